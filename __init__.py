@@ -9,7 +9,9 @@
 ``load_scenario`` takes a YAML file, the name of a shipped scenario, or a mapping, and changes to it;
 ``scenario.with_({"parallelism.tp": 4})`` changes a scenario that is there. ``simulate`` gives a ``Result``:
 ``step_time_s``, ``mfu``, ``memory``, ``critical_path``, ``interval``, ``assumptions``, ``spans`` (a pandas
-DataFrame), ``to_dict()`` (what ``stepsim run --json`` prints). What is wrong with a scenario is a
+DataFrame), ``to_dict()`` (what ``stepsim run --json`` prints). ``plan`` finds the best layouts of a scenario,
+``sweep`` predicts it for values of any fields, ``sensitivity`` says what faster parts gain; each gives a
+``frame`` and ``to_dict()`` (docs/plan.md). What is wrong with a scenario is a
 ``ScenarioError``, what cannot be modelled a ``NotSupported`` that names the field; both are ValueErrors.
 
 The command ``stepsim --help`` does the same from a shell. Fields of scenarios: docs/scenario.md.
@@ -24,6 +26,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .sim.plan.questions.sensitivity import sensitivity
+    from .sim.plan.questions.sweep import sweep
+    from .sim.plan.search.plan import plan
     from .sim.result.result import Result
     from .sim.scenario.errors import ScenarioError
     from .sim.scenario.load import load_scenario
@@ -40,7 +45,10 @@ __all__ = [
     "ScenarioError",
     "__version__",
     "load_scenario",
+    "plan",
+    "sensitivity",
     "simulate",
+    "sweep",
 ]
 
 _HOMES = {
@@ -49,7 +57,10 @@ _HOMES = {
     "Scenario": ".sim.scenario.models",
     "ScenarioError": ".sim.scenario.errors",
     "load_scenario": ".sim.scenario.load",
+    "plan": ".sim.plan.search.plan",
+    "sensitivity": ".sim.plan.questions.sensitivity",
     "simulate": ".sim.simulate",
+    "sweep": ".sim.plan.questions.sweep",
 }
 
 

@@ -26,6 +26,7 @@ import simpy
 
 REPEATS = 3
 STEP = str(Path(__file__).with_name("step.py"))
+LAYOUTS = str(Path(__file__).with_name("layouts.py"))
 MAIN_JOB = "llama3.1-405b-16k"
 FIFTY_FOUR_DAYS = ("--set", "run.horizon=54d")
 
@@ -45,6 +46,17 @@ class Benchmark:
 
 
 CLI = ("-m", "stepsim.cli.main")
+MIXTRAL = tuple(
+    word
+    for line in (
+        "model=mixtral-8x22b",
+        "cluster.gpus=64",
+        "cluster.interconnect=ib-ndr400-x8",
+        "training.global_batch=256",
+        "parallelism.ep=8",
+    )
+    for word in ("--set", line)
+)
 LARGE = ("--set", "cluster.gpus=131072", "--set", "training.global_batch=16384")
 BENCHMARKS = (
     Benchmark("stepsim --help", (*CLI, "--help"), 0.3),
@@ -62,6 +74,28 @@ BENCHMARKS = (
         10.0,
     ),
 )
+PLANS = tuple(
+    Benchmark(title, (*CLI, "plan", scenario, "--json", *words), target_s, once=True)
+    for title, scenario, words, target_s in (
+        (
+            "Llama 3 70B on 128 H100",
+            "llama3-70b-h100",
+            ("--set", "cluster.gpus=128", "--set", "training.global_batch=256"),
+            3.0,
+        ),
+        (
+            "GPT-3 175B on 1,024 H100",
+            "gpt3-175b-h100",
+            ("--set", "cluster.gpus=1024", "--set", "training.global_batch=1536"),
+            4.0,
+        ),
+        ("Llama 3.1 405B on 16,384 H100", MAIN_JOB, (), 10.0),
+        ("DeepSeek-V3 on 2,048 H800", "deepseek-v3-2048-h800", (), 15.0),
+        ("Mixtral 8x22B on 64 H100", "llama3-8b-h100", MIXTRAL, 5.0),
+    )
+)
+"""Whole plans, their proof included (docs/plan.md)."""
+
 GROWTH = tuple(
     Benchmark(f"{gpus:,} GPUs", (STEP, "--gpus", str(gpus))) for gpus in (64, 512, 4096, 16384, 131072)
 )
@@ -73,6 +107,8 @@ NOTE = (
     "are shared."
 )
 ALL_REDUCE_TARGET_S = 0.01
+LAYOUT_TARGETS_MS = {"median_ms": 15, "p90_ms": 300, "largest_ms": 150}
+"""Of one replay inside a search (layouts.py): of 70B on 128 GPUs, and of 405B on 16,384."""
 MEMORY_TARGET_BYTES = 1e9
 
 MEASURE = """
@@ -168,6 +204,20 @@ def all_reduce_s(ranks: int = 4096, payload_bytes: float = 1e9) -> float:
     return min(once(payload_bytes + i) for i in range(REPEATS))
 
 
+def layouts_line(quick: bool) -> str:
+    """What one exact replay inside a search takes."""
+    command = [sys.executable, LAYOUTS, *(("--count", "40", "--compare", "5") if quick else ())]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    median, p90, largest = (
+        f"{found[name]:.0f} ms (target {target} ms)" for name, target in LAYOUT_TARGETS_MS.items()
+    )
+    return (
+        f"One exact replay inside a search, {found['layouts']} layouts of 70B on 128 GPUs: median {median}, "
+        f"ninetieth percentile {p90}, longest {found['longest_ms']:,.0f} ms; 405B on 16,384: {largest}. "
+        f"At most {found['difference']:.0e} from simulate."
+    )
+
+
 HEADER = (
     "",
     "by the clock",
@@ -194,6 +244,17 @@ def row(benchmark: Benchmark, found: Measured) -> tuple[str, ...]:
         f"{found.memory_bytes / 1e6:,.0f} MB",
         f"{classes:,}" if classes else "",
         f"{answer['events']:,}" if "events" in answer else "",
+    )
+
+
+def plan_line(benchmark: Benchmark, found: Measured) -> str:
+    """What a plan has shown, and how many layouts it ruled on in a second."""
+    answer, timing = found.answer, found.answer["timing"]
+    rate = answer["space"]["legal"] / timing["total_s"]
+    return (
+        f"- {benchmark.title}: {answer['certificate']['sentence']}. {rate:,.0f} layouts a second, proof "
+        f"included: {timing['enumerate_s']:.1f} s enumerating, {timing['screen_s']:.1f} s screening, "
+        f"{timing['replay_s']:.1f} s replaying."
     )
 
 
@@ -246,9 +307,11 @@ def main() -> None:
     ]
     bare = max(bare_events_per_s() for _ in range(REPEATS))
     replayed: list[tuple[str, Measured]] = []
+    plans: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         for title, benchmarks in (
             ("Targets", BENCHMARKS),
+            ("Plans", PLANS),
             ("Growth with GPUs", GROWTH),
             ("Growth with faults on 16,384 GPUs", faults),
         ):
@@ -261,14 +324,17 @@ def main() -> None:
                 if benchmark.in_process_target_s:
                     target = f"target {benchmark.in_process_target_s} s"
                     page_note = f"{benchmark.title} in process: {timing['total_s']:.2f} s ({target})."
-                if "replay_s" in timing:
+                if "certificate" in found.answer:
+                    plans.append(plan_line(benchmark, found))
+                elif "replay_s" in timing:
                     replayed.append((benchmark.title, found))
             page += [f"## {title}", "", table(rows), ""]
-    page += ["## In process", "", f"- {page_note}"]
+    page += ["## What was proven", "", *plans, "", "## In process", "", f"- {page_note}"]
     page.append(
         f"- One all-reduce of 4,096 ranks: {1e3 * all_reduce_s():.1f} ms "
         f"(target {1e3 * ALL_REDUCE_TARGET_S:.0f} ms)."
     )
+    page.append(f"- {layouts_line(chosen.quick)}")
     page.append(f"- Bare SimPy: {bare / 1e3:,.0f} thousand events/s.")
     for title, found in replayed:
         timing = found.answer.get("timing", found.answer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,14 +18,20 @@ from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.cases.case import Case
+    from ..calibration.fit.layout_spread import SweepRow
     from ..calibration.fit.steps.interval_terms import StepRow
     from ..calibration.validation.run import Report
     from ..hardware.deviations import Deviation
+    from ..sim.evidence.measured_layouts import MeasuredLayouts
+    from ..sim.evidence.measured_memory import MeasuredMemory
     from ..sim.evidence.measured_steps import MeasuredSteps
 
 PACKAGE = Path(__file__).parents[1]
 DEVIATIONS = PACKAGE / "hardware" / "deviations.yaml"
-STEPS = PACKAGE / "sim" / "evidence" / "measured_steps.yaml"
+EVIDENCE = PACKAGE / "sim" / "evidence"
+STEPS = EVIDENCE / "measured_steps.yaml"
+MEMORY = EVIDENCE / "measured_memory.yaml"
+LAYOUTS = EVIDENCE / "measured_layouts.yaml"
 
 
 def residuals(
@@ -53,7 +59,8 @@ def residuals(
 ) -> None:
     """Learn from regions left out of fits how far predictions may be off, and how that grows with distance.
 
-    Kernels and logs give hardware/deviations.yaml; cases, which read it, sim/evidence/measured_steps.yaml.
+    Kernels and logs give hardware/deviations.yaml; cases, which read it, what steps, memory and layouts are
+    off by (sim/evidence/measured_*.yaml).
     What no file is given for stays as it is shipped. With --write, give cases in a second call: they are
     predicted with the residuals as they were when it began.
     """
@@ -72,23 +79,45 @@ def residuals(
             show("fitting collectives without each region")
             of_logs, reach = _of_logs(logs)
             found |= of_logs
-        steps = _of_cases(files, held_out, jobs, show) if files else None
+        learnt = _of_cases(files, held_out, jobs, show) if files else None
     document = _changed(found, reach)
     if write:
-        from ..calibration.fit.steps.interval_terms import steps_text
-        from ..calibration.validation.regions.deviations_file import deviations_text
-        from ..hardware.files import write_text
-
-        if found:
-            write_text(DEVIATIONS, deviations_text(document), edits=True)
-            wrote("residuals", DEVIATIONS)
-        if steps:
-            write_text(STEPS, steps_text(steps), edits=True)
-            wrote("residuals of steps", STEPS)
+        _write(document if found else None, learnt)
     if as_json:
-        echo_json({"residuals": document if found else None, "steps": asdict(steps) if steps else None})
+        told = asdict(learnt) if learnt else {"steps": None, "memory": None, "layouts": None}
+        echo_json({"residuals": document if found else None, **told})
     else:
-        _print(found, steps)
+        _print(found, learnt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfCases:
+    """What measured runs say of step times, of memory, and of layouts beside each other."""
+
+    steps: MeasuredSteps
+    memory: MeasuredMemory | None
+    layouts: MeasuredLayouts | None
+
+
+def _write(document: Mapping[str, Any] | None, learnt: OfCases | None) -> None:
+    from ..calibration.fit.layout_spread import layouts_text
+    from ..calibration.fit.memory_spread import memory_text
+    from ..calibration.fit.steps.interval_terms import steps_text
+    from ..calibration.validation.regions.deviations_file import deviations_text
+    from ..hardware.files import write_text
+
+    texts: dict[Path, tuple[str, str]] = {}
+    if document:
+        texts[DEVIATIONS] = "residuals", deviations_text(document)
+    if learnt:
+        texts[STEPS] = "residuals of steps", steps_text(learnt.steps)
+        if learnt.memory:
+            texts[MEMORY] = "residuals of memory", memory_text(learnt.memory)
+        if learnt.layouts:
+            texts[LAYOUTS] = "residuals of layouts", layouts_text(learnt.layouts)
+    for path, (what, text) in texts.items():
+        write_text(path, text, edits=True)
+        wrote(what, path)
 
 
 def _of_kernels(files: Sequence[Path]) -> dict[str, Deviation]:
@@ -111,9 +140,12 @@ def _of_logs(files: Sequence[Path]) -> tuple[dict[str, Deviation], dict[str, Any
 
 def _of_cases(
     files: Sequence[Path], held_out: Path | None, jobs: int, show: Callable[[str], None]
-) -> MeasuredSteps:
+) -> OfCases:
     from ..calibration.cases.halves import read_halves
+    from ..calibration.fit.layout_spread import fit_layout_spread
+    from ..calibration.fit.memory_spread import fit_memory_spread
     from ..calibration.fit.steps.interval_terms import fit_interval_terms
+    from ..calibration.validation.judge.fit_probabilities import memory_rows
     from ..calibration.validation.run import validate
 
     halves = read_halves(held_out) if held_out else None
@@ -121,16 +153,24 @@ def _of_cases(
         files,
         jobs=jobs,
         halves=halves,
-        wanted=_is_measured,
+        wanted=_tells,
         progress=lambda done, all_: show(f"{done} of {all_} cases"),
     )
     tell_refused(report.refused)
-    return fit_interval_terms(step_rows(report))
+    steps = fit_interval_terms(step_rows(report))
+    of_memory, sweeps = [row for _, row in memory_rows(report.rows)], sweep_rows(report, steps)
+    return OfCases(
+        steps=steps,
+        memory=fit_memory_spread(of_memory)
+        if any(r.error is not None or not r.ran for r in of_memory)
+        else None,
+        layouts=fit_layout_spread(sweeps) if sweeps else None,
+    )
 
 
-def _is_measured(case: Case) -> bool:
-    """Whether an interval can learn from it; of low trust, fields are guessed or the run is doubtful."""
-    return case.trust != "low" and case.measured.step_time_s is not None
+def _tells(case: Case) -> bool:
+    """Whether one can learn from it; of low trust, fields are guessed or the run is doubtful."""
+    return case.trust != "low"
 
 
 def step_rows(report: Report) -> list[StepRow]:
@@ -141,10 +181,11 @@ def step_rows(report: Report) -> list[StepRow]:
     from ..calibration.fit.steps.interval_terms import StepRow
     from ..sim.evidence.measured_steps import is_outside, spanning
 
-    high = [row for row in report.rows if row.case.trust == "high" and row.prediction.doubt]
+    measured = [row for row in report.rows if row.case.measured.step_time_s is not None]
+    high = [row for row in measured if row.case.trust == "high" and row.prediction.doubt]
     families = tuple(spanning(row.prediction.doubt.regime for row in high if row.prediction.doubt))
     found = []
-    for row in report.rows:
+    for row in measured:
         prediction, measured_s = row.prediction, row.case.measured.step_time_s
         if prediction.doubt is None or measured_s is None:
             continue
@@ -163,6 +204,31 @@ def step_rows(report: Report) -> list[StepRow]:
     return found
 
 
+def sweep_rows(report: Report, steps: MeasuredSteps) -> list[SweepRow]:
+    """Measured steps of jobs that ran in several layouts."""
+    from math import log
+
+    from ..calibration.cases.sweep import job_of, layout_fields
+    from ..calibration.fit.layout_spread import SweepRow
+    from ..sim.evidence.interval import interval_of
+
+    found: dict[str, list[SweepRow]] = {}
+    for row in report.rows:
+        prediction, measured_s = row.prediction, row.case.measured.step_time_s
+        if prediction.doubt is None or prediction.step_time_s is None or measured_s is None:
+            continue
+        job = job_of(row.case)
+        one = SweepRow(
+            sweep=job,
+            layout=layout_fields(row.case),
+            predicted_s=prediction.step_time_s,
+            error=log(measured_s / prediction.step_time_s),
+            parts=interval_of(prediction.step_time_s, prediction.doubt, steps).parts,
+        )
+        found.setdefault(job, []).append(one)
+    return [one for members in found.values() if len(members) > 1 for one in members]
+
+
 def _changed(found: Mapping[str, Deviation], reach: Mapping[str, Any] | None) -> dict[str, Any]:
     """The shipped document with what was found in it."""
     from ..hardware.deviations import deviations_document
@@ -176,11 +242,12 @@ def _entry(one: Deviation) -> dict[str, Any]:
     return {"sigma": float(f"{one.sigma:.3g}"), "source": one.source}
 
 
-def _print(found: Mapping[str, Deviation], steps: MeasuredSteps | None) -> None:
+def _print(found: Mapping[str, Deviation], learnt: OfCases | None) -> None:
     for name, one in found.items():
         typer.echo(f"{name:32} {one.sigma:6.3f}  {one.source}")
-    if steps is None:
+    if learnt is None:
         return
+    steps = learnt.steps
     for kind, weight in steps.weights.items():
         typer.echo(f"{'weight of ' + kind:32} {weight:6.3f}")
     for name, one in steps.terms.items():
@@ -188,3 +255,9 @@ def _print(found: Mapping[str, Deviation], steps: MeasuredSteps | None) -> None:
     typer.echo(f"{'standard deviations':32} {steps.quantile:6.3f}  hold nine in ten")
     for name, share in steps.left_out.items():
         typer.echo(f"{name + ', sources left out':32} {share:6.1%}  held")
+    if learnt.memory:
+        for name, spread in (*learnt.memory.frameworks.items(), ("others", learnt.memory.other)):
+            typer.echo(f"{'memory, ' + name:32} {spread.shift:+6.3f} {spread.spread:6.3f}  {spread.source}")
+        typer.echo(f"{'memory, margin':32} {learnt.memory.margin:6.3f}")
+    if learnt.layouts:
+        typer.echo(f"{'a field of a layout':32} {learnt.layouts.field_sigma:6.3f}  {learnt.layouts.source}")

@@ -8,11 +8,12 @@ import typer
 
 from .output import console, echo_json
 from .progress import progress
+from .sources import SOURCE_HELP, FrameworkOption, GivenOption, SourceFacts, VersionOption, load_any
 from .views import JsonOption, MaxEventsOption
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help="A shipped scenario's name or a YAML file.")],
+    a: Annotated[str, typer.Argument(metavar="A", help=SOURCE_HELP)],
     b: Annotated[str, typer.Argument(metavar="B", help="Another, or the same with --set-b.")],
     overrides_a: Annotated[
         list[str] | None,
@@ -22,16 +23,28 @@ def compare(
         list[str] | None,
         typer.Option("--set-b", metavar="FIELD=VALUE", help="Change one field of B. Repeatable."),
     ] = None,
+    given: GivenOption = None,
+    given_a: Annotated[
+        list[str] | None, typer.Option("--given-a", metavar="NAME=VALUE", help="As --given, of A alone.")
+    ] = None,
+    given_b: Annotated[
+        list[str] | None, typer.Option("--given-b", metavar="NAME=VALUE", help="As --given, of B alone.")
+    ] = None,
+    framework: FrameworkOption = None,
+    version: VersionOption = None,
     max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict two scenarios and show what differs and where the time went."""
     from ..sim.report.compare import comparison
     from ..sim.report.compare_table import comparison_document, print_comparison
-    from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 
-    scenarios = load_scenario(a, overrides_a or ()), load_scenario(b, overrides_b or ())
+    sides = [
+        SourceFacts(given=[*(given or ()), *(own or ())], framework=framework, version=version)
+        for own in (given_a, given_b)
+    ]
+    scenarios = load_any(a, overrides_a or (), sides[0]), load_any(b, overrides_b or (), sides[1])
     with progress() as say:
         first, second = (simulate(one, max_events=max_events, progress=say) for one in scenarios)
     compared = comparison(first, second)

@@ -16,15 +16,20 @@ from .calibrate import calibrate
 from .cluster import cluster
 from .collective import collective
 from .compare import compare
+from .export import export_scenario
 from .faults import faults
 from .hardware import hardware
+from .import_files import import_run
 from .list import list_names
 from .memory import memory
 from .mistakes import BAD_INPUT, reported, reported_error
+from .plan import plan
 from .replay import replay
 from .run import run
 from .schedule import schedule
 from .schema import schema
+from .sensitivity import sensitivity
+from .sweep import sweep
 from .validate import validate
 
 app = typer.Typer(
@@ -40,7 +45,12 @@ app = typer.Typer(
 
 app.command("run")(reported(run))
 app.command("replay")(reported(replay))
+app.command("plan")(reported(plan))
+app.command("sweep")(reported(sweep))
+app.command("sensitivity")(reported(sensitivity))
 app.command("compare")(reported(compare))
+app.command("import")(reported(import_run))
+app.command("export")(reported(export_scenario))
 app.command("memory")(reported(memory))
 app.command("cluster")(reported(cluster))
 app.command("faults")(reported(faults))

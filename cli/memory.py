@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .output import console, echo_json, output_file, save_text, wrote
 from .progress import progress
+from .sources import (
+    SOURCE_HELP,
+    FrameworkOption,
+    GivenOption,
+    SourceFacts,
+    VersionOption,
+    WithOption,
+    load_any,
+)
 from .views import JsonOption, MaxEventsOption
+
+if TYPE_CHECKING:
+    from ..sim.result.result import Result
+    from ..sim.result.step import StageMemory
+    from ..sim.scenario.models import Scenario
 
 DOES_NOT_FIT = 1
 
 
 def memory(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -27,6 +39,10 @@ def memory(
     stage: Annotated[
         int | None, typer.Option("--stage", metavar="PP", help="A pipeline rank; default: the fullest.")
     ] = None,
+    given: GivenOption = None,
+    files: WithOption = None,
+    framework: FrameworkOption = None,
+    version: VersionOption = None,
     max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
     picture: Annotated[
@@ -35,6 +51,7 @@ def memory(
 ) -> None:
     """Show what fills the memory of a GPU, term by term, and where the textbook's formulas differ.
 
+    --json and --picture replay the step besides, for when the peak is and what is held over time.
     Exit code 1 when the step does not fit in memory.
     """
     output_file("--picture", picture, (".svg",), [scenario])
@@ -42,22 +59,41 @@ def memory(
     from ..sim.report.memory.document import memory_document
     from ..sim.report.memory.picture import memory_svg
     from ..sim.report.memory.table import print_memory
-    from ..sim.scenario.load import load_scenario
-    from ..sim.simulate import simulate
 
-    loaded = load_scenario(scenario, overrides or ())
-    with progress() as say:
-        result = simulate(loaded, max_events=max_events, progress=say)
-    if stage is not None and not 0 <= stage < len(result.memory):
-        raise ValueError(f"--stage {stage}: pipeline ranks are 0 to {len(result.memory) - 1}")
-    if picture:
+    beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
+    loaded = load_any(scenario, overrides or (), beside)
+    _check_stage(stage, loaded.parallelism.pp)
+    result = _timed(loaded, max_events) if picture or as_json else None
+    memory = result.memory if result else _by_order(loaded, max_events)
+    if picture and result:
         save_text(picture, memory_svg(result))
-    if as_json:
+    if as_json and result:
         echo_json(memory_document(result))
     else:
-        fullest = max(result.memory, key=lambda one: one.peak_bytes)
-        print_memory(result, fullest if stage is None else result.memory[stage], console())
+        fullest = max(memory, key=lambda one: one.peak_bytes)
+        print_memory(loaded, fullest if stage is None else memory[stage], console())
     if picture:
         wrote("picture", picture)
-    if not result.fits:
+    if not all(one.fits for one in memory):
         raise typer.Exit(DOES_NOT_FIT)
+
+
+def _check_stage(stage: int | None, pp: int) -> None:
+    if stage is not None and not 0 <= stage < pp:
+        raise ValueError(f"--stage {stage}: pipeline ranks are 0 to {pp - 1}")
+
+
+def _by_order(loaded: Scenario, max_events: int | None) -> tuple[StageMemory, ...]:
+    """The bill by the order of actions; by the clock where it depends on how far hosts run ahead."""
+    from ..sim.brief.memory import memory_by_order
+
+    found = memory_by_order(loaded)
+    return found.high if found.exact else _timed(loaded, max_events).memory
+
+
+def _timed(loaded: Scenario, max_events: int | None) -> Result:
+    """The replayed step, which knows when the peak is and what is held over time."""
+    from ..sim.simulate import simulate
+
+    with progress() as say:
+        return simulate(loaded, max_events=max_events, progress=say)

@@ -9,6 +9,15 @@ import typer
 
 from .output import output_file, save_text, wrote
 from .progress import progress
+from .sources import (
+    SOURCE_HELP,
+    FrameworkOption,
+    GivenOption,
+    SourceFacts,
+    VersionOption,
+    WithOption,
+    load_any,
+)
 from .views import (
     AssumptionsOption,
     JsonOption,
@@ -33,9 +42,7 @@ QUIET_GPUS = 4096
 
 
 def run(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,6 +79,10 @@ def run(
             "--max-classes", metavar="N", min=1, help="Replay up to so many different ranks; default 4,096."
         ),
     ] = None,
+    given: GivenOption = None,
+    files: WithOption = None,
+    framework: FrameworkOption = None,
+    version: VersionOption = None,
     max_events: MaxEventsOption = None,
     save_program: Annotated[
         Path | None,
@@ -90,10 +101,10 @@ def run(
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
 
     from ..sim.degradation.of_faults import beginning, standing
-    from ..sim.scenario.load import load_scenario
     from ..sim.simulate import simulate
 
-    loaded = load_scenario(scenario, overrides or ())
+    beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
+    loaded = load_any(scenario, overrides or (), beside)
     events = (*standing(loaded.faults), *(fault or ()))
     for option, value in (("--topology", topology), ("--save-program", save_program)):
         if events and value:

@@ -41,7 +41,10 @@ def validate(
     ] = None,
     nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="The files are of measured kernels (kind: kernels).")
+        bool,
+        typer.Option(
+            "--kernels", help="The files are of measured kernels (kind: kernels), or tables of many (CSV)."
+        ),
     ] = False,
     leave_out: Annotated[
         bool,
@@ -55,7 +58,8 @@ def validate(
 
     Cases that the simulator cannot express are counted as refused, with the reason; a file that cannot be
     used is named and left out. With --nccl, predict
-    the time of every size in logs of nccl-tests; with --kernels, of every measured kernel.
+    the time of every size in logs of nccl-tests; with --kernels, of every measured kernel. A file that names
+    a run of another framework (run, given, measured) is predicted from that run's own files.
     """
     output_file("--markdown", markdown, (".md",), files)
     if append and not markdown:
@@ -73,8 +77,14 @@ def validate(
         raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
     there("--append", append)
     if kernels:
+        from ..calibration.readers.kernel_tables import is_kernel_table
         from .validate_kernels import validate_kernels
+        from .validate_tables import validate_tables
 
+        there("FILE", files)
+        if all(map(is_kernel_table, files)):
+            validate_tables(files, as_json=as_json, markdown=markdown)
+            return
         validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
         return
     if nccl:
@@ -83,6 +93,13 @@ def validate(
         validate_logs(files, leave_out=leave_out, jobs=jobs, as_json=as_json, markdown=markdown)
         return
 
+    from ..calibration.validation.runs import is_run
+
+    if any(own := [is_run(file) for file in files]):
+        if not all(own):
+            raise ValueError("some files are own runs (run, measured), and others are not")
+        _own_runs(files, as_json)
+        return
     from ..calibration.cases.halves import read_halves
     from ..calibration.validation.document import report_document
     from ..calibration.validation.run import validate as predict_all
@@ -117,3 +134,31 @@ def validate(
         wrote("page", markdown)
     if svg:
         wrote("picture", svg)
+
+
+def _own_runs(files: list[Path], as_json: bool) -> None:
+    """Users' own runs, from the files of the framework that ran them."""
+    from ..calibration.validation.runs import judge_run, runs_grid
+
+    judged = [judge_run(file) for file in files]
+    if as_json:
+        echo_json(
+            {
+                "runs": [
+                    {
+                        "file": one.file,
+                        "measured_step_time_s": one.measured.step_time_s,
+                        "step_time_s": one.step_time_s,
+                        "error": one.time_error,
+                        "measured_memory_bytes": one.measured.memory_bytes,
+                        "memory_bytes": one.memory_bytes,
+                        "memory_error": one.memory_error,
+                    }
+                    for one in judged
+                ]
+            }
+        )
+        return
+    from ..calibration.validation.tables import print_grid
+
+    print_grid(runs_grid(judged), console())

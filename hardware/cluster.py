@@ -51,7 +51,8 @@ class Route:
 class Cluster:
     """``gpus`` GPUs, ``gpus_per_node`` of them in a host. Ranks fill host after host.
 
-    ``host`` is the kind of host; None: the one that the GPU is sold in.
+    ``host`` is the kind of host; None: the one that the GPU is sold in. ``latency`` multiplies the latency of
+    every communication; 1 is what was measured.
 
     Raises:
         ValueError: a host that is not full beside others; more GPUs in a host than it holds; hosts
@@ -65,6 +66,7 @@ class Cluster:
     interconnect: Interconnect
     fabric: Fabric
     host: Node | None = None
+    latency: float = 1.0
 
     def __post_init__(self) -> None:
         self._check_sizes()

@@ -23,7 +23,8 @@ class ArchitectureCollectives:
     """Inside a node: launch, latency per step, and the shares of NCCL's NVLink rate that ring and NVLS reach.
 
     ``ll_rate`` is protocol LL's share of a rate. ``nvls_latency_s`` is one pass through the
-    switches. ``message_bytes_per_s`` is the rate of one point-to-point message by NCCL's default
+    switches. ``ring_ends`` is what copying its own part costs a rank of a ring inside a domain, in steps
+    of the ring. ``message_bytes_per_s`` is the rate of one point-to-point message by NCCL's default
     channels per peer.
     """
 
@@ -35,6 +36,7 @@ class ArchitectureCollectives:
     nvls_latency_s: float | None
     message_bytes_per_s: float
     source: str
+    ring_ends: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,15 +12,16 @@ from .carried import CarriedFigure
 
 _COLLECTIVES_AS = {
     "volta": "ampere",
-    "ada": "ampere",
     "blackwell-rtx": "ampere",
     "rubin": "blackwell",
     "cdna2": "cdna3",
     "cdna4": "cdna3",
 }
-"""Architectures without constants of collectives of their own. NCCL files compute capability 8.9 under
-Ampere's rows (src/graph/tuning.cc, compCapIndex); Volta, the Blackwell of RTX cards, Rubin, CDNA 2 and 4 are
-taken like their nearest relative that has a log (unverified)."""
+"""Architectures without constants of collectives of their own: Volta, the Blackwell of RTX cards, Rubin, CDNA
+2 and 4 are taken like their nearest relative that has some (unverified)."""
+
+PEAK_OF = {"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
+"""Types in blocks with a scale each, by the type under which a GPU's peak of their products is listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,8 @@ class Gpu:
     ``nccl_nvlink_bytes_per_s`` is what NCCL counts as usable of the NVLink rate.
     ``nvlink_domain`` is the number of GPUs that NVLink connects (0: none); ``nvls`` says whether
     the NVSwitch reduces in the switch (NVLink SHARP).
+    ``idle_w`` is what it draws without work, ``joules_per_flop`` what one 16-bit FLOP of its tensor cores
+    takes at the boost clock, all that serves them included; None where nobody measured it.
     ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
     to have, by their efficiencies, where it has no profile of its own. ``short_name`` is what people call its
     profile. ``host`` names the host that it is sold in, where architecture and NVLink domain do not say
@@ -59,6 +62,8 @@ class Gpu:
     pcie_bytes_per_s: float
     tdp_w: float
     sources: Mapping[str, str] = field(hash=False)
+    idle_w: float = 0.0
+    joules_per_flop: float | None = None
     profile_of: str = ""
     short_name: str = ""
     host: str = ""
@@ -72,6 +77,10 @@ class Gpu:
     def collectives_as(self) -> str:
         """The architecture whose constants of collectives apply."""
         return _COLLECTIVES_AS.get(self.architecture, self.architecture)
+
+    def has_math(self, dtype: str) -> bool:
+        """Whether it multiplies matrices of that type."""
+        return PEAK_OF.get(dtype, dtype) in self.peak_flops
 
     @property
     def link_name(self) -> str:

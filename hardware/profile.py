@@ -36,12 +36,29 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Harness:
+    """What the measured times of a curve hold besides its kernel; no step pays it.
+
+    ``beside_s`` and ``beside_efficiency``, a share of the HBM rate, are of the harness's other kernels: they
+    quantise a product's input, or write keys and values to a cache. ``call_s`` is the least that its host
+    takes for a call; ``slowdown`` by how much the kernel itself is slower than the curve's, where it reads
+    such a cache.
+    """
+
+    beside_s: float = 0.0
+    beside_efficiency: float = 1.0
+    call_s: float = 0.0
+    slowdown: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Fraction of a dtype's peak that a GEMM without any edge reaches."""
+    """Fraction of a dtype's peak that a GEMM without any edge reaches at the boost clock."""
 
     dtype: str
     fraction: float
     provenance: Provenance
+    harness: Harness | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +70,9 @@ class GemmCurve:
     ``wave_quantisation`` says what a partly filled wave costs: its share (0) or a whole wave (1).
     ``epilogue_s`` is the time in which an SM brings a 256 x 128 tile of the output out of tensor memory while
     it computes the next, the least that such a tile takes (0: outputs stay in registers; Blackwell's do not).
+    ``deep_slowdown`` is by how much math is slower where a wave's operands outgrow half of L2.
     ``call_s`` is what the host takes to issue each kernel of a grouped product, where every group is a GEMM
-    of its own, on four streams (fitted on B200's 84 grouped GEMMs of SimuMax: median error 7 %).
+    of its own, on four streams (fitted on B200's 84 grouped GEMMs of SimuMax: median error 11 %).
     """
 
     rates: tuple[Rate, ...]
@@ -64,7 +82,8 @@ class GemmCurve:
     wave_quantisation: float
     provenance: Provenance
     epilogue_s: float = 0.0
-    call_s: float = 7.35e-6
+    deep_slowdown: float = 0.0
+    call_s: float = 8.78e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +105,7 @@ class AttentionCurve:
     causal_tail: float
     wave_quantisation: float
     provenance: Provenance
+    harness: Harness | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,12 +113,15 @@ class GpuProfile:
     """Everything calibrated about one GPU.
 
     ``clock_fraction`` is the sustained clock under training load as a fraction of the clock at
-    which the best rates were measured; ``corun_slowdown`` the slowdown of compute beside a running
+    which the kernels were measured, less what their power takes (``kernels/power.py``);
+    ``corun_slowdown`` the slowdown of compute beside a running
     collective. Both are fitted on step times, because no kernel measurement shows them (defaults:
     ``measured_clock_fraction`` and 0; ``step_time_fit`` says how they came about); all else is
     fitted on kernels. ``measured_clock_fraction`` is the clock at which this GPU's own sweeps ran,
     in the same unit: 1 but where a sweep sustained less than the best measured shape.
     ``step_time_residual`` is the mean absolute error of steps that this fit did not see; None without one.
+    ``power_limited`` says how far the power limit acts: 1 in steps, which last, 0 in bursts
+    (``kernels/power.py``). No file states it: the harness of a measurement decides.
     ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
     limit acts (``calibration/fit/curve_fit.py``); no step is ever that short. ``measured_call_s`` is what a
     call of the host took there at least: no measured kernel is shorter.
@@ -115,6 +138,7 @@ class GpuProfile:
     gemm: GemmCurve
     attention: tuple[AttentionCurve, ...]
     step_time_residual: float | None = None
+    power_limited: float = 1.0
     measured_boost: float = 0.0
     measured_call_s: float = 0.0
     collectives: tuple[CollectiveCurve, ...] = ()
@@ -129,6 +153,7 @@ __all__ = [
     "CollectiveCurve",
     "GemmCurve",
     "GpuProfile",
+    "Harness",
     "MemoryCurve",
     "Provenance",
     "Rate",

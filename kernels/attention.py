@@ -14,6 +14,7 @@ from ..hardware.gpu import Gpu
 from ..hardware.profile import AttentionCurve, GpuProfile
 from .gemm import filled_waves
 from .kernel import ELEMENT_BYTES, Attention
+from .power import sustained_clock
 
 # One thread block owns 128 rows: queries forward, keys backward (FlashAttention-2, arXiv:2307.08691,
 # section 3.2 and the kernels' block sizes for head dimensions to 128).
@@ -34,9 +35,16 @@ def attention_seconds(kernel: Attention, gpu: Gpu, profile: GpuProfile) -> float
     forward = kernel.direction == "forward"
     memory_s = hbm_bytes(kernel, gpu) / (profile.memory.stream_efficiency * gpu.hbm_bytes_per_s)
     blend = curve.forward_blend if forward else curve.backward_blend
-    math_s = _math_seconds(kernel, curve, gpu, profile)
+    boosted_s = _math_seconds(kernel, curve, gpu)
+    flops_per_s = kernel.flops / _joined(boosted_s, memory_s, blend)
+    clock = profile.clock_fraction * sustained_clock(flops_per_s, kernel.dtype, gpu, profile)
+    math_s = boosted_s / clock
+    return _LAUNCHES[kernel.direction] * profile.kernel_latency_s + _joined(math_s, memory_s, blend)
+
+
+def _joined(math_s: float, memory_s: float, blend: float) -> float:
     joined_s: float = math_s * (1.0 + (memory_s / math_s) ** blend) ** (1.0 / blend)
-    return _LAUNCHES[kernel.direction] * profile.kernel_latency_s + joined_s
+    return joined_s
 
 
 def attention_curve(kernel: Attention, profile: GpuProfile) -> AttentionCurve:
@@ -48,12 +56,10 @@ def attention_curve(kernel: Attention, profile: GpuProfile) -> AttentionCurve:
     raise ValueError(f"{profile.gpu} has no attention kernel {kernel.implementation!r}; it has {known}")
 
 
-def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu, profile: GpuProfile) -> float:
-    """Math time with wave quantisation; causal work adds the diagonal and the imbalance of its tiles."""
+def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu) -> float:
+    """Math time at the boost clock, with wave quantisation; causal work adds diagonal and imbalance."""
     points = curve.forward if kernel.direction == "forward" else curve.backward
-    flops_per_s = (
-        _rate_fraction(points, kernel.head_dim) * profile.clock_fraction * gpu.peak_flops[kernel.dtype]
-    )
+    flops_per_s = _rate_fraction(points, kernel.head_dim) * gpu.peak_flops[kernel.dtype]
     rows = kernel.seq_q if kernel.direction == "forward" else kernel.seq_kv
     waves = kernel.batch * kernel.heads * math.ceil(rows / _BLOCK_ROWS) / gpu.sms
     all_flops = kernel.flops / kernel.visible

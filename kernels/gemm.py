@@ -13,6 +13,12 @@ two accumulator stages). Part of the output's store is not hidden behind math,
 so FP32 accumulation (written and read at four bytes) is slower than a 16-bit output.
 The library's choice of tile and of a K split is taken to be the fastest of the candidates.
 
+All of this but the output's store runs at the SMs' clock: that of the power limit (power.py) times the
+fitted one.
+
+Where the operands that a wave walks through outgrow half of L2 (an SM is near to one half of it), math is a
+few percent slower.
+
 HBM traffic is the compulsory one: a wave of tiles together covers a square of some thousand rows
 and columns, whose operands are read about once per 1,000 FLOPs a byte; L2 holds the re-reads.
 """
@@ -22,10 +28,11 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..hardware.gpu import Gpu
+from ..hardware.gpu import PEAK_OF, Gpu
 from ..hardware.profile import GemmCurve, GpuProfile
 from .kernel import ELEMENT_BYTES, Gemm
 from .memory_bound import stream_seconds
+from .power import sustained_clock
 
 # Partial sums of a K split are written and read again in FP32.
 _PARTIAL_BYTES = 8.0
@@ -54,7 +61,9 @@ _BLEND = 3.0
 _STREAMS = 4
 
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
-_LIKE = {"fp16": "bf16", "tf32": "bf16", "fp4": "fp8"}
+_LIKE = {
+    "fp16": "bf16", "tf32": "bf16", "fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "fp4": "fp8",
+}  # fmt: skip
 
 
 def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
@@ -79,31 +88,52 @@ def _side_by_side(profile: GpuProfile) -> GpuProfile:
 
 
 def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
-    math_s = _math_seconds(gemm, gpu, profile, splits)
+    tiles_s, store_s = _tile_seconds(gemm, gpu, profile, splits), _store_seconds(gemm, gpu, profile)
     memory_s = stream_seconds(gemm.hbm_bytes, gpu, profile)
+    flops_per_s = gemm.flops / _joined(tiles_s + store_s, memory_s)
+    clock = profile.clock_fraction * sustained_clock(flops_per_s, gemm.dtype, gpu, profile)
+    return profile.kernel_latency_s + _joined(tiles_s / clock + store_s, memory_s)
+
+
+def _joined(math_s: float, memory_s: float) -> float:
     joined_s: float = math_s * (1.0 + (memory_s / math_s) ** _BLEND) ** (1.0 / _BLEND)
-    return profile.kernel_latency_s + joined_s
+    return joined_s
+
+
+def peak_flops(gpu: Gpu, dtype: str) -> float:
+    """Peak FLOP/s of a product's type. Raises ValueError where the tensor cores lack it."""
+    if not gpu.has_math(dtype):
+        raise ValueError(f"{gpu.name} has no {dtype} matrix math; it has {', '.join(gpu.peak_flops)}")
+    return gpu.peak_flops[PEAK_OF.get(dtype, dtype)]
 
 
 def math_fraction(curve: GemmCurve, dtype: str, gpu: Gpu) -> float:
     """Fraction of the dtype's peak that an edgeless GEMM reaches."""
+    peak_flops(gpu, dtype)
     fractions = {rate.dtype: rate.fraction for rate in curve.rates}
-    name = dtype if dtype in fractions else _LIKE.get(dtype, dtype)
-    if dtype not in gpu.peak_flops or name not in fractions:
-        raise ValueError(f"{gpu.name} has no {dtype} matrix math; it has {', '.join(gpu.peak_flops)}")
+    name = dtype
+    while name not in fractions and name in _LIKE:
+        name = _LIKE[name]
+    if name not in fractions:
+        raise ValueError(f"{gpu.name} has no measured {dtype} matrix math; it has {', '.join(fractions)}")
     return fractions[name]
 
 
-def _math_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
+def _store_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
+    """What math does not hide of the output's traffic."""
+    stored_bytes = gemm.batch * gemm.m * gemm.n * gemm.out_bytes * (2 if gemm.accumulate else 1)
+    return profile.gemm.store_exposed * stream_seconds(stored_bytes, gpu, profile)
+
+
+def _tile_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
+    """Time of the quickest tiling at the boost clock."""
     curve = profile.gemm
-    fraction = math_fraction(curve, gemm.dtype, gpu) * profile.clock_fraction * _alignment(gemm)
-    flops_per_s_per_sm = fraction * gpu.peak_flops[gemm.dtype] / gpu.sms
-    hbm_bytes_per_s = profile.memory.stream_efficiency * gpu.hbm_bytes_per_s
-    elements = gemm.batch * gemm.m * gemm.n
-    store_s = (
-        curve.store_exposed * elements * gemm.out_bytes * (2 if gemm.accumulate else 1) / hbm_bytes_per_s
-    )
-    partial_s = elements * _PARTIAL_BYTES / hbm_bytes_per_s
+    fraction = math_fraction(curve, gemm.dtype, gpu) * _alignment(gemm)
+    flops_per_s_per_sm = fraction * peak_flops(gpu, gemm.dtype) / gpu.sms
+    partial_s = stream_seconds(gemm.batch * gemm.m * gemm.n * _PARTIAL_BYTES, gpu, profile)
+
+    if _panel_bytes(gemm, gpu) > gpu.l2_bytes / 2:
+        flops_per_s_per_sm /= 1.0 + curve.deep_slowdown
 
     best_s = math.inf
     for tile in curve.tiles:
@@ -116,7 +146,13 @@ def _math_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, 
             if split > 1:
                 seconds += split * partial_s
             best_s = min(best_s, seconds)
-    return best_s + store_s
+    return best_s
+
+
+def _panel_bytes(gemm: Gemm, gpu: Gpu) -> float:
+    """Bytes of the operands that a wave of tiles walks through, were it a square of the output."""
+    side = math.sqrt(gpu.sms * _EPILOGUE_TILE)
+    return 2.0 * side * gemm.k * ELEMENT_BYTES[gemm.dtype]
 
 
 def filled_waves(waves: float, quantisation: float) -> float:
@@ -131,7 +167,8 @@ def _alignment(gemm: Gemm) -> float:
     gradient is accumulated; the number of tokens (m, and then k) may be odd at no cost.
     """
     rows = (gemm.m, gemm.n) if gemm.accumulate else (gemm.n, gemm.k)
-    boundary = min(_power_of_two_factor(row) * ELEMENT_BYTES[gemm.dtype] for row in rows)
+    stored = PEAK_OF.get(gemm.dtype, gemm.dtype)  # scales of blocks lie elsewhere
+    boundary = min(_power_of_two_factor(row) * ELEMENT_BYTES[stored] for row in rows)
     return next((_MISALIGNED[step] for step in (1, 2, 4, 8) if boundary < 2 * step), 1.0)
 
 

@@ -12,8 +12,15 @@ from typing import Literal
 Direction = Literal["forward", "backward"]
 Implementation = Literal["fa1", "fa2", "fa3", "cudnn"]
 
-ELEMENT_BYTES = {"fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp4": 0.5}
-"""Bytes of one operand element by dtype (tf32 is stored as fp32)."""
+ELEMENT_BYTES = {
+    "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4.0 / 128,
+    "mxfp8": 1.0 + 1.0 / 32, "fp4": 0.5, "nvfp4": 0.5 + 1.0 / 16,
+}  # fmt: skip
+"""Bytes of one operand element by dtype, its share of a block's scale included (tf32 is stored as fp32).
+
+``fp8`` has one scale a tensor, ``fp8_block`` one for 128 elements (FP32; DeepSeek-V3, arXiv:2412.19437),
+``mxfp8`` one for 32 (8 bits; OCP Microscaling 1.0), ``nvfp4`` one for 16 (8 bits)."""
+
 
 # Flash backward computes S again, then dV, dP, dQ and dK: five products against the forward's two
 # (Dao 2022, arXiv:2205.14135, algorithm 4).

@@ -310,6 +310,7 @@ def read_result(
     """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
     from .evidence.assumptions import assumptions
     from .evidence.interval import step_interval
+    from .evidence.measured_memory import fit_probability
     from .evidence.notes import notes
     from .fold.loads import link_loads
     from .read_record import read_record
@@ -321,11 +322,13 @@ def read_result(
         timing=timing,
         assumptions=assumptions(lowered.plan),
     )
+    memory = stage_memory(lowered, ready, record)
     result = replace(
         result,
         assumptions=(*result.assumptions, *notes(lowered.plan, result.bounds)),
-        memory=stage_memory(lowered, ready, record),
+        memory=memory,
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
+        fit_probability=fit_probability(lowered.plan.scenario.software.name, memory),
         loads_source=lambda: link_loads(lowered, result.step_time_s),
     )
     timing["total_s"] = time.perf_counter() - began

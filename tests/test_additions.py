@@ -1,7 +1,7 @@
 """What is added takes one file or one entry, and nothing else: each from outside the package, then used.
 
-A schedule, a collective algorithm, a GPU, a network, a cluster in print, a kind of fault, an optimizer and a
-software preset. No other file knows their names.
+A schedule, a collective algorithm, a GPU, a network, a cluster in print, a kind of fault, an optimizer, a
+software preset and an importer. No other file knows their names.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from stepsim.schedules.collectives import ALGORITHMS
 from stepsim.schedules.pipeline import SCHEDULES
 from stepsim.schedules.registry import Registry
 from stepsim.sim.scenario.faults.kinds import KINDS
+from stepsim.sim.scenario.importers.registry import IMPORTERS
 from stepsim.sim.scenario.optimizers import OPTIMIZERS
 from stepsim.sim.scenario.software.presets import PRESETS, get_software
 
@@ -222,3 +223,21 @@ def test_a_software_preset(tmp_path: Path, add_entry: AddEntry) -> None:
     mine, shipped = run(tmp_path, software="slow-host"), run(tmp_path)
     assert mine["step_time_s"] == pytest.approx(shipped["step_time_s"] + 1)
     assert "slow-host" in command("list", "software")["software"]
+
+
+def test_an_importer(tmp_path: Path, add_file: AddFile) -> None:
+    """nanotron's under another name, of files that begin in another way."""
+    source = (
+        "from dataclasses import replace\n\nfrom .nanotron import IMPORTER as NANOTRON\n\n"
+        "IMPORTER = replace(NANOTRON, name='microtron', order=1,\n"
+        "    recognises=lambda file: file.text.startswith('# microtron'))\n"
+    )
+    run = Path(__file__).parent / "fuzz" / "corpus" / "nanotron.yaml"
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("# microtron\n" + run.read_text(encoding="utf-8"), encoding="utf-8")
+    given = ("--given", "gpu=H100-SXM5-80GB", "--given", "interconnect=ib-ndr400-x8")
+    by_name = ["import", str(mine), *given, "--framework", "microtron"]
+    assert CliRunner().invoke(app, by_name).exit_code == 2
+    add_file(IMPORTERS, "microtron", source)
+    assert CliRunner().invoke(app, by_name).exit_code == 0
+    assert command("run", mine, *given)["step_time_s"] == command("run", run, *given)["step_time_s"]

@@ -39,6 +39,7 @@ RUN_KEYS = {
     "memory_bytes_per_stage",
     "peak_memory_bytes",
     "fits",
+    "fit_probability",
     "assumptions",
     "timing",
     "classes",
@@ -59,6 +60,7 @@ CASE_KEYS = {
     "predicted_memory_bytes",
     "measured_outcome",
     "predicted_outcome",
+    "fit_probability",
     "refused",
     "predicted_interval_s",
 }

@@ -25,7 +25,8 @@ THEIRS = re.compile(
     r"|_allgather_base|ncclDevKernel_\{kernel\}"  # PyTorch's operators
     r"|alltoall_perf|alltoallv"  # nccl-tests' programs
     r"|\w*\d+n\d+g_\w+|\w+_20rack1440g_allreduce"  # logs by the names of their files
-    r"|a2a|cp_a2a|_?a2a_ranks|moe_a2a_overlap|A2A|software\.exchange\.moe_a2a_overlap"  # Megatron: a2a
+    r"|a2a|A2A|(parallelism\.)?cp_a2a|CP_A2A|_?a2a_ranks"  # Megatron: a2a
+    r"|(software\.exchange\.)?moe_a2a_overlap"
 )
 """Words of others."""
 
@@ -76,6 +77,13 @@ def words(source: str) -> Iterator[tuple[int, str]]:
                 pass
 
 
+def names(path: Path) -> set[str]:
+    """The identifiers of a file."""
+    tree = ast.parse(path.read_text())
+    nodes = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return nodes | {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+
+
 def wrong(source: str, theirs: frozenset[str] = frozenset()) -> list[str]:
     """Words that spell a collective otherwise."""
     found = []
@@ -90,7 +98,10 @@ def wrong(source: str, theirs: frozenset[str] = frozenset()) -> list[str]:
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_collectives_are_spelled_one_way(path: Path) -> None:
     theirs = frozenset(THEIR_STRINGS.get(str(path.relative_to(ROOT)), ()))
-    assert wrong(path.read_text(), theirs) == []
+    found = wrong(path.read_text(), theirs)
+    if path.parent.name == "importers":  # their strings are the options of other frameworks
+        found = [one for one in found if one.partition(": ")[2] in names(path)]
+    assert found == []
 
 
 @pytest.mark.parametrize("path", THEIR_STRINGS)

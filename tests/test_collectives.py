@@ -172,7 +172,14 @@ def test_latency_is_left_of_a_small_payload_and_bandwidth_of_a_large_one(
     limit = payload_limit(kind, placement, cluster) * payload_factor(kind, placement.ranks)
     network = local * cluster.nic_bytes_per_s_per_gpu if domains > 1 else math.inf
     a_ring = min(cluster.gpu.nccl_nvlink_bytes_per_s, network)
-    assert 0.9 * a_ring < large <= limit
+    # A ring of few ranks inside a domain pays for copying its own part: a third to half of a step.
+    steps = 2 * (local - 1) if kind == "all_reduce" else local - 1
+    own = (
+        steps / (steps + 0.46)
+        if domains == 1 and kind in ("all_reduce", "all_gather", "reduce_scatter")
+        else 1
+    )
+    assert 0.9 * own * a_ring < large <= limit
 
 
 @given(kinds, sizes, st.floats(1.0, 100.0), local_ranks, hosts, systems)

@@ -43,6 +43,7 @@ ALLOWED = {
     ("hardware/catalogue.py", "path.read_text(encoding='utf-8')"),  # tables of ours, and what a program adds
     ("sim/report/drawing/chart.py", "figure.savefig(document, format='svg', metadata={'Date': None})"),
     ("sim/report/drawing/chart.py", "json.loads(group.get('id', '').removeprefix(_HINT))"),  # its own words
+    ("sim/plan/search/journal.py", "path.read_bytes()"),  # the program's own source
     ("hardware/graph_file.py", "nx.read_graphml(BytesIO(content))"),  # checked, and in memory
     ("calibration/measure/collectives.py", "Path('/proc/cpuinfo').read_text(encoding='utf-8')"),
     ("calibration/measure/device.py", "info.read_text(encoding='utf-8', errors='replace')"),  # /proc/cpuinfo

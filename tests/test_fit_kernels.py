@@ -17,20 +17,21 @@ from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Gemm
 
-# Median and 90th percentile of |predicted / measured - 1|, a little above what the fit reaches. B200's
-# figures are those of two power states, between which its boost lies (note in its profile): nearer to one, as
-# a median would have it, is far from the other. H800's are two releases of one library.
+# Median and 90th percentile of |predicted / measured - 1|, a little above what is reached. No product among
+# them shaped a curve: those come from tables of other machines, and of a sweep only its clock is fitted.
+# B200's figures are those of two power states, between which its boost lies: nearer to one, as a median would
+# have it, is far from the other. H800's are two releases of one library.
 BOUNDS = {
-    ("A100-PCIe-80GB", "gemm bf16"): (0.02, 0.07),
+    ("A100-PCIe-80GB", "gemm bf16"): (0.03, 0.09),
     ("A100-PCIe-80GB", "attention fa2"): (0.03, 0.07),
     ("A100-SXM4-80GB", "attention fa2"): (0.015, 0.03),
-    ("B200-SXM-180GB", "gemm bf16"): (0.065, 0.195),
-    ("B200-SXM-180GB", "grouped gemm bf16"): (0.075, 0.185),
-    ("B200-SXM-180GB", "attention cudnn"): (0.03, 0.137),
+    ("B200-SXM-180GB", "gemm bf16"): (0.07, 0.20),
+    ("B200-SXM-180GB", "grouped gemm bf16"): (0.115, 0.24),
+    ("B200-SXM-180GB", "attention cudnn"): (0.03, 0.165),
     ("H100-SXM5-80GB", "attention fa2"): (0.02, 0.04),
-    ("H100-SXM5-80GB", "attention fa3"): (0.03, 0.09),
+    ("H100-SXM5-80GB", "attention fa3"): (0.03, 0.12),
     ("H100-SXM5-80GB", "attention cudnn"): (0.025, 0.055),
-    ("H800-SXM5-80GB", "gemm fp8"): (0.085, 0.195),
+    ("H800-SXM5-80GB", "gemm fp8"): (0.115, 0.195),
 }
 
 
@@ -45,7 +46,8 @@ def test_shipped_profiles_match_the_measurements(shared: Path) -> None:
 
 def _sweep(truth_fraction: float) -> tuple[list[Measurement], float]:
     """A noiseless sweep that a known profile would measure."""
-    gpu, profile = get_gpu("A100-PCIe-80GB"), replace(load_profile("A100-PCIe-80GB"), clock_fraction=1.0)
+    shipped = load_profile("A100-PCIe-80GB")
+    gpu, profile = get_gpu("A100-PCIe-80GB"), replace(shipped, clock_fraction=1.0, power_limited=0.0)
     bf16 = next(rate for rate in profile.gemm.rates if rate.dtype == "bf16")
     truth = replace(profile, gemm=replace(profile.gemm, rates=(replace(bf16, fraction=truth_fraction),)))
     shapes = [(m, n, k) for m in (512, 4096) for n in (640, 2048, 8192) for k in (512, 2048, 8192)]

@@ -22,7 +22,9 @@ calibration.cases
 calibration.measure
 calibration.readers
 sim.report
+sim.plan
 sim.reliability
+sim.brief
 sim.simulate  sim.replay
 sim.read_record
 sim.evidence
@@ -34,6 +36,7 @@ sim.estimate
 sim.program
 sim.result
 sim.children  sim.figures
+sim.scenario.importers
 sim.scenario
 sim.network
 kernels  schedules

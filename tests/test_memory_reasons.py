@@ -23,7 +23,7 @@ def lines_of(run: Scenario, stage: int = 0) -> tuple[dict[str, BillLine], float]
     """Lines by name, and N."""
     result = simulate(run)
     one = result.memory[stage]
-    return {line.name: line for line in bill(result, one)}, one.parameters
+    return {line.name: line for line in bill(run, one)}, one.parameters
 
 
 # State: 16 N, 18 N, 20 N, and what ZeRO divides ------------------------------------------------------
@@ -62,7 +62,7 @@ def test_under_a_pipeline_fsdp2_keeps_whole_gradients(reshard: str) -> None:
     stage = result.memory[0]
     most = max(sizes[2] for _, sizes in stage.moving) + stage.parameters * 4 / 2
     assert most == pytest.approx(4 * stage.parameters * (1 + 1 / 2))
-    why = {line.name: line.why for line in bill(result, stage)}["gradients"]
+    why = {line.name: line.why for line in bill(run, stage)}["gradients"]
     assert "whole ones in FP32 from a stage's first backward to its last" in why
 
 

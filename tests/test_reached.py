@@ -17,7 +17,7 @@ from typing import TypeAlias
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("schedules", "hardware", "kernels", "sim", "calibration")
 SHELLS = ("cli",)
-FOUND_BY_NAME = {"SCHEDULE", "ALGORITHM", "network"}
+FOUND_BY_NAME = {"SCHEDULE", "ALGORITHM", "IMPORTER", "EXPORTER", "network"}
 
 Module: TypeAlias = tuple[str, ...]
 Name: TypeAlias = tuple[Module, str]

@@ -17,7 +17,15 @@ from stepsim.sim.report.compare import comparison
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
-NO_MEMORY = {"fits", "peak_memory_bytes", "memory_bytes_per_stage", "memory", "assumptions", "timing"}
+NO_MEMORY = {
+    "fits",
+    "fit_probability",
+    "peak_memory_bytes",
+    "memory_bytes_per_stage",
+    "memory",
+    "assumptions",
+    "timing",
+}
 NO_MEMORY |= {"interval", "step_time_interval_s"}
 """Keys of the document that a replay cannot know or that tell how the result came about."""
 
@@ -44,7 +52,16 @@ def test_a_program_without_a_scenario_shows_what_is_known(tmp_path: Path) -> Non
     assert document["step_time_s"] == pytest.approx(2 * 0.502008 + 0.101 + 0.5 + 0.002008)
     assert document["classes"] == document["ranks"] == 2
     assert document["exposed_communication_s"]["tp"] == pytest.approx(2 * 0.002008 / 2)
-    unknown = ("scenario", "mfu", "hfu", "tokens_per_second_per_gpu", "fits", "peak_memory_bytes", "training")
+    unknown = (
+        "scenario",
+        "mfu",
+        "hfu",
+        "tokens_per_second_per_gpu",
+        "fits",
+        "fit_probability",
+        "peak_memory_bytes",
+        "training",
+    )
     assert {document[key] for key in unknown} == {None}
     assert document["memory_bytes_per_stage"] == []
 

@@ -14,7 +14,6 @@ from scipy.stats import spearmanr
 from small_scenarios import scenario
 from validation_cases import case_document, write_cases
 
-from stepsim.calibration.cases.brief import brief_step
 from stepsim.calibration.cases.case import Case, read_cases
 from stepsim.calibration.cases.constants import (
     Constants,
@@ -31,6 +30,7 @@ from stepsim.calibration.validation.judge.regimes import against, rated
 from stepsim.calibration.validation.judge.targets import targets
 from stepsim.calibration.validation.predict import Prediction, predict
 from stepsim.calibration.validation.run import Report, ValidatedCase, configuration, validate
+from stepsim.sim.brief.step import brief_step
 from stepsim.sim.simulate import simulate
 
 GPU, PRESET = "A100-SXM4-80GB", "megatron-2022-sp"

@@ -38,6 +38,7 @@ ROW_KEYS = [
     "predicted_memory_bytes",
     "measured_outcome",
     "predicted_outcome",
+    "fit_probability",
     "refused",
     "predicted_interval_s",
 ]
@@ -64,7 +65,9 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return answer
 
     monkeypatch.setattr(prediction, "brief_step", simulate)
-    monkeypatch.setattr(prediction, "to_scenario", lambda case: case)
+    monkeypatch.setattr(
+        prediction, "to_scenario", lambda case: SimpleNamespace(id=case.id, software=SimpleNamespace(name=""))
+    )
     monkeypatch.setattr(running, "configuration", lambda case: case.id)
     return answers
 

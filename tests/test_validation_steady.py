@@ -11,9 +11,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from small_scenarios import scenario
 
-from stepsim.calibration.cases.brief import brief_step
-from stepsim.calibration.cases.period import period_of
-from stepsim.calibration.cases.steady import Extended, extended, of_length, steady_groups
+from stepsim.sim.brief.period import period_of
+from stepsim.sim.brief.steady import Extended, extended, of_length, steady_groups
+from stepsim.sim.brief.step import brief_step
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import folded

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...hardware.gpus import get_gpu, gpu_names
-from ...hardware.node import node_for
 from ...sim.network.collectives import shows_checks
 from ...sim.scenario.blocks import ClusterSpec
-from ...sim.scenario.machine import cluster_of
+from ...sim.scenario.machine import cluster_of, slurm_segment
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
 from .preset import CHECKED, MODEL_FACTS, known_site, preset_of, software_document, stage_split
@@ -64,19 +62,12 @@ def scenario_document(case: Case) -> dict[str, Any]:
 
 
 def segments(case: Case) -> dict[str, int]:
-    """The GPUs of each NVLink domain that a job of several racks uses.
-
-    NVIDIA's launchers ask SLURM for segments of the most hosts of a rack that divide the job's.
-
-    Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/utils/executors.py, NVIDIA/NeMo
-    scripts/performance/executors.py (``segment``).
-    """
-    each, gpus = case.hardware.gpus_per_node, case.hardware.gpus
-    rack = node_for(get_gpu(case.hardware.gpu)).hosts_per_domain if case.hardware.gpu in gpu_names() else 1
-    hosts = gpus // each
-    if not 1 < rack < hosts or not case.software.framework.startswith(LAUNCHERS):
+    """The GPUs of each NVLink domain that a job of several racks uses, where its launcher says so."""
+    hardware = case.hardware
+    if not case.software.framework.startswith(LAUNCHERS):
         return {}
-    return {"gpus_per_domain": each * max(size for size in range(1, rack + 1) if hosts % size == 0)}
+    used = slurm_segment(hardware.gpu, hardware.gpus, hardware.gpus_per_node)
+    return {} if used is None else {"gpus_per_domain": used}
 
 
 def model_document(model: CaseModel) -> dict[str, Any]:

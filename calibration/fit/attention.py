@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...hardware.gpu import Gpu
 from ...hardware.profile import AttentionCurve, GpuProfile, Provenance
@@ -67,7 +68,7 @@ def _with_small_heads(curve: AttentionCurve) -> AttentionCurve:
 
 def _curve(implementation: str, dims: Sequence[int], constants: dict[str, float]) -> AttentionCurve:
     forward = {dim: constants[f"forward_{dim}"] for dim in dims}
-    shared = {parameter.name: constants[parameter.name] for parameter in _SHARED}
+    shared: dict[str, Any] = {parameter.name: constants[parameter.name] for parameter in _SHARED}
     return AttentionCurve(
         implementation=implementation,
         forward=tuple(forward.items()),
@@ -96,6 +97,7 @@ def scaled(
         forward=tuple((dim, rate * factor) for dim, rate in curve.forward),
         backward=tuple((dim, rate * factor) for dim, rate in curve.backward),
         provenance=record,
+        harness=None,
     )
 
 

@@ -15,7 +15,7 @@ from ...hardware.profile import AttentionCurve, GpuProfile, Provenance, Rate
 from ..measure.plan import PLANS
 from ..readers.measurements import Measurement, is_gemm
 from .attention import fit_attention
-from .gemm import fraction_of_best, mean_shape, with_fraction, with_wide_tiles
+from .gemm import fraction_of_best, with_fraction
 
 RELATIVES = {
     "A100-PCIe-80GB": ("A100-SXM4-80GB",),
@@ -49,9 +49,7 @@ def carried_profile(gpu: str, operation: str, known: Sequence[Measurement]) -> G
 def _gemm(profile: GpuProfile, known: Sequence[Measurement]) -> GpuProfile:
     relatives = [load_profile(name) for name in RELATIVES.get(profile.gpu, ())]
     plan = next(plan for plan in PLANS if plan.gpu == profile.gpu)
-    shape = mean_shape([load_profile(name).gemm for name in plan.shape_from] or [relatives[0].gemm])
-    if plan.wide_tiles:
-        shape = with_wide_tiles(shape)
+    shape = load_profile(plan.shape_from).gemm if plan.shape_from else relatives[0].gemm
     carried = replace(
         profile, gemm=shape, measured_clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0
     )

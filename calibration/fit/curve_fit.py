@@ -6,14 +6,15 @@ Knows residuals in log space and scipy. Does not know what is fitted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...hardware.gpu import Gpu
-from ...hardware.profile import GpuProfile, Provenance
+from ...hardware.profile import GpuProfile, Harness, Provenance
 from ...kernels.cost import kernel_seconds, range_quantities
+from ...kernels.kernel import Attention, Gemm, Kernel
 from ..readers.measurements import Measurement
 
 # Residuals beyond 5 % count linearly, not squared: one point measured in another power state must
@@ -39,6 +40,13 @@ ATTENTION_BOOST = 0.5
 The exponentials leave tensor cores idle, which saves power. One shape of heads ran 1.20 (forward) and 1.15
 (backward) times faster at 32k tokens, before the limit, than at 131k, under it (points 0870, 0868, 0902,
 0900); products 1.38 times (``STATES_APART``).
+"""
+
+SHORT_RUN_S = 5e-3
+"""Duration of a call at which the power limit has half acted in a table of few calls.
+
+Products of 1 to 3 ms run at 1,559, 1,773 and 1,954 TFLOP/s on B200, GB200 and GB300, of 10 to 30 ms at 1,390,
+1,492 and 1,780, of more than 100 ms at 1,302, 1,462 and 1,697 (aiconfigurator; some 60 calls).
 """
 
 STATES_APART = 0.16
@@ -68,6 +76,9 @@ def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -
 
     That state: before or under the power limit, and behind a host that issues call after call.
     """
+    if measurement.short_run:
+        return _in_a_short_run(measurement, gpu, profile)
+    profile = replace(profile, power_limited=0.0)  # in a sweep, the clock and the boost stand for the limit
     # Past the cache: a fit asks once per profile.
     seconds: float = sum(kernel_seconds.__wrapped__(kernel, gpu, profile) for kernel in measurement.kernels)
     if measurement.operation == "gemm":
@@ -76,6 +87,28 @@ def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -
         boost = ATTENTION_BOOST * profile.measured_boost
         seconds = before_power_limit(seconds, replace(profile, measured_boost=boost), ATTENTION_BOOST_S)
     return seconds
+
+
+def _in_a_short_run(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> float:
+    """Mean time of a call of a few dozen: the longer they take together, the more the power limit acts."""
+    kernel, started = measurement.kernels[-1], replace(profile, clock_fraction=1.0, power_limited=0.0)
+    boosted_s = kernel_seconds.__wrapped__(kernel, gpu, started)
+    limited = replace(started, power_limited=boosted_s / (boosted_s + SHORT_RUN_S))
+    harness = harness_of(kernel, profile)
+    seconds = harness.slowdown * kernel_seconds.__wrapped__(kernel, gpu, limited) + harness.beside_s
+    moved_bytes = sum(other.hbm_bytes for other in measurement.kernels[:-1])
+    return max(seconds + moved_bytes / (harness.beside_efficiency * gpu.hbm_bytes_per_s), harness.call_s)
+
+
+def harness_of(kernel: Kernel, profile: GpuProfile) -> Harness:
+    """What the times of a table hold besides ``kernel``; nothing where its curve has none."""
+    found: Iterator[Harness | None] = iter(())
+    match kernel:
+        case Gemm():
+            found = (rate.harness for rate in profile.gemm.rates if rate.dtype == kernel.dtype)
+        case Attention():
+            found = (c.harness for c in profile.attention if c.implementation == kernel.implementation)
+    return next(found, None) or Harness()
 
 
 def before_power_limit(sustained_s: float, profile: GpuProfile, burst_s: float = BOOST_S) -> float:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 
 import numpy as np
 
 from ...hardware.gpu import Gpu
-from ...hardware.profile import GemmCurve, GpuProfile, Provenance, Rate, Tile
+from ...hardware.profile import GpuProfile, Provenance, Rate, Tile
 from ...kernels.kernel import Gemm
 from ..readers.measurements import Measurement
 from .curve_fit import FitParameter, before_power_limit, fit, predicted_seconds, state_weight
@@ -30,6 +29,7 @@ _FRACTION = FitParameter(name="fraction", start=0.7, low=0.2, high=1.0)
 _OVERHEAD = FitParameter(name="tile_overhead_s", start=1.5e-6, low=0.2e-6, high=5e-6)
 _EPILOGUE = FitParameter(name="epilogue_s", start=2.5e-6, low=0.1e-6, high=8e-6)
 _CALL = FitParameter(name="call_s", start=3e-6, low=0.0, high=2e-5)
+_CLOCK = FitParameter(name="clock", start=0.8, low=0.3, high=1.0)
 _BOOST = FitParameter(name="boost", start=0.3, low=0.0, high=0.6)
 _STORE = FitParameter(name="store_exposed", start=0.4, low=0.0, high=1.0)
 # A point this far off counts no more than another: the GPU was in another power state.
@@ -80,6 +80,21 @@ def fit_shape(
     return (_with_boost(best[1], measurements, gpu) if two_states else best[1]), best[2]
 
 
+def fit_state(profile: GpuProfile, sweep: Sequence[Measurement], gpu: Gpu, *, two_states: bool) -> GpuProfile:
+    """``profile`` at the clock at which ``sweep`` ran, its curve being given, and with the boost of its short
+    kernels where these ran before the power limit acted (``two_states``)."""
+    weights = [state_weight(item.seconds) if two_states else 1.0 for item in sweep]
+    if two_states:
+        profile = replace(profile, measured_call_s=min(item.seconds for item in sweep))
+
+    def build(found: dict[str, float]) -> GpuProfile:
+        return replace(profile, clock_fraction=found["clock"], measured_boost=found.get("boost", 0.0))
+
+    found = fit([_CLOCK, *[_BOOST] * two_states], build, sweep, gpu, weights=weights)
+    fitted = replace(profile, clock_fraction=found["clock"])
+    return _with_boost(fitted, sweep, gpu) if two_states else fitted
+
+
 def _with_boost(profile: GpuProfile, measurements: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
     """``profile`` with the boost of short kernels that lies between both states.
 
@@ -116,34 +131,6 @@ def fit_fraction(profile: GpuProfile, dtype: str, measurements: Sequence[Measure
         return with_fraction(profile, dtype, found["fraction"], _FITTING)
 
     return fit([_FRACTION], build, measurements, gpu)["fraction"]
-
-
-def mean_shape(curves: Sequence[GemmCurve]) -> GemmCurve:
-    """The shape constants midway between ``curves`` (one curve: its own), without rates."""
-    tiles = [
-        replace(same[0], efficiency=fmean(tile.efficiency for tile in same))
-        for same in zip(*(curve.tiles for curve in curves), strict=True)
-    ]
-    return replace(
-        curves[0],
-        rates=(),
-        tiles=tuple(tiles),
-        tile_overhead_s=fmean(curve.tile_overhead_s for curve in curves),
-        store_exposed=fmean(curve.store_exposed for curve in curves),
-        epilogue_s=min(curve.epilogue_s for curve in curves),  # 0 where outputs stay in registers
-        wave_quantisation=fmean(curve.wave_quantisation for curve in curves),
-    )
-
-
-def with_wide_tiles(curve: GemmCurve) -> GemmCurve:
-    """``curve`` with tiles of 128 x 192 too.
-
-    Their rate lies between those of 128 x 128 and 256 x 128 as do the FLOPs per byte loaded (64, 77, 85).
-    """
-    square = next(tile.efficiency for tile in curve.tiles if tile.m == tile.n == 128)
-    wide = square + (1.0 - square) * (76.8 - 64.0) / (85.3 - 64.0)
-    tiles = (Tile(m=128, n=192, efficiency=wide), Tile(m=192, n=128, efficiency=wide))
-    return replace(curve, tiles=(*curve.tiles[:2], *tiles, *curve.tiles[2:]))
 
 
 def with_fraction(profile: GpuProfile, dtype: str, fraction: float, source: Provenance) -> GpuProfile:

@@ -1,10 +1,10 @@
 """Fits every GPU's kernel curves from measured kernels and rewrites the shipped profiles.
 
-    python -m stepsim.calibration.fit.kernels ../shared/data/kernels.yaml [--check]
+    python -m stepsim.calibration.fit.kernels ../shared/data/kernels.yaml \
+        ../shared/data/kernel_tables/{gemm,attention_forward}.csv [--check]
 
-Knows the order of work: GEMM shapes where sweeps exist, rates from best measured shapes,
-attention curves, then what is carried (plan.py). Same input, same bytes. ``--check`` prints the
-residuals of the shipped profiles and writes nothing.
+Knows the order of work: products by tables, the state of sweeps, attention, then what is carried (plan.py).
+Same input, same bytes. ``--check`` prints the residuals of the shipped profiles and writes nothing.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pathlib import Path
 from ...hardware.calibrated.overlay import load_profile, profile_names
 from ...hardware.gpus import get_gpu
 from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, MemoryCurve, Provenance, Tile
-from ...kernels.gemm import math_fraction
-from ...kernels.kernel import Attention
+from ...kernels.kernel import Attention, Gemm
 from ..measure.plan import PLANS, Donor, MeasurementPlan, MemorySweep
+from ..readers.kernel_tables import is_kernel_table, read_kernel_tables
 from ..readers.measurements import Measurement, is_gemm, read_measurements
 from .attention import fit_attention, scaled
-from .curve_fit import provenance
-from .gemm import fit_fraction, fit_shape, fraction_of_best, mean_shape, with_fraction, with_wide_tiles
+from .attention_table import fit_attention_table, with_harness
+from .gemm import fit_state, fraction_of_best, with_fraction
+from .gemm_table import fit_table
 from .profile_file import write_profile
 from .residual_table import print_residuals
 
@@ -46,16 +47,29 @@ _START = GemmCurve(
 )
 
 
-def fit_profiles(measurements: Sequence[Measurement]) -> tuple[GpuProfile, ...]:
-    """The profile of every planned GPU, fitted on ``measurements`` or carried."""
-    shapes: dict[str, GpuProfile] = {}
+def fit_profiles(
+    measurements: Sequence[Measurement], tables: Sequence[Measurement]
+) -> tuple[GpuProfile, ...]:
+    """The profile of every planned GPU, fitted on ``tables`` and ``measurements``, or carried."""
+    from joblib import Parallel, delayed
+
+    alone = [plan for plan in PLANS if plan.table and not plan.rate_of]
+    fitted = Parallel(n_jobs=-1)(
+        delayed(_gemm_profile)(plan, {}, measurements, [m for m in tables if m.gpu == plan.gpu])
+        for plan in alone
+    )
+    shapes: dict[str, GpuProfile] = {profile.gpu: profile for profile in fitted}
     for plan in PLANS:
-        shapes[plan.gpu] = _gemm_profile(plan, shapes, measurements)
-    return _with_attention(shapes, measurements)
+        if plan.gpu not in shapes:
+            shapes[plan.gpu] = _gemm_profile(plan, shapes, measurements, tables)
+    return _with_attention(shapes, measurements, tables)
 
 
 def _gemm_profile(
-    plan: MeasurementPlan, done: dict[str, GpuProfile], measurements: Sequence[Measurement]
+    plan: MeasurementPlan,
+    done: dict[str, GpuProfile],
+    measurements: Sequence[Measurement],
+    tables: Sequence[Measurement],
 ) -> GpuProfile:
     profile = GpuProfile(
         gpu=plan.gpu,
@@ -68,48 +82,57 @@ def _gemm_profile(
         gemm=_START,
         attention=(),
     )
-    if plan.shape_from:
-        donors = [done[name].gemm for name in plan.shape_from]
-        record = replace(
-            donors[0].provenance,
-            carried=True,
-            median_residual=None,
-            p90_residual=None,
-            points=0,
-            note="shape of " + ("the mean of " if len(donors) > 1 else "") + " and ".join(plan.shape_from),
-        )
-        shape = with_wide_tiles(mean_shape(donors)) if plan.wide_tiles else mean_shape(donors)
-        profile = replace(profile, gemm=replace(shape, provenance=record))
-    rated = _with_sweep if plan.sweep_dtype else _with_rates
-    return rated(profile, plan, measurements)
+    if plan.table:
+        own = [m for m in tables if m.gpu == plan.gpu and isinstance(m.kernels[-1], Gemm)]
+        rates = {dtype: fraction_of(done[donor], dtype) for dtype, donor in plan.rate_of}
+        profile = fit_table(profile, own, get_gpu(plan.gpu), rates)
+    else:
+        profile = replace(profile, gemm=_carried(done[plan.shape_from]))
+    profile = _with_rates(profile, plan, measurements)
+    return _with_state(profile, plan, measurements) if plan.sweep_dtype else profile
 
 
-def _with_sweep(
+def fraction_of(profile: GpuProfile, dtype: str) -> float:
+    """The fraction of peak of a type's products."""
+    return next(rate.fraction for rate in profile.gemm.rates if rate.dtype == dtype)
+
+
+def _carried(donor: GpuProfile) -> GemmCurve:
+    """A relative's products: shape constants, and rates as fractions of the peak."""
+    note = f"shape of {donor.gpu}"
+    rates = tuple(
+        replace(rate, harness=None, provenance=_as_carried(rate.provenance, f"of {donor.gpu}"))
+        for rate in donor.gemm.rates
+        if rate.dtype != "fp32"
+    )
+    return replace(donor.gemm, rates=rates, provenance=_as_carried(donor.gemm.provenance, note))
+
+
+def _as_carried(record: Provenance, note: str) -> Provenance:
+    return replace(
+        record,
+        carried=True,
+        points=0,
+        median_residual=None,
+        p90_residual=None,
+        held_out_median=None,
+        held_out_p90=None,
+        note=note,
+    )
+
+
+def _with_state(
     profile: GpuProfile, plan: MeasurementPlan, measurements: Sequence[Measurement]
 ) -> GpuProfile:
-    """``profile`` with what this GPU's own sweep shows: shape and sustained clock, or the rate alone."""
-    gpu, dtype = get_gpu(plan.gpu), plan.sweep_dtype
-    assert dtype is not None
+    """``profile`` with the clock at which this GPU's own sweep ran, and the boost of its short kernels."""
+    assert plan.sweep_dtype is not None
     sweep = [
         m
         for m in measurements
-        if m.gpu == plan.gpu and is_gemm(m, dtype) and not (m.best_of_search or m.grouped)
+        if m.gpu == plan.gpu and is_gemm(m, plan.sweep_dtype) and not (m.best_of_search or m.grouped)
     ]
-    source = ", ".join(sorted({m.source for m in sweep}))
-    if plan.shape_from:
-        profile = _with_rates(profile, plan, measurements)
-        fraction = fit_fraction(profile, dtype, sweep, gpu)
-        fitted = with_fraction(profile, dtype, fraction, Provenance(source=source))
-        return with_fraction(profile, dtype, fraction, provenance(source, sweep, gpu, fitted))
-    profile, sustained = fit_shape(
-        profile, dtype, sweep, gpu, two_states=plan.two_states, overlapped=plan.overlapped
-    )
-    profile = _with_rates(profile, plan, measurements)
-    best = math_fraction(profile.gemm, dtype, gpu)
-    clock = sustained / best
-    profile = replace(profile, clock_fraction=clock, measured_clock_fraction=clock)
-    record = provenance(source, sweep, gpu, profile, plan.sweep_note)
-    return replace(profile, gemm=replace(profile.gemm, provenance=record))
+    fitted = fit_state(profile, sweep, get_gpu(plan.gpu), two_states=plan.two_states)
+    return replace(fitted, clock_fraction=1.0, measured_clock_fraction=fitted.clock_fraction)
 
 
 def _best_of_search(measurements: Sequence[Measurement], gpu: str, dtype: str) -> Measurement:
@@ -131,19 +154,13 @@ def _memory(memory: MemorySweep) -> MemoryCurve:
 def _with_rates(
     profile: GpuProfile, plan: MeasurementPlan, measurements: Sequence[Measurement]
 ) -> GpuProfile:
-    """``profile`` with a rate for every dtype that the GPU has, the best measured shapes first."""
+    """``profile`` with a rate for every dtype that the GPU has."""
     for dtype, donor in plan.best:
         best = _best_of_search(measurements, donor, dtype)
-        fraction = plan.power * fraction_of_best(best, get_gpu(donor))
-        record = Provenance(
-            source=f"{best.id} (best shape of a search)",
-            points=1,
-            carried=donor != plan.gpu,
-            note=plan.power_note,
-        )
-        profile = with_fraction(profile, dtype, fraction, record)
+        record = Provenance(source=f"{best.id} (best shape of a search)", points=1, carried=donor != plan.gpu)
+        profile = with_fraction(profile, dtype, fraction_of_best(best, get_gpu(donor)), record)
     rates = {rate.dtype: rate for rate in profile.gemm.rates}
-    if "fp8" in get_gpu(plan.gpu).peak_flops and "fp8" not in rates and plan.sweep_dtype != "fp8":
+    if "fp8" in get_gpu(plan.gpu).peak_flops and "fp8" not in rates:
         record = Provenance(source="0.9 of the 16-bit fraction, as on H100", carried=True)
         profile = with_fraction(profile, "fp8", _UNMEASURED_FP8 * rates["bf16"].fraction, record)
     unverified = Provenance(source="unverified", carried=True)
@@ -151,34 +168,59 @@ def _with_rates(
 
 
 def _with_attention(
-    shapes: dict[str, GpuProfile], measurements: Sequence[Measurement]
+    shapes: dict[str, GpuProfile], measurements: Sequence[Measurement], tables: Sequence[Measurement]
 ) -> tuple[GpuProfile, ...]:
     fitted: dict[tuple[str, str], AttentionCurve] = {}
     for plan in PLANS:
         for implementation, donor in plan.attention:
             if donor is None:
-                own = [m for m in measurements if m.gpu == plan.gpu and _runs(m, implementation)]
-                source = ", ".join(sorted({m.source for m in own}))
-                curve = fit_attention(shapes[plan.gpu], implementation, own, get_gpu(plan.gpu), source)
-                fitted[plan.gpu, implementation] = curve
+                fitted[plan.gpu, implementation] = _own_attention(
+                    plan, implementation, shapes[plan.gpu], measurements, tables
+                )
 
-    def curve_of(gpu: str, implementation: str, donor: Donor | None) -> AttentionCurve:
+    def curve_of(plan: MeasurementPlan, implementation: str, donor: Donor | None) -> AttentionCurve:
         if donor is None:
-            return fitted[gpu, implementation]
+            return fitted[plan.gpu, implementation]
         source = f"{donor.implementation} on {donor.gpu} x {donor.factor:.3f}"
         original = fitted[donor.gpu, donor.implementation]
-        return scaled(
+        curve = scaled(
             original, implementation=implementation, factor=donor.factor, source=source, note=donor.note
         )
+        table = _attention_table(plan, implementation, tables)
+        return with_harness(shapes[plan.gpu], curve, table, get_gpu(plan.gpu)) if table else curve
 
     return tuple(
-        replace(shapes[plan.gpu], attention=tuple(curve_of(plan.gpu, *entry) for entry in plan.attention))
+        replace(shapes[plan.gpu], attention=tuple(curve_of(plan, *entry) for entry in plan.attention))
         for plan in PLANS
     )
 
 
+def _own_attention(
+    plan: MeasurementPlan,
+    implementation: str,
+    profile: GpuProfile,
+    measurements: Sequence[Measurement],
+    tables: Sequence[Measurement],
+) -> AttentionCurve:
+    """The curve of a GPU's own points, at the clock of its own sweep."""
+    profile = replace(profile, clock_fraction=profile.measured_clock_fraction)
+    own = [m for m in measurements if m.gpu == plan.gpu and _runs(m, implementation)]
+    if table := _attention_table(plan, implementation, tables):
+        return fit_attention_table(profile, implementation, table, own, get_gpu(plan.gpu))
+    source = ", ".join(sorted({m.source for m in own}))
+    return fit_attention(profile, implementation, own, get_gpu(plan.gpu), source)
+
+
+def _attention_table(
+    plan: MeasurementPlan, implementation: str, tables: Sequence[Measurement]
+) -> list[Measurement]:
+    if implementation != plan.attention_table:
+        return []
+    return [m for m in tables if m.gpu == plan.gpu and _runs(m, implementation)]
+
+
 def _runs(measurement: Measurement, implementation: str) -> bool:
-    kernel = measurement.kernels[0]
+    kernel = measurement.kernels[-1]
     return isinstance(kernel, Attention) and kernel.implementation == implementation
 
 
@@ -187,7 +229,7 @@ def keep_step_time_fit(profile: GpuProfile) -> GpuProfile:
     if profile.gpu not in profile_names():
         return profile
     shipped = load_profile(profile.gpu)
-    if not shipped.step_time_fit.startswith("fitted"):
+    if not shipped.step_time_fit.startswith(("fitted", "carried")):
         return profile
     return replace(
         profile,
@@ -201,14 +243,17 @@ def keep_step_time_fit(profile: GpuProfile) -> GpuProfile:
 def main() -> None:
     """Entry point of ``python -m stepsim.calibration.fit.kernels``."""
     parser = argparse.ArgumentParser(description="Fit kernel curves and rewrite the shipped profiles.")
-    parser.add_argument("files", nargs="+", type=Path, help="kernel-point files (kind: kernels)")
+    parser.add_argument(
+        "files", nargs="+", type=Path, help="kernel-point files (kind: kernels) and tables (CSV)"
+    )
     parser.add_argument("--check", action="store_true", help="print residuals of the shipped profiles only")
     arguments = parser.parse_args()
-    measurements = all_measurements(arguments.files)
+    tables = [path for path in arguments.files if is_kernel_table(path)]
+    measurements = all_measurements([path for path in arguments.files if path not in tables])
     if arguments.check:
         profiles = tuple(load_profile(plan.gpu) for plan in PLANS)
     else:
-        profiles = fit_profiles(measurements)
+        profiles = fit_profiles(measurements, read_kernel_tables(tables))
         for profile in profiles:
             write_profile(keep_step_time_fit(profile), PROFILES)
     print_residuals(profiles, measurements)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +16,7 @@ import yaml
 
 from ...hardware.calibrated.models import FORMAT, REFERENCE_BYTES
 from ...hardware.files import write_text
-from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, MemoryCurve, Provenance
+from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, Harness, MemoryCurve, Provenance
 from ...hardware.quantities import parse_quantity
 
 if TYPE_CHECKING:
@@ -163,7 +164,11 @@ def _gemm(
     intervals: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     rates = {
-        rate.dtype: {"fraction": rate.fraction, "provenance": _provenance(rate.provenance)}
+        rate.dtype: {
+            "fraction": rate.fraction,
+            **_given(harness=_harness(rate.harness)),
+            "provenance": _provenance(rate.provenance),
+        }
         for rate in curve.rates
     }
     block: dict[str, Any] = {"rates": {dtype: rates[dtype] for dtype in dtypes or rates}}
@@ -173,7 +178,7 @@ def _gemm(
             "tile_overhead": seconds_text(curve.tile_overhead_s),
             "store_exposed": curve.store_exposed,
             "wave_quantisation": curve.wave_quantisation,
-            **_given(epilogue_s=curve.epilogue_s),
+            **_given(epilogue_s=curve.epilogue_s, deep_slowdown=curve.deep_slowdown),
         }
     return block | _given(intervals=intervals) | {"provenance": _provenance(curve.provenance)}
 
@@ -187,9 +192,13 @@ def _attention(curve: AttentionCurve, intervals: Mapping[str, Any] | None = None
         "diagonal_keys": curve.diagonal_keys,
         "causal_tail": curve.causal_tail,
         "wave_quantisation": curve.wave_quantisation,
-        **_given(intervals=intervals),
+        **_given(harness=_harness(curve.harness), intervals=intervals),
         "provenance": _provenance(curve.provenance),
     }
+
+
+def _harness(harness: Harness | None) -> dict[str, Any] | None:
+    return _given(**asdict(harness)) if harness else None
 
 
 def _collective(one: WrittenCurve) -> dict[str, Any]:

@@ -37,28 +37,28 @@ class Donor:
 class MeasurementPlan:
     """Parts of one profile.
 
-    ``sweep_dtype``: dtype of this GPU's own sweep. Without ``shape_from`` the sweep gives the shape
-    constants; with it they are the mean of those GPUs' and the sweep gives the rate alone.
+    ``table``: its products were measured in a table of many shapes, which gives shape constants and rates;
+    without, ``shape_from`` is the GPU whose they are, as fractions of its own peak. ``best``: dtype -> GPU
+    whose best measured shape sets the rate instead; ``rate_of``: dtype -> GPU of the same chip whose table
+    sets it, the own table being slower for another reason.
+    ``sweep_dtype``: dtype of a sweep of this GPU besides, which shows the state that the swept GPU was in.
     ``two_states``: part of the sweep's short kernels ran before the power limit acted.
     ``overlapped``: outputs leave tensor memory while the next tile is computed.
-    ``wide_tiles``: its libraries have tiles of 128 x 192 too (cuBLAS's nvjet kernels name them).
-    ``best``: dtype -> GPU whose best measured shape sets the rate. ``power``: factor on all rates
-    of a part whose power limit lowers its clock. ``attention``: implementation -> donor, or None
-    for a fit on this GPU's points.
+    ``attention``: implementation -> donor, or None for a fit on this GPU's points; ``attention_table`` names
+    the implementation whose shape this GPU's table gives, or against which that table is held.
     """
 
     gpu: str
     memory: MemorySweep
-    shape_from: tuple[str, ...] = ()
+    table: bool = False
+    shape_from: str = ""
     sweep_dtype: str | None = None
-    sweep_note: str = ""
     two_states: bool = False
     overlapped: bool = False
-    wide_tiles: bool = False
     best: tuple[tuple[str, str], ...] = ()
-    power: float = 1.0
-    power_note: str = ""
+    rate_of: tuple[tuple[str, str], ...] = ()
     attention: tuple[tuple[str, Donor | None], ...]
+    attention_table: str = ""
 
 
 _AMPERE = MemorySweep(
@@ -80,6 +80,9 @@ _BLACKWELL = MemorySweep(
     source="GB300 device copy 83 % (OCI nvbandwidth page); B200 90 % (unverified); their midpoint",
 )
 _CDNA = MemorySweep(stream=0.81, pointwise=0.75, source="4.3 of 5.3 TB/s (unverified)")
+_GDDR = MemorySweep(
+    stream=0.92, pointwise=0.87, source="L40 845 of 864 GB/s (gpu-benches), less what a copy loses (derived)"
+)
 
 # FlashAttention-2 is 1.7-3.0x faster than its predecessor on A100, forward and backward (Dao 2023,
 # arXiv:2307.08691, section 4.1); the end of that range where heads fill the GPU is taken.
@@ -91,9 +94,9 @@ _FA2_ON_BLACKWELL = 0.53
 _FA2_BLACKWELL_NOTE = "H100's rate scaled by SMs and clock; unmeasured"
 
 
-def _hopper_attention(factor: float, note: str) -> tuple[tuple[str, Donor | None], ...]:
-    kept = tuple((name, _from_h100(name, factor, note)) for name in ("fa2", "fa3", "cudnn"))
-    return (*kept, ("fa1", _from_h100("fa2", factor * _FA1_OVER_FA2, _FA1_NOTE)))
+def _hopper_attention(note: str) -> tuple[tuple[str, Donor | None], ...]:
+    kept = tuple((name, _from_h100(name, 1.0, note)) for name in ("fa2", "fa3", "cudnn"))
+    return (*kept, ("fa1", _from_h100("fa2", _FA1_OVER_FA2, _FA1_NOTE)))
 
 
 def _from_h100(implementation: str, factor: float, note: str) -> Donor:
@@ -110,135 +113,110 @@ def _ampere_attention(donor: str, own: bool) -> tuple[tuple[str, Donor | None], 
     )
 
 
-def _blackwell_attention(own: bool) -> tuple[tuple[str, Donor | None], ...]:
-    b200 = Donor(gpu="B200-SXM-180GB", implementation="cudnn", note="same generation")
+_BLACKWELL_ATTENTION: tuple[tuple[str, Donor | None], ...] = (
+    ("cudnn", None),
+    ("fa2", _from_h100("fa2", _FA2_ON_BLACKWELL, _FA2_BLACKWELL_NOTE)),
+    ("fa1", _from_h100("fa2", _FA2_ON_BLACKWELL * _FA1_OVER_FA2, _FA1_NOTE)),
+)
+
+
+def _workstation_attention(gpu: str) -> tuple[tuple[str, Donor | None], ...]:
     return (
-        ("cudnn", None if own else b200),
-        ("fa2", _from_h100("fa2", _FA2_ON_BLACKWELL, _FA2_BLACKWELL_NOTE)),
-        ("fa1", _from_h100("fa2", _FA2_ON_BLACKWELL * _FA1_OVER_FA2, _FA1_NOTE)),
+        ("fa2", None),
+        ("fa1", Donor(gpu=gpu, implementation="fa2", factor=_FA1_OVER_FA2, note=_FA1_NOTE)),
     )
 
 
-# No 16-bit sweep of Hopper is public; its SMs, tiles and pipelining lie between Ampere's and Blackwell's.
-# DeepGEMM's FP8 shapes on H800 check what is carried.
-_HOPPER_SHAPE = ("A100-PCIe-80GB", "B200-SXM-180GB")
+def _blackwell(gpu: str) -> MeasurementPlan:
+    sweep = gpu == "B200-SXM-180GB"
+    return MeasurementPlan(
+        gpu=gpu,
+        memory=_BLACKWELL,
+        table=True,
+        sweep_dtype="bf16" if sweep else None,
+        two_states=sweep,
+        overlapped=True,
+        attention=_BLACKWELL_ATTENTION,
+        attention_table="cudnn",
+    )
 
-_PCIE_CLOCK, _PCIE_NOTE = 1395 / 1755, "1,755 MHz drops to 1,395 MHz under load (Chips and Cheese)"
-_CAPPED_CLOCK = (500 / 700) ** (1 / 3)
-_CAPPED_NOTE = "500 W against 700 W: clock by the cube root of power (derived)"
 
-# In the order of fitting: a donor stands before those that it gives to.
+def _of_h100(gpu: str, note: str, sweep_dtype: str | None = None) -> MeasurementPlan:
+    return MeasurementPlan(
+        gpu=gpu,
+        memory=_HOPPER,
+        shape_from="H100-SXM5-80GB",
+        sweep_dtype=sweep_dtype,
+        attention=_hopper_attention(note),
+    )
+
+
+# In the order of fitting: a donor stands before those that it gives to. Parts of one chip under lower power
+# limits differ by what kernels/power.py makes of the limit.
 PLANS = (
-    MeasurementPlan(
-        gpu="A100-PCIe-80GB",
-        memory=_AMPERE,
-        sweep_dtype="bf16",
-        sweep_note="worst (+15 %): under one wave, where idle SMs leave power for a higher clock",
-        best=(("bf16", "A100-PCIe-80GB"),),
-        attention=_ampere_attention("A100-PCIe-80GB", own=True),
-    ),
     MeasurementPlan(
         gpu="A100-SXM4-80GB",
         memory=_AMPERE,
-        shape_from=("A100-PCIe-80GB",),
-        best=(("bf16", "A100-SXM4-80GB"),),
+        table=True,
         attention=_ampere_attention("A100-SXM4-80GB", own=True),
+        attention_table="fa2",
+    ),
+    MeasurementPlan(
+        gpu="A100-PCIe-80GB",
+        memory=_AMPERE,
+        shape_from="A100-SXM4-80GB",
+        sweep_dtype="bf16",
+        attention=_ampere_attention("A100-PCIe-80GB", own=True),
     ),
     MeasurementPlan(
         gpu="A100-SXM4-40GB",
         memory=_AMPERE,
-        shape_from=("A100-PCIe-80GB",),
-        best=(("bf16", "A100-SXM4-80GB"),),
+        shape_from="A100-SXM4-80GB",
         attention=_ampere_attention("A100-SXM4-80GB", own=False),
     ),
+    *map(_blackwell, ("B200-SXM-180GB", "GB200-NVL72", "GB300-NVL72", "B300-SXM")),
     MeasurementPlan(
-        gpu="B200-SXM-180GB",
-        memory=_BLACKWELL,
-        sweep_dtype="bf16",
-        two_states=True,
-        overlapped=True,
-        sweep_note=(
-            "50 of the points, none longer than 0.85 ms, ran 1.15-1.5x faster than the curve, shapes alike: "
-            "bursts before the power limit acts; measured_boost lies between both states"
-        ),
-        best=(("bf16", "B200-SXM-180GB"), ("fp8", "B200-SXM-180GB")),
-        attention=_blackwell_attention(own=True),
-    ),
-    MeasurementPlan(
-        gpu="H800-SXM5-80GB",
+        gpu="H200-SXM-141GB",
         memory=_HOPPER,
-        shape_from=_HOPPER_SHAPE,
-        wide_tiles=True,
-        sweep_dtype="fp8",
-        best=(("bf16", "H100-SXM5-80GB"),),
-        attention=_hopper_attention(1.0, "same chip"),
+        table=True,
+        attention=_hopper_attention("same chip"),
+        attention_table="fa3",
     ),
     MeasurementPlan(
         gpu="H100-SXM5-80GB",
         memory=_HOPPER,
-        shape_from=_HOPPER_SHAPE,
-        wide_tiles=True,
-        best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
+        table=True,
+        # Its 8-bit products fall from 1,275 TFLOP/s at 1 to 3 ms to 924 at 3 to 10; H200's do not.
+        rate_of=(("fp8", "H200-SXM-141GB"),),
         attention=(
             ("fa2", None),
             ("fa3", None),
             ("cudnn", None),
             ("fa1", _from_h100("fa2", _FA1_OVER_FA2, _FA1_NOTE)),
         ),
+        attention_table="fa3",
+    ),
+    _of_h100("H800-SXM5-80GB", "same chip", sweep_dtype="fp8"),
+    _of_h100("H100-SXM-HBM2e-96GB-500W", "same chip at 500 W"),
+    _of_h100("H100-PCIe-80GB", "same chip at 350 W"),
+    MeasurementPlan(
+        gpu="L40S",
+        memory=_GDDR,
+        table=True,
+        attention=_workstation_attention("L40S"),
+        attention_table="fa2",
     ),
     MeasurementPlan(
-        gpu="H200-SXM-141GB",
-        memory=_HOPPER,
-        shape_from=_HOPPER_SHAPE,
-        wide_tiles=True,
-        best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
-        attention=_hopper_attention(1.0, "same chip"),
-    ),
-    MeasurementPlan(
-        gpu="H100-SXM-HBM2e-96GB-500W",
-        memory=_HOPPER,
-        shape_from=_HOPPER_SHAPE,
-        wide_tiles=True,
-        best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
-        power=_CAPPED_CLOCK,
-        power_note=_CAPPED_NOTE,
-        attention=_hopper_attention(_CAPPED_CLOCK, _CAPPED_NOTE),
-    ),
-    MeasurementPlan(
-        gpu="H100-PCIe-80GB",
-        memory=_HOPPER,
-        shape_from=_HOPPER_SHAPE,
-        wide_tiles=True,
-        best=(("bf16", "H100-SXM5-80GB"), ("fp8", "H100-SXM5-80GB")),
-        power=_PCIE_CLOCK,
-        power_note=_PCIE_NOTE,
-        attention=_hopper_attention(_PCIE_CLOCK, _PCIE_NOTE),
-    ),
-    MeasurementPlan(
-        gpu="B300-SXM",
-        memory=_BLACKWELL,
-        shape_from=("B200-SXM-180GB",),
-        best=(("bf16", "B300-SXM"), ("fp8", "B300-SXM")),
-        attention=_blackwell_attention(own=False),
-    ),
-    MeasurementPlan(
-        gpu="GB200-NVL72",
-        memory=_BLACKWELL,
-        shape_from=("B200-SXM-180GB",),
-        best=(("bf16", "GB200-NVL72"), ("fp8", "GB200-NVL72")),
-        attention=_blackwell_attention(own=False),
-    ),
-    MeasurementPlan(
-        gpu="GB300-NVL72",
-        memory=_BLACKWELL,
-        shape_from=("B200-SXM-180GB",),
-        best=(("bf16", "GB200-NVL72"), ("fp8", "GB200-NVL72")),
-        attention=_blackwell_attention(own=False),
+        gpu="RTX-PRO-6000-Server",
+        memory=_GDDR,
+        table=True,
+        attention=_workstation_attention("RTX-PRO-6000-Server"),
+        attention_table="fa2",
     ),
     MeasurementPlan(
         gpu="MI300X",
         memory=_CDNA,
-        shape_from=("A100-PCIe-80GB",),
+        shape_from="A100-SXM4-80GB",
         best=(("bf16", "MI300X"),),
         attention=(("fa2", _from_h100("fa2", 1.0, "fractions of H100; unmeasured")),),
     ),

@@ -39,7 +39,8 @@ class Measurement:
     ``operation`` is gemm, grouped_gemm or attention. ``family`` names the shapes that are alike: one
     weight matrix under any number of tokens, forward and backward; one attention of all sequence
     lengths. ``best_of_search`` marks the fastest shape of a search: it says what the GPU can reach, and
-    belongs in no residual.
+    belongs in no residual. ``short_run`` marks one of a table whose harness calls a kernel a few dozen times,
+    behind what else it does (``kernel_tables``).
     """
 
     id: str
@@ -50,6 +51,7 @@ class Measurement:
     operation: str = "gemm"
     family: str = ""
     best_of_search: bool = False
+    short_run: bool = False
 
     @property
     def grouped(self) -> bool:
@@ -91,9 +93,9 @@ def missing_math(gpu: str, kernels: Iterable[Kernel]) -> str | None:
     """Why a GPU of the catalogue cannot have run ``kernels``: it lacks their data type; None where it has."""
     if gpu not in gpu_names():
         return None
-    peaks = get_gpu(gpu).peak_flops
-    dtypes = [kernel.dtype for kernel in kernels if isinstance(kernel, Gemm | Attention)]
-    return next((f"{gpu} has no {dtype} math" for dtype in dtypes if dtype not in peaks), None)
+    chip = get_gpu(gpu)
+    dtypes = [k.dtype for k in kernels if isinstance(k, Gemm | Attention)]
+    return next((f"{gpu} has no {dtype} math" for dtype in dtypes if not chip.has_math(dtype)), None)
 
 
 def _points(path: Path) -> Sequence[Any]:
@@ -115,7 +117,7 @@ def _points(path: Path) -> Sequence[Any]:
 
 def is_gemm(measurement: Measurement, dtype: str) -> bool:
     """Whether it is of matrix products of that type."""
-    kernel = measurement.kernels[0]
+    kernel = measurement.kernels[-1]
     return isinstance(kernel, Gemm) and kernel.dtype == dtype
 
 

@@ -17,7 +17,8 @@ HEAD = """\
 
 Made by `make validate`, which runs
 
-    stepsim validate --nccl ../shared/data/nccl_logs/*.txt --leave-out --markdown docs/collectives.md
+    stepsim validate --nccl ../shared/data/{nccl_logs,second/nccl_logs}/*.txt --leave-out \\
+        --markdown docs/collectives.md
 
 and predicts the time of every size in published logs of nccl-tests. Do not edit this page.
 

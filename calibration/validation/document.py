@@ -37,6 +37,7 @@ def _row(row: ValidatedCase) -> dict[str, Any]:
         "predicted_memory_bytes": prediction.memory_bytes,
         "measured_outcome": case.measured.outcome,
         "predicted_outcome": prediction.outcome,
+        "fit_probability": prediction.fit_probability,
         "refused": prediction.refused,
         "predicted_interval_s": None if prediction.interval_s is None else list(prediction.interval_s),
     }

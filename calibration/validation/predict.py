@@ -12,8 +12,9 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING
 
+from ...sim.brief.step import Brief, brief_step
+from ...sim.evidence.measured_memory import fit_probability, framework_name, room_of
 from ...sim.scenario.errors import ScenarioError
-from ..cases.brief import Brief, brief_step
 from ..cases.case import Case, MemoryKind, Outcome
 from ..cases.halves import with_constants
 from ..cases.preset import reports_first_rank
@@ -22,6 +23,7 @@ from ..cases.to_scenario import to_scenario
 if TYPE_CHECKING:
     from ...sim.evidence.measured_steps import Doubt
     from ...sim.result.step import StageMemory
+    from ...sim.scenario.models import Scenario
     from ..cases.constants import Constants
 
 BEYOND: Mapping[MemoryKind | None, tuple[str, ...]] = {
@@ -38,7 +40,8 @@ class Prediction:
     """A step time and a memory with their outcome; or all None, and ``refused`` says why.
 
     ``interval_s`` is the 90 % interval of the step time, ``doubt`` what it was made of. ``internal`` marks a
-    refusal that is the simulator's own mistake.
+    refusal that is the simulator's own mistake. ``room`` is of the fullest rank (measured_memory.room_of),
+    and ``fit_probability`` what it comes to with that ``framework``.
     """
 
     step_time_s: float | None = None
@@ -48,6 +51,9 @@ class Prediction:
     refused: str | None = None
     internal: bool = False
     doubt: Doubt | None = None
+    framework: str = ""
+    room: tuple[float, float] | None = None
+    fit_probability: float | None = None
 
 
 def predict(case: Case, constants: Constants | None = None) -> Prediction:
@@ -58,8 +64,8 @@ def predict(case: Case, constants: Constants | None = None) -> Prediction:
     try:
         scenario = to_scenario(case)
         if constants is None:
-            return _prediction(case, brief_step(scenario))
-        return _prediction(case, brief_step(*with_constants(scenario, constants)))
+            return _prediction(case, scenario, brief_step(scenario))
+        return _prediction(case, scenario, brief_step(*with_constants(scenario, constants)))
     except ValueError as refusal:
         return Prediction(refused=_one_line(refusal))
     except Exception as mistake:  # one broken case must not take the others with it; it is counted apart
@@ -76,7 +82,7 @@ def memory_as_measured(stages: Iterable[StageMemory], kind: MemoryKind | None, f
     )
 
 
-def _prediction(case: Case, step: Brief) -> Prediction:
+def _prediction(case: Case, scenario: Scenario, step: Brief) -> Prediction:
     first_rank = case.measured.memory_bytes is not None and reports_first_rank(case.software)
     return Prediction(
         step_time_s=step.step_time_s,
@@ -84,6 +90,9 @@ def _prediction(case: Case, step: Brief) -> Prediction:
         memory_bytes=memory_as_measured(step.memory, case.measured.memory_kind, first_rank),
         outcome="ok" if step.fits else "oom",
         doubt=step.doubt,
+        framework=framework_name(scenario.software.name),
+        room=room_of(step.memory),
+        fit_probability=fit_probability(scenario.software.name, step.memory),
     )
 
 

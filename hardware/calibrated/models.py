@@ -17,7 +17,7 @@ from ..collective_curve import CollectiveCurve
 from ..collective_kinds import KINDS, known_kind
 from ..fields import MOST_GPUS, NO_BOOL, Flag, number, quantity, whole
 from ..gpus import gpu_names
-from ..profile import AttentionCurve
+from ..profile import AttentionCurve, Harness
 from ..provenance import Provenance
 from ..quantities import Dimension, parse_quantity
 
@@ -25,6 +25,7 @@ FORMAT = 1
 CPU = "cpu"
 """In place of a GPU: collectives between processes without one, as gloo runs them."""
 
+DTYPES = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp8_block", "mxfp8", "fp4", "nvfp4")
 IMPLEMENTATIONS = ("fa1", "fa2", "fa3", "cudnn")
 REFERENCE_BYTES = 1e6
 """Payload at which a file states the part of a collective's time that grows with the square root."""
@@ -148,22 +149,38 @@ class MemoryBlock(_Block):
     provenance: ProvenanceBlock
 
 
+class HarnessBlock(_Block):
+    """What the times of measured kernels hold besides them: other kernels, the host's call, a slower way."""
+
+    beside_s: Seconds = Field(default=0.0, alias="beside")
+    beside_efficiency: Share = 1.0
+    call_s: Seconds = Field(default=0.0, alias="call")
+    slowdown: Correction = 1.0
+
+    @property
+    def record(self) -> Harness:
+        """The harness as the curves keep it."""
+        return Harness(**self.model_dump())
+
+
 class RateBlock(_Block):
     """Fraction of the data type's peak that an edgeless matrix product reaches."""
 
     fraction: Share
+    harness: HarnessBlock | None = None
     provenance: ProvenanceBlock | None = None
 
 
 class GemmBlock(_Block):
     """Matrix products; of a user's own file, a field that is left out stays as shipped."""
 
-    rates: dict[Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"], RateBlock] = {}
+    rates: dict[Literal[DTYPES], RateBlock] = {}  # type: ignore[valid-type]  # names, which typing spells out
     tiles: tuple[tuple[Count, Count, Share], ...] | None = Field(default=None, min_length=1)
     tile_overhead_s: Seconds | None = Field(default=None, alias="tile_overhead")
     store_exposed: Part | None = None
     wave_quantisation: Part | None = None
     epilogue_s: Seconds | None = Field(default=None, alias="epilogue")
+    deep_slowdown: Part | None = None
     intervals: Intervals = {}
     provenance: ProvenanceBlock
 
@@ -178,6 +195,7 @@ class AttentionBlock(_Block):
     diagonal_keys: Tail
     causal_tail: Tail
     wave_quantisation: Part
+    harness: HarnessBlock | None = None
     intervals: Intervals = {}
     provenance: ProvenanceBlock
 
@@ -185,8 +203,9 @@ class AttentionBlock(_Block):
         """The curve of the block, named by the implementation of attention that it is of."""
         stated = self.model_dump(exclude={"intervals"})
         rates = {way: tuple(sorted(stated[way].items())) for way in ("forward", "backward")}
+        own = {"implementation": implementation, "provenance": self.provenance.record}
         return AttentionCurve(
-            **{**stated, **rates, "implementation": implementation, "provenance": self.provenance.record}
+            **{**stated, **rates, **own, "harness": self.harness.record if self.harness else None}
         )
 
 

@@ -7,7 +7,7 @@ overrides an earlier one, curve by curve. A profile of another GPU is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -112,7 +112,7 @@ def calibrated_profile(gpu: Gpu | str, entries: Iterable[str]) -> GpuProfile:
         profile = (
             load_profile(_shipped(entry, gpu.name))
             if not is_file(entry)
-            else laid_over(profile, Path(entry), gpu.peak_flops)
+            else laid_over(profile, Path(entry), gpu)
         )
     return profile
 
@@ -122,16 +122,16 @@ def shipped_profile(path: Path) -> GpuProfile:
     return _joined(None, read_profile_file(path))
 
 
-def laid_over(profile: GpuProfile, path: Path, peaks: Mapping[str, float] | None = None) -> GpuProfile:
-    """``profile`` with what the file at ``path`` states in place of its own; ``peaks`` are its GPU's."""
+def laid_over(profile: GpuProfile, path: Path, gpu: Gpu | None = None) -> GpuProfile:
+    """``profile`` with what the file at ``path`` states in place of its own; ``gpu``: one of no catalogue."""
     own = read_profile_file(path)
     if own.gpu != profile.gpu:
         raise ValueError(f"{path}: is a profile of {own.gpu}, but the cluster's gpu is {profile.gpu}")
-    peaks = get_gpu(profile.gpu).peak_flops if peaks is None else peaks
+    gpu = gpu or get_gpu(profile.gpu)
     for dtype in own.gemm.rates if own.gemm else ():
-        if dtype not in peaks:
+        if not gpu.has_math(dtype):
             raise ValueError(
-                f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(peaks)}"
+                f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(gpu.peak_flops)}"
             )
     if own.clock_fraction is not None:
         profile = replace(profile, step_time_fit=f"stated in {path}")
@@ -222,7 +222,8 @@ def _gemm(base: GemmCurve | None, block: models.GemmBlock) -> GemmCurve:
     rates = {rate.dtype: rate for rate in base.rates} if base else {}
     for dtype, one in block.rates.items():
         source = one.provenance.record if one.provenance else record
-        rates[dtype] = Rate(dtype=dtype, fraction=one.fraction, provenance=source)
+        harness = one.harness.record if one.harness else None
+        rates[dtype] = Rate(dtype=dtype, fraction=one.fraction, provenance=source, harness=harness)
     given = _stated(block) | {"rates": tuple(rates.values()), "provenance": record}
     if block.tiles:
         given["tiles"] = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in block.tiles)

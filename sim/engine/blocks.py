@@ -36,8 +36,13 @@ class BlockRun:
     begin: Sequence[float]
     end: Sequence[float]
     rates: Sequence[Rates]
-    parts: Mapping[str, float]
     slow: float = 1.0
+
+    @cached_property
+    def parts(self) -> Mapping[str, float]:
+        """Its time by what the compute stream did; nothing where it never ends."""
+        times = self.start, self.begin, self.end
+        return block_parts(self.block.ops, times, self.first) if max(self.end, default=0.0) < math.inf else {}
 
     @property
     def seconds(self) -> float:
@@ -50,7 +55,7 @@ class BlockRun:
         found: dict[str, list[tuple[float, float]]] = {}
         for op, begin, end in zip(self.block.ops, self.begin, self.end, strict=True):
             if isinstance(op.work, Collective) and begin < math.inf:
-                for link in op.work.transfer.local_links:
+                for link, _ in op.work.transfer.local_weights:
                     found.setdefault(link, []).append((begin + op.work.transfer.latency_s, end))
         return found
 
@@ -79,7 +84,8 @@ def _done(rates: Rates, at: float) -> float:
 class RepeatedRun:
     """Repeated blocks from block ``number`` on, as one class runs them, from ``first`` to ``last``.
 
-    ``runs`` are those of the blocks, each of which counts from its own ``bases``.
+    ``runs`` are those of the blocks, each of which counts from its own ``bases``. It may be the rest of a
+    ``whole`` run, whose block ``number`` begins ``offset`` after it: what that knows is not computed again.
     """
 
     number: int
@@ -87,6 +93,14 @@ class RepeatedRun:
     bases: Sequence[float]
     first: float
     last: float
+    whole: RepeatedRun | None = None
+    offset: float = 0.0
+
+    def rest(self, number: int) -> RepeatedRun:
+        """This run of all blocks from block ``number`` on, as it is when somebody reaches that block."""
+        offset = self.bases[number]
+        bases = [base - offset for base in self.bases[number:]]
+        return RepeatedRun(number, self.runs[number:], bases, self.first, self.last - offset, self, offset)
 
     @cached_property
     def _busy(self) -> dict[str, list[tuple[float, float]]]:
@@ -99,29 +113,37 @@ class RepeatedRun:
 
     def uses(self, link: str, since: float, until: float) -> bool:
         """Whether it uses ``link`` of its rank between two times."""
+        if self.whole is not None:
+            return self.whole.uses(link, max(since, self.first) + self.offset, until + self.offset)
         intervals = self._busy.get(link, ())
         first = bisect_right(intervals, since, key=lambda interval: interval[1])
         return first < len(intervals) and intervals[first][0] < until
 
+    @cached_property
+    def _ends(self) -> list[float]:
+        return [base + run.last for base, run in zip(self.bases, self.runs, strict=True)]
+
     def ended(self, since: float) -> int:
         """How many of the runs have ended ``since`` seconds after zero."""
-        count = 0
-        for base, run in zip(self.bases, self.runs, strict=True):
-            if base + run.last > since + SLACK_S:
-                break
-            count += 1
-        return count
+        if self.whole is not None:
+            return max(0, self.whole.ended(since + self.offset) - self.number)
+        return bisect_right(self._ends, since + SLACK_S)
+
+    def leads_s(self, repeated: RepeatedBlocks) -> list[float]:
+        """By block, how far ahead a host must be as it is reached that no op waits for it from there on, if
+        none does in this run.
+        """
+        issued, most, found = repeated.issued_s, -math.inf, list[float]()
+        for k in range(self.number + len(self.runs) - 1, self.number - 1, -1):
+            base, run = self.bases[k - self.number], self.runs[k - self.number]
+            began = issued[k] - (base + run.first - self.first)
+            most = max(most, began + run.lead_s)
+            found.append(most - began)
+        return found[::-1]
 
     def lead_s(self, repeated: RepeatedBlocks) -> float:
         """How far ahead a host must be that no op waits for it, if none does in this run."""
-        issued = repeated.issued_s
-        return max(
-            (
-                issued[k] - issued[self.number] - (base + run.first - self.first) + run.lead_s
-                for k, (base, run) in enumerate(zip(self.bases, self.runs, strict=True), self.number)
-            ),
-            default=0.0,
-        )
+        return next(iter(self.leads_s(repeated)), 0.0)
 
     @cached_property
     def parts(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ from .occupancy import Crowd, Occupancy
 from .repair import RateRepair
 from .shares import Share, Shares
 from .signal import Done
-from .slowed import Slowed
+from .slowed import SLACK, Slowed
 
 Begins = Callable[[float, Demand, Done, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
@@ -59,6 +59,16 @@ class Flows:
         if number is not None and self._flows[number].since <= self._env.time:
             return self._flows[number].ends
         return max((self._flows[n].ends for n in self._at.on(link)), default=-math.inf)
+
+    def holds(self, link: Link, most: float) -> bool:
+        """Whether ``link`` holds bytes per second of others besides all flows on it at their fastest, so that
+        none of them slows another there.
+        """
+        number = self._alone.get(link)
+        if number is not None and self._flows[number].since <= self._env.time:
+            flow = self._flows[number]
+            most += flow.rate * next(weight for name, weight in flow.demand.weights if name == link)
+        return most + sum(self._at.most.get(link, {}).values()) < self._capacity[link] * (1 - SLACK)
 
     def end_of(self, payload_bytes: float, demand: Demand) -> float:
         """When a flow that begins now ends, if it has its links to itself until then; else infinite."""

@@ -82,6 +82,10 @@ class P2PQueue:
             if self.scope.start[i] < 0 and self._issued(i, self.late_s) <= until_s:
                 self._reached(i, self.late_s)
 
+    def forget(self) -> None:
+        """The replay is over: nobody will be told."""
+        self.scope.lose = None
+
     def over(self, i: int, value: tuple[float, Source], now: float) -> None:
         """The only message of exchange ``i`` has ended."""
         if self.rank.stopped:

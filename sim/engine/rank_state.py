@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,7 +25,8 @@ class Running(Protocol):
 @dataclass(slots=True)
 class RankState:
     """``running`` are its kernels. ``closed`` is the process of repeated blocks that run as a whole,
-    which uses ``closed_links``; ``closed_uses`` says whether it uses one between two times.
+    which puts so many bytes per second on links at most (``closed_most``); ``closed_uses`` says whether it
+    uses one between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
     stand for. While it is ``changing``, or one of its links is down, no repeated blocks begin as a whole;
@@ -44,7 +44,7 @@ class RankState:
     moving: int = 0
     running: dict[Running, None] = field(default_factory=dict)
     closed: simpy.Process | None = None
-    closed_links: AbstractSet[str] = frozenset()
+    closed_most: Mapping[str, float] = field(default_factory=dict)
     closed_uses: Uses | None = None
     repeated_op: int = -1
     passed: set[str] = field(default_factory=set)

@@ -28,6 +28,9 @@ Ends = tuple[tuple[int, int], ...]
 Between = str | None
 """The communicator of a collective; None: a message."""
 
+Place = tuple[RankState, tuple[int, str], float]
+"""A rank, its link, and the bytes per second that a communication puts there at most."""
+
 Source = tuple[int, int]
 """Class and op whose arrival began a communication."""
 
@@ -46,6 +49,9 @@ class Receiver(Protocol):
 
     def leave(self, until_s: float) -> None:
         """The replay is over: receives that nobody asked for are posted."""
+
+    def forget(self) -> None:
+        """The replay is over: nobody will be told."""
 
 
 @dataclass(slots=True)
@@ -89,7 +95,7 @@ class RendezvousPoints:
     _open: dict[tuple[Any, ...], Rendezvous] = field(default_factory=dict)
     _posted: dict[tuple[tuple[int, int], str], tuple[Signal, float, Source]] = field(default_factory=dict)
     _calls: dict[tuple[int, str], int] = field(default_factory=dict)
-    _places: dict[int, list[tuple[RankState, str]]] = field(default_factory=dict)
+    _places: dict[int, list[Place]] = field(default_factory=dict)
     _kinds: dict[int, int] = field(default_factory=dict)
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _kept: list[Transfer] = field(default_factory=list)
@@ -186,27 +192,31 @@ class RendezvousPoints:
     def move(self, payload: float, demand: Demand, done: Done, value: Any) -> None:
         """The payload begins to move; repeated blocks open that use a link of it before it ends."""
         now, end = self.env.time, self.flows.end_of(payload, demand)
-        for rank, link in self._closed(demand):
-            if rank.uses(link, now, end):
+        for rank, link, most in self._closed(demand):
+            if rank.uses(link[1], now, end) and not self.flows.holds(link, most + rank.closed_most[link[1]]):
                 rank.open()
         self.flows.start(payload, demand, done, value)
 
     def delayed(self, demand: Demand) -> None:
         """A communication in progress ends later than it was to: blocks open that use a link of it."""
-        for rank, link in self._closed(demand):
-            if rank.uses(link, self.env.time, math.inf):
+        for rank, link, _ in self._closed(demand):
+            slowed = not self.flows.holds(link, rank.closed_most[link[1]])
+            if slowed and rank.uses(link[1], self.env.time, math.inf):
                 rank.open()
 
-    def _closed(self, demand: Demand) -> list[tuple[RankState, str]]:
-        """Ranks whose blocks run as a whole and use a link of ``demand`` at some time, with that link."""
+    def _closed(self, demand: Demand) -> list[Place]:
+        """Those of ``demand`` whose blocks run as a whole and use the link at some time."""
         places = self._places.get(id(demand))
         if places is None:  # a rank's own links; blocks that cross the fabric never run as a whole
-            own = [link for link, _ in demand.weights if isinstance(link, tuple)]
-            places = self._places[id(demand)] = [(self.ranks[r], name) for r, name in own]
+            places = self._places[id(demand)] = [
+                (self.ranks[link[0]], link, weight * demand.ceiling)
+                for link, weight in demand.weights
+                if isinstance(link, tuple)
+            ]
         found = []
         for place in places:
-            rank, name = place
-            if rank.closed is not None and name in rank.closed_links:
+            rank, link, _ = place
+            if rank.closed is not None and link[1] in rank.closed_most:
                 found.append(place)
         return found
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import simpy
@@ -147,7 +148,8 @@ class RepeatedBlocksReplay:
     def _undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it.
 
-        Communications of others on its links do not, as long as it ``uses`` none before they end.
+        Communications of others on its links do not, where those hold all together, and as long as it
+        ``uses`` none before they end.
         """
         rank = self.ranks[scope.r]
         if rank.changing:
@@ -157,9 +159,10 @@ class RepeatedBlocksReplay:
         if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return False
         now = self.env.time
-        for link in repeated.links:
-            until = self.flows.until((scope.r, link))
-            if until >= now and uses(link, now, until):
+        for name, most in repeated.most.items():
+            link = scope.r, name
+            until = self.flows.until(link)
+            if until >= now and not self.flows.holds(link, most) and uses(name, now, until):
                 return False
         return True
 
@@ -180,7 +183,7 @@ class RepeatedBlocksReplay:
         here = Here(process, rank, number, at, host.lead_s, contention)
         gathering.arrive(scope.r, here, self.env, self.runs)
         while True:
-            rank.closed, rank.closed_links, rank.closed_uses = process, repeated.links, here.uses
+            rank.closed, rank.closed_most, rank.closed_uses = process, repeated.most, here.uses
             self.flows.tell(scope.r, repeated.links, self.rendezvous_points.move)
             try:
                 yield here.end
@@ -273,15 +276,15 @@ class RepeatedBlocksReplay:
     ) -> Signal:
         """Run ops of a block beside its compute stream; what happens when they have ended."""
         chain = Chain(self.env, self.ranks[scope.r], self.rendezvous_points, self.behind, block, row)
-
-        def begin() -> None:
-            for earlier in scope.before.get(i, ()):
-                if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
-                    scope.ended(earlier).then(begin)
-                    return
-            chain.go()
-
         if repeated.last_on[stream] == number:
             chain.ended.then(lambda: self.ranks[scope.r].ended_on(i, stream))
-        begin()
+        self._begin_beside(chain, scope, i, stream)
         return chain.ended
+
+    def _begin_beside(self, chain: Chain, scope: Scope, i: int, stream: str) -> None:
+        """Run a chain when what comes before op ``i`` on its stream has ended."""
+        for earlier in scope.before.get(i, ()):
+            if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
+                scope.ended(earlier).then(partial(self._begin_beside, chain, scope, i, stream))
+                return
+        chain.go()

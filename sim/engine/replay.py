@@ -57,6 +57,7 @@ def replay(programs: Programs, *, host: bool = True, tick: Callable[[int], objec
     one.record.close(events, stopped=stopped)
     one.record.step_s = step_seconds(one.record)
     one.record.slowed = one.rendezvous_points.slowed()
+    one.forget()
     return one.record
 
 
@@ -82,6 +83,7 @@ def _together(programs: Programs, arrivals: Arrivals) -> list[Times]:
         start, begin, end, _ = one.record.of_class(r)
         begun = [b if e >= 0 else UNKNOWN for b, e in zip(begin, end, strict=True)]  # all that has ended
         found.append((_known(start), _known(begun), _known(end), list(own)))
+    one.forget()
     return found
 
 
@@ -148,6 +150,15 @@ class _Replay:
                 self.env.call(late_s, begin)
             else:
                 begin(None)
+
+    def forget(self) -> None:
+        """Let go of what refers to one another, so that the garbage collector has no work."""
+        for p2p_queue in self.rendezvous_points.p2p_queue.values():
+            p2p_queue.forget()
+        for rank in self.ranks:
+            rank.closed_uses = None
+        self.rendezvous_points.p2p_queue.clear()
+        self.repeated_blocks.stream = self.flows.begins = self.flows.delayed = None  # type: ignore[assignment]
 
     def events(self) -> int:
         """Run to the end; how many events that took."""

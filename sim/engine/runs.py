@@ -1,6 +1,6 @@
-"""Runs of blocks and repeated blocks while nothing begins or ends beside them, each replayed once.
+"""Runs of blocks and repeated blocks while nothing begins or ends contention them, each replayed once.
 
-What a run depends on besides the blocks of the group's members: their links, slowness and whom they meet
+What a run depends on contentions the blocks of the group's members: their links, slowness and whom they meet
 (``JointGroup.kind``), how far apart they reach it, the SMs that others hold all the while and the
 communications of others that move (``Contention``), and how far each host is ahead when it starts. A host
 that is far enough ahead for no op to wait for it is as good as any other.
@@ -11,10 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from ..program.program import Block, Program, Programs, RepeatedBlocks
-from .blocks import BlockRun, Rates, RepeatedRun, block_parts
+from .alone import OwnRates, run_alone
+from .blocks import BlockRun, Rates, RepeatedRun
 from .groups import JointGroup
+from .rank_state import RankState
 
 Contention = tuple[int, int]
 """SMs that others hold on the rank, and communications of others that move there."""
@@ -25,7 +28,7 @@ TICK_S = 2.0**-45
 
 Arrival = tuple[float, float, Contention]
 """How a member reaches a block or repeated blocks: so long after the first member (infinite: never), its
-host so far ahead (infinite: far enough), with so much beside it all the while.
+host so far ahead (infinite: far enough), with so much contention it all the while.
 
 A plain tuple because it is part of every key.
 """
@@ -50,11 +53,18 @@ class Runs:
     _blocks: dict[tuple[object, ...], tuple[BlockRun, ...]] = field(default_factory=dict)
     _repeated_blocks: dict[tuple[object, ...], tuple[RepeatedRun, ...]] = field(default_factory=dict)
     _leads: dict[tuple[object, ...], tuple[float, ...]] = field(default_factory=dict)
+    _free: dict[tuple[object, ...], tuple[RepeatedRun, list[float], dict[int, RepeatedRun]]] = field(
+        default_factory=dict
+    )
+    _rates: dict[int, OwnRates] = field(default_factory=dict)
+    _told: dict[tuple[object, ...], RepeatedRun] = field(default_factory=dict)
 
     def repeated_blocks(
         self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
     ) -> tuple[RepeatedRun, ...]:
         """How the repeated blocks of each member run from block ``number`` on; by member."""
+        if len(repeated_blocks) == 1:
+            return (self._alone(group, repeated_blocks[0], number, arrivals[0]),)
         names = tuple(map(id, repeated_blocks))
         free = tuple([(_ticks(at), math.inf, contention) for at, _, contention in arrivals])
         known = group.kind, names, number, free
@@ -70,6 +80,64 @@ class Runs:
         if key not in self._repeated_blocks:
             self._repeated_blocks[key] = self._row(group, repeated_blocks, number, told)
         return self._repeated_blocks[key]
+
+    def _alone(
+        self, group: JointGroup, repeated: RepeatedBlocks, number: int, arrival: Arrival
+    ) -> RepeatedRun:
+        """The same of a class by itself: one run of all blocks has all of those that begin later."""
+        _, lead_s, contention = arrival
+        known = group.kind, id(repeated), contention
+        if known not in self._free:
+            whole = self._undelayed(group, repeated, contention)
+            self._free[known] = whole, whole.leads_s(repeated), {0: whole}
+        whole, leads_s, rests = self._free[known]
+        if lead_s >= leads_s[number]:
+            if number not in rests:
+                rests[number] = whole.rest(number)
+            return rests[number]
+        key = *known, number, _ticks(lead_s)
+        if key not in self._told:
+            self._told[key] = self._awaiting(group, repeated, number, key[-1], whole, leads_s, contention)
+        return self._told[key]
+
+    def _undelayed(self, group: JointGroup, repeated: RepeatedBlocks, contention: Contention) -> RepeatedRun:
+        """All blocks, one as soon as the one before has ended."""
+        arrivals = ((0.0, math.inf, contention),)
+        distinct = {id(block): block for block in repeated.row}
+        known = {name: self._block(group, (block,), arrivals)[0] for name, block in distinct.items()}
+        runs = [known[id(block)] for block in repeated.row]
+        bases = list(accumulate((run.last for run in runs), initial=0.0))
+        last = bases.pop()
+        return RepeatedRun(0, runs, bases, 0.0, last)
+
+    def _awaiting(
+        self,
+        group: JointGroup,
+        repeated: RepeatedBlocks,
+        number: int,
+        lead_s: float,
+        whole: RepeatedRun,
+        leads_s: Sequence[float],
+        contention: Contention,
+    ) -> RepeatedRun:
+        """Blocks that wait for a host so far ahead, until it is far enough."""
+        runs: list[BlockRun] = []
+        bases: list[float] = []
+        issued_s, reached = -lead_s - repeated.issued_s[number], 0.0
+        for k in range(number, len(repeated.row)):
+            at = issued_s + repeated.issued_s[k]
+            reached = max(reached, at)
+            if reached - at >= leads_s[k]:
+                offset = whole.bases[k] - reached
+                bases += [base - offset for base in whole.bases[k:]]
+                runs += whole.runs[k:]
+                reached = whole.last - offset
+                break
+            (run,) = self._block(group, (repeated.row[k],), ((0.0, reached - at, contention),))
+            bases.append(reached)
+            runs.append(run)
+            reached += run.last
+        return RepeatedRun(number, runs, bases, 0.0, reached)
 
     def _row(
         self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
@@ -115,6 +183,10 @@ class Runs:
     def _replayed(
         self, group: JointGroup, blocks: tuple[Block, ...], arrivals: Arrivals
     ) -> tuple[BlockRun, ...]:
+        if len(blocks) == 1:
+            alone = self._by_itself(group, blocks[0], arrivals[0])
+            if alone is not None:
+                return (alone,)
         programs = Programs(
             classes=tuple(Program(ops=block.ops) for block in blocks),
             communicators=group.communicators,
@@ -130,10 +202,26 @@ class Runs:
         ):
             start, begin, end, rates = times
             last = max(end, default=at)
-            parts = block_parts(block.ops, (start, begin, end), at) if last < math.inf else {}
-            run = BlockRun(block, at, max(last, at), start, begin, end, rates, parts, binding.slow)
+            run = BlockRun(block, at, max(last, at), start, begin, end, rates, binding.slow)
             found.append(run)
         return tuple(found)
+
+    def _by_itself(self, group: JointGroup, block: Block, arrival: Arrival) -> BlockRun | None:
+        """The same of a class by itself, where that takes no replay."""
+        at, lead_s, (held_sms, moving) = arrival
+        if at or (lead_s == math.inf and not block.ops):
+            return None
+        slow = group.bindings[0].slow
+        rank = RankState(
+            self.programs.sms, self.programs.corun_slowdown, slow, held_sms=held_sms, moving=moving
+        )
+        if group.kind not in self._rates:
+            self._rates[group.kind] = OwnRates(group.links[0])
+        times = run_alone(block, -lead_s, rank, self._rates[group.kind])
+        if times is None:
+            return None
+        start, begin, end, rates = times
+        return BlockRun(block, 0.0, max(end, default=0.0), start, begin, end, rates, slow)
 
 
 def _far_enough(arrivals: Arrivals, leads: Sequence[float]) -> bool:

@@ -46,7 +46,8 @@ class Signal:
     def happen(self, value: Any = None) -> None:
         """Tell all who wait, processes last: they go on with what comes after all this."""
         self.happened, self.value = True, value
-        for callback in self._callbacks:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
             callback()
         if self._event is not None:
             happen_now(self._event)

@@ -83,6 +83,7 @@ class Communication:
                 curve,
                 collective_transfer(kind, payload_bytes, there, self.cluster, nccl=self.nccl),
             )
+        transfer = self._on_time(transfer)
         if placement.ranks > 1 and kind != "ring_step":
             self._remember(
                 CollectiveRequest(kind, placement.ranks, placement.domains, payload_bytes), transfer
@@ -100,14 +101,19 @@ class Communication:
 
     def message(self, payload_bytes: float, distance: Distance, *, messages: int = 1) -> Transfer:
         """One message to another rank; ``messages`` counts it and the small ones before it."""
-        model = message_transfer(payload_bytes, distance, self.cluster, messages=messages)
+        model = self._on_time(message_transfer(payload_bytes, distance, self.cluster, messages=messages))
         domains = 1 if distance == "domain" else 2
         self._remember(CollectiveRequest(MESSAGE, 2, domains, payload_bytes), model)
         curve = nearest_curve(self.curves, MESSAGE, 2, domains) if payload_bytes else None
         if curve is None:
             return model
-        transfer = _as_measured(model, curve, None)
+        transfer = self._on_time(_as_measured(model, curve, None))
         return replace(transfer, latency_s=messages * transfer.latency_s)
+
+    def _on_time(self, transfer: Transfer) -> Transfer:
+        """With the latency of this cluster."""
+        late = self.cluster.latency
+        return transfer if late == 1.0 else replace(transfer, latency_s=late * transfer.latency_s)
 
     def check_s(self, placement: GroupPlacement) -> float:
         """Seconds for which a check holds the host of each member before a collective."""

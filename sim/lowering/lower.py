@@ -40,6 +40,7 @@ from .profiled_costs import overlaps, profiled_shape
 from .refuse import refuse_unsupported
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
+from .tables import Tables, ordered_by, runs_pairs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -76,18 +77,25 @@ class Lowered:
 
 
 def lower(
-    scenario: Scenario, cluster: Cluster, *, profile: GpuProfile | None = None, skips: bool = False
+    scenario: Scenario,
+    cluster: Cluster,
+    *,
+    profile: GpuProfile | None = None,
+    skips: bool = False,
+    tables: Tables | None = None,
 ) -> Lowered:
     """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
-    ``skips``: of a step whose gradients overflow, so that nothing is updated.
+    ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: what layouts
+    of one search have in common.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu, scenario.calibration))
+    used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
+    plan = make_plan(scenario, cluster, used, tables)
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
-    program_of, written = _written(plan, loads)
+    program_of, written = _written(plan, loads, tables)
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
@@ -99,7 +107,9 @@ def lower(
     return Lowered(programs=programs, plan=plan, program_of=program_of, loads=loads)
 
 
-def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64], list[list[Op]]]:
+def _written(
+    plan: StepPlan, loads: tuple[float, ...], tables: Tables | None
+) -> tuple[NDArray[np.int64], list[list[Op]]]:
     """The program of every rank, and the programs: by load, then by pipeline rank, then by placement.
 
     Raises NotSupported for more of them than can sensibly be written.
@@ -121,7 +131,7 @@ def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64
     for number, kind in enumerate(kinds.tolist()):
         place, placement = divmod(kind, count)
         wanted.setdefault((place // pp, placement), []).append((number, place % pp))
-    step, written = StepWriters(plan), list[list[Op]]([[]] * len(kinds))
+    step, written = StepWriters(plan, tables), list[list[Op]]([[]] * len(kinds))
     for (heavy, placement), programs in wanted.items():
         placed = plan.of_load(loads[heavy]).of_groups(placements.first[placement])
         for (number, _), ops in zip(programs, step.write(placed, [r for _, r in programs]), strict=True):
@@ -129,7 +139,9 @@ def _written(plan: StepPlan, loads: tuple[float, ...]) -> tuple[NDArray[np.int64
     return program_of.ravel(), written
 
 
-def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> StepPlan:
+def make_plan(
+    scenario: Scenario, cluster: Cluster, profile: GpuProfile, tables: Tables | None = None
+) -> StepPlan:
     """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
@@ -149,17 +161,18 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         nccl=scenario.software.exchange.nccl,
         checked=scenario.software.host.collective_checks,
     )
-    costs_of = partial(_costs, scenario, cluster, profile, kernels, communication)
+    costs_of = partial(kernel_pricing, scenario, cluster, profile, kernels, communication)
     costs = costs_of(groups)
     blocks = Blocks(local=local, software=scenario.software, costs=costs)
     if schedule.uses_costs:
         sizes = activation_bytes(local, scenario.software)
-        message_s = _message_s(scenario, communication, local, groups)
+        message_s = message_seconds(scenario, communication, local, groups)
         shape = profiled_shape(shape, stages, blocks, sizes, message_s)
-    orders = _orders(scenario, schedule, shape)
-    ends_meet = not holders(0, schedule.rank_of, shape).isdisjoint(
-        holders(shape.stages - 1, schedule.rank_of, shape)
+    tables = tables or Tables()
+    orders = tables.get(
+        ("orders", *ordered_by(scenario, shape)), lambda: step_orders(scenario, schedule, shape)
     )
+    ends_meet = ends_of_model_meet(schedule, shape)
     parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
     return StepPlan(
         scenario=scenario,
@@ -175,7 +188,7 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
         groups=groups,
         placed=placed,
         costs_of=costs_of,
-        placements=distinct_placements(scenario, placed, talking=_talking(schedule, shape)),
+        placements=distinct_placements(scenario, placed, talking=talking_ranks(schedule, shape)),
         blocks=blocks,
         costs=costs,
         kernels=kernels,
@@ -183,10 +196,16 @@ def make_plan(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> Step
     )
 
 
-def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
+def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
+    """Whether a pipeline rank holds both the first and the last stage."""
+    first, last = (holders(stage, schedule.rank_of, shape) for stage in (0, shape.stages - 1))
+    return not first.isdisjoint(last)
+
+
+def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
     orders = schedule.orders(shape)
-    if not scenario.software.exchange.moe_a2a_overlap or scenario.parallelism.ep == 1 or overlaps(orders):
+    if not runs_pairs(scenario) or overlaps(orders):
         return orders
     try:
         return overlapped(orders, shape, schedule.rank_of)
@@ -199,13 +218,13 @@ def _orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
         ) from None
 
 
-def _talking(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
+def talking_ranks(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
     """Pipeline ranks that hold stages in a row, and so exchange messages."""
     held = [sorted(holders(stage, schedule.rank_of, shape)) for stage in range(shape.stages)]
     return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
 
 
-def _message_s(
+def message_seconds(
     scenario: Scenario, communication: Communication, local: LocalShape, groups: RankGroups
 ) -> float:
     """A message between neighbouring pipeline ranks, the median of them."""
@@ -214,7 +233,7 @@ def _message_s(
     return statistics.median(transfer.solo_s for transfer in transfers)
 
 
-def _costs(
+def kernel_pricing(
     scenario: Scenario,
     cluster: Cluster,
     profile: GpuProfile,
@@ -222,6 +241,10 @@ def _costs(
     communication: Communication,
     groups: RankGroups,
 ) -> KernelPricing:
+    """What kernels and collectives of ``scenario`` cost in the layers of ranks in these ``groups``.
+
+    ``kernels`` keeps the seconds of what was asked; several scenarios on one cluster may share it.
+    """
     software = scenario.software
 
     def seconds(kernel: Kernel) -> float:

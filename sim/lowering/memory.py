@@ -53,7 +53,7 @@ def _stage_memory(
     software = plan.scenario.software
     sizes = activation_bytes(plan.local, software, offloaded=plan.scenario.training.activation_offload)
     static = static_terms(plan, r, sharding)
-    buffers = {s: _buffers(plan, s, sharding) for s in plan.held_stages(r)}
+    buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
     peak = peak_held(actions, plan.stages, sizes, buffers)
     terms = dict(static)
     for name, size in peak.held.terms().items():
@@ -77,7 +77,7 @@ def _stage_memory(
     )
 
 
-def _buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buffers:
+def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buffers:
     """What a stage takes besides activations as it goes."""
     if sharding:
         return sharding.buffers(stage)
@@ -113,15 +113,15 @@ def gradient_bytes(plan: StepPlan) -> float:
 def static_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     return {
-        **_state(plan, r, sharding),
-        "flat buffers": _flat_buffers(plan, r),
+        **state_terms(plan, r, sharding),
+        "flat buffers": flat_buffer_bytes(plan, r),
         "communication": sum(one.total for one in communicators(plan, r)),
-        "workspace": _workspace(plan.local, plan.scenario.software),
+        "workspace": workspace_bytes(plan.local, plan.scenario.software),
         "context": CONTEXT_BYTES,
     }
 
 
-def _flat_buffers(plan: StepPlan, r: int) -> float:
+def flat_buffer_bytes(plan: StepPlan, r: int) -> float:
     """Buffers of the update, each in one piece: what activations leave free is in too many to hold them."""
     software, e = plan.scenario.software, plan.local.element_bytes
     gradients = software.gradients.wrapper == "deepspeed" and plan.local.grad_bytes < 4
@@ -129,7 +129,7 @@ def _flat_buffers(plan: StepPlan, r: int) -> float:
     return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * updated_parameters(plan, r)
 
 
-def _state(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
+def state_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
     software, e, held = plan.scenario.software, plan.local.element_bytes, plan.held_parameters(r)
     own, master = updated_parameters(plan, r), 4.0 if e != 4 else 0.0
@@ -160,7 +160,7 @@ def optimizer_bytes(plan: StepPlan, r: int, master: float) -> float:
     return sum(part.state_bytes(plan.scenario.software, master=master) for part in parts)
 
 
-def _workspace(local: LocalShape, software: Software) -> float:
+def workspace_bytes(local: LocalShape, software: Software) -> float:
     """Gathered activations, the widest gradient of the layer at work, and the GEMM library's workspace.
 
     The widest of unfused attention are its scores: a buffer that the product is written to, which no

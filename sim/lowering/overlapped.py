@@ -15,6 +15,7 @@ from .layers.pairs import pairs_up
 
 if TYPE_CHECKING:
     from .actions import Blocks
+    from .layers.local_shape import LocalShape
     from .layers.stages import Stage
 
 
@@ -29,12 +30,9 @@ def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> OverlappedBl
 
     Layers pair up first with last; what is left of the backward comes next, then of the forward.
     """
-    ahead = [run for run in forward.runs for _ in range(run.count)]
-    back = [run for run in reversed(backward.runs) for _ in range(run.count)]
-    shards = [blocks.local.of(run.kind) for run in ahead]
-    both = list(zip(shards, back, strict=False))
-    if not any(pairs_up(local, blocks.local.of(run.kind)) for local, run in both):
+    if not runs_as_one(forward, backward, blocks.local):
         return None
+    ahead, back = _layers(forward, backward)
 
     def end(kind: ActionKind, *, first: bool) -> list[tuple[Block, Owner, Owner, int]]:
         stage = forward if kind is ActionKind.FORWARD else backward
@@ -48,3 +46,15 @@ def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> OverlappedBl
     row += [(blocks.layer_of(ActionKind.BACKWARD, run), None, run, 1) for run in back[len(ahead) :]]
     row += [(blocks.layer_of(ActionKind.FORWARD, run), run, None, 1) for run in ahead[len(back) :]]
     return tuple(row + end(ActionKind.FORWARD, first=False) + end(ActionKind.BACKWARD, first=False))
+
+
+def runs_as_one(forward: Stage, backward: Stage, local: LocalShape) -> bool:
+    """Whether a forward and a backward on these stages have exchanges to overlap, or run in turn."""
+    both = zip(*_layers(forward, backward), strict=False)
+    return any(pairs_up(local.of(mine.kind), local.of(other.kind)) for mine, other in both)
+
+
+def _layers(forward: Stage, backward: Stage) -> tuple[list[LayerRun], list[LayerRun]]:
+    """The layers of a forward, and those of a backward, in the order in which they run."""
+    ahead = [run for run in forward.runs for _ in range(run.count)]
+    return ahead, [run for run in reversed(backward.runs) for _ in range(run.count)]

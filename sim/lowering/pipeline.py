@@ -35,6 +35,7 @@ from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .sharded import Sharding, sharding_of
 from .stage_parameters import NO_ELEMENTS, Elements
+from .tables import Tables, ordered_by
 from .updates.optimizer import OptimizerShare, write_optimizer
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
@@ -46,10 +47,14 @@ CountedBlocks = tuple[tuple[Block, int], ...]
 class StepWriters:
     """Writes the programs of a step; who sends what when is found once for all of them."""
 
-    def __init__(self, plan: StepPlan) -> None:
+    def __init__(self, plan: StepPlan, tables: Tables | None = None) -> None:
         self.rule = plan.point_to_point
+        self.tables = tables or Tables()
         try:
-            self.instructions = point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule)
+            self.instructions = self.tables.get(
+                ("instructions", *ordered_by(plan.scenario, plan.shape), self.rule),
+                lambda: point_to_point(plan.orders, plan.shape, plan.schedule.rank_of, self.rule),
+            )
         except ValueError as refusal:
             raise NotSupported("software.pipeline.point_to_point", str(refusal)) from None
         # Registered schedules run under every rule that takes them; a user's table may not.
@@ -64,7 +69,7 @@ class StepWriters:
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
-        shared = _Shared(sharding=sharding, copies=activation_copies(plan))
+        shared = _Shared(sharding=sharding, copies=activation_copies(plan), tables=self.tables)
         return [
             _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
@@ -78,6 +83,13 @@ class _Shared:
     copies: ActivationCopies | None = None
     repeated_blocks: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
+    tables: Tables = field(default_factory=Tables)
+
+    def repeated(self, row: CountedBlocks) -> RepeatedBlocks:
+        found = self.repeated_blocks.get(row)
+        if found is None:
+            found = self.repeated_blocks[row] = RepeatedBlocks(row)
+        return found
 
 
 @dataclass
@@ -123,11 +135,19 @@ class _StepWriter:
         self.gradients = gradients_of(plan, self.index)
         self.expert_gradients = expert_gradients_of(plan, self.index)
         order = plan.orders[self.index]
-        self.final = {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT}
+        self.final = self.shared.tables.get(
+            ("final", *ordered_by(plan.scenario, plan.shape), self.index),
+            lambda: {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT},
+        )
         self.unreduced = list(plan.held_stages(self.index))
         if whole and software.gradients.overlap_grad_reduce and together:
             aligned = software.gradients.reduction == "megatron-buckets"
-            self._place(hooked(self.index, order, plan.shape, aligned=aligned))
+            self._place(
+                self.shared.tables.get(
+                    ("hooks", *ordered_by(plan.scenario, plan.shape), self.index, aligned),
+                    lambda: hooked(self.index, order, plan.shape, aligned=aligned),
+                )
+            )
 
     def _place(self, order: Iterable[Hooked]) -> None:
         """Note the calls between steps.
@@ -241,9 +261,7 @@ class _StepWriter:
         row: CountedBlocks = tuple((block, count) for block, _, _, count in found)
         if self.sharding:
             row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
-        if row not in self.shared.repeated_blocks:
-            self.shared.repeated_blocks[row] = RepeatedBlocks(row)
-        self.writer.repeat("forward, backward", self.shared.repeated_blocks[row], action=str(step))
+        self.writer.repeat("forward, backward", self.shared.repeated(row), action=str(step))
         self.messages.done |= dict.fromkeys(parts(step), self.writer.frontier())
         self._after_backward(step.backward)
         return True
@@ -274,9 +292,7 @@ class _StepWriter:
         row = tuple(blocks)
         if not row:
             return
-        if row not in self.shared.repeated_blocks:
-            self.shared.repeated_blocks[row] = RepeatedBlocks(row)
-        self.writer.repeat(NAMES[action.kind], self.shared.repeated_blocks[row], action=str(action))
+        self.writer.repeat(NAMES[action.kind], self.shared.repeated(row), action=str(action))
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""

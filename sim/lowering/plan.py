@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...schedules.orders.action import Orders
     from ...schedules.orders.schedule import Schedule, Shape
     from ..scenario.models import Scenario
+    from ..scenario.software.software import Software
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,14 +139,7 @@ class StepPlan:
     @property
     def point_to_point(self) -> str:
         """The rule by which messages are posted and awaited."""
-        software = self.scenario.software
-        if overlaps(self.orders):
-            own = overlaps(self.schedule.orders(self.shape))
-            return software.pipeline.overlapped_point_to_point if own else "async"
-        several = self.shape.chunks > 1 and not self.schedule.grouped
-        if several or self._splits_backward:
-            return software.pipeline.split_point_to_point
-        return software.pipeline.point_to_point
+        return point_to_point_rule(self.scenario.software, self.schedule, self.shape, self.orders)
 
     def rank_of(self, stage: int) -> int:
         """The pipeline rank of a virtual stage, for the first microbatch."""
@@ -166,3 +160,14 @@ class StepPlan:
 
     def _pair(self, index: int) -> int:
         return min(index, self.shape.ranks - 1 - index)
+
+
+def point_to_point_rule(software: Software, schedule: Schedule, shape: Shape, orders: Orders) -> str:
+    """The rule by which ``software`` posts and awaits the messages of these orders of a schedule."""
+    if overlaps(orders):
+        own = overlaps(schedule.orders(shape))
+        return software.pipeline.overlapped_point_to_point if own else "async"
+    several = shape.chunks > 1 and not schedule.grouped
+    if several or splits_backward(orders):
+        return software.pipeline.split_point_to_point
+    return software.pipeline.point_to_point

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..scenario.machine import gpu_of
@@ -22,14 +24,24 @@ BLOCK_SCALED = ("blackwell", "blackwell-rtx", "rubin", "cdna4")
 """Architectures whose products take blocks with a scale each (OCP MX)."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayoutRefusal:
+    """``refuse(scenario, profile)`` raises NotSupported; it ``reads`` these fields of a layout."""
+
+    refuse: Callable[[Scenario, GpuProfile], None]
+    reads: tuple[str, ...] = ()
+
+
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
     """Raise NotSupported for the first field that names something not modelled."""
-    model, par, training = scenario.model, scenario.parallelism, scenario.training
-    _refuse_layers(scenario)
-    _refuse_recomputation(scenario)
-    _refuse_launches(scenario)
-    _refuse_barrier(scenario)
-    heads = model.num_attention_heads // par.tp
+    for one in REFUSALS:
+        one.refuse(scenario, profile)
+
+
+def _refuse_context(scenario: Scenario, profile: GpuProfile) -> None:
+    """Context parallelism that the attention kernel, or the heads of a rank, do not allow."""
+    par = scenario.parallelism
+    heads = scenario.model.num_attention_heads // par.tp
     if par.cp_a2a is None and scenario.software.exchange.cp_comm == "a2a" and heads % par.cp:
         raise NotSupported(
             "parallelism.cp",
@@ -39,18 +51,24 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "parallelism.cp", f"cp {par.cp} needs a fused attention kernel; this one is unfused"
         )
-    _refuse_shards(scenario)
-    _refuse_optimizer(scenario)
-    gpu = gpu_of(scenario.cluster)
+
+
+def _refuse_precision(scenario: Scenario, profile: GpuProfile) -> None:
+    """Products that the GPU has not."""
+    precision, gpu = scenario.training.precision, gpu_of(scenario.cluster)
     recipe = recipe_of(scenario, gpu.architecture)
-    dtype = recipe.gemm_dtype if recipe else training.precision
-    if dtype not in gpu.peak_flops:
+    dtype = recipe.gemm_dtype if recipe else precision
+    if not gpu.has_math(dtype):
         has = ", ".join(gpu.peak_flops)
         raise NotSupported("training.precision", f"{gpu.name} has no {dtype} products; it has {has}")
-    if training.precision == "mxfp8" and gpu.architecture not in BLOCK_SCALED:
+    if precision == "mxfp8" and gpu.architecture not in BLOCK_SCALED:
         wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
-    schedule = schedule_named(scenario.schedule)
+
+
+def _refuse_offload(scenario: Scenario, profile: GpuProfile) -> None:
+    """State or activations on the host where the schedule has no place for that."""
+    training, schedule = scenario.training, schedule_named(scenario.schedule)
     if schedule.weight_versions and (training.cpu_offload or training.nvme_offload):
         field = "training.cpu_offload" if training.cpu_offload else "training.nvme_offload"
         raise NotSupported(
@@ -64,6 +82,10 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
             "training.activation_offload",
             f"{scenario.schedule} splits backwards or overlaps them; known: {known}",
         )
+
+
+def _refuse_attention(scenario: Scenario, profile: GpuProfile) -> None:
+    """Attention kernels that nobody has measured on the GPU."""
     kernels = {curve.implementation for curve in profile.attention}
     attention = scenario.software.kernels.attention
     if attention != "unfused" and attention not in kernels:
@@ -71,7 +93,12 @@ def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
         raise NotSupported(
             "software.kernels.attention", f"{profile.gpu} has no attention kernel {attention}; known: {known}"
         )
-    same = par.tp * par.cp * par.dp // (par.ep * par.etp) if model.moe else 1
+
+
+def _refuse_versions(scenario: Scenario, profile: GpuProfile) -> None:
+    """Sharded state of a schedule that updates after every microbatch."""
+    par, schedule = scenario.parallelism, schedule_named(scenario.schedule)
+    same = par.tp * par.cp * par.dp // (par.ep * par.etp) if scenario.model.moe else 1
     if schedule.weight_versions and par.zero and max(par.dp * par.cp, same) > 1:
         raise NotSupported(
             "parallelism.zero",
@@ -85,7 +112,7 @@ def _offloads(schedule: Schedule) -> bool:
     return not (schedule.splits_backward or schedule.ends_meet)
 
 
-def _refuse_shards(scenario: Scenario) -> None:
+def _refuse_shards(scenario: Scenario, profile: GpuProfile) -> None:
     """Sharded state where its ranks cannot meet, or no framework has them meet.
 
     DualPipe's two copies of a stage run its microbatches at different moments, in different orders: what all
@@ -120,7 +147,7 @@ def _refuse_shards(scenario: Scenario) -> None:
         )
 
 
-def _refuse_optimizer(scenario: Scenario) -> None:
+def _refuse_optimizer(scenario: Scenario, profile: GpuProfile) -> None:
     """Optimizers where no framework runs them so."""
     training, spec, software = scenario.training, scenario.training.optimizer, scenario.software
     zero = scenario.parallelism.zero
@@ -190,7 +217,7 @@ def _refuse_orthogonalizing(scenario: Scenario) -> None:
 BLOCKS = "set software.host.launch_blocking to false, since nothing does where launches block"
 
 
-def _refuse_launches(scenario: Scenario) -> None:
+def _refuse_launches(scenario: Scenario, profile: GpuProfile) -> None:
     """Nothing runs beside a kernel whose launch blocks."""
     software = scenario.software
     if not software.host.launch_blocking:
@@ -216,7 +243,7 @@ def _refuse_launches(scenario: Scenario) -> None:
         )
 
 
-def _refuse_barrier(scenario: Scenario) -> None:
+def _refuse_barrier(scenario: Scenario, profile: GpuProfile) -> None:
     """A barrier at the end of a step, and steps that have no common end."""
     if scenario.software.host.step_barrier and scenario.software.gradients.optimizer_post_validation:
         raise NotSupported(
@@ -225,7 +252,7 @@ def _refuse_barrier(scenario: Scenario) -> None:
         )
 
 
-def _refuse_layers(scenario: Scenario) -> None:
+def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
     """Kinds of layer in layouts that they are not modelled in."""
     model, par = scenario.model, scenario.parallelism
     overlaps = scenario.software.exchange.moe_a2a_overlap and par.ep > 1
@@ -254,7 +281,7 @@ def _refuse_layers(scenario: Scenario) -> None:
         )
 
 
-def _refuse_recomputation(scenario: Scenario) -> None:
+def _refuse_recomputation(scenario: Scenario, profile: GpuProfile) -> None:
     """Modules that the model has not, and rules that are about plain layers."""
     model, parts = scenario.model, recomputed_parts(scenario.training)
     rule = sharding_rule(scenario)
@@ -274,3 +301,49 @@ def _refuse_recomputation(scenario: Scenario) -> None:
         raise NotSupported(
             "training.recompute.modules", f"{wrong}: this model has none to recompute; it has {known}"
         )
+
+
+_EXPERT_RANKS = tuple(f"parallelism.{axis}" for axis in ("tp", "cp", "dp", "ep", "etp"))
+_SHARDING = ("parallelism.zero", "parallelism.pp")
+
+REFUSALS = (
+    LayoutRefusal(
+        refuse=_refuse_layers,
+        reads=(
+            "parallelism.ep",
+            "parallelism.zero",
+            "parallelism.cp",
+            "parallelism.cp_a2a",
+            "schedule",
+            "software.exchange.moe_a2a_overlap",
+        ),
+    ),
+    LayoutRefusal(
+        refuse=_refuse_recomputation,
+        reads=(*_SHARDING, "training.recompute", "training.activation_offload"),
+    ),
+    LayoutRefusal(
+        refuse=_refuse_launches,
+        reads=(
+            *_SHARDING,
+            "software.gradients.overlap_grad_reduce",
+            "software.gradients.overlap_param_gather",
+            "software.exchange.tp_comm_overlap",
+        ),
+    ),
+    LayoutRefusal(refuse=_refuse_barrier),
+    LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
+    LayoutRefusal(
+        refuse=_refuse_shards,
+        reads=(*_EXPERT_RANKS, "parallelism.zero", "parallelism.fsdp_shard_size", "schedule"),
+    ),
+    LayoutRefusal(
+        refuse=_refuse_optimizer,
+        reads=(*_SHARDING, "parallelism.tp", "parallelism.fsdp_shard_size", "schedule"),
+    ),
+    LayoutRefusal(refuse=_refuse_precision),
+    LayoutRefusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
+    LayoutRefusal(refuse=_refuse_attention),
+    LayoutRefusal(refuse=_refuse_versions, reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule")),
+)
+"""All refusals, in the order in which they are told."""

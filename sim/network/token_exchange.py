@@ -17,7 +17,7 @@ References:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .collectives import collective_transfer
@@ -105,7 +105,8 @@ def token_exchange(
 ) -> Transfer:
     """A dispatch or combine where every rank has ``token_bytes`` of tokens, one copy of each."""
     if dispatcher == "alltoall":
-        return collective_transfer("all_to_all", token_bytes * router.copies, placement, cluster)
+        sent = collective_transfer("all_to_all", token_bytes * router.copies, placement, cluster)
+        return replace(sent, latency_s=cluster.latency * sent.latency_s) if cluster.latency != 1.0 else sent
     return _deepep(token_bytes * router.copies / router.topk, router, placement, cluster)
 
 
@@ -120,6 +121,6 @@ def _deepep(token_bytes: float, router: Router, placement: GroupPlacement, clust
     weights: tuple[tuple[str, float], ...] = (("nvlink.out", nvlink), ("nvlink.in", nvlink)) if nvlink else ()
     if nic:
         weights += (("nic.out", nic), ("nic.in", nic))
-    latency_s = _LATENCY_S + 2 * crossing_s
+    latency_s = cluster.latency * (_LATENCY_S + 2 * crossing_s)
     tier = "nic" if outside < inside else "nvlink"
     return Transfer(latency_s, token_bytes, min(inside, outside), weights, DEEPEP_SMS, "rails", tier)

@@ -39,9 +39,13 @@ class Transfer:
         return self.latency_s + (self.bytes / self.ceiling_bytes_per_s if self.bytes else 0.0)
 
     @property
-    def local_links(self) -> tuple[str, ...]:
-        """Links of one member that it uses: a bare tier stands for both directions."""
-        return tuple(link for name, _ in self.weights for link in link_names(name))
+    def local_weights(self) -> tuple[tuple[str, float], ...]:
+        """Bytes per payload byte on each link of one member: a bare tier stands for both directions."""
+        found: dict[str, float] = {}
+        for name, weight in self.weights:
+            for link in link_names(name):
+                found[link] = found.get(link, 0.0) + weight
+        return tuple(found.items())
 
 
 def link_names(name: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ Knows no clock: ``sim/engine`` replays programs, ``program_file`` writes and rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -114,6 +114,21 @@ class Block:
             for stream, ops in found.items()
         }
 
+    @cached_property
+    def most(self) -> Mapping[str, float]:
+        """By link of the rank, the bytes per second that its collectives put there at most: those of one
+        stream move one after the other.
+        """
+        found: dict[str, dict[str | int, float]] = {}
+        for i, op in enumerate(self.ops):
+            if isinstance(op.work, Collective):
+                for link, weight in op.work.transfer.local_weights:
+                    of_stream = found.setdefault(link, {})
+                    stream = i if op.stream == UNORDERED else op.stream
+                    rate = weight * op.work.transfer.ceiling_bytes_per_s
+                    of_stream[stream] = max(rate, of_stream.get(stream, 0.0))
+        return {link: sum(of_stream.values()) for link, of_stream in found.items()}
+
 
 @dataclass(frozen=True)
 class RepeatedBlocks:
@@ -150,17 +165,27 @@ class RepeatedBlocks:
     @cached_property
     def links(self) -> frozenset[str]:
         """Links of the rank that its collectives use."""
-        transfers = (
-            op.work.transfer for b, _ in self.blocks for op in b.ops if isinstance(op.work, Collective)
-        )
-        return frozenset(link for transfer in transfers for link in transfer.local_links)
+        return frozenset(self.most)
+
+    @cached_property
+    def most(self) -> Mapping[str, float]:
+        """By link of the rank, the bytes per second that its collectives put there at most."""
+        found: dict[str, float] = {}
+        for block in self._distinct:
+            for link, rate in block.most.items():
+                found[link] = max(rate, found.get(link, 0.0))
+        return found
 
     @cached_property
     def communicators(self) -> frozenset[str]:
         """Communicators that its blocks call."""
         return frozenset(
-            op.work.communicator for b, _ in self.blocks for op in b.ops if isinstance(op.work, Collective)
+            op.work.communicator for b in self._distinct for op in b.ops if isinstance(op.work, Collective)
         )
+
+    @property
+    def _distinct(self) -> Iterable[Block]:
+        return {id(block): block for block, _ in self.blocks}.values()
 
 
 Ending = Literal["together", "skewed", "streaming"]

@@ -6,25 +6,54 @@ taken from kernels, which only the engine knows (sim/engine).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from itertools import pairwise
 
 from .program import Block, Collective, Compute
 
 
 def solo_seconds(blocks: Iterable[tuple[Block, int]]) -> float:
     """Seconds of blocks in a row, each so many times."""
-    return sum(count * _block_seconds(block) for block, count in blocks)
+    return sum(count * solo_ends(block)[0] for block, count in blocks)
 
 
-def _block_seconds(block: Block) -> float:
+def solo_ends(block: Block, *, sms: int = 0, stretch: float = 1.0) -> tuple[float, float]:
+    """When all of a block has ended, and when its last kernel has.
+
+    ``sms``: of the GPU, where collectives that are issued before a kernel take theirs from it while they
+    run, as the engine has it; 0: they take none. Math-bound kernels take ``stretch`` times as long.
+    """
     ends: list[float] = []
     streams: dict[str, float] = {}
+    held: list[tuple[float, float, float]] = []  # by collective that takes SMs: when, until when, which part
     for op in block.ops:
         start = max((ends[before] for before in op.after), default=0.0)
-        end = max(start, streams.get(op.stream, 0.0)) + _op_seconds(op.work)
+        start = max(start, streams.get(op.stream, 0.0))
+        seconds = _op_seconds(op.work)
+        if isinstance(op.work, Compute) and op.work.kind != "memory-bound":
+            seconds = _beside(start, seconds * stretch, held)
+        end = start + seconds
+        if sms and isinstance(op.work, Collective) and op.work.transfer.sms:
+            held.append((start, end, op.work.transfer.sms / sms))
         streams[op.stream] = end
         ends.append(end)
-    return max(ends, default=0.0)
+    return max(ends, default=0.0), streams.get("compute", 0.0)
+
+
+def _beside(start: float, seconds: float, held: list[tuple[float, float, float]]) -> float:
+    """What a kernel takes beside collectives that hold parts of the SMs."""
+    beside = [one for one in held if one[1] > start]
+    if not beside:
+        return seconds
+    moments = sorted({start, *(moment for one in beside for moment in one[:2] if moment > start)})
+    left = seconds
+    for moment, until in pairwise([*moments, math.inf]):
+        rate = 1.0 - sum(part for since, end, part in beside if since <= moment < end)
+        if left <= rate * (until - moment):
+            return moment + left / rate - start
+        left -= rate * (until - moment)
+    raise AssertionError("the last stretch has no end")
 
 
 def _op_seconds(work: object) -> float:

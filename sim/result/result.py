@@ -72,6 +72,7 @@ class Result:
     ``faults`` compares a step with faults to the healthy one. ``loss_scaling`` is what steps that overflow
     in FP16 cost, where the scenario asks for it.
     ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
+    ``fit_probability`` is that the job has memory enough, by how far measured peaks were from predicted ones.
     """
 
     scenario: Scenario | None
@@ -94,6 +95,7 @@ class Result:
     events: int
     spans_source: Any = field(repr=False)  # Callable[[], Iterator[Span]]
     interval: Interval | None = None
+    fit_probability: float | None = None
     bounds: tuple[Bound, ...] = ()
     loads_source: Any = field(default=None, repr=False)  # Callable[[], Mapping[str, float]], by link
     waiting_s: Mapping[str, float] = field(default_factory=dict)
@@ -141,6 +143,7 @@ class Result:
             "bound_by": [{"axis": b.axis, "link": b.link, "seconds": float(b.seconds)} for b in self.bounds],
             "critical_path": [{"name": s.name, "seconds": float(s.seconds)} for s in self.critical_path],
             "fits": bool(self.fits) if self.memory else None,
+            "fit_probability": self.fit_probability,
             "peak_memory_bytes": known(self.peak_memory_bytes),
             "memory_bytes_per_stage": [float(stage.peak_bytes) for stage in self.memory],
             "memory": [memory_document(stage) for stage in self.memory],

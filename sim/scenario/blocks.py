@@ -123,6 +123,19 @@ class PlacementSpec(ScenarioBlock):
     )
 
 
+Times = Annotated[float, number(ge=0.01, le=100)]
+
+
+class WhatIf(ScenarioBlock):
+    """Other hardware than there is: how many times as fast, or as late, as the catalogue says."""
+
+    nic: Times = Field(default=1.0, description="times the rate of every NIC, and of the links above it")
+    nvlink: Times = Field(default=1.0, description="times the rate of NVLink")
+    hbm: Times = Field(default=1.0, description="times the rate of a GPU's memory")
+    peak: Times = Field(default=1.0, description="times the FLOP/s of every data type")
+    latency: Times = Field(default=1.0, description="times the latency of every communication")
+
+
 def gpu_key(value: Any) -> Any:
     """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
     try:
@@ -190,6 +203,7 @@ class ClusterSpec(ScenarioBlock):
     price_list: Annotated[str, OneOf(providers)] | None = Field(
         default=None, description="whose published price counts where none is stated; in US dollars"
     )
+    what_if: WhatIf | None = Field(default=None, description="other hardware than there is")
 
     @property
     def gpu_name(self) -> str:

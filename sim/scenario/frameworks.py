@@ -38,11 +38,22 @@ def with_defaults_of(
 def contradictions(preset: str, lookup: Lookup, severity: str) -> Iterator[tuple[PresetRule, Any]]:
     """Rules of that severity that the scenario breaks, with the value that breaks them."""
     for rule in rules_of(preset):
-        if rule.severity != severity or not rule.path or not applies(rule, lookup):
-            continue
-        value = _plain(lookup(rule.path))
-        if value is not None and not _stands(rule, value, lookup):
+        if rule.severity == severity and (value := broken_value(rule, lookup)) is not None:
             yield rule, value
+
+
+def broken_value(rule: PresetRule, lookup: Lookup) -> Any:
+    """The value of a scenario that breaks the rule; None where it holds, or is about something else."""
+    if not rule.path or not applies(rule, lookup):
+        return None
+    value = _plain(lookup(rule.path))
+    return None if value is None or _stands(rule, value, lookup) else value
+
+
+def reads(rule: PresetRule) -> set[str]:
+    """The fields of a scenario that the rule looks at, by their dotted paths."""
+    named = [one for one in (*rule.among, *rule.multiple_of) if isinstance(one, str) and "." in one]
+    return {name for path in (rule.path, *rule.when, *named) for name in path.split("*") if name}
 
 
 def refused_by_framework(preset: str, lookup: Lookup) -> Iterator[Finding]:

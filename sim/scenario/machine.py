@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...hardware.cluster import Cluster
 from ...hardware.fabric import Fabric, default_fabric
-from ...hardware.gpus import get_gpu
+from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect
 from ...hardware.node import node_for
 from ...hardware.own_gpu import gpu_from
@@ -26,16 +26,27 @@ if TYPE_CHECKING:
 
 
 def gpu_of(spec: ClusterSpec) -> Gpu:
-    """The GPU of the catalogue or of the block's own description, joined as its host joins it."""
+    """The GPU of the catalogue or of the block's own description, joined as its host joins it and as fast as
+    ``what_if`` would have it."""
     gpu = get_gpu(spec.gpu) if isinstance(spec.gpu, str) else gpu_from(spec.gpu)
-    return gpu_in(spec.node, gpu) if spec.node else gpu
+    gpu, times = gpu_in(spec.node, gpu) if spec.node else gpu, spec.what_if
+    if times is None:
+        return gpu
+    return replace(
+        gpu,
+        peak_flops={dtype: times.peak * rate for dtype, rate in gpu.peak_flops.items()},
+        hbm_bytes_per_s=times.hbm * gpu.hbm_bytes_per_s,
+        nvlink_bytes_per_s=times.nvlink * gpu.nvlink_bytes_per_s,
+        nccl_nvlink_bytes_per_s=times.nvlink * gpu.nccl_nvlink_bytes_per_s,
+    )
 
 
 def interconnect_of(spec: ClusterSpec) -> Interconnect:
-    """The network between hosts, of the catalogue or of the block's own description."""
-    if isinstance(spec.interconnect, str):
-        return get_interconnect(spec.interconnect)
-    return interconnect_from(spec.interconnect)
+    """The network between hosts, of the catalogue or of the block's own description, as fast as ``what_if``
+    would have it."""
+    named, times = spec.interconnect, spec.what_if
+    network = get_interconnect(named) if isinstance(named, str) else interconnect_from(named)
+    return replace(network, link_bytes_per_s=times.nic * network.link_bytes_per_s) if times else network
 
 
 def node_of(spec: ClusterSpec) -> Node:
@@ -58,6 +69,7 @@ def cluster_of(spec: ClusterSpec) -> Cluster:
         interconnect=interconnect,
         fabric=fabric_of(spec, interconnect),
         host=node_of(spec) if spec.node else None,
+        latency=spec.what_if.latency if spec.what_if else 1.0,
     )
 
 
@@ -86,3 +98,18 @@ def placement_of(spec: ClusterSpec) -> Placement:
     if spec.placement is None:
         return Placement()
     return Placement(**spec.placement.model_dump(exclude_none=True))
+
+
+def slurm_segment(gpu: str, gpus: int, gpus_per_node: int) -> int | None:
+    """GPUs of each NVLink domain that a job of NVIDIA's launchers uses; None where one holds it.
+
+    They ask SLURM for segments of the most hosts of a rack that divide the job's.
+
+    Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/utils/executors.py, NVIDIA/NeMo
+    scripts/performance/executors.py (``segment``).
+    """
+    rack = node_for(get_gpu(gpu)).hosts_per_domain if gpu in gpu_names() else 1
+    hosts = gpus // gpus_per_node
+    if not 1 < rack < hosts:
+        return None
+    return gpus_per_node * max(size for size in range(1, rack + 1) if hosts % size == 0)

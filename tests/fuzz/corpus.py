@@ -56,6 +56,21 @@ _PROFILES = (
     "collective all_reduce --gpus 8 --size 1MB --calibration {file} --json",
 )
 
+_MACHINE = "--given gpu=H100-SXM5-80GB --given interconnect=ib-ndr400-x8"
+_FRAMEWORK = (
+    f"import {{file}} {_MACHINE}",
+    "import {file}",
+    f"import {{file}} {_MACHINE} --out {{yaml}}",
+    f"run {{file}} {_MACHINE} --json",
+    f"memory {{file}} {_MACHINE} --json",
+    f"compare {{file}} {{other}} {_MACHINE} --json",
+    f"export {{file}} {_MACHINE} --to megatron-lm",
+    f"export {{file}} {_MACHINE} --to nanotron",
+)
+_SIXTEEN = tuple(command.replace(_MACHINE, f"{_MACHINE} --given gpus=16") for command in _FRAMEWORK)
+_MODEL = f"{_MACHINE} --given gpus=16 --given model=llama3-8b --given seq_length=2048"
+_NO_MODEL = tuple(command.replace(_MACHINE, _MODEL) for command in _FRAMEWORK)
+
 COMMANDS: dict[str, tuple[str, ...]] = {
     "step.yaml": _RUNS,
     "experts.yaml": _RUNS,
@@ -81,6 +96,10 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "nsight.sqlite": _FITS,
     "events.csv": ("faults {weeks} --json", "faults {weeks} --events {csv}"),
     "schedule.csv": ("schedule {file} --json", "schedule {file} --svg {svg}", "run {scheduled} --json"),
+    "train.sh": _FRAMEWORK,
+    "titan.toml": _SIXTEEN,
+    "nanotron.yaml": _FRAMEWORK,
+    "deepspeed.json": _NO_MODEL,
     "program.json": (
         "replay {file} --json",
         "replay {file}",

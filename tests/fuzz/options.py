@@ -37,6 +37,9 @@ COMMAND_LINES = (
     "schema --profile",
     "calibrate report H100-SXM5-80GB a.yaml --json",
     "replay a.yaml --json",
+    "import a.yaml --given gpus=8 --framework nanotron",
+    "export a.yaml --to megatron-lm",
+    "export llama3-8b-h100 --to torchtitan --to-version v0.1.0",
     "validate a.yaml --jobs 1 --json",
 )
 

@@ -104,7 +104,7 @@ def _noted(state: FittedKernels, note: str) -> FittedKernels:
 def _gemm(state: FittedKernels, dtype: str, points: Sequence[Measurement], replicas: int) -> FittedKernels:
     gpu, base = get_gpu(state.profile.gpu), state.profile
     families = len({point.family for point in points})
-    if dtype not in gpu.peak_flops:
+    if not gpu.has_math(dtype):
         raise ValueError(
             f"{points[0].id}: {gpu.name} has no {dtype} math; it has {', '.join(gpu.peak_flops)}"
         )

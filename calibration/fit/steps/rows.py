@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ...cases.brief import step_seconds
+from ....sim.brief.steady import of_length, steady_groups
+from ....sim.brief.step import step_seconds
 from ...cases.case import Case, read_cases
-from ...cases.steady import of_length, steady_groups
 from ...cases.to_scenario import to_scenario
 from ...cases.trial import Trial, tried
 

@@ -13,6 +13,8 @@ from ..intervals import RANGES, interval_grid, intervals_by_group, intervals_by_
 from ..markdown import section
 from ..run import Report
 from ..summary import ACCEPTANCE_SOURCES, TRUSTS, summarize
+from .choice_tables import choice_sections
+from .choices import measured_sweeps
 from .doubtful import doubtful_grid
 from .tables import baseline_grid, held_out_grid, nanotron_grid, published_grid, ranking_grid
 from .targets import targets, targets_grid
@@ -27,7 +29,7 @@ HEAD = f"""\
 
 Made by `make validate`, which runs
 
-    stepsim validate ../shared/data/cases/*.yaml --markdown docs/accuracy.md
+    stepsim validate ../shared/data/{{cases,second/cases}}/*.yaml --markdown docs/accuracy.md
 
 and predicts every measured run of these files from its configuration alone. Do not edit this page;
 explanations belong in [accuracy-history.md](accuracy-history.md).
@@ -63,6 +65,7 @@ def accuracy_markdown(report: Report, history: Path = HISTORY, *, picture: Path 
         section(ranking_grid(report.rows, ("high",))),
         section(ranking_grid(report.rows, ("high", "medium"))),
         RANKING if any(row.error is not None for row in report.rows) else "",
+        *choices_told(report),
         section(nanotron_grid(report.rows)),
         section(published_grid(report.rows)),
         section(interval_grid(intervals_by_group(report.rows))),
@@ -99,6 +102,12 @@ A sweep is one model on one number of GPUs, layouts varying; what is ranked is t
 the batch. Pairs that measured within 3 % of each other do not count (Spearman's coefficient is a sum over
 pairs). Best lost: how much longer than the fastest measured layout the one that was predicted fastest takes.
 """
+
+
+def choices_told(report: Report) -> list[str]:
+    """What choices of layouts lose, and whether fit probabilities hold, each table with its words."""
+    sweeps = measured_sweeps(report.rows, ("high", "medium"))
+    return [text for grid, words in choice_sections(sweeps, report.rows) for text in (section(grid), words)]
 
 
 def cross_validation(report: Report) -> str:

@@ -16,6 +16,8 @@ from ..grids import Grid
 from ..intervals import EXPERTS, OUTSIDE, intervals_by_group, intervals_by_range
 from ..run import Report, ValidatedCase
 from ..summary import Confusion, confusion
+from .choice_tables import proposed
+from .choices import PROPOSED, measured_sweeps
 from .held_out import held_out_errors
 from .nanotron import by_nodes, fast
 from .ranking import median_and_ninth_decile, sweeps
@@ -27,6 +29,7 @@ RANK_MEDIAN, RANK_NINTH = 0.95, 0.90
 NANOTRON_FAST, NANOTRON_NODES = 0.10, 0.20
 OOM_BALANCED, MEMORY_MEDIAN = 0.95, 0.05
 FACTOR = 3.0
+CHOICE_OOM, CHOICE_MEDIAN, CHOICE_P90, THREE_P90 = 0.03, 0.01, 0.08, 0.04
 HELD_HIGH, HELD_MEDIUM, HELD_EXPERTS, HELD_OUTSIDE = (0.90, 0.98), 0.88, 0.85, 0.85
 OOM_SOURCES = ("aleph_alpha_layouts", "hf_nanotron_h100", "hf_nanotron_h100_oom")
 
@@ -51,6 +54,7 @@ def targets(report: Report) -> tuple[AccuracyTarget, ...]:
         *_memory(report.rows),
         *_baselines(report.rows),
         *_intervals(report.rows),
+        *_choices(report.rows),
     )
 
 
@@ -195,3 +199,15 @@ def _intervals(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
             measured=f"{percent(one.coverage)}{width}" if one else "-",
             holds=low <= one.coverage <= high if one else None,
         )
+
+
+def _choices(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
+    sweeps = measured_sweeps(rows, ("high", "medium"))
+    found = proposed(sweeps) if sweeps else None
+    name = f"first choice at a fit probability of {PROPOSED:g}"
+    note = f" of {len(sweeps)} sweeps; nothing proposed in {percent(found.silent)}" if found else ""
+    out = found.out_of_memory if found else None
+    yield _at_most(f"{name}: ran out of memory", CHOICE_OOM, out, note)
+    yield _at_most(f"{name}: lost, median", CHOICE_MEDIAN, found.first[0] if found else None)
+    yield _at_most(f"{name}: lost, p90", CHOICE_P90, found.first[1] if found else None)
+    yield _at_most("best of three choices: lost, p90", THREE_P90, found.best_of_three[1] if found else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,7 @@ class LayerRun:
     recompute: Recompute = NOTHING
 
 
+@lru_cache(maxsize=64)
 def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
     """The kind of each layer of ``model``, first to last, without those of multi-token prediction."""
     return tuple(kind_of(model, layer) for layer in range(model.num_layers))
@@ -56,5 +58,5 @@ def prediction_kinds(model: Model) -> tuple[LayerKind, ...]:
 
 def joined(runs: Iterable[LayerRun]) -> tuple[LayerRun, ...]:
     """The layers of ``runs``, with equal neighbours joined to one run."""
-    grouped = groupby(runs, key=lambda run: replace(run, count=1))
-    return tuple(replace(run, count=sum(one.count for one in same)) for run, same in grouped)
+    grouped = ((*each,) for _, each in groupby(runs, key=lambda run: (run.kind, run.recompute)))
+    return tuple(replace(same[0], count=sum(one.count for one in same)) for same in grouped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...scenario.machine import gpu_of
@@ -75,7 +76,7 @@ class LocalShape:
         experts = self.experts if kind.experts else None
         return replace(self, experts=experts, window=kind.window, prediction=kind.prediction)
 
-    @property
+    @cached_property
     def here(self) -> LocalShape:
         """What works on the rows of the residual stream alone, as if there were no other rank."""
         return replace(self, batch=1, sequence=self.norm_tokens, tp=1, cp=1, sequence_parallel=False)

@@ -92,17 +92,17 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
             return _tensorwise(cast=2 + 2 + 1, launches=2, transposes=transposes, fused_norm=False)
         case "fp8":
             return Recipe(
-                gemm_dtype="fp8", stored=1 + 4 / 128, cast=2 + 1, second=1, early=True, launches=1,
+                gemm_dtype="fp8_block", stored=1 + 4 / 128, cast=2 + 1, second=1, early=True, launches=1,
                 fused_norm=False,
             )  # fmt: skip
         case "mxfp8":
             return Recipe(
-                gemm_dtype="fp8", stored=_MXFP8, cast=2 + _MXFP8, second=_MXFP8, early=True, launches=2,
+                gemm_dtype="mxfp8", stored=_MXFP8, cast=2 + _MXFP8, second=_MXFP8, early=True, launches=2,
                 fused_norm=True,
             )  # fmt: skip
         case "nvfp4":  # a pass for the maximum, then both copies, that for dW after a Hadamard transform
             return Recipe(
-                gemm_dtype="fp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=3,
+                gemm_dtype="nvfp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=3,
                 fused_norm=False,
             )  # fmt: skip
     return None

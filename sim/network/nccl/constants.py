@@ -9,7 +9,7 @@ Sources: the project's table of hardware facts, section 3.1 and 3.2 (read in NCC
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -65,14 +65,18 @@ class Architecture:
 
 
 # fmt: off
+_AMPERE = Architecture(
+    compute_capability=80, ll=87.7,
+    ring_ll128=(20.0, 20.0, 20.0), tree_ll128=(20.0, 20.0, 20.0), tree=(24.0, 23.6, 17.8),
+    nvls_tree=(24.0, 23.6, 17.8), nvls_efficiency=0.0,
+    intra_speeds=(40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    inter_speeds=(48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
+)
+
+# NCCL goes by compute capability: from 8.0 on Ampere's rows, from 9.0 on Hopper's (tuning.cc).
 ARCHITECTURES: Mapping[str, Architecture] = {
-    "ampere": Architecture(
-        compute_capability=80, ll=87.7,
-        ring_ll128=(20.0, 20.0, 20.0), tree_ll128=(20.0, 20.0, 20.0), tree=(24.0, 23.6, 17.8),
-        nvls_tree=(24.0, 23.6, 17.8), nvls_efficiency=0.0,
-        intra_speeds=(40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
-        inter_speeds=(48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
-    ),
+    "ampere": _AMPERE,
+    "ada": replace(_AMPERE, compute_capability=89),
     "hopper": Architecture(
         compute_capability=90, ll=141.0,
         ring_ll128=(36.7, 36.7, 36.7), tree_ll128=(36.7, 36.7, 29.0), tree=(38.7, 41.4, 36.0),

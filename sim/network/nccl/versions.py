@@ -25,7 +25,7 @@ LAST: Version = (2, 30)
 OF_TABLES: Version = (2, 28)
 """The version that ``constants`` states."""
 
-USUAL: Mapping[str, Version] = {"ampere": (2, 18), "hopper": (2, 26), "blackwell": (2, 28)}
+USUAL: Mapping[str, Version] = {"ampere": (2, 18), "ada": (2, 18), "hopper": (2, 26), "blackwell": (2, 28)}
 """The version of the public logs of an architecture, by their own lines ``nccl:`` where they have one (H100:
 2.26.2; B200, GB300: 2.28; A100: logs of 2021 to 2023, before the LL protocol's share changed in 2.21)."""
 

@@ -30,7 +30,6 @@ from .why import (
 )
 
 if TYPE_CHECKING:
-    from ...result.result import Result
     from ...result.step import StageMemory
     from ...scenario.models import Scenario
 
@@ -47,12 +46,10 @@ class BillLine:
     why: str
 
 
-def bill(result: Result, stage: StageMemory) -> tuple[BillLine, ...]:
-    """Every term of the bill of ``stage``. ValueError for a replayed program, which has no scenario."""
-    if result.scenario is None:
-        raise ValueError("a replayed program has no memory bill: give the scenario")
-    known = [_weights(result.scenario, stage), _gradients(result.scenario, stage)]
-    known += [_optimizer(result.scenario, stage), _activations(result.scenario, stage)]
+def bill(run: Scenario, stage: StageMemory) -> tuple[BillLine, ...]:
+    """Every term of the bill of ``stage``."""
+    known = [_weights(run, stage), _gradients(run, stage)]
+    known += [_optimizer(run, stage), _activations(run, stage)]
     named = {line.name for line in known}
     others = (
         BillLine(name=name, bytes=size, textbook_bytes=None, formula="", why=WHAT.get(name, ""))

@@ -11,10 +11,17 @@ from .bill import bill
 
 
 def memory_document(result: Result) -> dict[str, Any]:
-    """Every pipeline rank's bill with the textbook's figures, and what it holds over the step by term."""
+    """Every pipeline rank's bill with the textbook's figures, and what it holds over the step by term.
+
+    ValueError for a replayed program, which has no scenario.
+    """
+    run = result.scenario
+    if run is None:
+        raise ValueError("a replayed program has no memory bill: give the scenario")
     return {
-        "scenario": result.scenario.name if result.scenario else None,
+        "scenario": run.name,
         "fits": result.fits,
+        "fit_probability": result.fit_probability,
         "peak_memory_bytes": float(result.peak_memory_bytes),
         "stages": [
             {
@@ -34,7 +41,7 @@ def memory_document(result: Result) -> dict[str, Any]:
                         "formula": line.formula,
                         "why": line.why,
                     }
-                    for line in bill(result, stage)
+                    for line in bill(run, stage)
                 ],
                 "communicators": [
                     {name: size for name, size in asdict(one).items() if size} | {"total": one.total}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from ...figures import GB, gigabytes, large, seconds
@@ -10,19 +11,20 @@ from .bill import bill
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...result.result import Result
     from ...result.step import StageMemory
+    from ...scenario.models import Scenario
 
 MB = 1e6
 KINDS = {"ll": "LL", "ll128": "LL128", "simple": "Simple", "shared": "shared", "nvls": "NVLS"}
 """Buffers of a communicator, in NCCL's words."""
 
 
-def print_memory(result: Result, stage: StageMemory, console: Console) -> None:
-    """The bill of ``stage``, with its peak and what is left of the GPU."""
+def print_memory(run: Scenario, stage: StageMemory, console: Console) -> None:
+    """The bill of ``stage``, with its peak (and when, where that is known) and what is left of the GPU."""
     from rich.table import Table
 
-    moment = f"at {stage.peak_action or 'the start'} {seconds(stage.peak_s)}"
+    moment = f"at {stage.peak_action or 'the start'}"
+    moment += "" if math.isnan(stage.peak_s) else f" {seconds(stage.peak_s)}"
     console.print(f"pipeline rank {stage.pp}: N = {large(stage.parameters)} parameters; peak {moment}")
     table = Table(box=None, padding=(0, 1), header_style="")
     table.add_column(" term", no_wrap=True)
@@ -31,7 +33,7 @@ def print_memory(result: Result, stage: StageMemory, console: Console) -> None:
     table.add_column("formula", overflow="fold")
     table.add_column("why", overflow="fold")
     total = 0.0
-    for line in bill(result, stage):
+    for line in bill(run, stage):
         textbook = "" if line.textbook_bytes is None else f"{line.textbook_bytes / GB:,.2f}"
         total += line.textbook_bytes or 0.0
         table.add_row(f" {line.name}", f"{line.bytes / GB:,.2f}", textbook, line.formula, line.why)

@@ -85,15 +85,27 @@ def config_fields(path: Path) -> Fields:
     if not isinstance(family, str) or family not in _FAMILIES:
         known = unknown_name("supported Hugging Face model_type", f"{family!s:.60}", _FAMILIES)
         raise ValueError(f"{file}: {known}")
-    reader = Config(config)
+    try:
+        fields = family_fields(family, config)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    return {"name": file.resolve().parent.name, **fields}
+
+
+def family_fields(family: str, config: Fields) -> Fields:
+    """The fields of ``Model`` that a configuration of that ``model_type`` gives, which may say no type
+    itself.
+
+    Raises:
+        ValueError: a missing field, or one that shapes layers in a way that is not modelled.
+    """
+    reader = Config({"model_type": family, **config})
     try:
         fields = _FAMILIES[family](reader)
         _refuse_unread(reader)
     except KeyError as error:
-        raise ValueError(f"{file} lacks the field {error.args[0]!r}, which {family} models need") from None
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
-    return {"name": file.resolve().parent.name, **fields}
+        raise ValueError(f"the field {error.args[0]!r} is missing, which {family} models need") from None
+    return fields
 
 
 def _llama(config: Config) -> Fields:

@@ -4,7 +4,7 @@ Warm-up, cool-down and the end of a step do not depend on how many microbatches 
 enough of them to fill the pipeline; in between each group of them takes the same time. So a step of very
 many is one of a few, and the time of a group such as often as it takes. How many are enough is not known
 beforehand: longer and longer steps are replayed until two groups in the midst of one are alike (period.py),
-and the whole step where that would cost more. Validation does this, where thousands of runs are predicted;
+and the whole step where that would cost more. Validation and planning do this, which predict thousands;
 tests hold it to 1e-9 of the whole replay.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ...sim.scenario.schedules import traits_of
+from ..scenario.schedules import traits_of
 from .period import Period, period_of
 
 if TYPE_CHECKING:
-    from ...sim.engine.record import Record
-    from ...sim.scenario.models import Scenario
+    from ..engine.record import Record
+    from ..scenario.models import Scenario
 
 MOST_ACTIONS = 300
 """Actions of all pipeline ranks that are replayed one and all."""

@@ -1,4 +1,4 @@
-"""A step for what validation compares: its time with the interval, its memory, and nothing besides.
+"""One step where many are compared: its time with the interval, its memory, and nothing besides.
 
 Leaves out what only reports read: idle times and links of every rank, assumptions, spans. Long steps are
 shortened (steady.py): times and the critical path go on as they do from one group of microbatches to the
@@ -10,30 +10,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...sim.engine.collection import collection_paused
-from ...sim.estimate import check_work, step_work
+from ..engine.collection import collection_paused
+from ..estimate import check_work, step_work
 from .steady import Extended, extended
 
 if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
-    from ...sim.engine.record import Record
-    from ...sim.evidence.measured_steps import Doubt
-    from ...sim.fold.whole import Folded
-    from ...sim.lowering.lower import Lowered
-    from ...sim.result.step import Interval, PathSegment, StageMemory
-    from ...sim.scenario.models import Scenario
+    from ..engine.record import Record
+    from ..evidence.measured_steps import Doubt
+    from ..fold.whole import Folded
+    from ..lowering.lower import Lowered
+    from ..lowering.tables import Tables
+    from ..result.step import Interval, PathSegment, StageMemory
+    from ..scenario.models import Scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
     """``step_time_s`` as ``simulate`` gives it, with its interval, and the memory of every stage.
 
-    ``doubt`` is what the interval was made of.
+    ``path`` is the critical path, ``doubt`` what the interval was made of.
     """
 
     step_time_s: float
     interval: Interval
     memory: tuple[StageMemory, ...]
+    path: tuple[PathSegment, ...]
     doubt: Doubt
 
     @property
@@ -43,7 +46,9 @@ class Brief:
 
 
 @dataclass(frozen=True, slots=True)
-class _Replayed:
+class ShortStep:
+    """A step, shortened or not, as it was lowered, folded and replayed."""
+
     lowered: Lowered
     ready: Folded
     record: Record
@@ -54,17 +59,19 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 
     Raises as ``simulate`` does.
     """
-    from ...sim.evidence.interval import doubt_of, interval_of
-    from ...sim.evidence.measured_steps import measured_steps
+    from ..evidence.interval import doubt_of, interval_of
+    from ..evidence.measured_steps import measured_steps
 
     with collection_paused():
         found = _extended(scenario, profile)
-        seconds = _seconds(found)
-        doubt = doubt_of(seconds, _path(found), found.run.lowered.plan)
+        seconds = seconds_of_step(found)
+        path = _path(found)
+        doubt = doubt_of(seconds, path, found.run.lowered.plan)
         return Brief(
             step_time_s=seconds,
             interval=interval_of(seconds, doubt, measured_steps()),
-            memory=_memory(found),
+            memory=memory_of_step(found),
+            path=tuple(path),
             doubt=doubt,
         )
 
@@ -72,22 +79,23 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
     """The step time alone."""
     with collection_paused():
-        return _seconds(_extended(scenario, profile))
+        return seconds_of_step(_extended(scenario, profile))
 
 
-def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[_Replayed]:
+def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[ShortStep]:
     return extended(scenario, lambda one: _run(one, profile), lambda one: one.record)
 
 
-def _seconds(found: Extended[_Replayed]) -> float:
+def seconds_of_step(found: Extended[ShortStep]) -> float:
+    """The time of a step, what was left out included."""
     step_s = found.run.record.step_s
     return step_s + found.more * found.period.seconds if found.period else step_s
 
 
-def _path(found: Extended[_Replayed]) -> list[PathSegment]:
+def _path(found: Extended[ShortStep]) -> list[PathSegment]:
     """The critical path; in each group that is left out it is as in one in the midst of the step."""
-    from ...sim.read_record import path_of
-    from ...sim.result.step import PathSegment
+    from ..read_record import path_of
+    from ..result.step import PathSegment
 
     record, period = found.run.record, found.period
     parts = {segment.name: segment.seconds for segment in path_of(record)}
@@ -98,9 +106,9 @@ def _path(found: Extended[_Replayed]) -> list[PathSegment]:
     return [PathSegment(name=name, seconds=seconds) for name, seconds in parts.items()]
 
 
-def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
+def memory_of_step(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
     """As it is in the short step; hosts go on to get ahead in the groups that are left out."""
-    from ...sim.simulate import host_leads_s, stage_memory
+    from ..simulate import host_leads_s, stage_memory
 
     one, period = found.run, found.period
     leads_s = host_leads_s(one.ready, one.record)
@@ -110,13 +118,21 @@ def _memory(found: Extended[_Replayed]) -> tuple[StageMemory, ...]:
     return stage_memory(one.lowered, one.ready, one.record, leads_s)
 
 
-def _run(scenario: Scenario, profile: GpuProfile | None) -> _Replayed:
-    from ...sim.engine.replay import replay
-    from ...sim.fold.whole import folded
-    from ...sim.lowering.lower import lower
-    from ...sim.simulate import build_cluster
+def _run(scenario: Scenario, profile: GpuProfile | None) -> ShortStep:
+    from ..simulate import build_cluster
+
+    return replayed(scenario, build_cluster(scenario), profile)
+
+
+def replayed(
+    scenario: Scenario, cluster: Cluster, profile: GpuProfile | None, tables: Tables | None = None
+) -> ShortStep:
+    """One step, lowered and replayed whole; ``tables`` are those of a search."""
+    from ..engine.replay import replay
+    from ..fold.whole import folded
+    from ..lowering.lower import lower
 
     check_work(step_work(scenario))
-    lowered = lower(scenario, build_cluster(scenario), profile=profile)
+    lowered = lower(scenario, cluster, profile=profile, tables=tables)
     ready = folded(lowered)
-    return _Replayed(lowered, ready, replay(ready.programs))
+    return ShortStep(lowered, ready, replay(ready.programs))

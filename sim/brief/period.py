@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...sim.engine.record import Stretch
-from ...sim.engine.scope import issue_times
-from ...sim.program.program import Collective, RepeatedBlocks
+from ..engine.record import Stretch
+from ..engine.scope import issue_times
+from ..program.program import Collective, RepeatedBlocks
 
 if TYPE_CHECKING:
-    from ...sim.engine.record import Piece, Record
-    from ...sim.program.program import Op
+    from ..engine.record import Piece, Record
+    from ..program.program import Op
 
 _MICROBATCH = re.compile(r"\d+[A-Z](\d+)")
 """Finds the microbatch in the name of an op's action, such as 0 in ``2F0``."""
@@ -45,7 +45,7 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
     """
     found, seconds, since_s = dict[int, float](), None, 0.0
     for r, program in enumerate(record.programs.classes):
-        first, second = (_ops_of(program.ops, microbatches, number) for number in (group, group + 1))
+        first, second = _ops_of(program.ops, microbatches, group)
         if not first or [program.ops[i].name for i in first] != [program.ops[i].name for i in second]:
             return None
         ends = record.end[r]
@@ -73,22 +73,29 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
     return None if seconds is None else Period(seconds=seconds, since_s=since_s, leads_s=found)
 
 
-def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> list[int]:
-    """Indices of the ops of one group of microbatches, in the order in which the host issues them."""
-    return [i for i, microbatch in _microbatches(ops) if microbatch // microbatches == group]
-
-
-def _microbatches(ops: tuple[Op, ...]) -> Iterator[tuple[int, int]]:
-    """Ops that belong to a microbatch, and its number."""
+def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> tuple[list[int], list[int]]:
+    """Indices of the ops of one group of microbatches, and of the next, in the order of the host."""
+    found: tuple[list[int], list[int]] = [], []
+    groups: dict[str, int] = {}
     for i, op in enumerate(ops):
-        if op.action and (match := _MICROBATCH.fullmatch(op.action)):
-            yield i, int(match[1])
+        if not op.action:
+            continue
+        number = groups.get(op.action)
+        if number is None:
+            match = _MICROBATCH.fullmatch(op.action)
+            number = groups[op.action] = int(match[1]) // microbatches - group if match else -1
+        if 0 <= number <= 1:
+            found[number].append(i)
+    return found
 
 
 def _inside_alike(record: Record, r: int, i: int, j: int, seconds: float, limit_s: float) -> bool:
     """Whether all ops of the repeated blocks ``j`` end so much later than those of ``i``: streams beside
     their kernels may fall back without holding them up yet. True for other ops.
     """
+    whole = record.whole(r, i)
+    if whole is not None and whole is record.whole(r, j):
+        return abs(record.start[r][j] - record.start[r][i] - seconds) <= limit_s
     pieces = record.pieces(r, i), record.pieces(r, j)
     if len(pieces[0]) != len(pieces[1]):
         return False
@@ -136,13 +143,13 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
     return False
 
 
-def _piece_waits(piece: Piece, repeated: RepeatedBlocks, issued_s: float, slack_s: float) -> bool:
+def _piece_waits(piece: Piece, segment: RepeatedBlocks, issued_s: float, slack_s: float) -> bool:
     """Whether an op in this part of repeated blocks begins when its host issues it and not before; the first
     op of the blocks is issued at ``issued_s``.
     """
     if isinstance(piece, Stretch):
-        lead_s = piece.at + piece.run.first - issued_s - repeated.issued_s[piece.run.number]
-        return piece.run.lead_s(repeated) >= lead_s - slack_s
+        lead_s = piece.at + piece.run.first - issued_s - segment.issued_s[piece.run.number]
+        return piece.run.lead_s(segment) >= lead_s - slack_s
     if piece.issued_at is None:
         return False
     return any(begin <= piece.issued(k) + slack_s for k, begin in enumerate(piece.begin))

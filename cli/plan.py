@@ -1,0 +1,208 @@
+"""``stepsim plan``: the best layouts of a scenario, proven, and why others lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .output import console, echo_json, output_file, save_text, say, wrote
+from .progress import progress
+from .views import JsonOption
+
+if TYPE_CHECKING:
+    from ..sim.plan.search.layout_plan import LayoutPlan
+    from ..sim.plan.search.plan import Means
+    from ..sim.plan.search.searching import Wishes
+    from ..sim.scenario.models import Scenario
+
+NOTHING_FITS = 1
+INTERRUPTED = 130
+
+FixOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fix",
+        metavar="FIELD[=VALUE]",
+        help="Keep a field, as in parallelism.tp=4; without a value the scenario's own, or a whole block's. "
+        "Repeatable.",
+    ),
+]
+VaryOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="FIELD=A,B,...",
+        help="Try these values of any field, as in cluster.gpus=64,128. Repeatable.",
+    ),
+]
+FitsOption = Annotated[
+    float,
+    typer.Option(
+        "--fits", metavar="P", help="Propose layouts that fit with this probability or a larger one."
+    ),
+]
+JobsOption = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes; default: one for each core."),
+]
+RayOption = Annotated[
+    bool,
+    typer.Option("--ray", help="Replay on a Ray cluster: that of RAY_ADDRESS, else one on this machine."),
+]
+JournalOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--journal", metavar="FILE.jsonl", help="Keep every replay in this file, and go on from what it has."
+    ),
+]
+
+
+def plan(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Change the scenario first, as in cluster.gpus=64. Repeatable.",
+        ),
+    ] = None,
+    fix: FixOption = None,
+    vary: VaryOption = None,
+    top: Annotated[
+        int, typer.Option("--top", "-k", metavar="K", min=1, max=100, help="How many layouts to propose.")
+    ] = 5,
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective", metavar="WHAT", help="step-time, tokens-per-dollar, days or goodput (with faults)."
+        ),
+    ] = "step-time",
+    deadline: Annotated[
+        str | None,
+        typer.Option("--deadline", metavar="TIME", help="The token budget is to be done in it, as in 30d."),
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option("--budget", metavar="DOLLARS", min=0, help="The token budget is to cost no more."),
+    ] = None,
+    fits: FitsOption = 0.9,
+    find: Annotated[
+        str | None,
+        typer.Option(
+            "--find",
+            metavar="WHAT",
+            help="In place of a table: the fewest gpus, the longest seq_length, the largest micro_batch.",
+        ),
+    ] = None,
+    audit: Annotated[
+        int,
+        typer.Option("--audit", metavar="N", min=0, help="Layouts ruled out that are replayed all the same."),
+    ] = 20,
+    jobs: JobsOption = None,
+    ray: RayOption = False,
+    journal: JournalOption = None,
+    as_json: JsonOption = False,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE.csv", help="Write all that was replayed.")
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FILE.parquet", help="The same as Parquet.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE.svg", help="Draw the front and what was replayed."),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="DIR", help="Write a scenario file for each choice.")
+    ] = None,
+) -> None:
+    """Find the best layouts of a scenario, prove that no other is better, and say why others lost.
+
+    Exit code 1 when nothing fits, or nothing meets the deadline and the budget.
+    """
+    files = {"--csv": (csv, ".csv"), "--parquet": (parquet, ".parquet"), "--picture": (picture, ".svg")}
+    for option, (path, suffix) in files.items():
+        output_file(option, path, (suffix,), [scenario])
+    output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
+
+    from ..hardware.quantities import parse_quantity
+    from ..sim.plan.axis_values import fixed, varied
+    from ..sim.plan.search.plan import Means, planned, scenario_from, wishes_of
+
+    base = scenario_from(scenario, overrides or ())
+    wishes = wishes_of(
+        top=top,
+        objective=objective,
+        deadline_s=None if deadline is None else parse_quantity(deadline, "seconds"),
+        budget=budget,
+        fits=fits,
+        audit=audit,
+    )
+    means = Means(jobs=jobs, ray=ray, journal=journal)
+    asked = fixed(fix or (), base), varied(vary or ())
+    if find is not None:
+        _find(find, base, *asked, wishes, means, as_json)
+        return
+    with progress() as status:
+        found = planned(base, *asked, wishes, means, status)
+    _write(found, csv, parquet, picture, save)
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        from ..sim.report.plan.table import print_plan
+
+        print_plan(found, console(), scenario, overrides or ())
+    if found.certificate.interrupted:
+        say("interrupted: this is the best so far", err=True)
+        raise typer.Exit(INTERRUPTED)
+    if not found.found:
+        raise typer.Exit(NOTHING_FITS)
+
+
+def _write(
+    found: LayoutPlan, csv: Path | None, parquet: Path | None, picture: Path | None, save: Path | None
+) -> None:
+    """The files that were asked for; before tables, whose reader may leave early."""
+    from ..sim.report.plan.command import save_choices
+    from ..sim.report.plan.rows import write_replays
+
+    for path in (csv, parquet):
+        if path:
+            write_replays(found, path)
+            wrote("layouts", path)
+    if picture and found.found:
+        from ..sim.report.plan.picture import plan_svg
+
+        save_text(picture, plan_svg(found))
+        wrote("picture", picture)
+    if save:
+        for path in save_choices(found, save):
+            wrote("scenario", path)
+
+
+def _find(
+    what: str,
+    base: Scenario,
+    fix: dict[str, Any],
+    vary: dict[str, list[Any]],
+    wishes: Wishes,
+    means: Means,
+    as_json: bool,
+) -> None:
+    """One number in place of a plan."""
+    from ..sim.plan.questions.find import find
+    from ..sim.report.plan.found import found_document, print_found
+
+    with progress() as status:
+        answer = find(what, base, fix, vary, wishes, means=means, progress=status)
+    if as_json:
+        echo_json(found_document(answer))
+    else:
+        print_found(answer, console())
+    if answer.value is None:
+        raise typer.Exit(NOTHING_FITS)

@@ -1,0 +1,62 @@
+"""``stepsim sensitivity``: what faster parts of the machine would gain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .output import console, echo_json, output_file, save_text, wrote
+from .plan import FitsOption, JobsOption, JournalOption, RayOption
+from .progress import progress
+from .views import JsonOption
+
+
+def sensitivity(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="FIELD=VALUE", help="Change one field, as in parallelism.tp=4. Repeatable."
+        ),
+    ] = None,
+    replan: Annotated[
+        bool, typer.Option("--replan/--no-replan", help="The best layout with each faster part, too.")
+    ] = True,
+    fits: FitsOption = 0.9,
+    jobs: JobsOption = None,
+    ray: RayOption = False,
+    journal: JournalOption = None,
+    as_json: JsonOption = False,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draw a bar for each part.")
+    ] = None,
+) -> None:
+    """Show what twice the NIC, NVLink, HBM and peak, half the latency and half the host time would gain."""
+    output_file("--picture", picture, (".svg",), [scenario])
+    output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
+
+    from ..sim.plan.questions.sensitivity import sensitivity as asked
+    from ..sim.plan.search.plan import Means, wishes_of
+    from ..sim.report.plan.sensitivity import print_sensitivity, sensitivity_svg
+
+    wishes = wishes_of(top=1, objective="step-time", deadline_s=None, budget=None, fits=fits, audit=0)
+    with progress() as status:
+        found = asked(
+            scenario,
+            overrides or (),
+            replan=replan,
+            wishes=wishes,
+            means=Means(jobs=jobs, ray=ray, journal=journal),
+            progress=status,
+        )
+    if picture:
+        save_text(picture, sensitivity_svg(found))
+        wrote("picture", picture)
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        print_sensitivity(found, console())

@@ -1,0 +1,81 @@
+"""What commands read in place of a scenario: a shipped name, a scenario's file, or files of another
+framework.
+
+Knows which it is; how a framework's file becomes a scenario is in sim/scenario/importers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .output import say
+
+if TYPE_CHECKING:
+    from ..sim.scenario.models import Scenario
+
+SOURCE_HELP = "A shipped scenario's name, a YAML file, or another framework's file (docs/importers.md)."
+
+GivenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--given",
+        metavar="NAME=VALUE",
+        help="Of another framework's file: a fact that it does not hold, as in gpus=64, or a setting of "
+        "it. Repeatable.",
+    ),
+]
+WithOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with", metavar="FILE", help="A file that belongs to it, as ds_config.json does. Repeatable."
+    ),
+]
+FrameworkOption = Annotated[
+    str | None,
+    typer.Option("--framework", metavar="NAME", help="Whose file it is, where nothing in it says so."),
+]
+VersionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--framework-version", metavar="VERSION", help="Of that framework, as its releases are called."
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceFacts:
+    """What was said of a framework's file on the command line."""
+
+    given: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    framework: str | None = None
+    version: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.given or self.files or self.framework or self.version)
+
+
+def load_any(source: str, overrides: Sequence[str], beside: SourceFacts) -> Scenario:
+    """The scenario that ``source`` is, or that it is imported to; notes of an import go to stderr."""
+    from ..sim.scenario.importers.entry import import_files, is_scenario
+    from ..sim.scenario.load import load_scenario
+
+    if beside.framework is None and is_scenario(source):
+        if beside:
+            raise ValueError(
+                f"--given, --with and --framework-version are of another framework's file, and {source} is "
+                f"a scenario;"
+                " --set changes it"
+            )
+        return load_scenario(source, overrides)
+    imported = import_files(
+        [source, *beside.files], beside.given, framework=beside.framework, version=beside.version
+    )
+    for note in imported.notes:
+        say(f"{Path(source).name}: {note}", err=True)
+    return load_scenario(imported.document | {"name": Path(source).stem}, overrides)

@@ -1,0 +1,88 @@
+"""``stepsim sweep``: one prediction, or one plan, for each combination of values of any fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .output import console, echo_json, output_file, save_text, wrote
+from .plan import FitsOption, JobsOption, JournalOption, RayOption
+from .progress import progress
+from .views import JsonOption
+
+NOTHING_FITS = 1
+
+
+def sweep(
+    scenario: Annotated[
+        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
+    ],
+    axes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=A,B,...",
+            help="The values of a field, as in cluster.gpus=64,128, or one of them. Repeatable.",
+        ),
+    ] = None,
+    replan: Annotated[
+        bool, typer.Option("--replan", help="The best layout for each point, in place of the scenario's own.")
+    ] = False,
+    fits: FitsOption = 0.9,
+    jobs: JobsOption = None,
+    ray: RayOption = False,
+    journal: JournalOption = None,
+    as_json: JsonOption = False,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE.csv", help="Write a row for each point.")
+    ] = None,
+    parquet: Annotated[
+        Path | None, typer.Option("--parquet", metavar="FILE.parquet", help="The same as Parquet.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE.svg", help="Draw the sweep over one field or two."),
+    ] = None,
+) -> None:
+    """Predict a scenario for each combination of values of any fields, and how it scales.
+
+    Exit code 1 when no point fits in memory.
+    """
+    for option, path, suffix in (("--csv", csv, ".csv"), ("--parquet", parquet, ".parquet")):
+        output_file(option, path, (suffix,), [scenario])
+    output_file("--picture", picture, (".svg",), [scenario])
+    output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
+
+    from ..sim.plan.axis_values import varied
+    from ..sim.plan.questions.sweep import sweep as swept
+    from ..sim.plan.search.plan import wishes_of
+    from ..sim.report.plan.sweep import layout_sweep_svg, print_layout_sweep, write_layout_sweep
+
+    values = varied(axes or (), "--set")
+    wishes = wishes_of(top=1, objective="step-time", deadline_s=None, budget=None, fits=fits, audit=0)
+    with progress() as status:
+        found = swept(
+            scenario,
+            values,
+            replan=replan,
+            wishes=wishes,
+            jobs=jobs,
+            ray=ray,
+            journal=journal,
+            progress=status,
+        )
+    for path in (csv, parquet):
+        if path:
+            write_layout_sweep(found, path)
+            wrote("points", path)
+    if picture:
+        save_text(picture, layout_sweep_svg(found))
+        wrote("picture", picture)
+    if as_json:
+        echo_json(found.to_dict())
+    else:
+        print_layout_sweep(found, console())
+    if not any(point.fits for point in found.points):
+        raise typer.Exit(NOTHING_FITS)

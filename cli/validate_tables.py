@@ -1,0 +1,94 @@
+"""``stepsim validate --kernels TABLE.csv``: predicted kernels beside tables of many GPUs and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .output import console, echo_json, save_text, wrote
+
+if TYPE_CHECKING:
+    from ..calibration.validation.grids import Grid
+    from ..calibration.validation.regions.table_errors import ShapeErrors, TableErrors
+    from ..hardware.profile import Harness
+
+_HEAD = """\
+# Accuracy of kernels
+
+Made by `make validate`, which runs
+
+    stepsim validate --kernels ../shared/data/kernel_tables/gemm.csv \\
+        ../shared/data/kernel_tables/attention_forward.csv --markdown docs/kernel-errors.md
+
+and predicts every kernel of the tables that ai-dynamo/aiconfigurator (NVIDIA, Apache-2.0) measured. Do not
+edit this page. One shape in four was left out of every fit, by a hash of the shape; the columns `left out`
+are of those. Errors of products are of the time that their harness measured: `beside` says what the
+prediction allows for what that does besides the product (quantising an 8- or 4-bit product's input; for
+attention, writing keys and values to a paged cache), `call` the least that its host takes for a call.
+Errors of attention are of each shape over the median ratio of its GPU; that ratio is `level`. `slowdown` is
+by how much the table's kernel is slower than the one that the curve is of: prefill from a paged cache, or a
+library's 8-bit kernel on a GPU that the same library serves better elsewhere. Calls are few and short, so
+that the power limit acts on them as [`kernels/power.py`](../kernels/power.py) and the length of the call
+have it.
+
+"""
+
+
+def validate_tables(files: Sequence[Path], *, as_json: bool, markdown: Path | None) -> None:
+    """Print errors by GPU and kernel, of shapes that the fits saw and of those that were left out."""
+    from ..calibration.readers.kernel_tables import read_kernel_tables
+    from ..calibration.validation.markdown import section
+    from ..calibration.validation.regions.table_errors import table_errors
+    from ..calibration.validation.tables import print_grid
+
+    found = table_errors(read_kernel_tables(files))
+    if not found:
+        raise ValueError("no kernel of the files can be priced, so that there is nothing to compare")
+    grid = table_grid(found)
+    if as_json:
+        echo_json({"kernels": [asdict(one) for one in found]})
+    else:
+        print_grid(grid, console())
+    if markdown:
+        save_text(markdown, _HEAD + section(grid))
+        wrote("page", markdown)
+
+
+def table_grid(found: Sequence[TableErrors]) -> Grid:
+    """Figures by GPU and kernel, as text."""
+    from ..calibration.validation.grids import Grid
+
+    columns = (
+        "GPU", "kernel", "shapes", "median", "p90", "left out", "median", "p90", "level", "beside", "call",
+        "slowdown",
+    )  # fmt: skip
+    rows = tuple(
+        (one.gpu, one.kernel, *_shown(one.fitted), *_shown(one.unseen), _level(one), *_harness(one.harness))
+        for one in found
+    )
+    return Grid(title="Errors by GPU and kernel", columns=columns, rows=rows, labels=2)
+
+
+def _shown(errors: ShapeErrors | None) -> tuple[str, str, str]:
+    from ..sim.figures import count, percent
+
+    if errors is None:
+        return "-", "-", "-"
+    return count(errors.points), percent(errors.median), percent(errors.p90)
+
+
+def _level(one: TableErrors) -> str:
+    errors = one.unseen or one.fitted
+    return f"{errors.level:.3f}" if errors else "-"
+
+
+def _harness(harness: Harness) -> tuple[str, str, str]:
+    beside = f"{harness.beside_s * 1e6:.1f} us + bytes at {harness.beside_efficiency:.2f} of HBM"
+    nothing = harness.beside_s == 0 and harness.beside_efficiency == 1
+    return (
+        "-" if nothing else beside,
+        f"{harness.call_s * 1e6:.0f} us" if harness.call_s else "-",
+        f"{harness.slowdown:.2f}" if harness.slowdown != 1 else "-",
+    )

@@ -1,0 +1,128 @@
+"""Memory from the order of each rank's actions, without a clock.
+
+What a rank holds changes where its actions begin and end, one after the other, so that their order gives
+every sum it ever holds, and the largest of them. When that is takes the clock, and so does how far a host
+runs ahead of its GPU, on which buffers of collectives depend under presets that record streams: of those
+there are two bills, between which the replay's lies.
+
+A pipeline that is full holds no more, however long it goes on: a few groups of microbatches stand for all.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ...schedules.orders.action import actions_of
+from ..engine.accounting import action_spans
+from ..engine.collection import collection_paused
+from ..engine.record import Record
+from ..lowering.profiled_costs import overlaps
+from ..result.step import ActionSpan
+from ..scenario.schedules import traits_of
+from .steady import of_length
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...hardware.profile import GpuProfile
+    from ...schedules.orders.action import Orders
+    from ..lowering.lower import Lowered
+    from ..lowering.plan import StepPlan
+    from ..result.step import StageMemory
+    from ..scenario.models import Scenario
+
+ENOUGH = 2
+"""Groups of microbatches besides those that fill the pipeline and those that drain it: in the first of them
+every stage has its first backward, and so its gradients, while the pipeline is full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryByOrder:
+    """The bill of every pipeline rank where hosts are never ahead of their GPUs, and where they always are
+    as far as their queue of launches lets them.
+
+    Both are the same but under presets that record streams. ``peak_s`` is nan and there is no timeline.
+    """
+
+    low: tuple[StageMemory, ...]
+    high: tuple[StageMemory, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether hosts make no difference, so that this is what the replay has."""
+        return self.low == self.high
+
+    @property
+    def fits(self) -> bool:
+        """Whether no rank runs out of memory, wherever its host is."""
+        return all(stage.fits for stage in self.high)
+
+
+def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> MemoryByOrder:
+    """The memory of a step of ``scenario``, with ``profile`` in place of the shipped one where given.
+
+    Terms and peaks are those of ``simulate`` (to rounding), or bounds of them.
+
+    Raises as ``simulate`` does, but for work: nothing is replayed.
+    """
+    from ...hardware.calibrated.overlay import calibrated_profile
+    from ..lowering.lower import lower, make_plan
+    from ..simulate import build_cluster
+
+    with collection_paused():
+        cluster = build_cluster(scenario)
+        used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
+        short = of_length(scenario, enough_microbatches(scenario))
+        found = memory_of_plan(make_plan(short, cluster, used))
+        if found is not None:
+            return found
+        lowered = lower(short, cluster, profile=used)  # which pairs run as one is known when all is written
+        return _by_order(lowered.plan, _as_written(lowered))
+
+
+def enough_microbatches(scenario: Scenario) -> int:
+    """Microbatches whose step takes as much memory as one of all: all, where a schedule never is steady."""
+    filling, all_ = traits_of(scenario.schedule).filling, scenario.num_microbatches
+    if not filling:
+        return all_
+    group = max(scenario.parallelism.pp, scenario.schedule_options.group or 0)
+    return min(all_, (2 * filling + ENOUGH) * group + all_ % group)
+
+
+def memory_of_plan(plan: StepPlan) -> MemoryByOrder | None:
+    """The memory of a step by the orders of its plan; None where these have pairs of actions."""
+    return None if overlaps(plan.orders) else _by_order(plan, _as_ordered(plan.orders))
+
+
+def _by_order(plan: StepPlan, actions: Sequence[ActionSpan]) -> MemoryByOrder:
+    from ..lowering.memory import memory_of
+
+    def bill(lead_s: float) -> tuple[StageMemory, ...]:
+        found = memory_of(plan, actions, dict.fromkeys(range(plan.shape.ranks), lead_s))
+        return tuple(replace(stage, peak_s=math.nan, timeline=(), moving=()) for stage in found)
+
+    high = bill(math.inf)
+    if not any(stage.terms["in flight"] for stage in high):
+        return MemoryByOrder(low=high, high=high)
+    return MemoryByOrder(low=bill(0.0), high=high)
+
+
+def _as_ordered(orders: Orders) -> list[ActionSpan]:
+    """The actions of each rank as if each took one unit of time."""
+    return [
+        ActionSpan(r, action.kind.value, action.stage, action.microbatch, at, at + 1.0)
+        for r, order in enumerate(orders)
+        for at, action in enumerate(actions_of(order))
+    ]
+
+
+def _as_written(lowered: Lowered) -> tuple[ActionSpan, ...]:
+    """The actions of a program of each pipeline rank, as if each op took one unit of time."""
+    record, stages = Record.empty(lowered.programs), lowered.plan.process_groups.stages
+    for r, program in enumerate(lowered.programs.classes):
+        record.start[r] = record.begin[r] = array("d", range(len(program.ops)))
+        record.end[r] = array("d", range(1, len(program.ops) + 1))
+    return action_spans(record, {int(lowered.program_of[ranks[0]]): pp for pp, ranks in enumerate(stages)})

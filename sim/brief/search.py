@@ -1,0 +1,84 @@
+"""One step of each of many layouts, exact: its time and its memory, and as little besides as can be.
+
+A search passes its layouts to one ``Search``, which keeps what they have in common: the machine, the orders
+of pipelines and the messages between their ranks. There is no critical path and no interval (step.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..engine.collection import collection_paused
+from ..lowering.tables import Tables
+from .memory import memory_of_plan
+from .steady import extended
+from .step import ShortStep, memory_of_step, replayed, seconds_of_step
+
+if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
+    from ...hardware.profile import GpuProfile
+    from ..result.step import StageMemory
+    from ..scenario.blocks import ClusterSpec
+    from ..scenario.models import Scenario
+    from .steady import Extended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOf:
+    """``step_time_s`` and the ``memory`` of every pipeline rank as ``simulate`` has them.
+
+    When memory peaks is known where that depends on the clock (memory.py), and nan else.
+    """
+
+    step_time_s: float
+    memory: tuple[StageMemory, ...]
+
+    @property
+    def peak_memory_bytes(self) -> float:
+        """Of the fullest pipeline rank."""
+        return max(stage.peak_bytes for stage in self.memory)
+
+    @property
+    def fits(self) -> bool:
+        """Whether no rank runs out of memory."""
+        return all(stage.fits for stage in self.memory)
+
+
+@dataclass(kw_only=True)
+class Search:
+    """The layouts of one search, one after the other; ``profile`` in place of the shipped one where given."""
+
+    profile: GpuProfile | None = None
+    _tables: Tables = field(default_factory=Tables)
+    _clusters: list[tuple[ClusterSpec, Cluster]] = field(default_factory=list)
+
+    def step_of(self, scenario: Scenario) -> StepOf:
+        """The step of ``scenario`` without faults. Raises as ``simulate`` does."""
+        with collection_paused():
+            return self._step_of(scenario)  # all but the answer is gone before the collector may look again
+
+    def _step_of(self, scenario: Scenario) -> StepOf:
+        cluster = self._cluster(scenario)
+        found = extended(
+            scenario,
+            lambda one: replayed(one, cluster, self.profile, self._tables),
+            lambda one: one.record,
+        )
+        return StepOf(step_time_s=seconds_of_step(found), memory=_memory(found))
+
+    def _cluster(self, scenario: Scenario) -> Cluster:
+        from ..simulate import build_cluster
+
+        for known, cluster in self._clusters:
+            if known == scenario.cluster and scenario.is_checked:
+                return cluster
+        cluster = build_cluster(scenario)
+        self._clusters.append((scenario.cluster, cluster))
+        return cluster
+
+
+def _memory(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
+    """By the order of actions; by the clock where it depends on how far hosts run ahead."""
+    by_order = memory_of_plan(found.run.lowered.plan)
+    return by_order.high if by_order is not None and by_order.exact else memory_of_step(found)

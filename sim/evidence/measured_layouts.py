@@ -1,0 +1,52 @@
+"""How far predictions of two layouts of one job are off against each other, as measured sweeps show.
+
+Knows measured_layouts.yaml, which ``stepsim calibrate residuals`` writes. What layouts have in common errs in
+common: the curves of kernels and collectives, whose residuals an interval's parts tell, and everything else
+that goes with one value of one field, such as what tensor parallelism over eight GPUs does to kernels. Two
+layouts that differ in one field are off against each other by little; the more fields, the more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+FILE = "measured_layouts.yaml"
+
+FOLLOWS = ("parallelism.dp",)
+"""Fields that follow from the others, and count for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredLayouts:
+    """``field_sigma``: the spread that one field in which two layouts differ adds to the logarithm of the
+    ratio of their step times, Student's t with four degrees of freedom; and where it is from."""
+
+    field_sigma: float
+    source: str
+
+
+@cache
+def measured_layouts() -> MeasuredLayouts:
+    """What measured sweeps say, from the file of the package (FILE)."""
+    text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    return layouts_from_document(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+def layouts_from_document(document: Mapping[str, Any]) -> MeasuredLayouts:
+    """Measured layouts read from a document as ``stepsim calibrate residuals`` writes it."""
+    return MeasuredLayouts(field_sigma=float(document["field_sigma"]), source=document["source"])
+
+
+def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    """In how many fields two layouts differ.
+
+    >>> differing({"parallelism.tp": 1, "parallelism.dp": 8}, {"parallelism.tp": 2, "parallelism.dp": 4})
+    1
+    """
+    return sum(value != other.get(name) for name, value in one.items() if name not in FOLLOWS)

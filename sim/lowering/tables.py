@@ -1,0 +1,38 @@
+"""What layouts of one search have in common, computed once: an object that is passed in, never a global."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from ...schedules.orders.schedule import Shape
+    from ..scenario.models import Scenario
+
+Found = TypeVar("Found")
+
+
+@dataclass(kw_only=True)
+class Tables:
+    """Parts of a step by all that they follow from."""
+
+    _known: dict[Hashable, object] = field(default_factory=dict)
+
+    def get(self, key: tuple[Hashable, ...], make: Callable[[], Found]) -> Found:
+        """What ``make`` makes, the first time that ``key`` is asked for; its first entry says what it is."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = make()
+        return found  # type: ignore[return-value]  # the first entry says its type
+
+
+def ordered_by(scenario: Scenario, shape: Shape) -> tuple[Hashable, ...]:
+    """All that the orders of a step follow from."""
+    return scenario.schedule, shape, runs_pairs(scenario)
+
+
+def runs_pairs(scenario: Scenario) -> bool:
+    """Whether exchanges of experts run beside the layers of another microbatch."""
+    return scenario.software.exchange.moe_a2a_overlap and scenario.parallelism.ep > 1

@@ -1,0 +1,69 @@
+"""Fields and their values as people write them on a command line: ``--fix``, ``--vary`` and sweeps.
+
+Knows how such a line reads; whether the field exists and takes the value, scenarios check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from ...hardware.files import load_yaml
+from .axes import LAYOUT, field_value
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
+
+MOST_VALUES = 1000
+"""Of one field: a slip of the pen is no sweep."""
+
+
+def fixed(lines: Iterable[str], scenario: Scenario) -> dict[str, Any]:
+    """``parallelism.tp=4`` as ``{"parallelism.tp": 4}``; the last value of a field counts.
+
+    An axis of a layout without a value, ``parallelism.tp``, or the axes of a whole block, ``parallelism``,
+    keep those of the ``scenario``.
+
+    Raises:
+        ValueError: a line that is neither.
+    """
+    found: dict[str, Any] = {}
+    for line in lines:
+        own = [axis for axis in LAYOUT if axis == line or axis.startswith(f"{line}.")]
+        if own:
+            found |= {axis: field_value(scenario, axis) for axis in own}
+        else:
+            field, text = _parts("--fix", line)
+            found[field] = load_yaml(text, f"--fix {line}")
+    return found
+
+
+def varied(lines: Iterable[str], option: str = "--vary") -> dict[str, list[Any]]:
+    """``cluster.gpus=64,128`` as ``{"cluster.gpus": [64, 128]}``: the items of a YAML list, each once.
+
+    Raises:
+        ValueError: a line that is no field and values, a field given twice, more than MOST_VALUES.
+
+    >>> varied(["cluster.gpus=64,128", "calibration=[],[a.yaml]"])
+    {'cluster.gpus': [64, 128], 'calibration': [[], ['a.yaml']]}
+    """
+    found: dict[str, list[Any]] = {}
+    for line in lines:
+        field, text = _parts(option, line)
+        if field in found:
+            raise ValueError(f"{option} {line}: {field} is given twice; give all its values at once")
+        values: list[Any] = []
+        for value in load_yaml(f"[{text}]", f"{option} {line}"):
+            if not any(value == one and type(value) is type(one) for one in values):
+                values.append(value)
+        if not 1 <= len(values) <= MOST_VALUES:
+            raise ValueError(f"{option} {line}: {len(values):,} values; give 1 to {MOST_VALUES:,}")
+        found[field] = values
+    return found
+
+
+def _parts(option: str, line: str) -> tuple[str, str]:
+    field, equals, text = line.partition("=")
+    if not (field.strip() and equals and text.strip()):
+        raise ValueError(f"{option} {line}: write field=value, as in {option} parallelism.tp=4")
+    return field.strip(), text

@@ -1,0 +1,1 @@
+"""Questions that take many predictions: fewest GPUs, longest sequences, sweeps, sensitivity."""

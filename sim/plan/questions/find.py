@@ -1,0 +1,228 @@
+"""One number that a job depends on: the fewest GPUs, the longest sequence, the largest microbatch.
+
+Knows in which order values are tried. Whether a value will do, the screening says (some layout fits), and a
+search where there is a deadline or a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...scenario.finding import divisors
+from ..search.plan import Means, candidates_of, planned
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+    from ..search.searching import Wishes
+
+FINE = (1.25, 1.5, 1.75)
+"""Sizes between two powers of two that clusters and batches are made for."""
+
+SHARE_OF_LENGTH = 8
+"""Parts of the longest power of two that are tried between it and the next."""
+
+MOST = {"gpus": 1 << 17, "seq_length": 1 << 26}
+"""Beyond these nothing is tried."""
+
+
+class Sought(StrEnum):
+    """The field that is sought."""
+
+    GPUS = "gpus"
+    SEQ_LENGTH = "seq_length"
+    MICRO_BATCH = "micro_batch"
+
+
+FIELDS = {
+    Sought.GPUS: "cluster.gpus",
+    Sought.SEQ_LENGTH: "training.seq_length",
+    Sought.MICRO_BATCH: "training.micro_batch",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """A value: ``legal`` layouts and those that ``fit``. ``settings`` are of the one with the least memory,
+    or of the fastest where a limit was to be met; ``peak_bytes`` is what it takes of ``capacity_bytes``.
+    """
+
+    value: int
+    good: bool
+    legal: int
+    fit: int
+    settings: Mapping[str, Any]
+    peak_bytes: float
+    capacity_bytes: float
+    step_time_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundValue:
+    """``value`` is None where none will do. ``tried`` are all that were, in order of the value."""
+
+    scenario: Scenario
+    sought: Sought
+    fits: float
+    limited: bool
+    value: int | None
+    tried: tuple[Tried, ...]
+
+    @property
+    def best(self) -> Tried | None:
+        """The value that was found."""
+        return next((one for one in self.tried if one.value == self.value), None)
+
+
+def find(
+    what: str,
+    base: Scenario,
+    fix: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    wishes: Wishes,
+    *,
+    means: Means,
+    progress: Callable[[str], None] | None = None,
+) -> FoundValue:
+    """The value of one field: the fewest ``gpus``, the longest ``seq_length``, the largest ``micro_batch``.
+
+    ``fix`` and ``vary`` as ``plan`` takes them; values that are varied of the field itself are those that are
+    tried. Of GPUs and lengths powers of two times what the scenario has, and values between two of them.
+
+    Raises:
+        ValueError: another word; what ``plan`` raises.
+    """
+    try:
+        sought = Sought(what)
+    except ValueError:
+        raise ValueError(f"find {what!r}: known are {', '.join(one.value for one in Sought)}") from None
+    field = FIELDS[sought]
+    limited = wishes.limits.deadline_s is not None or wishes.limits.budget is not None
+    tried: dict[int, Tried] = {}
+    others = {name: values for name, values in vary.items() if name != field}
+    kept = {name: value for name, value in fix.items() if name != field}
+
+    def good(value: int) -> bool:
+        if value not in tried:
+            if progress:
+                progress(f"trying {field} {value:,}")
+            asked = {**others, field: [value]}
+            tried[value] = _tried(value, base, kept, asked, wishes, means if limited else None)
+        return tried[value].good
+
+    given = vary.get(field)
+    if given is not None:
+        ascending = sorted(given)
+        hits = (value for value in (ascending if sought is Sought.GPUS else ascending[::-1]) if good(value))
+        value = next(hits, None)
+    elif sought is Sought.GPUS:
+        value = _fewest(good, base.cluster.gpus, base.cluster.gpus_per_node)
+    elif sought is Sought.SEQ_LENGTH:
+        value = _longest(good, base.training.seq_length)
+    else:
+        value = _largest(good, divisors(base.training.global_batch))
+    return FoundValue(
+        scenario=base,
+        sought=sought,
+        fits=wishes.fits,
+        limited=limited,
+        value=value,
+        tried=tuple(tried[value] for value in sorted(tried)),
+    )
+
+
+def _tried(
+    value: int,
+    base: Scenario,
+    fix: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    wishes: Wishes,
+    means: Means | None,
+) -> Tried:
+    """By the screening; with ``means``, by a search that meets the limits."""
+    among, _ = candidates_of(base, fix, vary, lambda _: None)
+    if not len(among.layouts):
+        return Tried(value=value, good=False, legal=0, fit=0, settings={}, peak_bytes=0.0, capacity_bytes=0.0)
+    fits = among.fit_probability >= wishes.fits
+    least = int(np.argmin(among.bounds.peak_bytes / among.bounds.capacity_bytes))
+    found = Tried(
+        value=value,
+        good=bool(fits.any()),
+        legal=len(among.layouts),
+        fit=int(fits.sum()),
+        settings=among.layouts.settings(least),
+        peak_bytes=float(among.bounds.peak_bytes[least]),
+        capacity_bytes=float(among.bounds.capacity_bytes[least]),
+    )
+    if means is None or not found.good:
+        return found
+    best = planned(base, fix, vary, replace(wishes, top=1, audit=0), means).choices
+    if not best:
+        return replace(found, good=False)
+    figures = best[0].figures
+    return replace(
+        found,
+        settings=best[0].settings,
+        peak_bytes=figures.peak_memory_bytes,
+        capacity_bytes=figures.capacity_bytes,
+        step_time_s=figures.step_time_s,
+    )
+
+
+def _fewest(good: Callable[[int], bool], gpus: int, per_node: int) -> int | None:
+    """The fewest GPUs: powers of two, then whole hosts between the last two of them."""
+    if good(gpus):
+        size = gpus
+        while size > 1 and good(_half(size, per_node)):
+            size = _half(size, per_node)
+        enough, short = size, _half(size, per_node) if size > 1 else 0
+    else:
+        short, enough = gpus, 2 * gpus
+        while not good(enough):
+            short, enough = enough, 2 * enough
+            if enough > MOST["gpus"]:
+                return None
+    between = [int(short * part) for part in FINE if short * part == int(short * part)]
+    usable = [size for size in between if 0 < size < enough and (size % per_node == 0 or size < per_node)]
+    return next((size for size in usable if good(size)), enough)
+
+
+def _half(gpus: int, per_node: int) -> int:
+    """Half as many, in whole hosts, or a part of one."""
+    half = gpus // 2
+    return half if half <= per_node else half // per_node * per_node
+
+
+def _longest(good: Callable[[int], bool], tokens: int) -> int | None:
+    """The longest sequence: doubled or halved, then in eighths of the longest that does."""
+    if good(tokens):
+        while 2 * tokens <= MOST["seq_length"] and good(2 * tokens):
+            tokens *= 2
+    else:
+        while tokens > 1 and not good(tokens := tokens // 2):
+            pass
+        if not good(tokens):
+            return None
+    part = tokens // SHARE_OF_LENGTH
+    if not part:
+        return tokens
+    steps = [tokens + k * part for k in range(SHARE_OF_LENGTH)]
+    return _last_good(good, steps)
+
+
+def _largest(good: Callable[[int], bool], sizes: Sequence[int]) -> int | None:
+    """The largest of ``sizes`` that does, where smaller ones do if a larger one does."""
+    return _last_good(good, list(sizes)) if good(sizes[0]) else None
+
+
+def _last_good(good: Callable[[int], bool], values: Sequence[int]) -> int:
+    """By bisection; the first is known to be good."""
+    low, high = 0, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if good(values[middle]) else (low, middle)
+    return values[low]

@@ -1,0 +1,154 @@
+"""What faster parts would gain: twice the NIC, NVLink, HBM and peak, half the latency, half the host.
+
+Each is a scenario of its own (cluster.what_if), predicted with the layout as it is and planned anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..search.plan import Means, planned, scenario_from
+from ..search.searching import Wishes
+from ..search.shown import LayoutFigures, layout_figures
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ...scenario.documents import Changes
+    from ...scenario.models import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faster:
+    """One faster part: the step with the layout as it is, and with the best one (None: not asked for, or
+    none fits) and its settings.
+    """
+
+    name: str
+    changes: Mapping[str, Any]
+    step_time_s: float
+    replanned_s: float | None = None
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sensitivity:
+    """``parts`` by what they gain, the most first. ``step_time_s`` is the step as it is, ``planned_s`` that
+    of the best layout on the same machine, which is what replanned ones compare with.
+    """
+
+    scenario: Scenario
+    step_time_s: float
+    planned_s: float | None
+    parts: tuple[Faster, ...]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """A row for each part."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {
+                    "part": one.name,
+                    "step_time_s": one.step_time_s,
+                    "speedup": self.step_time_s / one.step_time_s,
+                    "replanned_s": one.replanned_s,
+                    "replanned_speedup": self.gain_replanned(one),
+                }
+                for one in self.parts
+            ]
+        )
+
+    def gain_replanned(self, one: Faster) -> float | None:
+        """How many times as fast as the best layout of the machine as it is."""
+        return self.planned_s / one.replanned_s if self.planned_s and one.replanned_s else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``stepsim sensitivity --json`` prints; docs/plan.md says what each key means."""
+        return {
+            "scenario": self.scenario.name,
+            "step_time_s": self.step_time_s,
+            "planned_step_time_s": self.planned_s,
+            "parts": [
+                {
+                    "part": one.name,
+                    "set": dict(one.changes),
+                    "step_time_s": one.step_time_s,
+                    "speedup": self.step_time_s / one.step_time_s,
+                    "replanned_step_time_s": one.replanned_s,
+                    "replanned_speedup": self.gain_replanned(one),
+                    "replanned_set": dict(one.settings),
+                }
+                for one in self.parts
+            ],
+        }
+
+
+def faster_parts(scenario: Scenario) -> dict[str, dict[str, Any]]:
+    """The changes that each faster part is."""
+    times = scenario.cluster.what_if
+    now = {name: getattr(times, name, 1.0) for name in ("nic", "nvlink", "hbm", "peak", "latency")}
+    words = {"nic": "NIC", "nvlink": "NVLink", "hbm": "HBM", "peak": "peak"}
+    parts: dict[str, dict[str, Any]] = {
+        f"twice the {word}": {f"cluster.what_if.{name}": 2 * now[name]} for name, word in words.items()
+    }
+    parts["half the latency"] = {"cluster.what_if.latency": now["latency"] / 2}
+    software = scenario.software
+    host = {
+        "software.host.host_s_per_kernel": software.host.host_s_per_kernel,
+        "software.host.step_fixed_s": software.host.step_fixed_s,
+    }
+    parts["half the host time"] = {field: value / 2 for field, value in host.items()}
+    return parts
+
+
+def sensitivity(
+    source: str | Path | Mapping[str, Any] | Scenario,
+    changes: Changes = (),
+    *,
+    replan: bool = True,
+    wishes: Wishes | None = None,
+    means: Means | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Sensitivity:
+    """The step with each faster part, by the layout as it is and, with ``replan``, by the best one for it.
+
+    Raises as ``plan`` does, and what ``simulate`` raises of the scenario itself.
+    """
+    base = scenario_from(source, changes)
+    say = progress or (lambda _: None)
+    wanted, by = wishes or Wishes(top=1, audit=0), means or Means()
+
+    def best(scenario: Scenario, what: str) -> tuple[LayoutFigures | None, Mapping[str, Any]]:
+        if not replan:
+            return None, {}
+        found = planned(scenario, {}, {}, wanted, by, lambda text: say(f"{what}: {text}"))
+        return (found.choices[0].figures, found.choices[0].settings) if found.choices else (None, {})
+
+    now = layout_figures(base)
+    planned_now, _ = best(base, "as it is")
+    parts = []
+    for name, faster in faster_parts(base).items():
+        say(name)
+        changed = base.with_(faster)
+        figures, settings = best(changed, name)
+        parts.append(
+            Faster(
+                name=name,
+                changes=faster,
+                step_time_s=layout_figures(changed).step_time_s,
+                replanned_s=None if figures is None else figures.step_time_s,
+                settings=settings,
+            )
+        )
+    parts.sort(key=lambda one: one.step_time_s)
+    return Sensitivity(
+        scenario=base,
+        step_time_s=now.step_time_s,
+        planned_s=None if planned_now is None else planned_now.step_time_s,
+        parts=tuple(parts),
+    )

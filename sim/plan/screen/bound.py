@@ -1,0 +1,207 @@
+"""Seconds that a step takes at least, whatever the engine makes of it.
+
+A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does
+all of its own work, and is followed by the backwards of the stages below: the step takes no less than the
+sum, of any rank. BlockTimes are those of each action by itself; sharing of links and SMs, messages and
+waiting only add. Where backwards are split, what follows a rank's last action is not known, and is left out;
+where forwards run beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to
+take turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....schedules.orders.action import ActionKind
+from ...lowering.layers.local_shape import boundary_bytes
+from ...scenario.schedules import traits_of
+from .alike import alike_layouts, pairs_run
+from .numbering import dense
+from .sharded import ShardedTimes
+from .times import ActionTimes
+from .turns import Turns, turns_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...scenario.models import Scenario
+    from .stages import Pipeline
+    from .tables import ScreenTables
+
+    Codes = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
+
+
+@dataclass(kw_only=True)
+class BoundScreen:
+    """Bounds of the layouts of one base that are ``wanted``."""
+
+    tables: ScreenTables
+    wanted: Mask
+    times: ActionTimes = field(init=False)
+    sharded: ShardedTimes = field(init=False)
+    turns: dict[tuple[object, tuple[int, ...]], Turns] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
+        self.sharded = ShardedTimes(tables=self.tables, plain=self.times)
+
+    def bounds(self) -> Floats:
+        """Seconds that the step of each layout takes at least; 0 of those that are not wanted."""
+        found = np.zeros(len(self.tables.rows))
+        microbatches = self._microbatches()
+        for rows in alike_layouts(self.tables, np.flatnonzero(self.wanted)):
+            draft = self.tables.draft(int(rows[0]))
+            found[rows] = self._bound(draft, self.tables.pipeline(int(rows[0])), rows, microbatches[rows])
+        return found
+
+    def _microbatches(self) -> Codes:
+        columns = self.tables.space.columns
+        micro, dp = (columns[name][self.tables.rows] for name in ("training.micro_batch", "parallelism.dp"))
+        count: Codes = self.tables.base.training.global_batch // (micro * dp)
+        return count
+
+    def _bound(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
+        """The bound of layouts of one pipeline.
+
+        Where ranks are placed in several ways, only kernels take as long on all of them as on rank 0.
+        """
+        uneven = self.tables.uneven[rows]
+        if uneven.any() and not uneven.all():
+            found = np.zeros(len(rows))
+            for mine in (uneven, ~uneven):
+                found[mine] = self._bound(draft, pipeline, rows[mine], microbatches[mine])
+            return found
+        schedule, layer = traits_of(draft.schedule), self.tables.layer[rows]
+        together = schedule.two_way or pairs_run(draft) or bool(uneven.any())
+        backward = (
+            (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
+            if schedule.splits_backward and not together
+            else (ActionKind.BACKWARD,)
+        )
+        forward_s, back_s, host_s = [], [], []
+        for stage in pipeline.kinds:
+            ahead, *back = (self.times.of(kind, stage) for kind in (ActionKind.FORWARD, *backward))
+            host_s.append((ahead.host + sum(one.host for one in back))[layer])
+            if together:
+                forward_s.append(ahead.kernels[layer])
+                back_s.append(sum((one.kernels for one in back), np.zeros(1))[layer])
+            else:
+                forward_s.append(self.sharded.of(ActionKind.FORWARD, stage, rows))
+                back_s.append(sum((self.sharded.of(kind, stage, rows) for kind in backward), np.zeros(1)))
+        found = self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
+        if schedule.filling and pipeline.held[1:] and not together:
+            message_s = self._message_s(rows)
+            turns = self._turns(int(rows[0]), pipeline)
+            found = np.maximum(
+                found, _around_turns(pipeline, turns, microbatches, forward_s, back_s, message_s)
+            )
+        return found
+
+    def _turns(self, row: int, pipeline: Pipeline) -> Turns:
+        key = self.tables.order_key(row), pipeline.kind_of
+        if key not in self.turns:
+            self.turns[key] = turns_of(self.tables.orders(row), pipeline)
+        return self.turns[key]
+
+    def _message_s(self, rows: Codes) -> Floats:
+        """Seconds of a message between pipeline ranks, the nearest of them."""
+        tables, software = self.tables, self.tables.base.software
+        number, first = dense([tables.layer[rows], tables.group[rows]])
+        found = []
+        for row in rows[first].tolist():
+            size = boundary_bytes(tables.layers[int(tables.layer[row])].local, software)
+            distances = set(tables.groups(row)[1].distances)
+            messages = (
+                tables.communication.message(size, one, messages=software.pipeline.p2p_messages)
+                for one in distances
+            )
+            found.append(min(message.solo_s for message in messages))
+        return np.array(found)[number]
+
+    def _longest(
+        self,
+        draft: Scenario,
+        pipeline: Pipeline,
+        microbatches: Codes,
+        forward_s: list[Floats],
+        back_s: list[Floats],
+        host_s: list[Floats],
+    ) -> Floats:
+        schedule = traits_of(draft.schedule)
+        streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
+        skewed = draft.software.gradients.optimizer_post_validation and schedule.splits_backward
+        chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
+        after = chained and not schedule.splits_backward
+        shares = 2 if schedule.two_way else 1
+        kinds, counts = list(pipeline.kind_of), pipeline.counts / shares
+        lowest = np.array([min(held) for held in pipeline.held])
+        busy = microbatches * (counts @ (np.stack(forward_s) + np.stack(back_s)))
+        if chained:
+            busy = busy + _behind(np.stack(forward_s)[kinds])[lowest]
+        if after:
+            busy = busy + _behind(np.stack(back_s)[kinds])[lowest]
+        issued = microbatches * (counts @ np.stack(host_s))
+        longest: Floats = np.maximum(busy, issued).max(axis=0)
+        if streams:
+            return self._pace(pipeline, microbatches, forward_s, back_s)
+        return longest
+
+    def _pace(
+        self, pipeline: Pipeline, microbatches: Codes, forward_s: list[Floats], back_s: list[Floats]
+    ) -> Floats:
+        """What as many microbatches take of the rank whose backwards are the fewest seconds apart.
+
+        Which rank the pace is read off is not known before (sim/engine/period.py), nor are forwards sure to
+        lie between its first and its last backward that fill the pipeline.
+        """
+        between = np.maximum(microbatches - 1, 1)
+        ahead = np.maximum(microbatches - len(pipeline.held), 0)
+        paces = []
+        for held in pipeline.held:
+            kinds = [pipeline.kind_of[stage] for stage in held]
+            own = sum(between * back_s[kind] + ahead * forward_s[kind] for kind in kinds)
+            paces.append(own * microbatches / between)
+        pace: Floats = np.min(paces, axis=0)
+        return pace
+
+
+def _behind(stages_s: Floats) -> Floats:
+    """For each stage, the seconds of all before it."""
+    return np.concatenate([np.zeros((1, stages_s.shape[1])), np.cumsum(stages_s, axis=0)])
+
+
+def _around_turns(
+    pipeline: Pipeline,
+    turns: Turns,
+    microbatches: Codes,
+    forward_s: list[Floats],
+    back_s: list[Floats],
+    message_s: Floats,
+) -> Floats:
+    """The longest of any rank by what precedes its first backward and what follows its last forward.
+
+    Before the first backward its microbatch has passed all stages forward, and those above backward, whatever
+    else the rank did meanwhile; and so after the last forward. In between the rank does all the rest.
+    """
+    ahead, back = np.stack(forward_s), np.stack(back_s)  # kinds x layouts
+    kinds = list(pipeline.kind_of)
+    down = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(ahead[kinds], axis=0)])
+    up = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(back[kinds], axis=0)])
+    last = len(kinds)
+    lowest = np.array([min(held) for held in pipeline.held])
+    own_before, own_after = turns.before @ ahead, turns.after @ back
+    hops = (2 * last - 2 - np.stack([turns.first, turns.last]))[:, :, np.newaxis] * message_s
+    first = down[last] + up[last] - up[turns.first + 1] + hops[0]
+    end = down[last] - down[turns.last + 1] + up[last] + hops[1]
+    nearest = lowest[:, np.newaxis] * message_s
+    between = microbatches * (turns.stages @ (ahead + back)) - own_before - own_after
+    before = np.maximum(down[lowest] + nearest + own_before, first)
+    after = up[lowest] + nearest + own_after
+    after = np.where(turns.turning[:, np.newaxis], np.maximum(after, end), after)
+    longest: Floats = (before + between + after).max(axis=0)
+    return longest

@@ -1,0 +1,137 @@
+"""How many microbatches a pipeline rank holds at each moment, by kind of stage, from the orders alone.
+
+Each row counts what is held at one moment: activations kept, those at work, logits, operands of weight
+gradients, buffers (``QUANTITIES``), of each kind of stage. A row that another one exceeds everywhere cannot
+be the peak and is left out; what is left is a handful. Follows ``sim/lowering/state/timeline.py``, which
+walks one step in seconds: here a rank does one step of its order after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....schedules.orders.action import ActionKind, Overlap, parts
+from ...scenario.schedules import traits_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ....schedules.orders.action import Order
+    from ....schedules.orders.schedule import Shape
+
+    Rows = NDArray[np.int64]
+    Codes = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+QUANTITIES = (
+    "kept",
+    "working",
+    "logits",
+    "operands",
+    "gradients",
+    "unreduced",
+    "gathered",
+    "forward",
+    "backward",
+    "reducing",
+)
+_PLACE = {name: place for place, name in enumerate(QUANTITIES)}
+
+
+def enough_microbatches(schedule: str, shape: Shape) -> int:
+    """Microbatches of a step whose memory is that of one of ``shape``, as few as is sure.
+
+    A schedule that becomes steady holds the most when it is full (``Schedule.filling``).
+    """
+    filling = traits_of(schedule).filling
+    if not filling or shape.group is not None:
+        return shape.microbatches
+    return min(shape.microbatches, (filling + 2) * shape.ranks + shape.microbatches % shape.ranks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankActions:
+    """The actions of one rank in its order: stage, kind (its place in ``KINDS``) and the step it is of."""
+
+    stage: Codes
+    kind: Codes
+    step: Codes
+    steps: int
+
+
+KINDS = tuple(ActionKind)
+_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+_FORWARD, _BACKWARD, _INPUT_GRAD, _WEIGHT_GRAD = (
+    KINDS.index(kind)
+    for kind in (ActionKind.FORWARD, ActionKind.BACKWARD, ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
+)
+
+
+def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> RankActions:
+    """The actions of a rank as arrays; ``runs_as_one``: whether a pair does, or one after the other."""
+    rows: list[tuple[int, ActionKind, int]] = []
+    steps = 0
+    for step in order:
+        if isinstance(step, Overlap):
+            apart = 0 if runs_as_one(step) else 1
+            rows += [(one.stage, one.kind, steps + apart * i) for i, one in enumerate(parts(step))]
+            steps += 1 + apart
+        else:
+            rows.append((step.stage, step.kind, steps))
+            steps += 1
+    table = np.array([(stage, _NUMBER[kind], step) for stage, kind, step in rows]).reshape(-1, 3)
+    return RankActions(stage=table[:, 0], kind=table[:, 1], step=table[:, 2], steps=steps)
+
+
+def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
+    """What a rank holds after each change, one moment a row: len(QUANTITIES) columns for each of ``kinds``.
+
+    ``kind_of`` numbers the kind of each virtual stage. A step changes what is held as it begins and as it
+    ends (``timeline._keep``, ``timeline._release``).
+    """
+    rows = np.zeros((2 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
+    kind, of_stage, step = actions.kind, kind_of[actions.stage], actions.step
+    forward, weight = kind == _FORWARD, kind == _WEIGHT_GRAD
+    split = kind == _INPUT_GRAD
+    back, gives = split | (kind == _BACKWARD), weight | (kind == _BACKWARD)
+
+    def change(which: Mask, names: tuple[str, ...], count: int, *, ends: bool) -> None:
+        for name in names:
+            np.add.at(rows[:, :, _PLACE[name]], (2 * step[which] + ends, of_stage[which]), count)
+
+    change(forward, ("kept", "logits", "forward"), 1, ends=False)
+    change(_outer(actions, forward, first=True), ("gathered",), 1, ends=False)
+    change(back, ("working", "backward", "reducing"), 1, ends=False)
+    change(_outer(actions, back, first=True), ("gradients", "unreduced"), 1, ends=False)
+    change(forward, ("forward",), -1, ends=True)
+    change(back, ("kept", "working", "logits", "backward", "reducing"), -1, ends=True)
+    change(_outer(actions, back, first=False), ("gathered",), -1, ends=True)
+    change(split, ("operands",), 1, ends=True)
+    change(weight, ("operands",), -1, ends=True)
+    change(_outer(actions, gives, first=False), ("unreduced",), -1, ends=True)
+    held: Rows = rows.reshape(len(rows), -1).cumsum(axis=0)
+    return held
+
+
+def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:
+    """Of the actions of ``which``, the first of each stage, or the last."""
+    places = np.flatnonzero(which)
+    if not first:
+        places = places[::-1]
+    found = np.zeros(len(which), dtype=bool)
+    found[places[np.unique(actions.stage[places], return_index=True)[1]]] = True
+    return found
+
+
+def largest(rows: Rows) -> Rows:
+    """The rows that no other exceeds or equals in every column."""
+    left, kept = rows, []
+    while len(left):
+        row = left[left.sum(axis=1).argmax()]
+        kept.append(row)
+        left = left[(left > row).any(axis=1)]
+    return np.array(kept).reshape(-1, rows.shape[1])

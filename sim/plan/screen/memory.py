@@ -1,0 +1,336 @@
+"""The peak memory of the fullest stage of every layout, as ``sim/lowering/memory.py`` has it of one.
+
+The terms are evaluated by that module's functions, once for each distinct thing that they depend on: states
+by what a rank holds and who shards it, buffers of NCCL by groups, activations by the layer. Arrays put them
+together, with counts of what is in flight (``in_flight.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ...lowering.communicators import communicators
+from ...lowering.layers.layer import forward_block
+from ...lowering.memory import (
+    CONTEXT_BYTES,
+    flat_buffer_bytes,
+    stage_buffers,
+    state_terms,
+    workspace_bytes,
+)
+from ...lowering.overlapped import runs_as_one
+from ...lowering.sharded import sharding_of
+from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
+from ...lowering.state.in_flight import in_flight_bytes
+from ...scenario.schedules import traits_of
+from ...scenario.sharding import sharding_rule
+from .alike import alike_layouts, pairs_run
+from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
+from .numbering import dense
+from .stages import merged
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ....schedules.orders.action import Overlap
+    from ....schedules.orders.schedule import Shape
+    from ...lowering.layers.kinds import LayerKind, LayerRun
+    from ...lowering.layers.stages import Stage
+    from .tables import ScreenTables
+
+    Codes = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+_ACTIVATIONS = ("kept", "working", "logits", "operands")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlikeRanks:
+    """Pipeline ranks that hold the same: the kinds of their stages, and what may be the peak of any of them.
+
+    ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows``
+    are as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the
+    model, on another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
+    """
+
+    first: int
+    kinds: tuple[Stage, ...]
+    whole: Stage
+    leading: LayerRun | None
+    shares_table: bool
+    ends_meet: bool
+    versions: int
+    rows: Floats
+
+
+@dataclass(kw_only=True)
+class MemoryScreen:
+    """Peaks of the layouts of one base."""
+
+    tables: ScreenTables
+    moments: dict[Any, Any] = field(default_factory=dict)
+    states: dict[Any, dict[int, float]] = field(default_factory=dict)
+    buffers: dict[Any, dict[int, tuple[float, ...]]] = field(default_factory=dict)
+    networks: dict[Any, dict[int, float]] = field(default_factory=dict)
+    leads: dict[Any, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        tables = self.tables
+        shards, several = self._shards()
+        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
+        held += [np.minimum(_column(tables, "parallelism.pp"), 2), several]
+        self.gathered, self.state = dense(held)[0], dense([*held, *shards])[0]
+        self.sizes = _joined_sizes(tables)
+        self.workspace = np.array(
+            [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
+        )
+
+    def peaks(self) -> tuple[Floats, Floats]:
+        """Bytes of the fullest stage of each layout, hosts as far ahead as they can be; and those among them
+        that it holds all through the step."""
+        found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
+        for rows in alike_layouts(self.tables, np.arange(len(self.tables.rows))):
+            for one in self.classes(int(rows[0])):
+                peak, kept = self._peak(one, rows)
+                fuller = peak > found[rows]
+                found[rows] = np.where(fuller, peak, found[rows])
+                static[rows] = np.where(fuller, kept, static[rows])
+        return found, static
+
+    def classes(self, row: int) -> tuple[AlikeRanks, ...]:
+        """The classes of pipeline ranks of a layout."""
+        draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
+        shape = self.tables.shape(row)
+        several, model = traits_of(draft.schedule).weight_versions, draft.model
+        ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
+        alike: dict[Any, list[int]] = {}
+        for rank in range(shape.ranks):
+            key = sorted(pipeline.of_rank(rank)), bool(pipeline.ends(rank)) and ties, rank if several else 0
+            alike.setdefault(repr(key), []).append(rank)
+        found = []
+        for ranks in alike.values():
+            stages = [pipeline.kinds[kind] for kind in pipeline.of_rank(ranks[0])]
+            one = AlikeRanks(
+                first=ranks[0],
+                kinds=tuple(pipeline.kinds[kind] for kind in sorted(set(pipeline.of_rank(ranks[0])))),
+                whole=merged(stages),
+                leading=next((stage.runs[0] for stage in stages if stage.runs), None),
+                shares_table=ties and bool(pipeline.ends(ranks[0])),
+                ends_meet=pipeline.ends_meet,
+                versions=ranks[0] if several else 0,
+                rows=self._moments(row, shape, tuple(ranks)),
+            )
+            found.append(one)
+        return tuple(found)
+
+    def _moments(self, row: int, shape: Shape, ranks: tuple[int, ...]) -> Floats:
+        """What ranks of a class may hold at their peak."""
+        draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
+        if traits_of(draft.schedule).filling:
+            ranks = ranks[
+                :1
+            ]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
+        pairs = pairs_run(draft)
+        names = sorted(set(pipeline.of_rank(ranks[0])))
+        own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)
+        key = draft.schedule, shape, pairs, own, ranks
+        if key not in self.moments:
+            orders, together = self.tables.orders(row), self._runs_as_one(row)
+            each = [
+                largest(held_rows(actions_of_rank(orders[rank], together), np.array(own), len(names)))
+                for rank in ranks
+            ]
+            self.moments[key] = largest(np.concatenate(each)).astype(np.float64)
+        found: Floats = self.moments[key]
+        return found
+
+    def _runs_as_one(self, row: int) -> Callable[[Overlap], bool]:
+        """Whether a pair of a layout runs as one."""
+        local, pipeline = self.tables.layers[int(self.tables.layer[row])].local, self.tables.pipeline(row)
+
+        @cache
+        def of_kinds(forward: int, backward: int) -> bool:
+            return runs_as_one(pipeline.kinds[forward], pipeline.kinds[backward], local)
+
+        return lambda step: of_kinds(
+            pipeline.kind_of[step.forward.stage], pipeline.kind_of[step.backward.stage]
+        )
+
+    def _peak(self, one: AlikeRanks, rows: Codes) -> tuple[Floats, Floats]:
+        """The peak of a class of ranks in these layouts, and what of it is held all through the step."""
+        tables, software = self.tables, self.tables.base.software
+        layer = tables.layer[rows]
+        offloaded = bool(_column(tables, "training.activation_offload")[rows[0]])
+        sizes = replace(self.sizes, offloaded=offloaded)
+        columns: list[Floats] = []
+        for stage in one.kinds:  # in the order of ``QUANTITIES``
+            columns += _activations(stage, sizes, layer)
+            columns += self._buffers(stage, rows, one.ends_meet)
+        moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
+        outside = CONTEXT_BYTES + self._network(one, rows)
+        static = self._state(one, rows) + self.workspace[layer]
+        allocated = (static + moving) * (1 + software.host.allocator_overhead)
+        return allocated + outside + self._in_flight(one, rows, layer), static + outside
+
+    def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
+        """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""
+        known = self.buffers.setdefault((stage, meets), {})
+        place, buffers = _of_each(self.gathered, rows, known, lambda row: self._stage_buffers(stage, row))
+        return list(buffers[place].T)
+
+    def _stage_buffers(self, stage: Stage, row: int) -> tuple[float, ...]:
+        plan = self.tables.plan_of_rank(row, 0, [stage])
+        own = stage_buffers(plan, 0, sharding_of(plan, sharding_rule(plan.scenario)))
+        return tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
+
+    def _state(self, one: AlikeRanks, rows: Codes) -> Floats:
+        known = self.states.setdefault((one.whole, one.ends_meet, one.versions), {})
+        place, values = _of_each(self.state, rows, known, lambda row: self._state_of(one, row))
+        found: Floats = values[place]
+        return found
+
+    def _state_of(self, one: AlikeRanks, row: int) -> float:
+        plan = self.tables.plan_of_rank(row, one.first, [one.whole])
+        terms = state_terms(plan, one.first, sharding_of(plan, sharding_rule(plan.scenario)))
+        return sum(terms.values()) + flat_buffer_bytes(plan, one.first)
+
+    def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
+        experts = any(run.kind.experts for run in one.whole.runs)
+        known = self.networks.setdefault((experts, one.shares_table), {})
+        place, values = _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
+        found: Floats = values[place]
+        return found
+
+    def _network_of(self, one: AlikeRanks, row: int) -> float:
+        plan = self.tables.plan_of_rank(row, one.first, [one.whole])
+        return float(sum(each.total for each in communicators(plan, one.first)))
+
+    def _in_flight(self, one: AlikeRanks, rows: Codes, layer: Codes) -> Floats:
+        software = self.tables.base.software
+        if not software.exchange.records_streams or one.leading is None or software.host.cuda_graphs:
+            return np.zeros(len(rows))
+        found = np.zeros(len(self.tables.layers))
+        for number in np.unique(layer).tolist():
+            found[number] = self._lead_of(number, one.leading)
+        return found[layer]
+
+    def _lead_of(self, layer: int, run: LayerRun) -> float:
+        key = layer, run.kind
+        if key not in self.leads:
+            blocks = self.tables.blocks_of(layer)
+            costs = blocks.costs
+            known = blocks.local.tp == 1 or not costs.host_s
+            self.leads[key] = (
+                0.0
+                if known
+                else in_flight_bytes(
+                    blocks.layer(forward_block, run), costs.host_s, costs.check_s("tp"), math.inf
+                )
+            )
+        return self.leads[key]
+
+    def _shards(self) -> tuple[list[Codes], Codes]:
+        """Ranks that shard state, and that of experts; and whether there are several of data parallelism."""
+        tables = self.tables
+        found = []
+        for name in ("fsdp", "efsdp", "dp"):
+            ranks = [tables.groups(row)[1][name].ranks for row in tables.group_rows]
+            found.append(np.array(ranks, dtype=np.int64)[tables.group])
+        return found[:2], np.minimum(found[2], 2)
+
+
+def _of_each(
+    number: Codes, rows: Codes, known: dict[int, Any], of: Callable[[int], Any]
+) -> tuple[Codes, NDArray[Any]]:
+    """``of`` one layout of each ``number`` that the ``rows`` have, kept in ``known``; and its place."""
+    numbers, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
+    for one, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
+        if one not in known:
+            known[one] = of(row)
+    return place.ravel(), np.array([known[one] for one in numbers.tolist()])
+
+
+def _column(tables: ScreenTables, name: str) -> Codes:
+    column: Codes = tables.space.columns[name][tables.rows]
+    return column
+
+
+# Activations of all layers at once -----------------------------------------------------------------------
+
+
+class _Known(dict[Any, LayerBytes]):
+    """Bytes of layers by kind and recomputation, each an array over the distinct layers of the tables."""
+
+    def __init__(self, sizes: Sequence[ActivationBytes]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: tuple[LayerKind, Any]) -> LayerBytes:
+        from ...lowering.layers.kinds import LayerRun
+
+        run = LayerRun(kind=key[0], recompute=key[1])
+        each = [one.layer(run) for one in self.sizes]
+        self[key] = LayerBytes(
+            kept=cast(float, np.array([one.kept for one in each])),
+            working=cast(float, np.array([one.working for one in each])),
+            operands=cast(float, np.array([one.operands for one in each])),
+        )
+        return self[key]
+
+
+def _joined_sizes(tables: ScreenTables) -> ActivationBytes:
+    """The sizes of every layer of the tables in one: each number an array over the layers."""
+    software = tables.base.software
+    each = [activation_bytes(one.local, software) for one in tables.layers]
+
+    def joined(name: str) -> float:
+        return cast(float, np.array([getattr(one, name) for one in each]))
+
+    return ActivationBytes(
+        local=each[0].local,
+        software=software,
+        embedding=joined("embedding"),
+        head=joined("head"),
+        logits=joined("logits"),
+        head_operands=joined("head_operands"),
+        known=_Known(each),
+    )
+
+
+def _activations(stage: Stage, sizes: ActivationBytes, layer: Codes) -> list[Floats]:
+    """Activations of a microbatch on a stage of that kind, by layout, in the order of ``QUANTITIES``."""
+    return [
+        _of_layer(sizes.kept_by_forward(stage), layer),
+        _working(stage, sizes, layer),
+        stage.losses * _of_layer(sizes.logits, layer),
+        _of_layer(sizes.kept_by_input_grad(stage), layer),
+    ]
+
+
+def _working(stage: Stage, sizes: ActivationBytes, layer: Codes) -> Floats:
+    """Of several kinds of layer the largest works, which is asked of each layer by itself."""
+    if len(stage.runs) < 2 and stage.in_one_go == 1:
+        return _of_layer(sizes.working(stage), layer)
+    used, place = np.unique(layer, return_inverse=True)
+    each = (replace(_one_of(sizes, number), offloaded=sizes.offloaded) for number in used.tolist())
+    return np.array([one.working(stage) for one in each])[place.ravel()]
+
+
+def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:
+    """The sizes of one layer."""
+    return cast(_Known, sizes.known).sizes[number]
+
+
+def _of_layer(size: float, layer: Codes) -> Floats:
+    """A size of each layer, or of all alike, by layout."""
+    found = np.asarray(size, dtype=np.float64)
+    return found[layer] if found.ndim else np.full(len(layer), float(found))

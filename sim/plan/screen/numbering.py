@@ -1,0 +1,37 @@
+"""Numbers for what is alike among many layouts, so that each distinct thing is worked out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from ..space import numbered
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Codes = NDArray[np.int64]
+
+Thing = TypeVar("Thing", bound=Hashable)
+
+
+def dense(codes: Sequence[Codes]) -> tuple[Codes, list[int]]:
+    """A number for each row, from 0 on, equal for rows of equal codes; and a row with each number."""
+    key, rows = numbered(codes, [int(code.max(initial=0)) + 1 for code in codes])
+    place = np.zeros(max(rows, default=0) + 1, dtype=np.int64)
+    place[list(rows)] = np.arange(len(rows))
+    return place[key], list(rows.values())
+
+
+def distinct(
+    number: Codes, rows: Sequence[int], thing_of: Callable[[int], Thing]
+) -> tuple[Codes, list[Thing]]:
+    """The things of these rows, each once; and for each layout the number of its own.
+
+    ``number`` has for each layout the place in ``rows`` of the row that stands for it.
+    """
+    known: dict[Thing, int] = {}
+    place = np.array([known.setdefault(thing_of(row), len(known)) for row in rows], dtype=np.int64)
+    return place[number], list(known)

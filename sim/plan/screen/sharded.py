@@ -1,0 +1,274 @@
+"""Seconds of actions whose parameters are gathered and whose gradients are reduced around their blocks.
+
+What is gathered and reduced around which block is asked of ``sim/lowering/sharded.py`` with names in place of
+blocks, once for what its sizes depend on. A block with collectives around it takes what these take without
+it, or it and what cannot run meanwhile, whichever is more: two numbers, which each placement of the groups
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from ....kernels.kernel import MemoryBound
+from ....schedules.orders.action import Action, ActionKind
+from ...lowering.actions import Blocks, action_blocks, block_owners, owned
+from ...lowering.sharded import sharding_of
+from ...lowering.sharding.compose import Around, Composer
+from ...lowering.sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
+from ...program.program import Block, Collective, Compute, Op
+from ...program.solo import solo_seconds
+from ...scenario.sharding import sharding_rule
+from .numbering import dense, distinct
+from .times import LEAST_SMS, ActionTimes, BlockName, BlockNames
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...lowering.layers.stages import Stage
+    from .tables import ScreenTables
+
+    Codes = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+GROUP_OF = {
+    "dp": "fsdp",
+    SHARDS: "fsdp",
+    REPLICAS: "hsdp",
+    "edp": "efsdp",
+    EXPERT_SHARDS: "efsdp",
+    EXPERT_REPLICAS: "ehsdp",
+}
+"""The process group of each communicator that moves shards."""
+
+_LONG_S = 1e3
+"""A block so long that nothing beside it is seen."""
+
+_SHORT = 6
+"""Layers of a stage that show how any number of the same goes on."""
+
+
+class ShardedPiece(NamedTuple):
+    """Blocks by name, with what runs around them, so many times."""
+
+    names: tuple[BlockName, ...]
+    around: Around
+    repeats: int
+
+
+class ShardedPart(NamedTuple):
+    """A piece without what runs around it."""
+
+    names: tuple[BlockName, ...]
+    repeats: int
+
+
+@dataclass
+class _Recorder:
+    """In place of a ``Composer``: notes what is to be composed."""
+
+    def block(self, inner: Sequence[Any], around: Around) -> tuple[tuple[Any, ...], Around]:
+        return tuple(inner), around
+
+
+@dataclass(kw_only=True)
+class ShardedTimes:
+    """Seconds of actions of layouts that gather or reduce around blocks; of the others those of ``plain``."""
+
+    tables: ScreenTables
+    plain: ActionTimes
+    pieces: dict[Any, tuple[ShardedPiece, ...]] = field(default_factory=dict)
+    around: dict[Any, tuple[float, ...]] = field(default_factory=dict)
+    costs: dict[Any, dict[tuple[int, int], tuple[tuple[ShardedPart, ...], Floats]]] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        tables = self.tables
+        names = ("fsdp", "hsdp", "efsdp", "ehsdp", "dp")
+        self.place, self._placements = distinct(
+            tables.group,
+            tables.group_rows,
+            lambda row: tuple(tables.groups(row)[1][name] for name in names),
+        )
+        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
+        held.append(np.minimum(tables.space.columns["parallelism.pp"][tables.rows], 2))
+        rule, _ = dense(held)
+        shape, kinds = distinct(*dense([rule, self.place]), self._form)  # what sizes depend on
+        self.form, self._sharded = shape, np.array([kind[0] for kind in kinds])[shape]
+
+    def _form(self, row: int) -> tuple[bool, object]:
+        """Whether there is a rule, and what of a layout its gathers and reductions depend on."""
+        draft, placements = self.tables.draft(row), self._placements[int(self.place[row])]
+        rule = sharding_rule(draft)
+        fsdp, hsdp, efsdp, ehsdp, dp = (placement.ranks for placement in placements)
+        if rule is None or dp == 1:
+            return False, None
+        par = draft.parallelism
+        ranks: tuple[object, ...] = (fsdp > 1, hsdp > 1, efsdp > 1, ehsdp > 1)
+        if hsdp > 1 or ehsdp > 1:
+            ranks += (fsdp, efsdp)
+        if rule.reduce_bucket or draft.training.cpu_offload or draft.training.nvme_offload:
+            ranks += placements
+        return True, (rule, par.tp, par.ep, par.etp, ranks)
+
+    def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
+        """Seconds of an action of that kind on such a stage, by layout of ``rows``."""
+        found = self.plain.of(kind, stage).alone[self.tables.layer[rows]]
+        sharded = np.flatnonzero(self._sharded[rows])
+        if not len(sharded):
+            return found
+        known = self.costs.setdefault((kind, stage), {})
+        number, first = dense([self.form[rows[sharded]], self.place[rows[sharded]]])
+        alike: dict[tuple[ShardedPart, ...], list[int]] = {}
+        costs = []
+        for case, row in enumerate(rows[sharded[first]].tolist()):
+            key = int(self.form[row]), int(self.place[row])
+            if key not in known:
+                pieces = self._pieces(kind, stage, row)
+                each = np.array([self._around(piece, key[1]) for piece in pieces])
+                known[key] = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces), each
+            alike.setdefault(known[key][0], []).append(case)
+            costs.append(known[key][1])
+        for parts, cases in alike.items():
+            place = np.full(len(first), -1)
+            place[cases] = np.arange(len(cases))
+            mine = place[number] >= 0
+            each = np.stack([costs[case] for case in cases])[place[number[mine]]]
+            found[sharded[mine]] = self._seconds(parts, each, self.tables.layer[rows[sharded[mine]]])
+        return found
+
+    def _seconds(self, parts: tuple[ShardedPart, ...], around: Floats, layer: Codes) -> Floats:
+        """Seconds of ``parts``; ``around``: by layout and part, what ``_around`` gives.
+
+        Math-bound kernels have fewer SMs beside collectives: for as long as these take and neither other
+        kernels nor waiting can have been beside them.
+        """
+        total = np.zeros(len(layer))
+        for place, part in enumerate(parts):
+            costs = [self.plain.named(name) for name in part.names]
+            if len(costs) == 1:
+                inner = costs[0].alone[layer]
+            else:
+                inner = sum((one.kernels_end[layer] for one in costs), np.zeros(len(layer)))
+            kernels, memory = (
+                sum((getattr(one, name)[layer] for one in costs), np.zeros(len(layer)))
+                for name in ("kernels", "memory")
+            )
+            idle = costs[0].idle[layer] if len(costs) == 1 else 0.0
+            alone, over, lead, copied, *beside = around[:, place].T
+            slowed = lead + copied + kernels + idle
+            for moving, taken in zip(beside[::2], beside[1::2], strict=True):
+                slowed = slowed + taken * np.maximum(0.0, moving - memory - copied - idle)
+            total += part.repeats * np.maximum(np.maximum(alone, inner + over), slowed)
+        return total
+
+    def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
+        """What an action runs; of a long stage, by a short one of the same layers."""
+        key = int(self.form[row]), kind, stage
+        if key not in self.pieces:
+            self.pieces[key] = self._long(kind, stage, row) or self._asked(kind, stage, row)
+        return self.pieces[key]
+
+    def _long(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
+        """What a stage of many like layers runs; nothing where short ones do not show it."""
+        if len(stage.runs) != 1 or stage.layers <= _SHORT + 1:
+            return ()
+        first, second = (
+            self._pieces(kind, replace(stage, runs=(replace(stage.runs[0], count=count),)), row)
+            for count in (_SHORT, _SHORT + 1)
+        )
+        most = max(range(len(first)), key=lambda place: first[place].repeats)
+        if second != _with_more(first, most, 1):
+            return ()
+        return _with_more(first, most, stage.layers - _SHORT)
+
+    def _asked(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
+        plan = self.tables.plan_of_rank(row, 0, [stage])
+        sharding = sharding_of(plan, sharding_rule(plan.scenario))
+        assert sharding is not None
+        sharding.rows.composer = cast(Composer, _Recorder())
+        action = Action(0, kind, 0)
+        named = action_blocks(action, stage, cast(Blocks, BlockNames()))
+        row_of = sharding.row(action, owned(named, block_owners(action, stage)), first=False)
+        found = []
+        for block, count in cast("tuple[tuple[Any, int], ...]", row_of):
+            names, around = ((block,), Around()) if isinstance(block, BlockName) else block
+            found.append(ShardedPiece(names, around, count))
+        return tuple(found)
+
+    def _around(self, piece: ShardedPiece, place: int) -> tuple[float, ...]:
+        """What runs around a piece: its seconds without the piece, and those that come on top of it.
+
+        Then, of the kernels that SMs are taken from: seconds before they begin, of copies, and for each of
+        two streams beside them how long collectives move there, and the part of the SMs that they hold.
+        """
+        key = piece.around, place, bool(piece.names)
+        if key not in self.around:
+            around = self._priced(piece.around, place)
+            blocks = self.tables.blocks_of(int(self.plain.used[0]))
+            costs, composer = blocks.costs, Composer(blocks.begin)
+            inner = (_lasting(0.0),) if piece.names else ()
+            alone = solo_seconds(((composer.block(inner, around), 1),))
+            # A copy of gradients waits for kernels alone, not for what else a block has on its way.
+            late = composer.block((_lasting(_LONG_S),), replace(around, copies_in=0.0))
+            over = solo_seconds(((late, 1),)) - _LONG_S
+            before = replace(around, copies_in=0.0, copies_out=0.0, overlapping=(), delayed=())
+            lead = solo_seconds(((composer.block((_lasting(_LONG_S),), before), 1),)) - _LONG_S
+            copies = sum(
+                costs.seconds(MemoryBound(hbm_bytes=size))
+                for size in (around.copies_in, around.copies_out)
+                if size
+            )
+            self.around[key] = alone, over, lead, copies, *self._beside(around)
+        return self.around[key]
+
+    def _beside(self, around: Around) -> tuple[float, float, float, float]:
+        """For two streams: seconds of collectives beside kernels, and the part of the SMs they hold."""
+        streams: dict[str, list[Collective]] = {}
+        for op in (*around.overlapping, *(() if around.first else (*around.reductions, *around.delayed))):
+            if isinstance(op.work, Collective) and op.work.transfer.sms:
+                streams.setdefault(op.stream, []).append(op.work)
+        found: list[float] = []
+        for works in list(streams.values())[:2]:
+            part = min(work.transfer.sms for work in works) / self.tables.cluster.gpu.sms
+            found += sum(work.transfer.solo_s for work in works), min(part, (1 - LEAST_SMS) / 2)
+        return tuple((*found, 0.0, 0.0, 0.0, 0.0)[:4])  # type: ignore[return-value]
+
+    def _priced(self, around: Around, place: int) -> Around:
+        """The collectives as they are where the groups are placed so."""
+        placements = dict(zip(("fsdp", "hsdp", "efsdp", "ehsdp"), self._placements[place][:4], strict=True))
+
+        def priced(op: Op) -> Op:
+            work = op.work
+            if not isinstance(work, Collective) or work.transfer.bytes == 0:
+                return op
+            placement = placements[GROUP_OF[work.communicator]]
+            transfer = self.tables.communication.collective(work.kind, work.transfer.bytes, placement)
+            return replace(op, work=replace(work, transfer=transfer))
+
+        if self.tables.base.software.sharding.implementation == "deepspeed":
+            return around  # prices depend on the bucket, and so its form has the placement
+        return replace(
+            around,
+            reductions=tuple(map(priced, around.reductions)),
+            delayed=tuple(map(priced, around.delayed)),
+            first=tuple(map(priced, around.first)),
+            overlapping=tuple(map(priced, around.overlapping)),
+        )
+
+
+def _with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple[ShardedPiece, ...]:
+    return tuple(
+        piece._replace(repeats=piece.repeats + more) if number == place else piece
+        for number, piece in enumerate(pieces)
+    )
+
+
+def _lasting(seconds: float) -> Block:
+    """A block of one kernel."""
+    return Block("", (Op("", "compute", "compute", Compute(seconds, "fixed")),))

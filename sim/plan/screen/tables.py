@@ -1,0 +1,317 @@
+"""What the layouts of one machine share: local shapes, process groups, kernels, curves, blocks of layers.
+
+Knows which of a layout's fields each of them depends on, and builds each distinct one once, by the functions
+of sim/lowering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....schedules.orders.action import Action, ActionKind
+from ...lowering.actions import Blocks
+from ...lowering.communication import Communication
+from ...lowering.layers.local_shape import LocalShape, local_shape_of
+from ...lowering.layers.stages import build_stages
+from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders, talking_ranks
+from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
+from ...lowering.placements import Placements, distinct_placements
+from ...lowering.plan import StepPlan
+from ...lowering.process_groups import ProcessGroups
+from ...lowering.profiled_costs import profiled_shape
+from ...lowering.stage_parameters import stage_parameters
+from ...lowering.state.activations import activation_bytes
+from ...scenario.machine import cluster_of
+from ...scenario.schedules import schedule_named, traits_of
+from ...scenario.sharding import sharding_rule
+from ..axes import field_value
+from .in_flight import enough_microbatches
+from .numbering import dense, distinct
+from .stages import Pipeline, pipeline_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ....hardware.cluster import Cluster
+    from ....hardware.profile import GpuProfile
+    from ....schedules.orders.action import Orders
+    from ....schedules.orders.schedule import Shape
+    from ...lowering.layers.layer_builder import Kernel, KernelPricing
+    from ...lowering.layers.stages import Stage
+    from ...network.group_placement import GroupPlacement
+    from ...scenario.models import Scenario
+    from ..space import Space
+
+    Codes = NDArray[np.int64]
+
+IN_LAYERS = ("tp", "cp", "cp.ring", "cp.heads", "ep", "etp")
+"""Groups that layers communicate in."""
+
+PIPELINE = (
+    "parallelism.pp",
+    "parallelism.vpp",
+    "parallelism.stage_split",
+    "training.recompute",
+    "schedule",
+)
+"""What stages depend on."""
+
+_GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
+_LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
+_SOFTWARE = (
+    "software.gradients.overlap_grad_reduce",
+    "software.gradients.overlap_param_gather",
+    "software.exchange.tp_comm_overlap",
+    "software.exchange.moe_a2a_overlap",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerKey:
+    """What the blocks of layers depend on: the share of a rank, and where its groups are."""
+
+    local: LocalShape
+    groups: tuple[GroupPlacement, ...]
+    software: tuple[object, ...]
+
+
+@dataclass(kw_only=True)
+class ScreenTables:
+    """The distinct things of one base; ``rows`` are its layouts in the space.
+
+    By layout: ``group`` numbers ``drafts_of_groups``, ``layer`` numbers ``layers``.
+    """
+
+    space: Space
+    base: Scenario
+    rows: Codes
+    cluster: Cluster
+    profile: GpuProfile
+    kernels: dict[Kernel, float] = field(default_factory=dict)
+    placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
+    blocks: dict[int, Blocks] = field(default_factory=dict)
+    pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
+    drafts: dict[int, Scenario] = field(default_factory=dict)
+    known_placements: dict[int, Placements] = field(default_factory=dict)
+    known_codes: dict[str, Codes] = field(default_factory=dict)
+    known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        software = self.base.software
+        self.gpu = gpus(self.base.cluster, self.cluster)
+        self.communication = Communication(
+            cluster=self.cluster,
+            curves=self.profile.collectives,
+            measured=self.base.cluster.measured_network,
+            nccl=software.exchange.nccl,
+            checked=software.host.collective_checks,
+        )
+        two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
+        self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
+        inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
+        accumulates = self._accumulates()
+        number, rows = dense(
+            [
+                *(self.code(f"parallelism.{one}") for one in _LOCAL),
+                self.code("training.micro_batch"),
+                *(self.code(name) for name in _SOFTWARE),
+                inner,
+                accumulates,
+            ]
+        )
+        self._inner_of_row = inner
+        self.layer, self.layers = distinct(number, rows, self._layer_key)
+        self.layer_rows = _first_rows(self.layer, len(self.layers))
+
+    def code(self, name: str) -> Codes:
+        """The codes of a field, of the layouts of this base."""
+        if name not in self.known_codes:
+            self.known_codes[name] = self.space.codes[name][self.rows]
+        return self.known_codes[name]
+
+    def draft(self, row: int) -> Scenario:
+        """A layout of this base, unchecked."""
+        if row not in self.drafts:
+            self.drafts[row] = self.space.draft(int(self.rows[row]))
+        return self.drafts[row]
+
+    def pipeline(self, row: int) -> Pipeline:
+        """The stages of a layout."""
+        key = tuple(int(self.code(name)[row]) for name in PIPELINE)
+        if key not in self.pipelines:
+            self.pipelines[key] = pipeline_of(self.draft(row))
+        return self.pipelines[key]
+
+    def groups(self, row: int) -> tuple[PlacedGroups, RankGroups]:
+        """The process groups of a layout, and those of its rank 0."""
+        number = int(self.group[row])
+        if number not in self.placed:
+            draft = self.draft(row)
+            placed = PlacedGroups(
+                process_groups=ProcessGroups(
+                    parallelism=draft.parallelism, two_way=traits_of(draft.schedule).two_way
+                ),
+                cluster=self.cluster,
+                gpu=self.gpu,
+            )
+            self.placed[number] = placed, placed.of_rank(0)
+        return self.placed[number]
+
+    def placements(self, row: int) -> Placements:
+        """How differently the ranks of a layout are placed.
+
+        Where sizes are powers of two, and so are domains, groups fill these evenly, and all ranks are alike.
+        """
+        number = int(self.group[row])
+        if number not in self.known_placements:
+            draft, placed = self.draft(row), self.groups(row)[0]
+            par, cluster = draft.parallelism, self.cluster
+            sizes = (
+                par.tp,
+                par.cp,
+                par.pp,
+                par.dp,
+                par.ep,
+                par.etp,
+                par.cp_a2a or 1,
+                par.fsdp_shard_size or 1,
+            )
+            powers = (*sizes, cluster.nvlink_domain, cluster.gpus_per_node)
+            if self.base.cluster.placement is None and all(size & (size - 1) == 0 for size in powers):
+                found = Placements(of_rank=np.zeros(0, dtype=np.int64), first=(0,), groups={})
+            else:
+                schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
+                found = distinct_placements(draft, placed, talking=talking_ranks(schedule, shape))
+            self.known_placements[number] = found
+        return self.known_placements[number]
+
+    @cached_property
+    def uneven(self) -> NDArray[np.bool_]:
+        """By layout, whether its ranks are placed in several ways."""
+        found = np.array([len(self.placements(row).first) > 1 for row in self.group_rows])
+        ways: NDArray[np.bool_] = found[self.group]
+        return ways
+
+    def blocks_of(self, layer: int) -> Blocks:
+        """The blocks of the layers of that number, each built when it is asked for."""
+        if layer not in self.blocks:
+            draft, groups = self.draft(self.layer_rows[layer]), self.groups(self.layer_rows[layer])[1]
+            self.blocks[layer] = Blocks(
+                local=self.layers[layer].local, software=draft.software, costs=self.costs(draft, groups)
+            )
+        return self.blocks[layer]
+
+    def costs(self, draft: Scenario, groups: RankGroups) -> KernelPricing:
+        """What kernels and collectives cost in these groups; seconds of kernels are shared by all."""
+        return kernel_pricing(draft, self.cluster, self.profile, self.kernels, self.communication, groups)
+
+    def plan_of_rank(self, row: int, rank: int, stages: Sequence[Stage]) -> StepPlan:
+        """The plan of a step in which pipeline rank ``rank`` has these ``stages``, numbered from 0.
+
+        For what does not ask for orders: they name each stage of the rank once.
+        """
+        draft, (placed, groups) = self.draft(row), self.groups(row)
+        schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
+        ends_meet = ends_of_model_meet(schedule, shape)
+        local, blocks = self.layers[self.layer[row]].local, self.blocks_of(int(self.layer[row]))
+        held = tuple(Action(place, ActionKind.FORWARD, 0) for place in range(len(stages)))
+        return StepPlan(
+            scenario=draft,
+            cluster=self.cluster,
+            profile=self.profile,
+            local=local,
+            schedule=schedule,
+            shape=shape,
+            ends_meet=ends_meet,
+            orders=((),) * rank + (held,) + ((),) * (shape.ranks - 1 - rank),
+            stages=tuple(stages),
+            parameters=tuple(stage_parameters(stage, local, draft, ends_meet=ends_meet) for stage in stages),
+            groups=groups,
+            placed=placed,
+            costs_of=partial(self.costs, draft),
+            placements=self.placements(row),
+            blocks=blocks,
+            costs=blocks.costs,
+            kernels=self.kernels,
+            communication=self.communication,
+        )
+
+    def shape(self, row: int) -> Shape:
+        """What the schedule of a layout is asked for, with as few microbatches as show all that is held."""
+        draft = self.draft(row)
+        shape = draft.pipeline_shape
+        shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
+        return self.weighed(row, shape) if traits_of(draft.schedule).uses_costs else shape
+
+    def order_key(self, row: int) -> tuple[str, Shape, bool]:
+        """What the orders of a layout depend on."""
+        draft = self.draft(row)
+        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
+        return draft.schedule, self.shape(row), paired
+
+    def orders(self, row: int) -> Orders:
+        """The orders of a layout with so few microbatches."""
+        key = self.order_key(row)
+        if key not in self.known_orders:
+            self.known_orders[key] = step_orders(self.draft(row), schedule_named(key[0]), key[1])
+        return self.known_orders[key]
+
+    def weighed(self, row: int, shape: Shape) -> Shape:
+        """``shape`` with what a schedule that searches is told of the costs of a layout."""
+        draft, groups, layer = self.draft(row), self.groups(row)[1], int(self.layer[row])
+        local = self.layers[layer].local
+        message_s = message_seconds(draft, self.communication, local, groups)
+        sizes = activation_bytes(local, draft.software)
+        return profiled_shape(shape, build_stages(draft), self.blocks_of(layer), sizes, message_s)
+
+    def _of_values(self, name: str, of: object) -> Codes:
+        found = np.array([of(value) for value in self.space.values[name]], dtype=np.int64)  # type: ignore[operator]
+        numbers: Codes = found[self.code(name)]
+        return numbers
+
+    def _inner_groups(self, row: int) -> tuple[GroupPlacement, ...]:
+        groups = self.groups(row)[1]
+        return tuple(groups[name] for name in IN_LAYERS)
+
+    def _accumulates(self) -> Codes:
+        """Whether gradients are added to whole ones, as the rule of the sharding has it."""
+        number, rows = dense([self.code("parallelism.zero"), self.code("parallelism.pp")])
+
+        def accumulates(row: int) -> bool:
+            rule = sharding_rule(self.draft(row))
+            return rule is None or not rule.reduces_each
+
+        place, kinds = distinct(number, rows, accumulates)
+        return np.array(kinds, dtype=np.int64)[place]
+
+    def _layer_key(self, row: int) -> LayerKey:
+        draft = self.draft(row)
+        return LayerKey(
+            local=local_shape_of(draft),
+            groups=self._inner[int(self._inner_of_row[row])],
+            software=tuple(field_value(draft, name) for name in _SOFTWARE),
+        )
+
+
+def tables_of(space: Space, base: int, profile: GpuProfile) -> ScreenTables:
+    """The tables of the layouts of base number ``base``."""
+    scenario = space.bases[base]
+    return ScreenTables(
+        space=space,
+        base=scenario,
+        rows=np.flatnonzero(space.base == base),
+        cluster=cluster_of(scenario.cluster),
+        profile=profile,
+    )
+
+
+def _first_rows(number: Codes, count: int) -> list[int]:
+    """For each number below ``count``, the first layout that has it."""
+    first = np.zeros(count, dtype=np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    return first.tolist()

@@ -1,0 +1,75 @@
+"""Where a rank's order turns from forwards to backwards and back, and what it does outside of these turns.
+
+For schedules of whole backwards: a few forwards, then both in turn, then backwards alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....schedules.orders.action import Action, ActionKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ....schedules.orders.action import Orders, Step
+    from .stages import Pipeline
+
+    Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turns:
+    """By rank: ``first`` is the stage of its first backward, ``last`` that of its last forward.
+
+    ``before`` counts the forwards ahead of the one, ``after`` the backwards behind the other, by kind of
+    stage, of which it has so many ``stages``. ``turning``: its last forward comes after its first backward.
+    """
+
+    first: Codes
+    last: Codes
+    before: Codes
+    after: Codes
+    stages: Codes
+    turning: NDArray[np.bool_]
+
+
+def turns_of(orders: Orders, pipeline: Pipeline) -> Turns:
+    """The turns of all ranks: of orders of whole backwards, without pairs."""
+    before = [_while(order, ActionKind.FORWARD) for order in orders]
+    after = [_while(reversed(order), ActionKind.BACKWARD) for order in orders]
+
+    def counted(several: list[list[int]]) -> Codes:
+        counts = [Counter(pipeline.kind_of[stage] for stage in stages) for stages in several]
+        return np.array([[one[kind] for kind in range(len(pipeline.kinds))] for one in counts])
+
+    return Turns(
+        first=np.array([_stage(order[len(own)]) for order, own in zip(orders, before, strict=True)]),
+        last=np.array([_stage(order[-1 - len(own)]) for order, own in zip(orders, after, strict=True)]),
+        before=counted(before),
+        after=counted(after),
+        stages=pipeline.counts,
+        turning=np.array(
+            [
+                len(order) > len(ahead) + len(behind)
+                for order, ahead, behind in zip(orders, before, after, strict=True)
+            ]
+        ),
+    )
+
+
+def _while(steps: Iterable[Step], kind: ActionKind) -> list[int]:
+    """The stages of the steps up to the first of another kind."""
+    like = takewhile(lambda one: isinstance(one, Action) and one.kind is kind, steps)
+    return [_stage(step) for step in like]
+
+
+def _stage(step: Step) -> int:
+    assert isinstance(step, Action), "orders with pairs have no turns"
+    return step.stage

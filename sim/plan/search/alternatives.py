@@ -1,0 +1,144 @@
+"""Well-known ways to lay a job out, each beside the one that was chosen: by what factor it loses, and why.
+
+Knows which layouts each of them means. Does not know how they are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...figures import gigabytes, seconds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .candidates import Candidates
+    from .shown import LayoutFigures
+
+SEEN = 0.002
+"""Of the better step: smaller differences of a part of the critical path are no reason."""
+
+REASONS = 3
+"""Parts of the critical path that are named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """``of`` gives the layouts that it means among all."""
+
+    name: str
+    of: Callable[[Candidates], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loser:
+    """The best layout of an alternative. ``factor`` is its objective over the chosen one's; of one that does
+    not fit (``fits`` is false), its memory over what a GPU has. ``settings`` is empty where there is none.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    why: str
+    factor: float
+    fits: bool = True
+
+
+def _is(**fields: Any) -> Callable[[Candidates], NDArray[np.bool_]]:
+    """Layouts with these values, fields of ``parallelism`` or ``training`` by their last name."""
+
+    def of(among: Candidates) -> NDArray[np.bool_]:
+        found = np.ones(len(among.layouts), dtype=bool)
+        for name, value in fields.items():
+            found &= np.asarray(_column(among, name) == value, dtype=bool)
+        return found
+
+    return of
+
+
+def _column(among: Candidates, name: str) -> NDArray[Any]:
+    for block in ("parallelism", "training"):
+        field = f"{block}.{name}"
+        if field in among.layouts.columns:
+            return among.layouts.columns[field]
+        if hasattr(getattr(among.base, block), name):
+            value = getattr(getattr(among.base, block), name)
+            return np.full(len(among.layouts), value, dtype=object if isinstance(value, tuple) else None)
+    raise AssertionError(name)
+
+
+def _whole_node(among: Candidates) -> NDArray[np.bool_]:
+    return np.asarray(_column(among, "tp") == min(8, among.base.cluster.gpus_per_node), dtype=bool)
+
+
+def _interleaved(among: Candidates) -> NDArray[np.bool_]:
+    return np.asarray((_column(among, "pp") > 1) & (_column(among, "vpp") == 1), dtype=bool)
+
+
+def _guide(among: Candidates) -> NDArray[np.bool_]:
+    """The recipe of Megatron's guides: the smallest model parallel size that fits, tensor parallelism inside
+    the host first (experts uncut), ZeRO-1, then as many chunks and sequences a microbatch as fit.
+
+    NVIDIA Megatron-Bridge, docs/performance-guide.md; bigscience train/tflops_optimization.md.
+    """
+    tp, pp, cp = (_column(among, name).astype(np.int64) for name in ("tp", "pp", "cp"))
+    usable = np.asarray(tp <= among.base.cluster.gpus_per_node, dtype=bool)
+    usable &= among.fit_probability >= 0.5
+    usable &= np.isin(_column(among, "zero"), (0, 1))
+    usable &= _column(among, "recompute") != "full"
+    usable &= _column(among, "etp") == 1
+    if not usable.any():
+        return usable
+    more = [-_column(among, name).astype(np.int64) for name in ("vpp", "micro_batch")]
+    order = np.lexsort((*reversed(more), -tp, tp * pp * cp, ~usable))
+    found = np.zeros(len(among.layouts), dtype=bool)
+    found[order[0]] = True
+    return found
+
+
+ALTERNATIVES = (
+    Alternative(name="smallest model parallelism that fits (Megatron's guide)", of=_guide),
+    Alternative(name="FSDP alone", of=_is(tp=1, pp=1, cp=1, zero=3)),
+    Alternative(name="no tensor parallelism", of=_is(tp=1)),
+    Alternative(name="tensor parallelism over a whole host", of=_whole_node),
+    Alternative(name="no pipeline", of=_is(pp=1)),
+    Alternative(name="pipeline without interleaving", of=_interleaved),
+    Alternative(name="no recomputation", of=_is(recompute="none")),
+    Alternative(name="full recomputation", of=_is(recompute="full")),
+    Alternative(name="microbatches of one sequence", of=_is(micro_batch=1)),
+    Alternative(name="microbatches of two sequences", of=_is(micro_batch=2)),
+)
+
+
+def alternatives(among: Candidates, chosen: int) -> Iterator[tuple[Alternative, NDArray[np.bool_]]]:
+    """Those that mean any layout here, and not the chosen one."""
+    for one in ALTERNATIVES:
+        found = one.of(among)
+        if found.any() and not found[chosen]:
+            yield one, found
+
+
+def why_slower(best: LayoutFigures, other: LayoutFigures) -> str:
+    """What of the critical path is longer, and what is shorter in return, the largest first.
+
+    Where the steps hold different numbers of tokens, seconds are of as many as the better one's.
+    """
+    names = dict.fromkeys([*best.path, *other.path])
+    more = {name: other.path.get(name, 0.0) - best.path.get(name, 0.0) for name in names}
+    seen = {name: by for name, by in more.items() if abs(by) > SEEN * best.step_time_s}
+    order = sorted(seen, key=lambda name: -seen[name])
+    longer = [name for name in order if seen[name] > 0][:REASONS]
+    shorter = [name for name in reversed(order) if seen[name] < 0][:1]
+    parts = [
+        f"{name} {'+' if seen[name] > 0 else '-'}{seconds(abs(seen[name]))}" for name in longer + shorter
+    ]
+    return ", ".join(parts) or "no part stands out"
+
+
+def why_not_fit(layouts: int, peak_bytes: float, capacity_bytes: float) -> str:
+    """What the smallest of so many layouts takes."""
+    which = "it" if layouts == 1 else f"the smallest of {layouts:,}"
+    return f"{which} takes {gigabytes(peak_bytes)} of {gigabytes(capacity_bytes)}"

@@ -1,0 +1,85 @@
+"""The layouts of a search with all that is known of each before any replay, as arrays.
+
+Knows what a space and its screening give, and the scenario that both began with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...scenario.models import Scenario
+
+
+class Layouts(Protocol):
+    """A space: legal layouts by number, with fields as ``columns``; ``refused`` counts others by reason.
+
+    ``own`` is the number of the scenario's own layout, None where it is not among them.
+    """
+
+    @property
+    def columns(self) -> Mapping[str, NDArray[Any]]: ...
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+    @property
+    def own(self) -> int | None: ...
+    def __len__(self) -> int: ...
+    def settings(self, i: int) -> dict[str, Any]: ...
+    def scenario_of(self, i: int) -> Scenario: ...
+
+
+class Screening(Protocol):
+    """A screening: peak and capacity of the fullest rank, and what no step is shorter than, by number."""
+
+    @property
+    def peak_bytes(self) -> NDArray[np.float64]: ...
+    @property
+    def capacity_bytes(self) -> NDArray[np.float64]: ...
+    @property
+    def bound_s(self) -> NDArray[np.float64]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """``base`` is the scenario as given; ``fit_probability`` that of each layout."""
+
+    base: Scenario
+    layouts: Layouts
+    bounds: Screening
+    fit_probability: NDArray[np.float64]
+
+    def column(self, field: str, value: float) -> NDArray[np.float64]:
+        """A field of every layout, ``value`` where they do not differ in it."""
+        found = self.layouts.columns.get(field)
+        if found is None:
+            return np.full(len(self.layouts), float(value))
+        return np.asarray(found, dtype=np.float64)
+
+    @cached_property
+    def gpus(self) -> NDArray[np.float64]:
+        return self.column("cluster.gpus", self.base.cluster.gpus)
+
+    @cached_property
+    def tokens_per_step(self) -> NDArray[np.float64]:
+        training = self.base.training
+        batch = self.column("training.global_batch", training.global_batch)
+        return batch * self.column("training.seq_length", training.seq_length)
+
+    @cached_property
+    def dollars_per_s(self) -> NDArray[np.float64]:
+        """Of all GPUs together; nan without a price."""
+        price = self.base.cluster.price_per_gpu_hour
+        each = self.column("cluster.price_per_gpu_hour", np.nan if price is None else price)
+        return self.gpus * each / 3600.0
+
+    @cached_property
+    def headroom_bytes(self) -> NDArray[np.float64]:
+        """What the fullest rank leaves free."""
+        return np.asarray(self.bounds.capacity_bytes - self.bounds.peak_bytes, dtype=np.float64)

@@ -1,0 +1,194 @@
+"""What a search finds, step by step, and the plan that is made of it.
+
+Knows the search and what people get to see of it. An interrupt leaves what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .alternatives import Loser, alternatives, why_not_fit, why_slower
+from .certificate import Certificate
+from .front_search import front
+from .layout_plan import LayoutPlan, ReplayedLayout
+from .shown import Choice, FrontPoint, LayoutFigures
+from .sure import contenders, sure_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .candidates import Candidates
+    from .searching import LayoutSearch
+
+OWN = "your layout"
+
+BASE = -1
+"""In place of a number: the scenario as given, where its layout is not among those that are searched."""
+
+LOSERS_REPLAYED = 2
+"""Of each alternative, by their bounds."""
+
+
+@dataclass
+class Findings:
+    """Of one ``search``; ``say`` hears what is going on."""
+
+    search: LayoutSearch
+    say: Callable[[str], None]
+    front: tuple[list[int], bool] = ([], False)
+    choices: tuple[Choice, ...] = ()
+    lost: tuple[Loser, ...] = ()
+    tied: tuple[Mapping[str, Any], ...] = ()
+    certificate: Certificate = field(init=False)
+    _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
+
+    def run(self) -> None:
+        """Search, audit, look for the front, compare. KeyboardInterrupt where nothing was found before."""
+        search = self.search
+        ranked = search.best(top=search.wishes.top)
+        if ranked.interrupted and not ranked.best:
+            raise KeyboardInterrupt
+        self.say("auditing what was ruled out")
+        self.certificate = search.audited(ranked)
+        try:
+            if ranked.best:
+                self._show(ranked.best)
+            if ranked.best and not self.certificate.interrupted:
+                self.say("looking for the front")
+                self.front = front(search)
+                self._compare()
+        except KeyboardInterrupt:
+            self.certificate = replace(self.certificate, interrupted=True)
+
+    @property
+    def among(self) -> Candidates:
+        """The layouts that are searched."""
+        return self.search.among
+
+    def _show(self, best: tuple[int, ...]) -> None:
+        """The best layouts as choices, with how sure it is that they are."""
+        search, layouts = self.search, self.among.layouts
+        self.say("asking how sure that is")
+        numbers = best if self.certificate.interrupted else contenders(search, best)
+        self._predict(numbers)
+        sure = sure_of(search, {number: self._figures[number] for number in numbers})
+        told = zip(best, sure.probability_best, sure.expected_regret, strict=False)
+        self.choices = tuple(
+            replace(self._choice(i, search.value[i]), probability_best=probability, expected_regret=regret)
+            for i, probability, regret in told
+        )
+        self.tied = tuple(layouts.settings(numbers[place]) for place in sure.ties)
+
+    def _predict(self, numbers: Iterable[int]) -> None:
+        """The figures of layouts that people get to see."""
+        base = self.among.base
+        wanted = [i for i in dict.fromkeys(numbers) if i not in self._figures]
+        scenarios = [base if i == BASE else self.among.layouts.scenario_of(i) for i in wanted]
+        found = self.search.judging.figures(scenarios)
+        self._figures |= dict(zip(wanted, found, strict=True))
+
+    def _choice(self, number: int, value: float) -> Choice:
+        among, figures = self.among, self._figures[number]
+        tokens, dollars_per_s = among.base.training.tokens, float(among.dollars_per_s[number])
+        price = None if np.isnan(dollars_per_s) else dollars_per_s * figures.step_time_s
+        steps = None if tokens is None else tokens / float(among.tokens_per_step[number])
+        return Choice(
+            number=number,
+            settings=among.layouts.settings(number),
+            scenario=among.layouts.scenario_of(number),
+            figures=figures,
+            fit_probability=float(among.fit_probability[number]),
+            value=value,
+            gpus=int(among.gpus[number]),
+            price_per_step=price,
+            days=None if steps is None else steps * figures.step_time_s / 86400.0,
+            price=None if steps is None or price is None else steps * price,
+        )
+
+    def _compare(self) -> None:
+        """The alternatives, the scenario's own layout first, the nearest to the best next."""
+        self.say("comparing with well-known alternatives")
+        search, best, own = self.search, self.choices[0].number, self.among.layouts.own
+        slower: dict[str, int] = {}
+        lost = []
+        if own is None:
+            slower[OWN] = BASE
+        elif not search.fits[own]:
+            lost.append(self._too_large(OWN, np.arange(len(self.among.layouts)) == own))
+        elif own != best:
+            slower[OWN] = own
+        for one, mask in alternatives(self.among, best):
+            if not (mask & search.fits).any():
+                lost.append(self._too_large(one.name, mask))
+            elif ranked := search.best(within=mask, top=1, limit=LOSERS_REPLAYED).best:
+                slower[one.name] = ranked[0]
+        self._predict(slower.values())
+        lost += [self._slower(name, number) for name, number in slower.items()]
+        self.lost = tuple(sorted(lost, key=lambda one: (one.name != OWN, not one.fits, one.factor)))
+
+    def _slower(self, name: str, number: int) -> Loser:
+        best, figures = self.choices[0], self._figures[number]
+        if number == BASE:
+            training = self.among.base.training
+            tokens = training.global_batch * training.seq_length
+            factor = figures.step_time_s / best.figures.step_time_s
+            factor *= float(self.among.tokens_per_step[best.number]) / tokens
+        else:
+            factor = self.search.value.get(number, np.inf) / best.value
+        settings = {} if number == BASE else self.among.layouts.settings(number)
+        return Loser(name=name, settings=settings, why=why_slower(best.figures, figures), factor=factor)
+
+    def _too_large(self, name: str, mask: NDArray[np.bool_]) -> Loser:
+        settings, peak, capacity = self._smallest(mask)
+        why = why_not_fit(int(mask.sum()), peak, capacity)
+        return Loser(name=name, settings=settings, why=why, factor=peak / capacity, fits=False)
+
+    def _smallest(self, mask: NDArray[np.bool_]) -> tuple[Mapping[str, Any], float, float]:
+        """The layout that takes the least of its GPUs' memory: its settings, what it takes, and has."""
+        bounds = self.among.bounds
+        least = int(np.argmin(np.where(mask, bounds.peak_bytes / bounds.capacity_bytes, np.inf)))
+        peak, capacity = float(bounds.peak_bytes[least]), float(bounds.capacity_bytes[least])
+        return self.among.layouts.settings(least), peak, capacity
+
+    def told(self, timing: dict[str, float]) -> LayoutPlan:
+        """The plan."""
+        search, layouts, bounds = self.search, self.among.layouts, self.among.bounds
+        known, every = search.judging.known, np.ones(len(layouts), dtype=bool)
+        return LayoutPlan(
+            scenario=self.among.base,
+            wishes=search.wishes,
+            certificate=self.certificate,
+            refused=dict(layouts.refused),
+            bounded=int(search.open.sum()),
+            choices=self.choices,
+            front=tuple(self._point(i) for i in self.front[0]),
+            front_whole=self.front[1],
+            lost=self.lost,
+            tied=self.tied,
+            replays=tuple(
+                ReplayedLayout(
+                    number=i, settings=layouts.settings(i), judged=known[i], bound_s=float(bounds.bound_s[i])
+                )
+                for i in sorted(known)
+            ),
+            remembered=len(search.judging.remembered & known.keys()),
+            timing=timing,
+            smallest=None if self.choices or not len(layouts) else self._smallest(every),
+        )
+
+    def _point(self, number: int) -> FrontPoint:
+        among, judged = self.among, self.search.judging.known[number]
+        dollars_per_s = float(among.dollars_per_s[number])
+        return FrontPoint(
+            number=number,
+            settings=among.layouts.settings(number),
+            step_time_s=judged.step_time_s,
+            peak_memory_bytes=judged.peak_memory_bytes,
+            headroom_bytes=float(among.headroom_bytes[number]),
+            gpus=int(among.gpus[number]),
+            price_per_step=None if np.isnan(dollars_per_s) else dollars_per_s * judged.step_time_s,
+        )

@@ -1,0 +1,92 @@
+"""The front of all layouts, by replays of those alone that may be on it.
+
+A layout may be on the front while nothing that was replayed is as good in every respect as it would be
+if its step took no longer than its bound: memory, GPUs and the price of a second are known of all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .front import front_of, hopeful
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .searching import LayoutSearch
+
+    Numbers = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+WITHIN = 1.5
+"""Times the best step on as many GPUs: nobody gives more for memory that stays free."""
+
+HEADROOM_STEP = 1 / 40
+"""Of a GPU's memory: differences in headroom that count."""
+
+MOST = 24
+"""Replays for the front."""
+
+ROUND = 8
+"""Replays before it is asked again which others may still be on it."""
+
+
+def front(search: LayoutSearch) -> tuple[list[int], bool]:
+    """Layouts that no other beats in step time, headroom, GPUs and price at once, the fastest first; and
+    whether that is known of all, or of what was replayed when MOST were.
+    """
+    among, spent = search.among, 0
+    while True:
+        known = _known(search)
+        steps = np.array([search.judging.known[i].step_time_s for i in known])
+        costs = _costs(search, known, steps)
+        best = {gpus: costs[costs[:, 2] == gpus, 0].min() for gpus in set(costs[:, 2].tolist())}
+        left = _left(search)
+        hoped = _costs(search, left, among.bounds.bound_s[left])
+        left = left[_near(hoped, best) & hopeful(hoped, costs)]
+        asked = left[np.argsort(search.bound[left], kind="stable")][:ROUND].tolist()
+        if not asked or spent >= MOST:
+            near = np.flatnonzero(_near(costs, best))
+            return [int(known[near[k]]) for k in front_of(costs[near])], not asked
+        spent += len(asked)
+        for _ in search.values(asked):
+            pass
+
+
+def _known(search: LayoutSearch) -> Numbers:
+    """Layouts that were replayed and meet every wish."""
+    return np.array(
+        [
+            i
+            for i, one in search.judging.known.items()
+            if search.open[i] and one.step_time_s <= search.most_s[i] and not one.refused
+        ],
+        dtype=np.int64,
+    )
+
+
+def _left(search: LayoutSearch) -> Numbers:
+    """Those that were not."""
+    left = search.open.copy()
+    left[[*search.judging.known]] = False
+    return np.flatnonzero(left)
+
+
+def _near(costs: Floats, best: dict[float, float]) -> NDArray[np.bool_]:
+    """Whether the step is within reach of the best one on as many GPUs."""
+    most = np.array([WITHIN * best.get(gpus, np.inf) for gpus in costs[:, 2].tolist()])
+    return np.asarray(costs[:, 0] <= most, dtype=bool)
+
+
+def _costs(search: LayoutSearch, numbers: Numbers, step_s: Floats) -> Floats:
+    """A row for each of ``numbers`` with these step times: what less of is better. Seconds and price are for
+    as many tokens as a step of the scenario has.
+    """
+    among = search.among
+    training = among.base.training
+    seconds = step_s * (training.global_batch * training.seq_length / among.tokens_per_step[numbers])
+    free = among.headroom_bytes[numbers] / among.bounds.capacity_bytes[numbers]
+    price = np.nan_to_num(among.dollars_per_s[numbers]) * seconds
+    return np.column_stack([seconds, -np.floor(free / HEADROOM_STEP), among.gpus[numbers], price])

@@ -1,0 +1,67 @@
+"""What an exact replay says of one layout, as short as a search needs it.
+
+Knows the replay and how its answer is written down; knows no search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...brief.search import Search
+    from ...scenario.models import Scenario
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedLayout:
+    """``step_time_s`` is inf where the layout was ``refused``: by the simulator, for the reason given."""
+
+    step_time_s: float
+    peak_memory_bytes: float
+    capacity_bytes: float
+    refused: str = ""
+
+    def to_row(self) -> dict[str, Any]:
+        """Plain values; floats survive being written and read."""
+        return {"refused": self.refused} if self.refused else asdict(self)
+
+    @classmethod
+    def of_row(cls, row: dict[str, Any]) -> JudgedLayout:
+        """Back from ``to_row``."""
+        return refused(row["refused"]) if row["refused"] else cls(**row)
+
+
+def refused(reason: str) -> JudgedLayout:
+    """A layout that the simulator does not take, for that reason."""
+    return JudgedLayout(
+        step_time_s=math.inf, peak_memory_bytes=math.nan, capacity_bytes=math.nan, refused=reason
+    )
+
+
+class ReplayOf:
+    """Judges scenarios by the exact replay; what layouts have in common is found once in each process."""
+
+    def __call__(self, scenario: Scenario) -> JudgedLayout:
+        try:
+            step = self._search.step_of(scenario)
+        except ValueError as refusal:
+            return refused(f"{refusal}".splitlines()[0])
+        fullest = max(step.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
+        return JudgedLayout(
+            step_time_s=step.step_time_s,
+            peak_memory_bytes=fullest.peak_bytes,
+            capacity_bytes=fullest.capacity_bytes,
+        )
+
+    @cached_property
+    def _search(self) -> Search:
+        from ...brief.search import Search as ReplaySearch
+
+        return ReplaySearch()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what was found: another process finds its own."""
+        return {}

@@ -1,0 +1,103 @@
+"""Replays by number: each at most once, kept in the journal, whoever does them.
+
+Knows workers and the journal; does not know why a layout is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .journal import Journal, key_of
+from .judged import JudgedLayout
+from .shown import LayoutFigures, layout_figures
+from .workers import Workers
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A layout to be replayed, by its number; or all figures of a scenario that people get to see."""
+
+    scenario: Scenario
+    number: int | None = None
+
+
+Answered = tuple[int | None, JudgedLayout | LayoutFigures]
+
+
+@dataclass(frozen=True)
+class Answering:
+    """What workers run."""
+
+    replay: Callable[[Scenario], JudgedLayout]
+
+    def __call__(self, asked: Asked) -> Answered:
+        if asked.number is None:
+            return None, layout_figures(asked.scenario)
+        return asked.number, self.replay(asked.scenario)
+
+
+@dataclass
+class Judging:
+    """Gives results in the order in which they are asked for. ``known`` are those so far, by number, and
+    ``remembered`` those among them that the journal had. What workers did ahead and nobody asked for is kept,
+    but not known: what there is to tell is the same for any number of them.
+    """
+
+    scenario_of: Callable[[int], Scenario]
+    workers: Workers[Asked, Answered]
+    journal: Journal = field(default_factory=Journal)
+    known: dict[int, JudgedLayout] = field(default_factory=dict)
+    remembered: set[int] = field(default_factory=set)
+    _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
+    _keys: dict[int, str] = field(default_factory=dict, repr=False)
+
+    def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
+        wanted = list(numbers)
+        results = self.workers.run(self._tasks(wanted))
+        try:
+            for number in wanted:
+                while not self._is_at_hand(number):
+                    self._keep(*next(results))
+                self.known[number] = self._at_hand[number]
+                yield self.known[number]
+        finally:
+            results.close()
+            for spared in self.workers.spared():
+                self._keep(*spared)
+
+    def _tasks(self, numbers: Iterable[int]) -> Iterator[Asked]:
+        for number in numbers:
+            if not self._is_at_hand(number):
+                yield Asked(number=number, scenario=self.scenario_of(number))
+
+    def figures(self, scenarios: Iterable[Scenario]) -> list[LayoutFigures]:
+        """All figures of scenarios that are to be shown, in their order."""
+        results = self.workers.run(Asked(scenario=scenario) for scenario in scenarios)
+        return [found for _, found in results if isinstance(found, LayoutFigures)]
+
+    def _is_at_hand(self, number: int) -> bool:
+        """Whether it needs no replay; what the journal has is at hand from now on."""
+        if number in self._at_hand:
+            return True
+        if self.journal.path is None:
+            return False
+        if number not in self._keys:
+            self._keys[number] = key_of(self.scenario_of(number))
+        found = self.journal.known.get(self._keys[number])
+        if found is not None:
+            self._at_hand[number] = found
+            self.remembered.add(number)
+        return found is not None
+
+    def _keep(self, number: int | None, judged: JudgedLayout | LayoutFigures) -> None:
+        if number is None or isinstance(judged, LayoutFigures):
+            return  # figures that nobody waits for any more
+        if number not in self._at_hand:
+            self._at_hand[number] = judged
+            if self.journal.path is not None:
+                self.journal.add(self._keys[number], judged)

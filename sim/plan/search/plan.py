@@ -1,0 +1,191 @@
+"""The main sentence of planning: enumerate, screen, search best first, and tell what was found.
+
+Knows which part does what; each of them knows its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...scenario.load import load_scenario
+from ..certainty import fit_probability
+from .candidates import Candidates
+from .findings import Findings
+from .goodput import goodput_share
+from .journal import Journal
+from .judged import ReplayOf
+from .judging import Answering, Judging
+from .layout_plan import LayoutPlan
+from .objective import Objective, PlanLimits
+from .searching import LayoutSearch, Wishes
+from .words import short
+from .workers import Local, OnRay, Workers, cores
+
+if TYPE_CHECKING:
+    from ...scenario.documents import Changes
+    from ...scenario.models import Scenario
+
+LEAST_FITS = 0.001
+"""Layouts that are less likely to fit are not bounded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """Who does the replays and where they are kept: ``jobs`` processes (None: one for each core), or a Ray
+    cluster; a ``journal`` file, or none.
+    """
+
+    jobs: int | None = None
+    ray: bool = False
+    journal: Path | None = None
+
+
+def plan(
+    source: str | Path | Mapping[str, Any] | Scenario,
+    changes: Changes = (),
+    *,
+    fix: Mapping[str, Any] | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    top: int = 5,
+    objective: str = Objective.STEP_TIME.value,
+    deadline_s: float | None = None,
+    budget: float | None = None,
+    fits: float = 0.9,
+    audit: int = 20,
+    jobs: int | None = None,
+    ray: bool = False,
+    journal: str | Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> LayoutPlan:
+    """The best layouts of a scenario, proven within the model.
+
+    Args:
+        source, changes: as ``load_scenario`` takes them; a scenario stands for itself.
+        fix: fields and the values that they keep, ``{"parallelism.tp": 4}``.
+        vary: further fields and the values that are tried, ``{"cluster.gpus": [64, 128]}``.
+        top: how many layouts are proposed.
+        objective: ``step-time``, ``tokens-per-dollar``, ``days`` or ``goodput``.
+        deadline_s, budget: of the token budget, in seconds and in US dollars.
+        fits: least probability that a proposed layout fits in memory.
+        audit: layouts that the bounds rule out and that are replayed all the same.
+        jobs: processes; None: one for each core. The answer does not depend on it.
+        ray: replay on a Ray cluster.
+        journal: a file that keeps every replay, so that interrupted work resumes.
+
+    Raises:
+        ScenarioError: with every problem of the scenario, and of what is fixed and varied.
+        NotSupported: the scenario lacks what the objective or a limit counts.
+        ValueError: an unknown objective, a probability outside LEAST_FITS to 1, a journal that is none.
+    """
+    wishes = wishes_of(
+        top=top, objective=objective, deadline_s=deadline_s, budget=budget, fits=fits, audit=audit
+    )
+    means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
+    return planned(scenario_from(source, changes), fix or {}, vary or {}, wishes, means, progress)
+
+
+def scenario_from(source: str | Path | Mapping[str, Any] | Scenario, changes: Changes = ()) -> Scenario:
+    """A scenario by name, file or mapping, or one that is there, with changes."""
+    if isinstance(source, str | Path | Mapping):
+        return load_scenario(source, changes)
+    return source.with_(changes) if changes else source.checked()
+
+
+def planned(
+    base: Scenario,
+    fix: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    wishes: Wishes,
+    means: Means,
+    progress: Callable[[str], None] | None = None,
+) -> LayoutPlan:
+    """As ``plan``, of what is typed already."""
+    say = progress or (lambda _: None)
+    clock = [time.perf_counter()]
+    among, timing = candidates_of(base, fix, vary, say)
+    clock.append(time.perf_counter())
+    workers = _workers(means)
+    try:
+        judging = Judging(
+            scenario_of=among.layouts.scenario_of, workers=workers, journal=Journal(path=means.journal)
+        )
+        search = LayoutSearch(among=among, wishes=wishes, judging=judging, tell=_telling(say, among))
+        if wishes.objective is Objective.GOODPUT:
+            search.final = lambda i, value: (
+                value / goodput_share(among.layouts.scenario_of(i), judging.known[i].step_time_s)
+            )
+        found = Findings(search=search, say=say)
+        found.run()
+    finally:
+        workers.close()
+    timing["replay_s"] = time.perf_counter() - clock[-1]
+    timing["total_s"] = time.perf_counter() - clock[0]
+    return found.told(timing)
+
+
+def candidates_of(
+    base: Scenario,
+    fix: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    say: Callable[[str], None],
+) -> tuple[Candidates, dict[str, float]]:
+    """The legal layouts, screened; and the seconds that both took."""
+    from ..screen.screen import screen
+    from ..space import space_of
+
+    clock = [time.perf_counter()]
+    say("enumerating layouts")
+    space = space_of(base, fix=fix, vary=vary)
+    clock.append(time.perf_counter())
+    say(f"screening {len(space):,} layouts")
+    screened = screen(space)
+    clock.append(time.perf_counter())
+    among = Candidates(
+        base=base,
+        layouts=space,
+        bounds=screened,
+        fit_probability=fit_probability(base, screened),
+    )
+    return among, {"enumerate_s": clock[1] - clock[0], "screen_s": clock[2] - clock[1]}
+
+
+def _workers(means: Means) -> Workers[Any, Any]:
+    function = Answering(ReplayOf())
+    return OnRay(function) if means.ray else Local(function, means.jobs or cores())
+
+
+def _telling(say: Callable[[str], None], among: Candidates) -> Callable[[int, int, int | None, float], None]:
+    def tell(judged: int, left: int, best: int | None, value: float) -> None:
+        so_far = "" if best is None else f", best {short(among.layouts.settings(best))}"
+        say(f"replayed {judged:,}, at most {left:,} left{so_far}")
+
+    return tell
+
+
+def wishes_of(
+    *, top: int, objective: str, deadline_s: float | None, budget: float | None, fits: float, audit: int
+) -> Wishes:
+    """What is asked, as ``plan`` takes it, checked. ValueError for what no search can be asked."""
+    if top < 1:
+        raise ValueError(f"top {top}: at least one layout is proposed")
+    if not LEAST_FITS <= fits <= 1.0:
+        raise ValueError(f"fits {fits:g}: a probability is from {LEAST_FITS:g} to 1, as in 0.9")
+    return Wishes(
+        top=top,
+        objective=_objective(objective),
+        limits=PlanLimits(deadline_s=deadline_s, budget=budget),
+        fits=fits,
+        audit=audit,
+    )
+
+
+def _objective(name: str) -> Objective:
+    try:
+        return Objective(name)
+    except ValueError:
+        known = ", ".join(one.value for one in Objective)
+        raise ValueError(f"objective {name!r} is not known; known: {known}") from None

@@ -1,0 +1,114 @@
+"""The search proper: the best layouts, of all or of some, and an audit of what was ruled out.
+
+Knows candidates, an objective and who judges. Does not know how a space is made, nor any view.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .best_first import Ranked, Told, best_first, nothing_told
+from .certificate import Certificate
+from .objective import Objective, PlanLimits, most_s, weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .candidates import Candidates
+    from .judged import JudgedLayout
+    from .judging import Judging
+
+AUDIT_SEED = 18
+"""Which of the layouts that were ruled out are replayed is the same every time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """``top`` best layouts by ``objective`` among those that fit with a probability of ``fits`` and meet the
+    ``limits``; ``audit`` of those ruled out are replayed.
+    """
+
+    top: int = 5
+    objective: Objective = Objective.STEP_TIME
+    limits: PlanLimits = field(default_factory=PlanLimits)
+    fits: float = 0.9
+    audit: int = 20
+
+
+@dataclass
+class LayoutSearch:
+    """One search. ``final`` makes of a layout's value its true one, where the objective is no multiple of the
+    step time.
+    """
+
+    among: Candidates
+    wishes: Wishes
+    judging: Judging
+    final: Callable[[int, float], float] | None = None
+    tell: Told = nothing_told
+    value: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._weights = weights(self.wishes.objective, self.among)
+        self.most_s = most_s(self.wishes.limits, self.among)
+        self.fits = np.asarray(self.among.fit_probability >= self.wishes.fits, dtype=bool)
+        self.open = self.fits & (self.among.bounds.bound_s <= self.most_s)
+        """Layouts that fit, and may meet the limits."""
+        self.bound = np.where(self.open, self.among.bounds.bound_s * self._weights, np.inf)
+
+    def best(self, within: NDArray[np.bool_] | None = None, *, top: int, limit: int | None = None) -> Ranked:
+        """The best layouts, of all or of some."""
+        own = self.among.layouts.own
+        bound = self.bound if within is None else np.where(within, self.bound, np.inf)
+        first = [own] if within is None and own is not None and bool(self.open[own]) else []
+        ranked = best_first(
+            bound, self.values, top=top, first=first, final=self.final, limit=limit, tell=self.tell
+        )
+        self.value |= ranked.value
+        return ranked
+
+    def values(self, numbers: Iterable[int]) -> Generator[float, None, None]:
+        """Of layouts, in order; inf where a limit is missed or the simulator refuses."""
+        wanted = list(numbers)
+        results = self.judging(wanted)
+        try:
+            for number, judged in zip(wanted, results, strict=True):
+                yield self.value_of(number, judged)
+        finally:
+            results.close()
+
+    def value_of(self, number: int, judged: JudgedLayout) -> float:
+        """The objective by the step time alone."""
+        in_time = judged.step_time_s <= self.most_s[number]
+        return float(judged.step_time_s * self._weights[number]) if in_time else np.inf
+
+    def audited(self, ranked: Ranked) -> Certificate:
+        """The certificate of ``ranked``, with some of what the bounds ruled out replayed."""
+        found = Certificate(
+            legal=len(self.among.layouts),
+            fit=int(self.fits.sum()),
+            replayed=len(ranked.value),
+            proven=ranked.proven,
+            interrupted=ranked.interrupted,
+        )
+        if ranked.interrupted or not ranked.best:
+            return found
+        pruned = [i for i in np.flatnonzero(self.open).tolist() if i not in ranked.value]
+        chosen = sorted(random.Random(AUDIT_SEED).sample(pruned, min(self.wishes.audit, len(pruned))))
+        worst = ranked.value[ranked.best[-1]] * (1 - found.tolerance)
+        better = below = done = 0
+        try:
+            for number, value in zip(chosen, self.values(chosen), strict=True):
+                done += 1
+                true = value if self.final is None or value >= worst else self.final(number, value)
+                better += true < worst and len(ranked.best) >= self.wishes.top
+                step_s, bound_s = self.judging.known[number].step_time_s, self.among.bounds.bound_s[number]
+                below += bool(step_s < bound_s * (1 - found.tolerance))
+        except KeyboardInterrupt:
+            found = replace(found, interrupted=True)
+        return replace(found, audited=done, better=better, below=below)

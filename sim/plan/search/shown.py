@@ -1,0 +1,88 @@
+"""What is told of a layout that people get to see: its figures, its interval, its critical path.
+
+Knows the exact replay with everything that a view needs; does not know why a layout is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...result.step import IntervalPart
+    from ...scenario.models import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutFigures:
+    """Of one layout: ``path`` is its critical path in seconds by name, ``memory`` the terms of its fullest
+    rank in bytes. ``interval_s`` holds the step with a probability of 90 %, ``parts`` is what it is made of.
+    """
+
+    step_time_s: float
+    interval_s: tuple[float, float]
+    path: Mapping[str, float]
+    memory: Mapping[str, float]
+    peak_memory_bytes: float
+    capacity_bytes: float
+    tokens_per_second_per_gpu: float
+    mfu: float
+    parts: tuple[IntervalPart, ...] = ()
+
+
+def layout_figures(scenario: Scenario) -> LayoutFigures:
+    """Predicted as ``simulate`` does, to 1e-9. Raises as that does."""
+    from ...brief.step import brief_step
+    from ...read_record import step_work
+
+    brief, work = brief_step(scenario), step_work(scenario)
+    fullest = max(brief.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
+    gpu_s = brief.step_time_s * scenario.cluster.gpus
+    return LayoutFigures(
+        step_time_s=brief.step_time_s,
+        interval_s=(brief.interval.low_s, brief.interval.high_s),
+        path={part.name: part.seconds for part in brief.path},
+        memory=dict(fullest.terms),
+        peak_memory_bytes=fullest.peak_bytes,
+        capacity_bytes=fullest.capacity_bytes,
+        tokens_per_second_per_gpu=work.tokens_per_step / gpu_s,
+        mfu=work.model_flops / gpu_s / work.peak_flops_per_gpu,
+        parts=brief.interval.parts,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A layout that is proposed. ``settings`` are fields and values that make it of the scenario.
+
+    ``value`` is the objective; ``days`` and ``price`` (US dollars) are of the token budget, None without one
+    or without a price. ``probability_best`` and ``expected_regret`` (of the step time) come from resampled
+    constants; None where that was not asked for.
+    """
+
+    number: int
+    settings: Mapping[str, Any]
+    scenario: Scenario
+    figures: LayoutFigures
+    fit_probability: float
+    value: float
+    gpus: int
+    price_per_step: float | None
+    days: float | None
+    price: float | None
+    probability_best: float | None = None
+    expected_regret: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontPoint:
+    """A layout that no other beats in all of these. ``price_per_step`` in US dollars, or None."""
+
+    number: int
+    settings: Mapping[str, Any]
+    step_time_s: float
+    peak_memory_bytes: float
+    headroom_bytes: float
+    gpus: int
+    price_per_step: float | None

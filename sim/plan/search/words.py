@@ -1,0 +1,47 @@
+"""A layout in a few words, as people write it. Knows names of fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+SHORT = {
+    "parallelism.sequence_parallel": "sp",
+    "parallelism.stage_split": "split ",
+    "training.micro_batch": "mbs",
+    "training.recompute": "recompute ",
+    "training.global_batch": "gbs",
+    "training.seq_length": "seq",
+    "cluster.gpus": "gpus",
+    "schedule": "",
+}
+
+USUAL = ("none", "uniform", "tp-cp-ep-dp-pp")
+"""Values that go without saying."""
+
+
+def short(settings: Mapping[str, Any]) -> str:
+    """``tp4 pp4 vpp6 mbs1``: axes of size one, what is off, and the data-parallel size are left out.
+
+    >>> short({"parallelism.tp": 4, "parallelism.cp": 1, "training.recompute": "full", "parallelism.dp": 2})
+    'tp4 recompute full'
+    """
+    words = []
+    for field, value in settings.items():
+        block, _, name = field.rpartition(".")
+        of_one = value == (0 if name == "zero" else 1) and block == "parallelism" and value is not True
+        off = value is None or value is False or (isinstance(value, str) and value in USUAL)
+        if of_one or off or field == "parallelism.dp":
+            continue
+        words.append(_word(field, value))
+    return " ".join(words)
+
+
+def _word(field: str, value: Any) -> str:
+    """The field and its value in one word; a split that is a rule by the first of its name."""
+    name = SHORT.get(field, field.rpartition(".")[2])
+    if value is True:
+        return name.strip()
+    if field == "parallelism.stage_split" and isinstance(value, str):
+        return name + {"embedding_and_loss_as_layers": "with ends"}.get(value, value)
+    return f"{name}{value}"

@@ -1,0 +1,201 @@
+"""Who does the replays: this process, a pool of forked ones, or a Ray cluster.
+
+Knows tasks and their order, not what they are. Results come in the order of the tasks, and workers are ahead
+of the one that is awaited by a few, so that whoever takes them may stop early.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+Task = TypeVar("Task", contravariant=True)
+Done = TypeVar("Done")
+
+AHEAD = 2
+"""Tasks in flight for each worker: the next one is at hand when one is done."""
+
+POOL_ABOVE_S = 0.3
+"""Work of this process before it starts a pool: forks and pipes take about a tenth of that."""
+
+
+class Workers(Protocol[Task, Done]):
+    """Runs one function on tasks."""
+
+    def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
+        """Results in the order of ``tasks``, each computed when it is asked for or a little before."""
+        ...
+
+    def spared(self) -> list[Done]:
+        """What was computed ahead and not asked for, each once."""
+        ...
+
+    def close(self) -> None:
+        """Let everything go; what is in flight is dropped."""
+        ...
+
+
+@dataclass
+class Local(Generic[Task, Done]):
+    """This process, and from some work on a pool of ``jobs`` forked ones beside it."""
+
+    function: Callable[[Task], Done]
+    jobs: int
+    after_s: float = POOL_ABOVE_S
+    _spent_s: float = 0.0
+    _spare: deque[Future[Done]] = field(default_factory=deque, repr=False)
+    _pool: ProcessPoolExecutor | None = field(default=None, repr=False)
+
+    def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
+        waiting = iter(tasks)
+        for task in waiting:
+            if self.jobs > 1 and self._spent_s >= self.after_s and (pool := self._started()):
+                yield from self._by_pool(pool, itertools.chain([task], waiting))
+                return
+            began = time.perf_counter()
+            done = self.function(task)
+            self._spent_s += time.perf_counter() - began
+            yield done
+
+    def spared(self) -> list[Done]:
+        done = [self._spare.popleft() for _ in range(len(self._spare))]
+        return [future.result() for future in done if not future.cancelled() and future.exception() is None]
+
+    def close(self) -> None:
+        if self._pool is not None:
+            _end(self._pool)
+            self._pool = None
+
+    def _started(self) -> ProcessPoolExecutor | None:
+        if self._pool is None and _may_fork():
+            self._pool = ProcessPoolExecutor(
+                self.jobs,
+                mp_context=multiprocessing.get_context("fork"),
+                initializer=_begin_worker,
+                initargs=(self.function,),
+            )
+        return self._pool
+
+    def _by_pool(self, pool: ProcessPoolExecutor, tasks: Iterable[Task]) -> Generator[Done, None, None]:
+        flying: deque[Future[Done]] = deque()
+        try:
+            for task in tasks:
+                with warnings.catch_warnings():  # of threads, of which this process has none of its own
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    flying.append(pool.submit(_work, task))
+                if len(flying) > AHEAD * self.jobs:
+                    yield flying.popleft().result()
+            while flying:
+                yield flying.popleft().result()
+        finally:
+            for future in flying:
+                if not future.cancel():
+                    future.add_done_callback(self._spare.append)
+
+
+_function: Callable[[Any], Any] | None = None
+
+
+def _begin_worker(function: Callable[[Any], Any]) -> None:
+    """Ctrl-C is for the process that started this one, which prints what it has and ends it."""
+    global _function
+    _function = function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A process that was killed cannot end its workers, and these would wait for tasks for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    multiprocessing.connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+def _work(task: Any) -> Any:
+    assert _function is not None
+    return _function(task)
+
+
+def _end(pool: ProcessPoolExecutor) -> None:
+    """Do not wait for what nobody wants any more."""
+    processes = [*(getattr(pool, "_processes", None) or {}).values()]
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+class OnRay(Generic[Task, Done]):
+    """A Ray cluster: the one that RAY_ADDRESS names, else one on this machine.
+
+    Raises ValueError without ray.
+    """
+
+    def __init__(self, function: Callable[[Task], Done]) -> None:
+        try:
+            import ray
+        except ImportError:
+            raise ValueError("--ray needs ray: pip install 'stepsim[cluster]'") from None
+        self._ray = ray
+        self._ours = not ray.is_initialized()
+        if self._ours:
+            ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
+        self._resources: Callable[[], dict[str, float]] = ray.cluster_resources
+        self._function = ray.put(function)
+        self._spare: list[Done] = []
+
+        @ray.remote  # type: ignore[untyped-decorator, unused-ignore]
+        def work(function: Callable[[Task], Done], task: Task) -> Done:
+            return function(task)
+
+        self._remote = work
+
+    def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
+        flying: deque[Any] = deque()
+        most = AHEAD * max(1, int(self._resources().get("CPU", 1)))
+        try:
+            for task in tasks:
+                flying.append(self._remote.remote(self._function, task))
+                if len(flying) > most:
+                    yield self._ray.get(flying.popleft())
+            while flying:
+                yield self._ray.get(flying.popleft())
+        finally:
+            ready = self._ray.wait([*flying], num_returns=len(flying), timeout=0)[0] if flying else []
+            self._spare += self._ray.get(ready)
+            for one in set(flying) - set(ready):
+                self._ray.cancel(one)
+
+    def spared(self) -> list[Done]:
+        done, self._spare = self._spare, []
+        return done
+
+    def close(self) -> None:
+        if self._ours:
+            self._ray.shutdown()
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _may_fork() -> bool:
+    """Forks are safe on Linux, and where no other thread can hold a lock."""
+    return sys.platform == "linux" and threading.active_count() == 1

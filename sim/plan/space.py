@@ -1,0 +1,369 @@
+"""All legal layouts of a scenario as arrays: each axis crossed with the next, what is illegal cut at once.
+
+Knows how layouts are enumerated and counted. Which values are tried is ``axes.py``'s, what is legal
+``legality.py``'s; what a layout costs is not known here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...hardware.calibrated.overlay import calibrated_profile
+from ..scenario.errors import Mark, Problem, ScenarioError
+from ..scenario.machine import gpu_of
+from .axes import LAYOUT, Values, field_value, layout_values, unique
+from .draft import draft_of, typed, unpadded
+from .legality import DP, LayoutRule, rules
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ...hardware.profile import GpuProfile
+    from ..scenario.models import Scenario
+
+    Codes = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """Legal layouts of a ``scenario``, numbered from 0.
+
+    ``bases`` are the scenario under each combination of the fields that are no axes of a layout (GPU type,
+    batch, ...), ``base`` says which of them each layout belongs to. ``values`` are those that a field has
+    somewhere, in a document's form, ``codes`` which of them each layout has. ``refused`` counts what was cut,
+    by reason, each layout under the first reason that cuts it: with the legal ones that is the whole product
+    of all axes. ``own`` is the number of the scenario's own layout, None where it is fixed away or not
+    modelled.
+    """
+
+    scenario: Scenario
+    bases: tuple[Scenario, ...]
+    base: Codes
+    values: Mapping[str, Values]
+    codes: Mapping[str, Codes]
+    refused: Mapping[str, int]
+    own: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @cached_property
+    def columns(self) -> Mapping[str, NDArray[Any]]:
+        """By dotted field, the value of each layout: integers, booleans, or objects."""
+        return {name: _array(self.values[name])[code] for name, code in self.codes.items()}
+
+    def settings(self, i: int) -> dict[str, Any]:
+        """Fields and values of layout ``i``, for ``Scenario.with_``."""
+        found = {name: self.values[name][code[i]] for name, code in self.codes.items()}
+        return {
+            name: value for name, value in found.items() if name in self._stated or value != self._own[name]
+        }
+
+    @cached_property
+    def _own(self) -> dict[str, Any]:
+        return {name: field_value(self.scenario, name) for name in self.codes}
+
+    @cached_property
+    def _stated(self) -> set[str]:
+        """Fields that are always said: another value of one may be what follows where nothing is said."""
+        return {
+            name for name in self.codes if name.startswith("parallelism.") or len(self.values[name]) > 1
+        } - {
+            name for name, values in self.values.items() if values == (None,) and self._own[name] is None
+        } | ({"schedule"} & set(self.codes))
+
+    def scenario_of(self, i: int) -> Scenario:
+        """The scenario with layout ``i``, checked."""
+        return self.scenario.with_(self.settings(i))
+
+    def draft(self, i: int) -> Scenario:
+        """The same unchecked, in some microseconds."""
+        return self._drafts(int(self.base[i]), tuple(int(code[i]) for code in self.codes.values()))
+
+    def _drafts(self, base: int, codes: tuple[int, ...]) -> Scenario:
+        values = {
+            name: self._typed[name][code]
+            for name, code in zip(self.codes, codes, strict=True)
+            if name in self._changing
+        }
+        return draft_of(self._unpadded[base], values)
+
+    @cached_property
+    def _changing(self) -> set[str]:
+        """The fields of a layout that are not what they are in every base."""
+        return {
+            name
+            for name in (*LAYOUT, DP)
+            if len(self.values[name]) > 1
+            or any(field_value(base, name) != self.values[name][0] for base in self.bases)
+        }
+
+    @cached_property
+    def _unpadded(self) -> list[Scenario]:
+        return [unpadded(base) for base in self.bases]
+
+    @cached_property
+    def _typed(self) -> dict[str, Values]:
+        return {
+            name: typed(self.scenario, name, values)
+            for name, values in self.values.items()
+            if name in LAYOUT or name == DP
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """The layouts of one base: ``values`` by field, their ``codes``, and how many were cut why."""
+
+    changes: Mapping[str, Any]
+    base: Scenario
+    values: Mapping[str, Values]
+    codes: Mapping[str, Codes]
+    refused: Counter[str]
+
+    def __len__(self) -> int:
+        return len(self.codes[DP])
+
+
+def space_of(
+    scenario: Scenario,
+    *,
+    fix: Mapping[str, Any] | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
+    profile: GpuProfile | None = None,
+) -> Space:
+    """Every legal layout of ``scenario``, with ``profile`` in place of the one that it names where given.
+
+    ``fix``: fields that have this value alone; ``vary``: fields of any block with the values that they
+    take in turn. What is in neither takes the values of ``axes.py`` where it is an axis of a layout, else
+    the scenario's own.
+
+    Raises:
+        ScenarioError: a field or a value that a scenario does not have.
+    """
+    given = {name: (value,) for name, value in (fix or {}).items()}
+    given |= {name: tuple(values) for name, values in (vary or {}).items()}
+    for name, values in given.items():
+        _refuse_unknown(scenario, name)
+        if name in LAYOUT or name == DP:
+            typed(scenario, name, values)
+    outer = {name: values for name, values in given.items() if name not in LAYOUT and name != DP}
+    inner = {name: values for name, values in given.items() if name not in outer}
+    parts, refused = [], Counter[str]()
+    for chosen in product(*outer.values()):
+        changes = dict(zip(outer, chosen, strict=True))
+        base = _base(scenario, changes)
+        if isinstance(base, ScenarioError):
+            refused[base.problems[0].path] += 1
+        else:
+            used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
+            parts.append(_layouts(base, changes, inner, used))
+    return _joined(scenario, outer, parts, refused)
+
+
+def _refuse_unknown(scenario: Scenario, name: str) -> None:
+    """ScenarioError for a field that no scenario has."""
+    block, _, rest = name.partition(".")
+    fields = type(scenario).model_fields
+    part = getattr(scenario, block, None) if block in fields else None
+    inner = getattr(type(part), "model_fields", None)
+    if block in fields and (not rest or inner is None or rest.partition(".")[0] in inner):
+        return
+    known = ", ".join(f"{block}.{one}" for one in inner) if inner else ", ".join(fields)
+    message = f"no scenario has this field; known: {known}"
+    raise ScenarioError([Problem(mark=Mark(file=scenario.name), path=name, message=message)])
+
+
+_PLAIN: Mapping[str, Any] = {
+    "parallelism.pp": 1,
+    "parallelism.vpp": None,
+    "parallelism.cp": 1,
+    "parallelism.cp_a2a": None,
+    "parallelism.ep": 1,
+    "parallelism.etp": 1,
+    "parallelism.dp": None,
+    "parallelism.zero": None,
+    "parallelism.fsdp_shard_size": None,
+    "parallelism.stage_split": "uniform",
+    "schedule": None,
+    "schedule_options": None,
+    "training.recompute": "none",
+    "training.micro_batch": 1,
+}
+"""A layout that most jobs can have; tp, and how far the pipeline goes, are left to try."""
+
+
+def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | ScenarioError:
+    """The scenario with other fields, in any layout that suits them; the first error where none is found."""
+    if not changes:
+        return scenario
+    first: ScenarioError | None = None
+    plain = (
+        {**_PLAIN, "parallelism.tp": tp, "parallelism.sequence_parallel": tp > 1, "parallelism.pp": pp}
+        for pp in (1, 2, 4, 8, 16, 32)
+        for tp in (1, 2, 4, 8)
+    )
+    for layout in ({}, {"parallelism.dp": None}, *plain):
+        try:
+            return scenario.with_({**layout, **changes})
+        except ScenarioError as wrong:
+            first = first or wrong
+    assert first is not None
+    return first
+
+
+def _layouts(
+    base: Scenario, changes: Mapping[str, Any], given: Mapping[str, Values], profile: GpuProfile
+) -> _Part:
+    """Cross the axes one by one, and cut by each rule as soon as all that it reads is there."""
+    values = {**layout_values(base), **{name: found for name, found in given.items() if name != DP}}
+    plain = unpadded(base)
+    pending, refused = rules(plain, profile), Counter[str]()
+    typed_values = {name: typed(base, name, found) for name, found in values.items()}
+    left = int(np.prod([len(found) for found in values.values()], dtype=object))
+    codes: dict[str, Codes] = {}
+    for axis in LAYOUT:
+        size = len(values[axis])
+        left //= size
+        rows = len(next(iter(codes.values()))) if codes else 1
+        codes = {name: np.repeat(code, size) for name, code in codes.items()}
+        codes[axis] = np.tile(np.arange(size), rows)
+        ready = [rule for rule in pending if {*rule.reads} <= codes.keys()]
+        pending = [rule for rule in pending if rule not in ready]
+        for rule in ready:
+            wanted = [field_value(base, rule.about), *given.get(rule.about, ())] if rule.about else []
+            kept = {code for code, one in enumerate(values.get(rule.about, ())) if one in wanted}
+            codes, cut = _cut(codes, typed_values, rule, plain, kept)
+            refused.update({reason: count * left for reason, count in cut.items()})
+        if axis == "parallelism.pp":
+            codes, found, cut_by_dp = _with_dp(codes, values, base, given.get(DP))
+            values[DP] = typed_values[DP] = found
+            refused[DP] += cut_by_dp * left
+    assert not pending, [rule.reads for rule in pending]
+    return _Part(changes=changes, base=base, values=values, codes=codes, refused=+refused)
+
+
+def _with_dp(
+    codes: dict[str, Codes], values: Mapping[str, Values], base: Scenario, wanted: Values | None
+) -> tuple[dict[str, Codes], Values, int]:
+    """The data-parallel size, which follows; and how many layouts are cut since it is not ``wanted``."""
+    sizes = [
+        _array(values[f"parallelism.{axis}"])[codes[f"parallelism.{axis}"]] for axis in ("tp", "cp", "pp")
+    ]
+    dp = base.cluster.gpus // (sizes[0] * sizes[1] * sizes[2])
+    found, code = np.unique(dp, return_inverse=True)
+    codes = {**codes, DP: code.ravel()}
+    if wanted is None:
+        return codes, tuple(found.tolist()), 0
+    stands = np.isin(dp, wanted)
+    return {name: one[stands] for name, one in codes.items()}, tuple(found.tolist()), int((~stands).sum())
+
+
+def _cut(
+    codes: dict[str, Codes], values: Mapping[str, Values], rule: LayoutRule, base: Scenario, kept: set[int]
+) -> tuple[dict[str, Codes], Counter[str]]:
+    """The rows that a rule leaves, with all ``kept`` codes of its field; and how many it cuts why."""
+    key, places = numbered([codes[name] for name in rule.reads], [len(values[name]) for name in rule.reads])
+    reasons, of_key = [""], np.zeros(key.max(initial=0) + 1, dtype=np.int64)
+    for number, row in places.items():
+        if rule.about and int(codes[rule.about][row]) in kept:
+            continue
+        chosen = {name: values[name][codes[name][row]] for name in rule.reads}
+        reason = rule.breaks(draft_of(base, chosen))
+        if reason not in reasons:
+            reasons.append(reason)
+        of_key[number] = reasons.index(reason)
+    found = of_key[key]
+    if not found.any():
+        return codes, Counter()
+    counts = np.bincount(found, minlength=len(reasons)).tolist()
+    stands = found == 0
+    return (
+        {name: code[stands] for name, code in codes.items()},
+        Counter(dict(zip(reasons[1:], counts[1:], strict=True))),
+    )
+
+
+def numbered(codes: Sequence[Codes], sizes: Sequence[int]) -> tuple[Codes, dict[int, int]]:
+    """A number for each row, equal for rows of equal codes; and of each number that occurs, a row.
+
+    Numbers are below the product of the ``sizes``, or dense where that is large.
+    """
+    rows = len(codes[0]) if codes else 0
+    if not codes:
+        return np.zeros(0, dtype=np.int64), {}
+    key, most = np.zeros(rows, dtype=np.int64), 1
+    for code, size in zip(codes, sizes, strict=True):
+        key, most = key * size + code, most * size
+        if most > _LARGEST_TABLE:
+            found, key = np.unique(key, return_inverse=True)
+            key, most = key.ravel(), len(found)
+    first = np.full(most, -1, dtype=np.int64)
+    first[key[::-1]] = np.arange(rows)[::-1]
+    there = np.flatnonzero(first >= 0)
+    return key, dict(zip(there.tolist(), first[there].tolist(), strict=True))
+
+
+_LARGEST_TABLE = 1 << 22
+"""Numbers of rows that are looked up; above that they are sorted."""
+
+
+def _joined(
+    scenario: Scenario, outer: Mapping[str, Values], parts: Sequence[_Part], refused: Counter[str]
+) -> Space:
+    """The layouts of all bases in a row, with the values of all of them."""
+    values: dict[str, Values] = dict(outer)
+    for name in (*LAYOUT, DP):
+        values[name] = unique(value for part in parts for value in part.values[name])
+    sizes = [len(part) for part in parts]
+    codes: dict[str, Codes] = {}
+    for name, found in values.items():
+        if name in outer:
+            own = [found.index(part.changes[name]) for part in parts]
+            codes[name] = np.repeat(np.array(own, dtype=np.int64), sizes)
+        else:
+            renamed = [
+                np.array([found.index(v) for v in part.values[name]])[part.codes[name]] for part in parts
+            ]
+            codes[name] = np.concatenate([np.zeros(0, dtype=np.int64), *renamed])
+    for part in parts:
+        refused.update(part.refused)
+    base = np.repeat(np.arange(len(parts)), sizes)
+    space = Space(
+        scenario=scenario,
+        bases=tuple(part.base for part in parts),
+        base=base,
+        values=values,
+        codes=codes,
+        refused=dict(refused),
+    )
+    return replace(space, own=_own(space))
+
+
+def _own(space: Space) -> int | None:
+    """The number of the scenario's own layout."""
+    same = np.ones(len(space), dtype=bool)
+    for name, code in space.codes.items():
+        own = field_value(space.scenario, name)
+        same &= np.array([value == own for value in space.values[name]] or [False])[code]
+    found = np.flatnonzero(same)
+    return int(found[0]) if len(found) else None
+
+
+def _array(values: Values) -> NDArray[Any]:
+    """Values as integers or booleans where all are, else as objects."""
+    if all(type(value) is bool for value in values):
+        return np.array(values, dtype=bool)
+    if all(type(value) is int for value in values):
+        return np.array(values, dtype=np.int64)
+    found = np.empty(len(values), dtype=object)
+    for place, value in enumerate(values):
+        found[place] = value
+    return found

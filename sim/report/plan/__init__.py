@@ -1,0 +1,1 @@
+"""Views of plans, sweeps and sensitivities: tables, JSON, rows, pictures, scenario files."""

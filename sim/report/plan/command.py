@@ -1,0 +1,67 @@
+"""How a choice is run again: the command to copy, and the scenario file to keep.
+
+Knows how values are written on a command line and in a file.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ....hardware.files import make_folder_of, write_text
+from ...figures import gigabytes, seconds
+from ...plan.axes import field_value
+from ...plan.search.layout_plan import LayoutPlan, written
+from ...plan.search.shown import Choice
+from ...plan.search.words import short
+from ...scenario.errors import ScenarioError
+from ...scenario.models import Scenario
+
+
+def command(source: str, overrides: Sequence[str], scenario: Scenario, choice: Choice) -> str:
+    """``stepsim run`` of a choice, as a shell takes it."""
+    lines = [*overrides, *(f"{name}={_value(value)}" for name, value in changes(scenario, choice).items())]
+    return " ".join(["stepsim run", shlex.quote(source), *(f"--set {shlex.quote(line)}" for line in lines)])
+
+
+def changes(scenario: Scenario, choice: Choice) -> Mapping[str, Any]:
+    """The settings that make the choice of the scenario: those that differ, where these are enough.
+
+    A field that the scenario leaves out follows others; where it would follow to something else, all settings
+    are said.
+    """
+    settings = written(choice.settings)
+    few = {name: value for name, value in settings.items() if value != field_value(scenario, name)}
+    try:
+        enough = scenario.with_(few) == choice.scenario
+    except ScenarioError:
+        enough = False
+    return few if enough else settings
+
+
+def save_choices(plan: LayoutPlan, folder: Path) -> list[Path]:
+    """Write each choice as a scenario file into ``folder``; the files, best first."""
+    import yaml
+
+    paths = []
+    for rank, choice in enumerate(plan.choices, 1):
+        name = f"{plan.scenario.name}-{rank}"
+        path = folder / f"{name}.yaml"
+        make_folder_of(path)
+        document = {**choice.scenario.to_document(), "name": name}
+        figures = choice.figures
+        head = (
+            f"# Choice {rank} of {len(plan.choices)} of stepsim plan: {short(choice.settings)}\n"
+            f"# predicted: {seconds(figures.step_time_s)} a step, {gigabytes(figures.peak_memory_bytes)}\n"
+        )
+        write_text(path, head + yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+        paths.append(path)
+    return paths
+
+
+def _value(value: Any) -> str:
+    """As YAML on one line, which JSON is."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,72 @@
+"""What faster parts gain, as a table and as a tornado of bars. The same input gives the same bytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...figures import TIMES, seconds
+from ...plan.questions.sensitivity import Sensitivity
+from ...plan.search.words import short
+from .. import captions
+from ..drawing import chart
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH, HEIGHT = 860.0, 440.0
+
+
+def print_sensitivity(found: Sensitivity, console: Console) -> None:
+    """A line for each part, what gains most first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    console.print(Text(captions.subject(found.scenario), style="bold"))
+    console.print(captions.layout(found.scenario))
+    console.print()
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("part")
+    for name in ("step", "speedup", *(("planned anew", "speedup") if found.planned_s else ())):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("layout, planned anew" if found.planned_s else "", overflow="fold")
+    best = [seconds(found.planned_s), ""] if found.planned_s else []
+    table.add_row("as it is", seconds(found.step_time_s), "", *best, "")
+    for one in found.parts:
+        gain = found.gain_replanned(one)
+        anew = [seconds(one.replanned_s), _times(gain)] if one.replanned_s and gain else []
+        cells = anew or (["-", "-"] if found.planned_s else [])
+        speedup = _times(found.step_time_s / one.step_time_s)
+        table.add_row(one.name, seconds(one.step_time_s), speedup, *cells, short(one.settings))
+    console.print(table)
+
+
+def _times(speedup: float) -> str:
+    return f"{speedup:.3f} {TIMES}"
+
+
+def sensitivity_svg(found: Sensitivity) -> str:
+    """An SVG document: a bar for each part from the step as it is, and one below it planned anew."""
+    title = f"What faster parts gain: {captions.subject(found.scenario)}"
+    series = [(chart.key(chart.BLUE, marker="s"), "the layout as it is")]
+    if found.planned_s:
+        series.append((chart.key(chart.AMBER, marker="s"), "planned anew, over the best layout as it is"))
+    with chart.canvas(WIDTH, HEIGHT) as figure:
+        panel = figure.subplots()
+        high = 0.38 if found.planned_s else 0.7
+        for row, one in enumerate(found.parts):
+            gain, anew = found.step_time_s / one.step_time_s, found.gain_replanned(one)
+            gains = [(gain, chart.BLUE, row - high / 2 if anew else row)]
+            gains += [(anew, chart.AMBER, row + high / 2)] if anew else []
+            for times, colour, y in gains:
+                (bar,) = panel.barh(y, times - 1, high, color=colour)
+                chart.hint(bar, [f"{one.name}: {_times(times)}"])
+                panel.text(times - 1, y, f" {(times - 1) * 100:.1f} %", size=11, va="center")
+        chart.named(panel.yaxis, [one.name for one in found.parts])
+        chart.written(panel.xaxis, lambda share: f"{share * 100:+.0f} %")
+        panel.set_ylim(len(found.parts) - 0.5, -0.5)
+        panel.set(xlabel="faster by")
+        panel.margins(x=0.12)
+        panel.grid(visible=False, axis="y")
+        panel.tick_params(axis="y", length=0)
+        chart.head(figure, title, f"step {seconds(found.step_time_s)} as it is", series)
+        return chart.svg(figure, title)

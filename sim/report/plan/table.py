@@ -1,0 +1,169 @@
+"""A plan for people at a terminal: the best layouts, the front, what lost and why, how to run it, the proof.
+
+Everything can be read without colour. Knows rich; computes nothing but ratios.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...figures import TIMES, count, gigabytes, percent, seconds
+from ...plan.certainty import TIED
+from ...plan.search.layout_plan import LayoutPlan
+from ...plan.search.objective import Objective
+from ...plan.search.words import short
+from .. import captions
+from .command import command
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+FRONT_LINES = 12
+REASONS_LINES = 4
+
+OBJECTIVES = {
+    Objective.STEP_TIME: "by step time",
+    Objective.TOKENS_PER_DOLLAR: "by tokens per dollar",
+    Objective.DAYS: "by days to the token budget",
+    Objective.GOODPUT: "by goodput under the faults of the scenario",
+}
+
+
+def print_plan(plan: LayoutPlan, console: Console, source: str, overrides: Sequence[str] = ()) -> None:
+    """Print every table; ``source`` and ``overrides`` are the scenario as the user named it."""
+    from rich.text import Text
+
+    console.print(Text(captions.subject(plan.scenario), style="bold"))
+    console.print(captions.batch(plan.scenario))
+    if not plan.choices:
+        console.print()
+        for line in nothing(plan):
+            console.print(line)
+        return
+    _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
+    console.print(_choices(plan))
+    if len(plan.tied) > 1:
+        tied = count(len(plan.tied))
+        console.print(f"{tied} layouts cannot be told apart: the best is one of them with {percent(TIED, 0)}")
+    if len(plan.front) > 1:
+        whole = "" if plan.front_whole else ", of what was replayed"
+        _section(console, f"Front: what no other layout beats in time, free memory, GPUs and price{whole}")
+        console.print(_front(plan))
+    if plan.lost:
+        _section(console, "Why others lost")
+        console.print(_lost(plan))
+    _section(console, "To run the best")
+    console.print(command(source, overrides, plan.scenario, plan.choices[0]), soft_wrap=True)
+    console.print()
+    console.print(plan.certificate.sentence())
+    if plan.remembered:
+        console.print(f"{count(plan.remembered)} of the replays were in the journal")
+    timing = plan.timing
+    console.print(
+        f"times: enumerating {timing['enumerate_s']:.2f} s, screening {timing['screen_s']:.2f} s, "
+        f"{count(len(plan.replays))} replays in all {timing['replay_s']:.2f} s; "
+        f"{timing['total_s']:.2f} s together"
+    )
+
+
+def nothing(plan: LayoutPlan) -> list[str]:
+    """Why there is no choice."""
+    certificate = plan.certificate
+    if not certificate.legal:
+        return ["No layout is legal: " + reasons(plan.refused)]
+    if not certificate.fit:
+        lines = [f"None of {count(certificate.legal)} layouts fits with probability {plan.wishes.fits:g}"]
+        if plan.smallest:
+            settings, peak, capacity = plan.smallest
+            lines.append(f"the smallest takes {gigabytes(peak)} of {gigabytes(capacity)}: {short(settings)}")
+        return lines
+    return [f"{count(certificate.fit)} layouts fit, and none of them meets the limits"]
+
+
+def reasons(refused: Mapping[str, int]) -> str:
+    """The reasons that cut most, with their counts."""
+    most = sorted(refused.items(), key=lambda one: -one[1])[:REASONS_LINES]
+    return ", ".join(f"{reason} {count(number)}" for reason, number in most)
+
+
+def _choices(plan: LayoutPlan) -> Table:
+    first = plan.choices[0]
+    priced = first.price_per_step is not None
+    budget = first.days is not None
+    sure = first.probability_best is not None
+    table = _grid("#", "layout", "step", "slower", "MFU", "memory", "fits")
+    for wanted, name in ((sure, "best"), (sure, "regret"), (budget, "days"), (priced, "$ a step")):
+        if wanted:
+            table.add_column(name, justify="right", no_wrap=True)
+    for rank, one in enumerate(plan.choices, 1):
+        cells = [
+            str(rank),
+            short(one.settings),
+            seconds(one.figures.step_time_s),
+            "" if rank == 1 else f"{(one.value / first.value - 1) * 100:+.1f} %",
+            percent(one.figures.mfu),
+            gigabytes(one.figures.peak_memory_bytes),
+            f"{one.fit_probability:.2f}",
+        ]
+        cells += [_share(one.probability_best), _share(one.expected_regret)] if sure else []
+        cells += [f"{one.days:,.1f}"] if budget and one.days is not None else []
+        cells += [f"{one.price_per_step:,.2f}"] if priced and one.price_per_step is not None else []
+        table.add_row(*cells)
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else percent(value, 0 if value >= 0.1 else 1)
+
+
+def _front(plan: LayoutPlan) -> Table:
+    varied = len({point.gpus for point in plan.front}) > 1
+    priced = plan.front[0].price_per_step is not None
+    table = _grid("layout", "step", "free")
+    for wanted, name in ((varied, "GPUs"), (priced, "$ a step")):
+        if wanted:
+            table.add_column(name, justify="right", no_wrap=True)
+    for point in plan.front[:FRONT_LINES]:
+        cells = [short(point.settings), seconds(point.step_time_s), gigabytes(point.headroom_bytes)]
+        cells += [count(point.gpus)] if varied else []
+        cells += [f"{point.price_per_step:,.2f}"] if priced and point.price_per_step is not None else []
+        table.add_row(*cells)
+    if len(plan.front) > FRONT_LINES:
+        table.add_row(f"and {len(plan.front) - FRONT_LINES} more (--json)")
+    return table
+
+
+def _lost(plan: LayoutPlan) -> Table:
+    """A line for each layout; alternatives whose best layout is the same share it."""
+    table = _grid("which", "factor", "why", "its best layout")
+    names: dict[tuple[str, str], list[str]] = {}
+    for one in plan.lost:
+        names.setdefault((short(one.settings), one.why), []).append(one.name)
+    for one in plan.lost:
+        shared = names.pop((short(one.settings), one.why), None)
+        if shared is None:
+            continue
+        factor = f"{one.factor:.2f} {TIMES}" if math.isfinite(one.factor) else "-"
+        cells = (factor if one.fits else f"{factor} memory", one.why, short(one.settings))
+        table.add_row("; ".join(shared), *cells)
+    return table
+
+
+def _grid(*names: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in names:
+        words = name in ("layout", "which", "why", "its best layout")
+        table.add_column(name, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+    return table
+
+
+def _section(console: Console, title: str) -> None:
+    from rich.text import Text
+
+    console.print()
+    console.print(Text(title, style="bold"))

@@ -1,0 +1,210 @@
+"""Hugging Face accelerate: its configuration, with the Trainer's arguments and a config.json beside it.
+
+Sources: huggingface/accelerate src/accelerate/utils/dataclasses.py, parallelism_config.py (16cb6eb8).
+"""
+
+from __future__ import annotations
+
+from .arguments import launch_of
+from .cluster_facts import put_machine, world_size
+from .deepspeed_json import Batches, put_batches, put_zero
+from .draft import Draft, Imported
+from .importer import Importer, ImportJob
+from .leftovers import settle
+from .settings import Setting, Settings
+from .sources import SourceFile
+from .trainer import put_trainer
+
+DEFAULT = "default of accelerate"
+
+STRATEGIES = {
+    "full_shard": 3,
+    "shard_grad_op": 2,
+    "no_shard": 0,
+    "hybrid_shard": 3,
+    "hybrid_shard_zero2": 2,
+    "1": 3,
+    "2": 2,
+    "3": 0,
+    "4": 3,
+    "5": 2,
+}
+"""``fsdp_sharding_strategy``, which old files have as a number."""
+
+
+def _recognises(file: SourceFile) -> bool:
+    return file.kind == "yaml" and "distributed_type" in file.keys
+
+
+def read_accelerate(job: ImportJob) -> Imported:
+    """The scenario of a run that accelerate launches.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    draft = Draft(framework="accelerate", file=job.name, version=job.version or "16cb6eb8")
+    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
+    if script:
+        settings.found |= launch_of(script, job.given.values).options
+    if strange := [name for name in settings.found if "invalid" in name]:
+        draft.refuse(strange[0], "accelerate ends on keys that it does not know")
+    if settings.flag("use_cpu") or settings.text("distributed_type") in ("XLA", "TPU", "MULTI_CPU"):
+        settings.refuse("distributed_type", "CPUs and TPUs are not modelled")
+    gpus = world_size(settings, None, None, settings.setting("num_processes"))
+    kind = settings.choice(
+        "mixed_precision", among={"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}, default="fp32"
+    )
+    how = settings.text("distributed_type", default="NO")
+    ranks = gpus
+    if how == "FSDP" or settings.flag("fsdp_config.use_fsdp"):
+        ranks = put_fsdp(settings, gpus)
+    elif how == "DEEPSPEED":
+        _deepspeed(settings, job)
+    elif how == "MEGATRON_LM":
+        settings.refuse(
+            "distributed_type", "Megatron-LM below accelerate is not read; give Megatron's own arguments"
+        )
+    else:
+        draft.put("software.preset", "torchtitan-2024", "plain torch")
+        draft.put("software.name", "huggingface-ddp", "DistributedDataParallel of torch")
+        draft.put("parallelism.zero", 0, f"distributed_type: {how}")
+    steps = settings.integer("gradient_accumulation_steps")
+    micro = settings.integer("per_device_train_batch_size")
+    put_batches(
+        settings, Batches(whole=None, micro=micro, accumulation=steps), ranks, "per_device_train_batch_size"
+    )
+    put_trainer(settings, job.files, (kind, settings.origin("mixed_precision", default=DEFAULT)))
+    if settings.flag("fsdp_config.fsdp_activation_checkpointing"):
+        draft.put("training.recompute", "full", settings.origin("fsdp_config.fsdp_activation_checkpointing"))
+    if settings.text("dynamo_config.dynamo_backend", "dynamo_backend", default="NO") not in ("NO", "no"):
+        draft.put(
+            "software.kernels.torch_compile",
+            True,
+            settings.origin("dynamo_config.dynamo_backend", "dynamo_backend"),
+        )
+    put_machine(settings)
+    settle(settings, "accelerate", "trainer", "deepspeed-json")
+    return draft.finished()
+
+
+def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fsdp_") -> int | None:
+    """Put FSDP's sharding; the data-parallel ranks."""
+    draft = settings.draft
+    version = settings.integer(f"{prefix}version", "fsdp_version", default=1) or 1
+    draft.put("software.preset", "torchtitan-2024", "FSDP of plain torch")
+    draft.put("software.name", "huggingface-fsdp", "its model is transformers', not torchtitan's")
+    draft.put(
+        "software.sharding",
+        f"fsdp{min(2, max(1, version))}",
+        settings.origin(f"{prefix}version", "fsdp_version", default=f"{DEFAULT}: 1"),
+    )
+    if version == 1:
+        strategy = settings.choice(f"{prefix}sharding_strategy", among=STRATEGIES, default=3)
+        origin = settings.origin(f"{prefix}sharding_strategy", default=f"{DEFAULT}: FULL_SHARD")
+        told = str(settings.text(f"{prefix}sharding_strategy")).lower()
+        if (
+            settings.choice(
+                f"{prefix}auto_wrap_policy",
+                among={"transformer_based_wrap": 1, "size_based_wrap": 1, "no_wrap": 0},
+                default=0,
+            )
+            == 0
+        ):
+            settings.refuse(
+                f"{prefix}auto_wrap_policy",
+                "NO_WRAP, which is the default, makes the model one unit that gathers at once, which is "
+                "not modelled",
+            )
+        hybrid = told in ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
+    else:
+        settings.setting(f"{prefix}sharding_strategy")  # of version 1
+        after = settings.flag(f"{prefix}reshard_after_forward", default=True)
+        strategy, origin, hybrid = (
+            (3 if after else 2),
+            settings.origin(f"{prefix}reshard_after_forward", default=f"{DEFAULT}: true"),
+            False,
+        )
+    sizes = {
+        axis: settings.integer(f"parallelism_config.parallelism_config_{axis}_size", default=1) or 1
+        for axis in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+    }
+    draft.put(
+        "parallelism.tp",
+        sizes["tp"],
+        settings.origin("parallelism_config.parallelism_config_tp_size", default=DEFAULT),
+    )
+    if sizes["tp"] > 1:
+        draft.refuse(
+            "parallelism_config_tp_size",
+            "tensor parallelism of transformers, which shards no sequence, is not read",
+        )
+    cp = sizes["cp"] * sizes["sp"]
+    draft.put(
+        "parallelism.cp",
+        cp,
+        settings.origin(
+            "parallelism_config.parallelism_config_cp_size",
+            "parallelism_config.parallelism_config_sp_size",
+            default=DEFAULT,
+        ),
+    )
+    if cp > 1:
+        draft.put(
+            "software.exchange.cp_comm", "a2a" if sizes["sp"] > 1 else "all_gather", f"{DEFAULT}: allgather"
+        )
+    if gpus is not None and gpus % (sizes["tp"] * cp):
+        draft.refuse("num_processes", f"{gpus} GPUs are no multiple of tp and cp {sizes['tp'] * cp}")
+        return None
+    draft.put("parallelism.zero", strategy if (gpus or 2) > 1 else 0, origin)
+    if hybrid and gpus and gpus > 8:
+        draft.put("parallelism.fsdp_shard_size", 8, f"{origin}: the GPUs of a host")
+    elif sizes["dp_replicate"] > 1 and gpus:
+        draft.put(
+            "parallelism.fsdp_shard_size",
+            gpus // sizes["dp_replicate"] // sizes["tp"],
+            settings.origin("parallelism_config.parallelism_config_dp_replicate_size"),
+        )
+    settings.refuse_if(f"{prefix}offload_params", "parameters on the host are not modelled")
+    return gpus // (sizes["tp"] * cp) if gpus else None
+
+
+def _deepspeed(settings: Settings, job: ImportJob) -> None:
+    """``deepspeed_config``: inline, or a JSON among the files."""
+    draft = settings.draft
+    file = settings.text("deepspeed_config.deepspeed_config_file")
+    config = next((one for one in job.files if one.kind == "json" and "zero_optimization" in one.keys), None)
+    if file and config is None:
+        draft.refuse(
+            "deepspeed_config.deepspeed_config_file", f"{file}: give it, too (another FILE, or --with)"
+        )
+    if config is not None:
+        settings.found |= config.settings()
+    renamed = {
+        "zero_stage": "stage",
+        "offload_optimizer_device": "offload_optimizer.device",
+        "offload_param_device": "offload_param.device",
+    }
+    for name, long in renamed.items():
+        found = settings.setting(f"deepspeed_config.{name}")
+        if found is not None and f"zero_optimization.{long}" not in settings.found:
+            settings.found[f"zero_optimization.{long}"] = found
+    steps = settings.setting("deepspeed_config.gradient_accumulation_steps")
+    if steps is not None and "gradient_accumulation_steps" not in settings.found:
+        settings.found["gradient_accumulation_steps"] = Setting(
+            value=steps.value, file=steps.file, name=steps.name, line=steps.line
+        )
+    draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
+    draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
+    put_zero(settings, pipeline=False)
+
+
+IMPORTER = Importer(
+    name="accelerate",
+    title="Hugging Face accelerate and Trainer",
+    source="huggingface/accelerate src/accelerate/utils/dataclasses.py (16cb6eb8)",
+    recognises=_recognises,
+    read=read_accelerate,
+    order=34,
+)

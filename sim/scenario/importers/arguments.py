@@ -1,0 +1,188 @@
+"""Arguments of a command as settings by name, and what its launcher says of hosts and GPUs.
+
+Knows how argparse cuts a list and the options of torchrun, deepspeed, srun, mpirun and accelerate launch;
+does
+not know what a training script's options mean.
+
+Sources: docs.pytorch.org elastic/run.html; deepspeed launcher/runner.py; slurm.schedmd.com srun.html,
+sbatch.html.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .leftovers import is_harmless
+from .settings import UNKNOWN, Setting, plain_name
+from .shell import Script, read_script
+from .shell_expand import Variables, unknown
+from .shell_words import ShellError
+from .sources import SourceFile
+
+_NEGATIVE = re.compile(r"-(\d|\.\d)")
+
+PER_NODE = (
+    "nproc_per_node",
+    "nproc-per-node",
+    "num_gpus",
+    "ntasks_per_node",
+    "gpus_per_node",
+    "gpus_per_task",
+)
+NODES = ("nnodes", "num_nodes", "nodes")
+_SCRIPT = re.compile(r"[^=]*\.py\Z")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What would be started: the options of the training script, those of its launcher, and the environment.
+
+    ``nodes``, ``per_node`` and ``world`` are texts, open where the script leaves them open; None: not said.
+    ``scripts`` are the Python files; ``documents`` files that the shell script writes before.
+    """
+
+    options: dict[str, Setting]
+    header: dict[str, Setting]
+    environment: dict[str, str]
+    scripts: tuple[str, ...] = ()
+    launcher: str = ""
+    nodes: Setting | None = None
+    per_node: Setting | None = None
+    world: Setting | None = None
+    documents: dict[str, str] = field(default_factory=dict)
+    sourced: tuple[str, ...] = ()
+    repeated: tuple[Setting, ...] = ()
+    """Options that stand twice, with other values; the last one is in ``options``."""
+
+
+def launch_of(file: SourceFile, given: Mapping[str, str], others: Mapping[str, str] | None = None) -> Launch:
+    """The launch that a shell script or a list of arguments says.
+
+    Raises:
+        ValueError: the script cannot be read, or starts nothing with options.
+    """
+    if file.kind == "arguments":
+        variables = Variables(given=given)
+        return _launch(file, [_open(word, variables) for word in file.words], dict(file.environment), None)
+    try:
+        script = read_script(file.text, given, others)
+    except ShellError as error:
+        raise ValueError(f"{file.name}:{error.line}: {error.message}") from None
+    command = script.launch
+    if command is None:
+        raise ValueError(
+            f"{file.name}: no command in it has options, so it starts no training; give its file too"
+        )
+    return _launch(file, list(command.words), script.environment(), script)
+
+
+def _open(word: str, variables: Variables) -> str:
+    """A word of a list with ``$X`` put in from what is given; what nobody gives stays open under its name."""
+    if "$" not in word or word.startswith("$("):
+        return word
+    return variables.one('"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"')
+
+
+def _launch(file: SourceFile, words: list[str], environment: dict[str, str], script: Script | None) -> Launch:
+    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    place = next((i for i, word in enumerate(words) if _SCRIPT.match(word)), None)
+    head = words[: place or 0]
+    if place is None and script is not None:
+        place = next((i for i, word in enumerate(words) if word.startswith("--")), 0) - 1
+    tail = words if place is None else words[place + 1 :]
+    options, repeated = options_of(tail, file)
+    header, _ = options_of(head, file)
+    if place is None or script is None:
+        header = {**options, **header}
+    sbatch = script.sbatch if script else {}
+    return Launch(
+        options=options,
+        header=header,
+        environment=environment,
+        scripts=tuple(word for word in words if _SCRIPT.match(word)),
+        launcher=next(
+            (one for one in ("deepspeed", "accelerate", "torchrun", "mpirun", "srun") if one in head), ""
+        ),
+        nodes=_first(header, NODES) or _sbatch(sbatch, ("nodes", "N"), file),
+        per_node=_first(header, PER_NODE) or _of_slurm(sbatch, file),
+        world=_first(header, ("np", "n", "ntasks", "num_processes")),
+        documents=dict(script.documents) if script else {},
+        sourced=tuple(script.sourced) if script else (),
+        repeated=repeated,
+    )
+
+
+def options_of(words: Sequence[str], file: SourceFile) -> tuple[dict[str, Setting], tuple[Setting, ...]]:
+    """Options by plain name, and those that stand twice with other values."""
+    found: dict[str, Setting] = {}
+    repeated: list[Setting] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if not word.startswith("-") or _NEGATIVE.match(word) or word.strip("-") == "":
+            continue
+        name, equals, value = word.partition("=")
+        values = [value] if equals else []
+        while (
+            not equals and at < len(words) and (not words[at].startswith("-") or _NEGATIVE.match(words[at]))
+        ):
+            values.append(words[at])
+            at += 1
+        held = True if not values else values[0] if len(values) == 1 else values
+        if name in ("-N", "-np", "-n"):
+            name = {"-N": "--nodes"}.get(name, name)
+            held = values[0] if values else True
+        if isinstance(held, str) and held.strip("\"'") == "$":
+            held = unknown(plain_name(name))  # an expression that whoever made the list could not read
+        setting = Setting(value=held, file=file.name, name=name, line=file.line_of(name))
+        before = found.get(plain_name(name))
+        if before is not None and True in (before.value, held) and before.value != held:
+            setting = before if held is True else setting
+        elif before is not None and before.value != held:
+            repeated.append(setting)
+        found[plain_name(name)] = setting
+    return found, tuple(repeated)
+
+
+def doubtful(launch: Launch) -> Iterator[Setting]:
+    """Options that stand twice with other values, and matter: a list of one run has none."""
+    return (one for one in launch.repeated if not is_harmless(plain_name(one.name)))
+
+
+def _first(options: Mapping[str, Setting], names: Sequence[str]) -> Setting | None:
+    for name in names:
+        found = options.get(plain_name(name))
+        if found is None or found.value is True:
+            continue
+        if isinstance(found.value, list):
+            found = Setting(value=found.value[0], file=found.file, name=found.name, line=found.line)
+        if isinstance(found.value, str) and re.match(r"\$|`|\d+:\d+|gpu\b|auto\b", found.value.strip("\"'")):
+            continue  # open, or a range of torchrun's
+        if isinstance(found.value, str) and UNKNOWN.search(found.value) and "SLURM" in found.value:
+            continue  # Slurm's own, which its header says
+        return found
+    return None
+
+
+def _sbatch(sbatch: Mapping[str, str], names: Sequence[str], file: SourceFile) -> Setting | None:
+    for name in names:
+        if re.fullmatch(r"\d+", sbatch.get(name, "")):
+            line = file.line_of(f"--{name}") or file.line_of("#SBATCH")
+            return Setting(value=sbatch[name], file=file.name, name=f"#SBATCH --{name}", line=line)
+    return None
+
+
+def _of_slurm(sbatch: Mapping[str, str], file: SourceFile) -> Setting | None:
+    """GPUs of a host by Slurm: ``--gres=gpu:8``, ``--gpus-per-node=8``, or its tasks where there are
+    several."""
+    for name in ("gres", "gpus-per-node"):
+        if found := re.search(r"(\d+)\Z", sbatch.get(name, "")):
+            line = file.line_of(f"--{name}")
+            return Setting(value=found[1], file=file.name, name=f"#SBATCH --{name}", line=line)
+    tasks = _sbatch(sbatch, ("ntasks-per-node",), file)
+    return tasks if tasks and tasks.value != "1" else None

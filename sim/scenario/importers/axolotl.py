@@ -1,0 +1,114 @@
+"""axolotl: its YAML. Adapters are refused; full training by FSDP or DeepSpeed is read.
+
+Source: axolotl-ai-cloud/axolotl src/axolotl/utils/schemas (067b021c).
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from .accelerate import put_fsdp
+from .cluster_facts import put_machine, world_size
+from .deepspeed_json import Batches, put_batches, put_zero
+from .draft import Draft, Imported
+from .importer import Importer, ImportJob
+from .leftovers import settle
+from .settings import Setting, Settings
+from .sources import SourceFile
+from .trainer import put_trainer
+
+
+def _recognises(file: SourceFile) -> bool:
+    return (
+        file.kind == "yaml"
+        and "base_model" in file.keys
+        and bool(file.keys & {"micro_batch_size", "sequence_len", "datasets", "adapter"})
+    )
+
+
+def read_axolotl(job: ImportJob) -> Imported:
+    """The scenario of an axolotl run.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    draft = Draft(framework="axolotl", file=job.name, version=job.version or "067b021c")
+    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    gpus = world_size(settings, None, None)
+    stage = settings.text("deepspeed")
+    ranks = gpus
+    if stage:
+        config = next(
+            (one for one in job.files if one.kind == "json" and "zero_optimization" in one.keys), None
+        )
+        if config is None:
+            draft.refuse(
+                "deepspeed",
+                f"{stage}: give this file, too (another FILE, or --with {PurePosixPath(stage).name})",
+            )
+        else:
+            settings.found |= {
+                name: one for name, one in config.settings().items() if name not in settings.found
+            }
+        draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
+        draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
+        put_zero(settings, pipeline=False)
+    elif any(name.startswith("fsdp") for name in settings.found):
+        for name in list(settings.found):
+            if name.startswith("fsdp_config.fsdp_"):
+                settings.found[name.replace("fsdp_config.fsdp_", "fsdp_config.")] = settings.found[name]
+        ranks = put_fsdp(settings, gpus, "fsdp_config.")
+    else:
+        draft.put("software.preset", "torchtitan-2024", "plain torch")
+        draft.put("software.name", "huggingface-ddp", "DistributedDataParallel of torch")
+        draft.put("parallelism.zero", 0, "neither fsdp nor deepspeed")
+    for name in (
+        "tensor_parallel_size",
+        "context_parallel_size",
+        "dp_replicate_size",
+        "sequence_parallel_degree",
+    ):
+        settings.refuse_if(name, "this axis of axolotl is not read", harmless=(None, 1, 0))
+    settings.integer("dp_shard_size")
+    put_batches(
+        settings,
+        Batches(
+            whole=None,
+            micro=settings.integer("micro_batch_size"),
+            accumulation=settings.integer("gradient_accumulation_steps"),
+        ),
+        ranks,
+        "micro_batch_size",
+    )
+    told = settings.setting("bf16")
+    if told is not None and told.value in (True, "auto", "full"):
+        settings.found["bf16"] = Setting(
+            value=True, file=first.name, name="bf16", line=first.lines.get("bf16", 0)
+        )
+    put_trainer(settings, job.files, None)
+    if settings.flag("activation_offloading"):
+        draft.put("training.activation_offload", True, settings.origin("activation_offloading"))
+    if not settings.flag("sample_packing"):
+        draft.note(
+            "without sample_packing sequences are as long as the data's; all are sequence_len long here"
+        )
+    optimizer = settings.text("optimizer", default="adamw_torch")
+    if optimizer not in ("adamw_torch", "adamw_torch_fused", "adamw_hf"):
+        settings.refuse(
+            "optimizer",
+            f"{optimizer}: adamw_torch and adamw_torch_fused are modelled; 8-bit and paged ones are not",
+        )
+    put_machine(settings)
+    settle(settings, "axolotl", "trainer", "deepspeed-json")
+    return draft.finished()
+
+
+IMPORTER = Importer(
+    name="axolotl",
+    title="axolotl",
+    source="axolotl-ai-cloud/axolotl src/axolotl/utils/schemas (067b021c)",
+    recognises=_recognises,
+    read=read_axolotl,
+    order=36,
+)

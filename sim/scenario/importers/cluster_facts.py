@@ -1,0 +1,92 @@
+"""The machine of an imported run: what its files say of GPUs and hosts, and questions for the rest.
+
+No framework's file says which GPU or which network it runs on; both are asked for, with all else, at once.
+"""
+
+from __future__ import annotations
+
+from ....hardware.gpus import get_gpu, gpu_called, gpu_names
+from ....hardware.interconnect import interconnect_names
+from ....hardware.node import node_for
+from ..checks import nvlink_domain
+from .settings import Setting, Settings
+
+GPUS = ("gpus", "world_size", "num_gpus")
+GPU = ("gpu", "gpu_type")
+NETWORK = ("interconnect", "network")
+
+
+def world_size(
+    settings: Settings, nodes: Setting | None, per_node: Setting | None, world: Setting | None = None
+) -> int | None:
+    """GPUs of the job, put into the draft with where they come from; None after asking for them."""
+    draft = settings.draft
+    for name in GPUS:
+        if settings.given.get(name) is not None:
+            gpus = settings.integer(name, least=1)
+            draft.put("cluster.gpus", gpus, settings.origin(name))
+            return gpus
+    if world is not None and per_node is None:
+        gpus = _whole(settings, world)
+        draft.put("cluster.gpus", gpus, world.origin)
+        return gpus
+    if nodes is not None and per_node is not None:
+        each, hosts = _whole(settings, per_node), _whole(settings, nodes)
+        if each is None or hosts is None:
+            return None
+        draft.put("cluster.gpus", each * hosts, f"{nodes.origin} times {per_node.origin}")
+        draft.put("cluster.gpus_per_node", each, per_node.origin)
+        return each * hosts
+    if per_node is not None and nodes is None and (hosts_given := settings.given.get("nnodes")) is not None:
+        nodes = Setting(value=hosts_given, file="--given", name="nnodes")
+        return world_size(settings, nodes, per_node)
+    draft.ask("gpus", "the files do not say how many GPUs the job has", "64")
+    return None
+
+
+def put_machine(settings: Settings, known_gpu: str | None = None, origin: str = "") -> None:
+    """GPU type, GPUs of a host and network; asks for what nobody says."""
+    draft = settings.draft
+    name = settings.text(*GPU) if any(settings.given.get(one) is not None for one in GPU) else known_gpu
+    if name is None:
+        draft.ask("gpu", "the files do not say which GPU this runs on", "H100-SXM5-80GB")
+    else:
+        name = _called(name)
+        draft.put("cluster.gpu", name, settings.origin(*GPU, default=origin))
+    if settings.given.get("gpus_per_node") is not None:
+        draft.put(
+            "cluster.gpus_per_node", settings.integer("gpus_per_node"), settings.origin("gpus_per_node")
+        )
+    if settings.given.get("gpus_per_domain") is not None:
+        draft.put(
+            "cluster.gpus_per_domain", settings.integer("gpus_per_domain"), settings.origin("gpus_per_domain")
+        )
+    gpus = draft.get("cluster.gpus")
+    if any(settings.given.get(one) is not None for one in NETWORK):
+        draft.put("cluster.interconnect", settings.text(*NETWORK), settings.origin(*NETWORK))
+    elif name is None or (
+        gpus is not None and not _inside_nvlink(name, gpus, draft.get("cluster.gpus_per_node"))
+    ):
+        known = ", ".join(one for one in interconnect_names() if one != "nvlink-only")
+        draft.ask(
+            "interconnect", f"the files do not say which network is between hosts ({known})", "ib-ndr400-x8"
+        )
+
+
+def _called(name: str) -> str:
+    try:
+        return gpu_called(name)
+    except ValueError:
+        return name  # the scenario says which there are
+
+
+def _inside_nvlink(gpu: str, gpus: int, per_node: int | None) -> bool:
+    if gpu not in gpu_names():
+        return True  # the name is the first thing to mend
+    node = node_for(get_gpu(gpu))
+    return gpus <= nvlink_domain(node.hosts_per_domain, per_node or node.max_gpus)
+
+
+def _whole(settings: Settings, setting: Setting) -> int | None:
+    one = Settings(found={"it": setting}, given=settings.given, draft=settings.draft)
+    return one.integer("it", least=1)

@@ -1,0 +1,182 @@
+"""DeepSpeed's JSON: batches, ZeRO, precision, offload, as fields of a scenario, by the defaults of its
+versions.
+
+Sources: deepspeedai/DeepSpeed deepspeed/runtime/config.py, runtime/zero/config.py (v0.9.5, v0.19.5),
+zero/constants.py (v0.3.16), runtime/engine.py, runtime/bf16_optimizer.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .settings import Settings
+
+DEFAULT = "default of DeepSpeed"
+
+AUTO = "the value auto is filled in at run time, from the training script's arguments"
+
+_REFUSED = {
+    "zero_optimization.zero_quantized_weights": "gathers of quantised weights (ZeRO++) are not modelled",
+    "zero_optimization.zero_quantized_gradients": "reductions of quantised gradients (ZeRO++) are not "
+                                                  "modelled",
+    "zero_optimization.zero_quantized_nontrainable_weights": "quantised weights (ZeRO++) are not modelled",
+    "zero_optimization.offload_param.device": "parameters on the host are not modelled; optimizer state "
+                                              "there is",
+    "zero_optimization.zenflow": "ZenFlow's partial updates are not modelled",
+    "zero_optimization.offload_optimizer.ratio": "a part of the optimizer's state on the host is not "
+                                                 "modelled",
+    "zero_optimization.super_offload": "SuperOffload is not modelled; ZeRO-Offload is",
+    "zero_optimization.offload_optimizer.super_offload": "SuperOffload is not modelled; ZeRO-Offload is",
+    "amp.enabled": "apex amp is not modelled; fp16 and bf16 are",
+    "fp16.auto_cast": None,
+    "compression_training": "compression is not modelled",
+    "sparse_attention": "sparse attention is not modelled",
+    "tensor_parallel.autotp_size": "AutoTP is not modelled",
+    "moe.enabled": "experts of the JSON are not read",
+    "activation_checkpointing.partition_activations": "activations that are partitioned over "
+                                                      "tensor-parallel ranks are not modelled",
+    "activation_checkpointing.cpu_checkpointing": "checkpoints on the host are not modelled",
+    "hybrid_engine.enabled": "the hybrid engine (RLHF) is not modelled",
+    "autotuning.enabled": "autotuning tries many runs; give the one that it finds",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """The three numbers of DeepSpeed, each None where the file does not say it, or says auto."""
+
+    whole: int | None
+    micro: int | None
+    accumulation: int | None
+
+
+def is_auto(settings: Settings, name: str) -> bool:
+    """Whether a setting is filled in at run time."""
+    found = settings.setting(name)
+    return found is not None and found.value == "auto"
+
+
+def batches_of(settings: Settings) -> Batches:
+    """The batch sizes that the JSON states."""
+    names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    whole, micro, accumulation = (
+        None if is_auto(settings, name) else settings.integer(name) for name in names
+    )
+    return Batches(whole=whole, micro=micro, accumulation=accumulation)
+
+
+def put_batches(
+    settings: Settings, batches: Batches, dp: int | None, name: str = "train_micro_batch_size_per_gpu"
+) -> None:
+    """Put microbatch and batch: two of three give the third; one gives accumulation 1.
+
+    Source: runtime/config.py, _configure_train_batch_size.
+    """
+    draft = settings.draft
+    whole, micro, steps = batches.whole, batches.micro, batches.accumulation
+    if whole is None and micro is None:
+        draft.ask(name, "the files say no batch size", "1")
+        return
+    if dp is None:
+        return
+    if micro is None and whole is not None:
+        micro = whole // (dp * (steps or 1)) if whole % (dp * (steps or 1)) == 0 else 0
+    if whole is None and micro is not None:
+        whole = micro * (steps or 1) * dp
+    if not micro or not whole or whole % (micro * dp) or (steps and whole != micro * steps * dp):
+        draft.refuse(
+            "train_batch_size",
+            f"{whole} is not micro {micro} times accumulation {steps or 1} times {dp} ranks",
+        )
+        return
+    draft.put("training.micro_batch", micro, settings.origin(name, default="train_batch_size over the ranks"))
+    draft.put(
+        "training.global_batch",
+        whole,
+        settings.origin("train_batch_size", default=f"microbatch times accumulation times {dp} ranks"),
+    )
+
+
+def put_zero(settings: Settings, *, pipeline: bool) -> int:
+    """Put ``parallelism.zero`` and what belongs to it; the stage."""
+    draft = settings.draft
+    for name in ("zero_optimization.zenflow", "compression_training", "sparse_attention"):
+        inside = [one for one in settings.found if one.startswith(f"{name}.")]
+        if inside:
+            settings.read.update(inside)
+            draft.refuse(name, str(_REFUSED[name]))
+    for name, why in _REFUSED.items():
+        if why and name.endswith("device"):
+            settings.refuse_if(name, why, harmless=(None, "none", "", "auto"))
+        elif why:
+            settings.refuse_if(name, why, harmless=(None, False, "", "auto", {}, 1, 1.0))
+    stage = settings.integer("zero_optimization.stage", default=0) or 0
+    if stage not in (0, 1, 2, 3):
+        settings.refuse("zero_optimization.stage", "stages are 0 to 3")
+    if pipeline and stage > 1:
+        settings.refuse(
+            "zero_optimization.stage",
+            "DeepSpeed's pipeline asserts a stage below 2; --no-pipeline-parallel goes with 2 and 3",
+        )
+    draft.put("parallelism.zero", stage, settings.origin("zero_optimization.stage", default=DEFAULT))
+    overlap = (
+        settings.flag("zero_optimization.overlap_comm", default=stage == 3)
+        if not is_auto(settings, "zero_optimization.overlap_comm")
+        else stage == 3
+    )
+    if stage:
+        draft.put(
+            "software.gradients.overlap_grad_reduce",
+            overlap,
+            settings.origin("zero_optimization.overlap_comm", default=f"{DEFAULT}: on for stage 3 alone"),
+        )
+    for name, field, default in (
+        ("reduce_bucket_size", "bucket_elements", None),
+        ("stage3_prefetch_bucket_size", "prefetch_elements", 5e7),
+        ("stage3_max_live_parameters", "max_live_elements", 1e9),
+        ("stage3_param_persistence_threshold", "persistent_elements", 1e5),
+    ):
+        full = f"zero_optimization.{name}"
+        if name.startswith("stage3") and stage != 3:
+            settings.setting(full)
+            continue
+        if is_auto(settings, full):
+            draft.note(
+                f"{full} auto is filled in at run time from the hidden size; DeepSpeed's own default is taken"
+            )
+            continue
+        value = settings.number(full, default=default)
+        draft.put_software(field, value, settings.origin(full, default=DEFAULT))
+    if not is_auto(settings, "zero_optimization.allgather_bucket_size"):
+        settings.number("zero_optimization.allgather_bucket_size")
+    for name in ("zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size"):
+        size = settings.integer(name)
+        if size is not None and size > 1:
+            if name.endswith("mics_shard_size"):
+                draft.put("parallelism.fsdp_shard_size", size, settings.origin(name))
+            else:
+                settings.refuse(name, "a second copy of the weights in each host (ZeRO++) is not modelled")
+    device = settings.text("zero_optimization.offload_optimizer.device")
+    if settings.flag("zero_optimization.cpu_offload") or device == "cpu":
+        draft.put(
+            "training.cpu_offload",
+            True,
+            settings.origin("zero_optimization.offload_optimizer.device", "zero_optimization.cpu_offload"),
+        )
+    elif device == "nvme":
+        draft.put("training.cpu_offload", True, settings.origin("zero_optimization.offload_optimizer.device"))
+        draft.put(
+            "training.nvme_offload", True, settings.origin("zero_optimization.offload_optimizer.device")
+        )
+    return stage
+
+
+def precision_of(settings: Settings) -> tuple[str, str] | None:
+    """The precision of the JSON and its origin; None where it is auto."""
+    for name, kind in (("bf16", "bf16"), ("bfloat16", "bf16"), ("fp16", "fp16")):
+        full = f"{name}.enabled"
+        if settings.has(full) and not is_auto(settings, full) and settings.flag(full):
+            return kind, settings.origin(full)
+    if any(is_auto(settings, f"{name}.enabled") for name in ("bf16", "fp16")):
+        return None
+    return "fp32", DEFAULT

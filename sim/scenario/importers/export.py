@@ -1,0 +1,154 @@
+"""A scenario as another framework's file: written, read back, and refused where it reads back as another run.
+
+So the round trip is the identity for all that is written. Compared are the model, the layout, the work of a
+step
+and the schedule; the software's facts where the file reads back as the same preset. Which GPU and network, a
+title, faults and weeks are in no framework's file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import Mark, Problem, ScenarioError
+from ..load import scenario_from_document
+from ..models import Scenario
+from ..software.software import GROUP_OF
+from .chunk_layers import chunk_layers
+from .importer import ImportJob
+from .registry import EXPORTERS, IMPORTERS
+from .settings import Given
+from .sources import source_of
+
+_BLOCKS = ("model", "parallelism", "training", "schedule", "schedule_options")
+_UNSAID = (
+    "model.name",
+    "training.tokens",
+    "training.routing",
+    "training.loss_scale",
+    "model.make_vocab_size_divisible_by",
+    "model.padded_vocab_size",
+)
+_SPLIT = "parallelism.stage_split"
+
+
+def export(scenario: Scenario, framework: str, version: str | None = None) -> str:
+    """The text of the framework's file that means this scenario.
+
+    Args:
+        scenario: what to write.
+        framework: one of ``EXPORTERS.names()``.
+        version: of the framework, as its releases are called; None: the newest that is known.
+
+    Raises:
+        ValueError: no such framework.
+        ScenarioError: by field, what a file of that framework cannot say.
+    """
+    exporter = EXPORTERS.get(framework)
+    version = version or exporter.version_for(scenario)
+    text = exporter.write(scenario, version)
+    file = source_of(text, Path(f"exported{exporter.suffix}"))
+    given = {
+        "gpu": scenario.cluster.gpu_name,
+        "interconnect": scenario.cluster.interconnect_name,
+        "gpus_per_node": str(scenario.cluster.gpus_per_node),
+    }
+    job = ImportJob(files=(file,), given=Given(values=given), version=version)
+    try:
+        read = scenario_from_document(IMPORTERS.get(exporter.name).read(job).document, "exported")
+    except ScenarioError as error:
+        raise ScenarioError([_refusal(one.path, one.message, framework) for one in error.problems]) from None
+    problems = [
+        _refusal(path, f"{said!s:.80} reads back as {back!s:.80}", framework)
+        for path, said, back in differences(scenario, read)
+    ]
+    if problems:
+        raise ScenarioError(problems)
+    return text
+
+
+def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]]:
+    """Fields in which two scenarios are different runs, with both values."""
+    found: list[tuple[str, Any, Any]] = []
+    for block in _BLOCKS:
+        first, second = _plain(scenario, block), _plain(read, block)
+        if block == "parallelism":
+            first[_SPLIT], second[_SPLIT] = chunk_layers(scenario), chunk_layers(read)
+        found += [
+            (path, first.get(path), second.get(path))
+            for path in sorted(first.keys() | second.keys())
+            if path not in _UNSAID and first.get(path) != second.get(path)
+        ]
+    if scenario.model.embedding_rows != read.model.embedding_rows:
+        found.append(("model.padded_vocab_size", scenario.model.embedding_rows, read.model.embedding_rows))
+    if scenario.cluster.gpus != read.cluster.gpus:
+        found.append(("cluster.gpus", scenario.cluster.gpus, read.cluster.gpus))
+    if scenario.software.name == read.software.name:
+        mine, theirs = _software(scenario), _software(read)
+        unused = _unused(scenario) & _unused(read)
+        found += [
+            (f"software.{GROUP_OF[name]}.{name}", mine[name], theirs[name])
+            for name in mine
+            if name not in unused and mine[name] != theirs[name]
+        ]
+    return found
+
+
+_EXPERTS = (
+    "moe_dispatcher",
+    "moe_shared_expert_overlap",
+    "moe_a2a_overlap",
+    "moe_router_fusion",
+    "grouped_gemm",
+)
+_REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
+_EIGHT_BITS = ("fp8_scaling", "fp8_parameters", "fp8_activations", "fp8_dispatch")
+
+
+def _software(scenario: Scenario) -> dict[str, Any]:
+    """The facts of the software by their names, with the size that a bucket has."""
+    software = scenario.software
+    facts = {name: getattr(getattr(software, group), name) for name, group in GROUP_OF.items()}
+    return facts | {"bucket_elements": software.gradients.bucket(scenario.parallelism.dp)}
+
+
+def _unused(scenario: Scenario) -> set[str]:
+    """Facts of the software that nothing in this run reads, so that two values are one run."""
+    par, unused = scenario.parallelism, set[str]()
+    alone = par.dp * par.cp == 1
+    for names, idle in (
+        (_REPLICAS, alone),
+        (("overlap_param_gather",), alone or par.zero == 0),
+        (("tp_comm_overlap",), not par.sequence_parallel),
+        (_EXPERTS, scenario.model.moe is None),
+        (("moe_shared_expert_overlap",), not (scenario.model.moe and scenario.model.moe.num_shared_experts)),
+        (("cp_comm",), par.cp == 1),
+        (("point_to_point",), par.pp == 1),
+        (_EIGHT_BITS, scenario.training.precision not in ("fp8", "mxfp8")),
+        (("bucket_elements",), not scenario.software.gradients.overlap_grad_reduce),
+    ):
+        unused |= set(names) if idle else set()
+    return unused
+
+
+def _plain(scenario: Scenario, block: str) -> dict[str, Any]:
+    """A block as dotted fields and values."""
+    value = getattr(scenario, block)
+    if not hasattr(value, "model_dump"):
+        return {block: value}
+    flat: dict[str, Any] = {}
+
+    def walk(inner: Any, path: str) -> None:
+        if isinstance(inner, dict):
+            for key, entry in inner.items():
+                walk(entry, f"{path}.{key}")
+        elif inner is not None:
+            flat[path] = inner
+
+    walk(value.model_dump(mode="json"), block)
+    return flat
+
+
+def _refusal(path: str, message: str, framework: str) -> Problem:
+    return Problem(mark=Mark(file="scenario"), path=path, message=f"{framework} cannot say this: {message}")

@@ -1,0 +1,299 @@
+"""gpt-neox: its YAML files, merged (model, cluster, local setup); a key stands in one of them.
+
+Source: EleutherAI/gpt-neox megatron/neox_arguments/neox_args.py, arguments.py,
+megatron/tokenizer/tokenizer.py,
+megatron/model/transformer.py (ParallelMLP) at ea7aefd8.
+"""
+
+from __future__ import annotations
+
+from .cluster_facts import put_machine, world_size
+from .deepspeed_json import batches_of, precision_of, put_batches, put_zero
+from .draft import Draft, Imported
+from .importer import Importer, ImportJob
+from .leftovers import settle
+from .settings import Settings
+from .sources import SourceFile
+from .vocabulary import vocabulary_of
+
+DEFAULT = "default of gpt-neox"
+
+_SIGNS = (
+    "pipe_parallel_size",
+    "pipe-parallel-size",
+    "model_parallel_size",
+    "model-parallel-size",
+    "train_micro_batch_size_per_gpu",
+    "gpt_j_residual",
+    "vocab_file",
+    "checkpoint_factor",
+)
+
+
+def _recognises(file: SourceFile) -> bool:
+    return (
+        file.kind in ("yaml", "json")
+        and ("model" not in file.keys)
+        and (
+            bool(
+                file.keys
+                & {
+                    "pipe_parallel_size",
+                    "pipe-parallel-size",
+                    "gpt_j_residual",
+                    "gpt-j-residual",
+                    "no_weight_tying",
+                    "output_layer_parallelism",
+                }
+            )
+            or {"vocab_file", "data_path", "tensorboard_dir"} <= {one.replace("-", "_") for one in file.keys}
+            or {"train_data_paths", "vocab_file"} <= {one.replace("-", "_") for one in file.keys}
+        )
+    )
+
+
+def read_neox(job: ImportJob) -> Imported:
+    """The scenario of a gpt-neox run.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    draft = Draft(framework="gpt-neox", file=job.name, version=job.version or "ea7aefd8")
+    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    for file in job.files:
+        for name, one in file.settings().items():
+            if name in settings.found:
+                draft.refuse(
+                    name,
+                    f"it stands in {settings.found[name].file} and in {file.name}; gpt-neox takes it once",
+                )
+            settings.found[name] = one
+    draft.put(
+        "software.preset", "megatron-deepspeed-2022", "gpt-neox: DeepSpeed's engine around Megatron's layers"
+    )
+    draft.put("software.name", "gpt-neox", "it is neither Megatron-DeepSpeed's nor BigScience's fork")
+    gpus = world_size(settings, settings.setting("num_nodes"), settings.setting("num_gpus"))
+    _model(settings)
+    _layout(settings, gpus)
+    put_machine(settings)
+    settle(settings, "gpt-neox", "deepspeed-json")
+    return draft.finished()
+
+
+def _model(settings: Settings) -> None:
+    draft = settings.draft
+    for name, example in (
+        ("num_layers", "32"),
+        ("hidden_size", "4096"),
+        ("num_attention_heads", "32"),
+        ("seq_length", "2048"),
+    ):
+        value = settings.integer(name)
+        if value is None and not settings.has(name):
+            draft.ask(name, "the files do not say it", example)
+        block = "training" if name == "seq_length" else "model"
+        draft.put(f"{block}.{name}", max(1, value or 1), settings.origin(name))
+    kinds = settings.setting("attention_config")
+    if kinds is not None and any(
+        one in str(kinds.value) for one in ("mamba", "rwkv", "sparse", "local", "bigbird", "gmlp")
+    ):
+        settings.refuse("attention_config", "attention of other kinds than global and flash is not modelled")
+    flash = kinds is not None and "flash" in str(kinds.value)
+    draft.put(
+        "software.kernels.attention",
+        "fa2" if flash else "unfused",
+        settings.origin("attention_config", default=f"{DEFAULT}: global"),
+    )
+    settings.refuse_if("moe_num_experts", "experts of gpt-neox are not read", harmless=(None, 0, 1))
+    hidden = draft.get("model.hidden_size")
+    kind = settings.choice(
+        "activation",
+        among={
+            "gelu": "gelu",
+            "geglu": "swiglu",
+            "reglu": "swiglu",
+            "swiglu": "swiglu",
+            "bilinear": "swiglu",
+            "glu": "swiglu",
+            "relu2": "relu2",
+            "silu": "gelu",
+            "relu": "gelu",
+            "mish": "gelu",
+            "selu": "gelu",
+            "softsign": "gelu",
+        },
+        default="gelu",
+    )
+    factor = settings.number("expansion_factor")
+    wide = settings.integer("intermediate_size") or (int(factor * hidden) if factor else 4 * hidden)
+    origin = settings.origin(
+        "intermediate_size", "expansion_factor", default=f"{DEFAULT}: 4 times the hidden size"
+    )
+    multiple = max(1, settings.integer("mlp_multiple_of", default=1) or 1)
+    if (
+        kind == "swiglu"
+    ):  # two thirds, halved: ParallelMLP scales so that gated activations have equal parameters
+        wide, origin = (
+            -(-(int(wide * 2 / 3) // 2) // multiple) * multiple,
+            f"{origin}, of which a third in each branch",
+        )
+    draft.put("model.mlp", kind, settings.origin("activation", default=DEFAULT))
+    draft.put("model.ffn_hidden_size", wide, origin)
+    draft.put("model.num_query_groups", settings.integer("num_kv_heads"), settings.origin("num_kv_heads"))
+    tied = not settings.flag("no_weight_tying")
+    draft.put("model.tied_embeddings", tied, settings.origin("no_weight_tying", default=DEFAULT))
+    norm = settings.choice(
+        "norm",
+        among={
+            "layernorm": "layernorm",
+            "rmsnorm": "rmsnorm",
+            "scalenorm": "rmsnorm",
+            "te_rmsnorm": "rmsnorm",
+            "te_layernorm": "layernorm",
+        },
+        default="layernorm",
+    )
+    draft.put("model.norm", norm, settings.origin("norm", default=DEFAULT))
+    position = settings.choice(
+        "pos_emb",
+        among={
+            "rotary": "rope",
+            "learned": "learned",
+            "sinusoidal": "none",
+            "rpe": "none",
+            "alibi": "none",
+            "none": "none",
+        },
+        default="learned",
+    )
+    draft.put("model.position", position, settings.origin("pos_emb", default=DEFAULT))
+    biases = settings.flag("use_bias_in_attn_linear", default=True) and settings.flag(
+        "use_bias_in_mlp", default=True
+    )
+    draft.put(
+        "model.biases", biases, settings.origin("use_bias_in_attn_linear", "use_bias_in_mlp", default=DEFAULT)
+    )
+    draft.put(
+        "model.dropout",
+        settings.number("hidden_dropout", default=0.0),
+        settings.origin("hidden_dropout", default=DEFAULT),
+    )
+    settings.number("attention_dropout")
+    _vocabulary(settings)
+
+
+def _vocabulary(settings: Settings) -> None:
+    draft = settings.draft
+    size, origin = None, ""
+    if settings.given.get("vocab_size") is not None:
+        size, origin = settings.integer("vocab_size"), settings.origin("vocab_size")
+    for name in ("vocab_file", "tokenizer_type"):
+        found = settings.setting(name)
+        if size is None and found and (known := vocabulary_of(str(found.value))):
+            size, origin = known[0], f"{found.origin} ({known[1]})"
+    if size is None:
+        draft.ask("vocab_size", "the vocabulary is that of a tokenizer, which the files do not hold", "50277")
+        return
+    draft.put("model.vocab_size", size, origin)
+    multiple = settings.integer("make_vocab_size_divisible_by", default=128)
+    draft.put(
+        "model.make_vocab_size_divisible_by",
+        multiple,
+        settings.origin("make_vocab_size_divisible_by", default=DEFAULT),
+    )
+
+
+def _layout(settings: Settings, gpus: int | None) -> None:
+    draft = settings.draft
+    tp = max(1, settings.integer("model_parallel_size", default=1) or 1)
+    stages = settings.integer("pipe_parallel_size", default=0) or 0
+    pp = max(1, stages)
+    draft.put("parallelism.tp", tp, settings.origin("model_parallel_size", default=DEFAULT))
+    draft.put("parallelism.pp", pp, settings.origin("pipe_parallel_size", default=DEFAULT))
+    if pp > 1:
+        draft.put("schedule", "1f1b", "DeepSpeed's pipeline")
+        method = settings.text("pipe_partition_method", default="type:transformer|mlp")
+        if method not in ("type:transformer|mlp", "uniform", "parameters", "type:transformer"):
+            settings.refuse("pipe_partition_method", "type:transformer|mlp is modelled")
+        layers = draft.get("model.num_layers")
+        if layers % pp:
+            draft.put("parallelism.stage_split", "uneven_unspecified", "layers that do not fill the stages")
+    else:
+        settings.text("pipe_partition_method")
+    if settings.flag("sequence_parallel") and tp > 1:
+        draft.put("parallelism.sequence_parallel", True, settings.origin("sequence_parallel"))
+    if settings.flag("gpt_j_residual"):
+        if tp > 1:
+            settings.refuse(
+                "gpt_j_residual",
+                "attention and MLP beside each other share one all-reduce under tensor parallelism, which "
+                "is not modelled",
+            )
+        draft.note(
+            "gpt_j_residual: attention and MLP run one after the other here; without tensor parallelism "
+            "the work is the same"
+        )
+    settings.refuse_if(
+        "context_parallel_size", "context parallelism of gpt-neox is not read", harmless=(None, 0, 1)
+    )
+    settings.refuse_if("expert_parallel_size", "experts of gpt-neox are not read", harmless=(None, 0, 1))
+    again = settings.flag("checkpoint_activations")
+    every = settings.integer("checkpoint_num_layers", default=1) or 1
+    if again and every > 1:
+        draft.put(
+            "training.recompute",
+            {"kind": "full", "method": "uniform", "layers": every},
+            settings.origin("checkpoint_num_layers"),
+        )
+    else:
+        draft.put(
+            "training.recompute",
+            "full" if again else "none",
+            settings.origin("checkpoint_activations", default=f"{DEFAULT}: off"),
+        )
+    if again and settings.flag("partition_activations") and tp > 1:
+        settings.refuse(
+            "partition_activations",
+            "activations that are partitioned over tensor-parallel ranks are not modelled",
+        )
+    if settings.flag("checkpoint_in_cpu"):
+        settings.refuse("checkpoint_in_cpu", "checkpoints on the host are not modelled")
+    stage = put_zero(settings, pipeline=stages >= 1)
+    kind = precision_of(settings) or ("fp16", DEFAULT)
+    told = settings.choice("precision", among={"fp16": "fp16", "bfloat16": "bf16", "fp32": "fp32"})
+    draft.put("training.precision", told or kind[0], settings.origin("precision", default=kind[1]))
+    if draft.get("training.precision") == "bf16" and stages >= 1 and stage == 0:
+        draft.put(
+            "parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named"
+        )
+    put_batches(settings, batches_of(settings), gpus // (tp * pp) if gpus and gpus % (tp * pp) == 0 else None)
+    if gpus and gpus % (tp * pp):
+        draft.refuse("gpus", f"{gpus} GPUs are no multiple of model and pipe parallel {tp * pp}")
+    name = settings.choice(
+        "optimizer.type",
+        among={
+            "adam": None,
+            "onebitadam": "none",
+            "cpu_adam": None,
+            "cpu_torch_adam": None,
+            "sgd": "sgd",
+            "lion": "lion",
+            "sm3": "none",
+            "madgrad_wd": "none",
+        },
+        default=None,
+    )
+    if name == "none":
+        settings.refuse("optimizer.type", "adam, sgd and lion are modelled")
+    else:
+        draft.put("training.optimizer.name", name, settings.origin("optimizer.type"))
+
+
+IMPORTER = Importer(
+    name="gpt-neox",
+    title="gpt-neox",
+    source="EleutherAI/gpt-neox megatron/neox_arguments (ea7aefd8)",
+    recognises=_recognises,
+    read=read_neox,
+    order=25,
+)

@@ -1,0 +1,56 @@
+"""What an importer and an exporter are, and what they get: files, given facts, a version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..models import Scenario
+from .draft import Imported
+from .settings import Given
+from .sources import SourceFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportJob:
+    """What one import starts from: the files of a run, what is given beside them, the framework's version."""
+
+    files: tuple[SourceFile, ...]
+    given: Given
+    version: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The first file, for messages."""
+        return self.files[0].name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importer:
+    """One framework. ``recognises`` says whether a file is this framework's by what stands in it.
+
+    ``order`` settles who is asked first where several could take a file: what is more special is lower.
+    """
+
+    name: str
+    title: str
+    source: str
+    recognises: Callable[[SourceFile], bool]
+    read: Callable[[ImportJob], Imported]
+    order: int = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exporter:
+    """One framework's file out of a scenario.
+
+    ``write`` gives the text of a file with that ``suffix``, for a version of the framework. It says what it
+    can; what is not in it is found by reading it back (export.py). ``version_for`` is the version that the
+    software of a scenario is of.
+    """
+
+    name: str
+    title: str
+    suffix: str
+    write: Callable[[Scenario, str | None], str]
+    version_for: Callable[[Scenario], str | None] = lambda scenario: None

@@ -1,0 +1,340 @@
+"""MaxText on GPUs: its YAML over base.yml, with the model by name or by its own file.
+
+Source: AI-Hypercomputer/maxtext src/maxtext/configs/base.yml, configs/types.py
+(calculate_global_batch_sizes),
+configs/models/*.yml (e591f30c).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .cluster_facts import put_machine, world_size
+from .draft import Draft, Imported
+from .importer import Importer, ImportJob
+from .leftovers import settle
+from .model_facts import catalogue_name
+from .settings import Settings
+from .sources import SourceFile
+
+DEFAULT = "default of MaxText"
+
+_AXES = (
+    "data",
+    "fsdp",
+    "fsdp_transpose",
+    "sequence",
+    "context",
+    "context_autoregressive",
+    "tensor",
+    "tensor_transpose",
+    "tensor_sequence",
+    "pipeline",
+    "expert",
+    "autoregressive",
+)
+_MODELS = {
+    "llama2-7b": "llama2-7b", "llama2-13b": "llama2-13b", "llama2-70b": "llama2-70b",
+    "llama3-8b": "llama3-8b", "llama3-70b": "llama3-70b", "llama3.1-8b": "llama3-8b",
+    "llama3.1-70b": "llama3-70b", "llama3.1-405b": "llama3.1-405b", "llama3.3-70b": "llama3-70b",
+    "mixtral-8x7b": "mixtral-8x7b", "mixtral-8x22b": "mixtral-8x22b",
+    "mistral-7b": "mistral-7b", "deepseek3-671b": "deepseek-v3", "deepseek2-16b": "deepseek-v2-lite",
+    "qwen3-30b-a3b": "qwen3-30b-a3b", "qwen3-235b-a22b": "qwen3-235b-a22b",
+    "gpt-oss-20b": "gpt-oss-20b", "gpt-oss-120b": "gpt-oss-120b", "kimi-k2-1t": "kimi-k2",
+}  # fmt: skip
+_REMAT: dict[str, Any] = {
+    "full": "full", "none": "none",
+    "minimal": {"kind": "operators", "keep": ["mm"]},
+    "minimal_with_context": {"kind": "operators", "keep": ["mm", "attention"]},
+    "minimal_flash": {"kind": "operators", "keep": ["mm", "attention"]},
+    "save_dot_with_context_except_mlp": {"kind": "modules", "modules": ["layernorm", "mlp"]},
+}  # fmt: skip
+"""``remat_policy``: what is kept. The others save single projections, which is not modelled."""
+
+
+def _recognises(file: SourceFile) -> bool:
+    return file.kind == "yaml" and (
+        "base_config" in file.keys
+        or "base_emb_dim" in file.keys
+        or {"ici_fsdp_parallelism", "per_device_batch_size"} <= file.keys
+    )
+
+
+def read_maxtext(job: ImportJob) -> Imported:
+    """The scenario of a MaxText run on GPUs.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    draft = Draft(framework="maxtext", file=job.name, version=job.version or "e591f30c")
+    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    for file in reversed(job.files):
+        settings.found |= file.settings()
+    told = settings.text("model_name")
+    named = _MODELS.get(str(told).lower()) if told else None
+    if settings.has("base_emb_dim"):
+        named = None
+    return maxtext_scenario(
+        settings, named, settings.origin("model_name"), world_size(settings, None, None), first.name
+    )
+
+
+def maxtext_scenario(
+    settings: Settings, model: str | None, origin: str, gpus: int | None, file: str = ""
+) -> Imported:
+    """The scenario of MaxText's settings; ``model`` is one of the catalogue, None: by its own sizes.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    draft = settings.draft
+    draft.put("software.preset", "maxtext-2025", "MaxText")
+    if settings.text("hardware", default="gpu") not in ("gpu", "gpu_multiprocess"):
+        settings.refuse("hardware", "TPUs are not modelled; GPUs are (hardware: gpu)")
+    given = settings.given.get("model")
+    if given or model:
+        draft.put("model.preset", given or model, f"--given model={given}" if given else origin)
+    elif settings.has("base_emb_dim"):
+        _sizes(settings)
+    elif (known := catalogue_name(settings.text("model_name") or "")) is not None:
+        draft.put("model.preset", known, origin)
+    else:
+        draft.ask(
+            "model",
+            f"the model {settings.text('model_name')} is in a file of MaxText's that was not given",
+            "llama3-8b",
+        )
+    layers = settings.integer("base_num_decoder_layers", "num_decoder_layers")
+    if draft.get("model.preset") and layers:
+        draft.put(
+            "model.num_layers", layers, settings.origin("base_num_decoder_layers", "num_decoder_layers")
+        )
+    _mesh(settings, gpus)
+    _training(settings)
+    kernel = settings.choice(
+        "attention",
+        among={
+            "cudnn_flash_te": "cudnn",
+            "cudnn_flash_jax": "cudnn",
+            "autoselected": "cudnn",
+            "dot_product": "unfused",
+            "flash": None,
+        },
+        default="cudnn",
+    )
+    if kernel is None:
+        settings.refuse("attention", "the TPU's flash attention is not modelled; cudnn_flash_te is")
+    draft.put("software.kernels.attention", kernel, settings.origin("attention", default=DEFAULT))
+    put_machine(settings)
+    settle(settings, "maxtext")
+    return draft.finished()
+
+
+def _sizes(settings: Settings) -> None:
+    draft = settings.draft
+    scale = settings.integer("global_parameter_scale", default=1) or 1
+    if scale != 1:
+        settings.refuse("global_parameter_scale", "scaled models are not read; give the sizes")
+    names = {
+        "num_layers": "base_num_decoder_layers",
+        "hidden_size": "base_emb_dim",
+        "num_attention_heads": "base_num_query_heads",
+        "num_query_groups": "base_num_kv_heads",
+        "ffn_hidden_size": "base_mlp_dim",
+        "vocab_size": "vocab_size",
+        "kv_channels": "head_dim",
+    }
+    for field, name in names.items():
+        value = settings.integer(name)
+        if value is None and field not in ("num_query_groups", "kv_channels"):
+            draft.ask(name, "the file does not say it, and base.yml's is another model's", "4096")
+        draft.put(f"model.{field}", value, settings.origin(name))
+    draft.put("model.mlp", "swiglu", settings.origin("mlp_activations", default=DEFAULT))
+    draft.put(
+        "model.tied_embeddings",
+        settings.flag("logits_via_embedding"),
+        settings.origin("logits_via_embedding", default=DEFAULT),
+    )
+    experts = settings.integer("num_experts", default=1) or 1
+    if experts > 1:
+        draft.put("model.moe.num_experts", experts, settings.origin("num_experts"))
+        draft.put(
+            "model.moe.topk",
+            settings.integer("num_experts_per_tok", default=1),
+            settings.origin("num_experts_per_tok", default=DEFAULT),
+        )
+        wide = settings.integer("base_moe_mlp_dim") or draft.get("model.ffn_hidden_size")
+        draft.put(
+            "model.moe.expert_ffn_hidden_size", wide, settings.origin("base_moe_mlp_dim", "base_mlp_dim")
+        )
+        shared = settings.integer("shared_experts", default=0) or 0
+        if shared:
+            draft.put("model.moe.num_shared_experts", shared, settings.origin("shared_experts"))
+            draft.put(
+                "model.moe.shared_expert_ffn_hidden_size", shared * wide, settings.origin("shared_experts")
+            )
+        dense = settings.integer("first_num_dense_layers", default=0)
+        draft.put(
+            "model.moe.num_dense_layers", dense, settings.origin("first_num_dense_layers", default=DEFAULT)
+        )
+    if settings.text("attention_type") == "mla":
+        draft.put("model.attention", "mla", settings.origin("attention_type"))
+        for field, name in (
+            ("q_lora_rank", "q_lora_rank"),
+            ("kv_lora_rank", "kv_lora_rank"),
+            ("qk_nope_head_dim", "qk_nope_head_dim"),
+            ("qk_rope_head_dim", "qk_rope_head_dim"),
+            ("v_head_dim", "v_head_dim"),
+        ):
+            draft.put(f"model.mla.{field}", settings.integer(name), settings.origin(name))
+        draft.put("model.kv_channels", settings.integer("v_head_dim"), settings.origin("v_head_dim"))
+        draft.put(
+            "model.num_query_groups", draft.get("model.num_attention_heads"), "latent attention has no groups"
+        )
+
+
+def _mesh(settings: Settings, gpus: int | None) -> None:
+    """Axes between hosts (dcn) and inside (ici); one of each may be -1, the rest."""
+    draft = settings.draft
+    per_host = settings.integer("gpus_per_node") if settings.given.get("gpus_per_node") else 8
+    sizes: dict[str, int] = {}
+    for level, whole in (
+        ("dcn", (gpus or 0) // (per_host or 8) or 1),
+        ("ici", min(gpus or 8, per_host or 8)),
+    ):
+        found = {
+            axis: settings.integer(
+                f"{level}_{axis}_parallelism",
+                default=-1 if axis == {"dcn": "data", "ici": "fsdp"}[level] else 1,
+                least=-1,
+            )
+            or 1
+            for axis in _AXES
+        }
+        known = 1
+        for value in found.values():
+            known *= value if value > 0 else 1
+        rest = [axis for axis, value in found.items() if value == -1]
+        if len(rest) > 1 and gpus:
+            rest_text = ", ".join(f"{level}_{axis}_parallelism" for axis in rest)
+            draft.refuse(rest_text, "only one of them may be -1, the rest of the devices")
+        for axis in rest[:1]:
+            found[axis] = max(1, whole // known)
+        for axis, value in found.items():
+            sizes[axis] = sizes.get(axis, 1) * max(1, value)
+    tp = sizes["tensor"] * sizes["tensor_transpose"] * sizes["tensor_sequence"]
+    pp, cp = sizes["pipeline"], sizes["context"] * sizes["sequence"]
+    for name in ("autoregressive", "context_autoregressive", "fsdp_transpose"):
+        if sizes[name] > 1:
+            draft.refuse(f"ici_{name}_parallelism", "this axis is not modelled")
+    if pp > 1:
+        draft.refuse(
+            "ici_pipeline_parallelism",
+            "MaxText's pipeline, which repeats its stages in a loop over all devices, is not modelled",
+        )
+    draft.put(
+        "parallelism.tp",
+        tp,
+        settings.origin("ici_tensor_parallelism", "dcn_tensor_parallelism", default=DEFAULT),
+    )
+    draft.put(
+        "parallelism.cp",
+        cp,
+        settings.origin("ici_context_parallelism", "ici_sequence_parallelism", default=DEFAULT),
+    )
+    if sizes["expert"] > 1:
+        draft.put(
+            "parallelism.ep",
+            sizes["expert"],
+            settings.origin("ici_expert_parallelism", "dcn_expert_parallelism"),
+        )
+    if gpus is None:
+        return
+    product = sizes["data"] * sizes["fsdp"] * tp * pp * cp * sizes["expert"]
+    if product != gpus:
+        draft.refuse("gpus", f"the mesh is {product} devices, and the job has {gpus}")
+        return
+    shard = sizes["fsdp"] * sizes["expert"]
+    draft.put(
+        "parallelism.zero",
+        3 if shard > 1 else 0,
+        settings.origin("ici_fsdp_parallelism", default=f"{DEFAULT}: the devices of a host"),
+    )
+    if shard > 1 and sizes["data"] > 1:
+        draft.put(
+            "parallelism.fsdp_shard_size",
+            shard * cp,
+            settings.origin("ici_fsdp_parallelism", "dcn_fsdp_parallelism", default=DEFAULT),
+        )
+    per = settings.number("per_device_batch_size", default=12.0) or 12.0
+    steps = settings.integer("gradient_accumulation_steps", default=1) or 1
+    sequences = per * gpus
+    ranks = gpus // (tp * pp * cp)
+    if sequences != int(sequences) or int(sequences) % ranks:
+        settings.refuse(
+            "per_device_batch_size",
+            f"{per} on {gpus} devices are no whole sequences on each of {ranks} data-parallel ranks",
+        )
+        return
+    draft.put(
+        "training.micro_batch",
+        int(sequences) // ranks,
+        settings.origin("per_device_batch_size", default=DEFAULT) + ", counted over all devices",
+    )
+    draft.put(
+        "training.global_batch",
+        int(sequences) * steps,
+        settings.origin("per_device_batch_size", "gradient_accumulation_steps", default=DEFAULT),
+    )
+
+
+def _training(settings: Settings) -> None:
+    draft = settings.draft
+    draft.put(
+        "training.seq_length",
+        settings.integer("max_target_length", default=2048),
+        settings.origin("max_target_length", default=DEFAULT),
+    )
+    policy = settings.text("remat_policy", default="full") or "full"
+    if policy not in _REMAT:
+        settings.refuse(
+            "remat_policy",
+            f"{policy}: of those policies that save single projections none is modelled; "
+            f"{', '.join(_REMAT)} are",
+        )
+    else:
+        draft.put(
+            "training.recompute", _REMAT[policy], settings.origin("remat_policy", default=f"{DEFAULT}: full")
+        )
+    kind = settings.choice(
+        "dtype", among={"bfloat16": "bf16", "float32": "fp32", "float16": "fp16"}, default="bf16"
+    )
+    told = settings.text("quantization", default="") or ""
+    if told in ("fp8", "nanoo_fp8", "fp8_gpu", "fp8_nanoo", "fp8_full", "te_fp8_delayedscaling"):
+        draft.put("training.precision", "fp8", settings.origin("quantization"))
+    elif told == "te_fp8_currentscaling":
+        draft.put("training.precision", "fp8", settings.origin("quantization"))
+        draft.put("software.kernels.fp8_scaling", "current", settings.origin("quantization"))
+    elif told == "te_mxfp8":
+        draft.put("training.precision", "mxfp8", settings.origin("quantization"))
+    elif told:
+        settings.refuse("quantization", f"{told}: fp8 and te_mxfp8 are modelled")
+    else:
+        draft.put("training.precision", kind, settings.origin("dtype", default=DEFAULT))
+    if settings.text("weight_dtype", default="float32") != "float32":
+        settings.refuse("weight_dtype", "master weights in fewer than 32 bits are not modelled")
+    settings.refuse_if("optimizer_memory_host_offload", "optimizer state on the host is not read for MaxText")
+    settings.refuse_if("parameter_memory_host_offload", "parameters on the host are not modelled")
+    name = settings.choice("opt_type", among={"adamw": None, "adam_pax": None, "sgd": "sgd", "muon": "muon"})
+    draft.put("training.optimizer.name", name, settings.origin("opt_type"))
+
+
+IMPORTER = Importer(
+    name="maxtext",
+    title="MaxText (GPU)",
+    source="AI-Hypercomputer/maxtext src/maxtext/configs/base.yml, configs/types.py (e591f30c)",
+    recognises=_recognises,
+    read=read_maxtext,
+    order=33,
+)

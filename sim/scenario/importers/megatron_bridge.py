@@ -1,0 +1,137 @@
+"""Megatron-Bridge: launchers of its performance recipes, and the YAML of v0.1 with a table of workloads.
+
+Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs (v0.1.0rc4 YAML), argument_parser.py;
+recipes.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arguments import launch_of
+from .draft import Draft, Imported
+from .importer import Importer, ImportJob
+from .model_facts import put_named_model
+from .recipes import GPUS, RECIPES, read_recipe, recipe_scenario, setting_of
+from .settings import Settings
+from .sources import SourceFile
+
+_LONG = {
+    "tp": "tensor_model_parallel_size", "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size", "vp": "virtual_pipeline_model_parallel_size",
+    "ep": "expert_model_parallel_size", "etp": "expert_tensor_parallel_size", "mbs": "micro_batch_size",
+    "gbs": "global_batch_size",
+    "num_gpus_per_node": "gpus_per_node", "fsdp": "use_megatron_fsdp",
+}  # fmt: skip
+
+
+def _recognises(file: SourceFile) -> bool:
+    if file.kind in ("shell", "arguments"):
+        return "--model_recipe_name" in (file.text if file.kind == "shell" else " ".join(file.words))
+    return "perf_matrix" in file.keys or "ConfigContainer" in file.keys
+
+
+def read_bridge(job: ImportJob) -> Imported:
+    """The scenario of a Megatron-Bridge run.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    draft = Draft(framework="megatron-bridge", file=job.name, version=job.version or "")
+    if first.kind in ("shell", "arguments"):
+        return read_recipe(launch_of(first, job.given.values), job, draft, preset="megatron-bridge-2026")
+    draft.version = job.version or "v0.1.0"
+    settings = Settings(found={}, given=job.given, draft=draft)
+    if not _workload(settings, first):
+        return draft.finished()
+    name = first.name.removesuffix(".yaml").removesuffix("_llm_pretrain").removesuffix("_pretrain")
+    if name in RECIPES and job.given.get("model") is None:
+        draft.put("model.preset", RECIPES[name], f"the name of {first.name}")
+    else:
+        put_named_model(settings, name, first.name, job.files)
+    container: dict[str, Any] = first.at("ConfigContainer") or {}
+    if isinstance(container, dict):
+        _container(settings, container)
+    return recipe_scenario(settings, "megatron-bridge-2025")
+
+
+def _workload(settings: Settings, file: SourceFile) -> bool:
+    """Whether there is a row of ``perf_matrix`` for the GPU, their number and the precision that are
+    given."""
+    draft, matrix = settings.draft, file.at("perf_matrix")
+    if not isinstance(matrix, dict):
+        draft.refuse("perf_matrix", "the file has no table of workloads, which holds the layout")
+        return False
+    told = settings.given.get("gpu")
+    if told is None:
+        draft.ask("gpu", f"the table has {', '.join(map(str, matrix))}", "h100")
+        return False
+    gpu = next((one for one in matrix if one == told.lower() or GPUS.get(str(one)) == told), None)
+    rows = matrix.get(gpu) if gpu else None
+    if not isinstance(rows, dict):
+        draft.refuse("gpu", f"the table has {', '.join(map(str, matrix))}, and not {told}")
+        return False
+    given = settings.given.get("gpus")
+    names = {str(name).removeprefix("num_gpus_"): name for name in rows}
+    count = given or (next(iter(names)) if len(names) == 1 else None)
+    if count not in names:
+        if given and len(names) == 1 and given.isdigit():
+            count = next(iter(names))
+            draft.note(f"the table has {count} GPUs; the batch is as told, whatever the number of GPUs")
+        else:
+            draft.ask("gpus", f"the table has {', '.join(names)} GPUs", next(iter(names), "8"))
+            return False
+    row = rows[names[str(count)]]
+    kinds = [kind for kind in row if kind != "common"] if isinstance(row, dict) else []
+    kind = settings.given.get("compute_dtype")
+    if kind not in kinds:
+        draft.ask(
+            "compute_dtype", f"the table has {', '.join(map(str, kinds))}", str(kinds[0]) if kinds else "bf16"
+        )
+        return False
+    common, own = row.get("common") or {}, row.get(kind) or {}
+    where = f"perf_matrix.{gpu}.{names[str(count)]}"
+    for key, value in {**common, **own}.items():
+        if value is not None:
+            block = kind if key in own else "common"
+            line = file.lines.get(f"{where}.{block}.{key}", 0)
+            long = _LONG.get(key, key)
+            settings.found[long] = setting_of(key, value, file.name, line)
+    settings.found["num_gpus"] = setting_of(
+        str(names[str(count)]), int(count or 0) if str(count).isdigit() else count, file.name
+    )
+    settings.found["compute_dtype"] = setting_of("compute_dtype", kind, file.name)
+    return True
+
+
+def _container(settings: Settings, container: dict[str, Any]) -> None:
+    """``ConfigContainer``: what it says beside the recipe."""
+    draft = settings.draft
+    model, mixed = container.get("model") or {}, container.get("mixed_precision") or {}
+    if isinstance(model, dict) and model.get("recompute_granularity") == "full":
+        draft.put("training.recompute", "full", "ConfigContainer.model.recompute_granularity")
+    elif isinstance(model, dict) and model.get("recompute_granularity") == "selective":
+        settings.found.setdefault(
+            "recompute_granularity",
+            setting_of("ConfigContainer.model.recompute_granularity", "selective", draft.file),
+        )
+    if isinstance(mixed, dict) and "grad_reduce_in_fp32" in mixed:
+        draft.put(
+            "software.gradients.main_grad_bytes",
+            4 if mixed["grad_reduce_in_fp32"] is True else 2,
+            "ConfigContainer.mixed_precision.grad_reduce_in_fp32",
+        )
+    if isinstance(model, dict) and model.get("moe_router_fusion") is True:
+        draft.put("software.kernels.moe_router_fusion", True, "ConfigContainer.model.moe_router_fusion")
+
+
+IMPORTER = Importer(
+    name="megatron-bridge",
+    title="Megatron-Bridge",
+    source="NVIDIA-NeMo/Megatron-Bridge scripts/performance (v0.1.0rc4 to v0.4.2), "
+    "src/megatron/bridge/training",
+    recognises=_recognises,
+    read=read_bridge,
+    order=21,
+)

@@ -1,0 +1,387 @@
+"""How a Megatron-LM run is laid out: axes, batches, stages and recomputation, with the defaults of its
+arguments.
+
+Sources: Megatron-LM megatron/training/arguments.py (validate_args); core/num_microbatches_calculator.py;
+core/model_parallel_config.py; core/transformer/pipeline_parallel_layer_layout.py; transformer_block.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from .megatron_model import DEFAULT
+from .megatron_version import Megatron
+from .settings import Settings
+
+FSDP_STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+
+_AXES = (
+    ("tp", ("tensor_model_parallel_size",)),
+    ("pp", ("pipeline_model_parallel_size",)),
+    ("cp", ("context_parallel_size",)),
+    ("ep", ("expert_model_parallel_size", "moe_expert_parallel_size")),
+)
+
+
+def put_layout(settings: Settings, megatron: Megatron, gpus: int | None) -> None:
+    """Put ``parallelism``, ``schedule`` and the batches of ``training``."""
+    draft = settings.draft
+    sizes = {}
+    for axis, names in _AXES:
+        sizes[axis] = settings.integer(*names, default=1) or 1
+        draft.put(f"parallelism.{axis}", sizes[axis], settings.origin(*names, default=DEFAULT))
+    if gpus is not None and megatron.version[0] == 2:
+        for axis in ("tp", "pp"):
+            if sizes[axis] > gpus:
+                sizes[axis] = gpus
+                draft.put(f"parallelism.{axis}", gpus, f"no more than the {gpus} GPUs, as v2 cuts it")
+    etp = settings.integer("expert_tensor_parallel_size", default=sizes["tp"]) or 1
+    if draft.get("model.moe") is None:
+        draft.put("parallelism.ep", 1, "the model has no experts")
+    else:
+        draft.put(
+            "parallelism.etp",
+            etp,
+            settings.origin("expert_tensor_parallel_size", default=f"{DEFAULT}: as tp"),
+        )
+    sequence = settings.flag("sequence_parallel")
+    if sequence and sizes["tp"] == 1:
+        draft.note("sequence_parallel is dropped where tp is 1, as Megatron-LM does")
+    if sequence and sizes["tp"] > 1:
+        draft.put("parallelism.sequence_parallel", True, settings.origin("sequence_parallel"))
+    replica = sizes["tp"] * sizes["pp"] * sizes["cp"]
+    dp = gpus // replica if gpus and gpus % replica == 0 and replica else None
+    _sharding(settings, dp * sizes["cp"] if dp else None)
+    _stages(settings, sizes["pp"])
+    _batches(settings, dp)
+    _recompute(settings)
+    order = settings.flag("use_tp_pp_dp_mapping")
+    if order:
+        draft.put("parallelism.order", "tp-cp-ep-pp-dp", settings.origin("use_tp_pp_dp_mapping"))
+
+
+def _sharding(settings: Settings, ranks: int | None) -> None:
+    """Which ZeRO stage the data-parallel options are."""
+    draft = settings.draft
+    strategy = settings.choice("data_parallel_sharding_strategy", among=FSDP_STRATEGIES)
+    on = settings.flag("use_distributed_optimizer")
+    fsdp = settings.flag("use_megatron_fsdp") or settings.flag("use_custom_fsdp")
+    if settings.flag("use_torch_fsdp2"):
+        draft.put("parallelism.zero", 3, settings.origin("use_torch_fsdp2"))
+        draft.put("software.sharding.implementation", "fsdp2", settings.origin("use_torch_fsdp2"))
+    elif fsdp:
+        draft.put(
+            "parallelism.zero",
+            strategy or 0,
+            settings.origin("data_parallel_sharding_strategy", default=f"{DEFAULT}: no_shard"),
+        )
+        if not strategy:
+            draft.note("use_megatron_fsdp shards nothing until data_parallel_sharding_strategy is given")
+    else:
+        draft.put("parallelism.zero", int(on), settings.origin("use_distributed_optimizer", default=DEFAULT))
+    outer = settings.text("outer_dp_sharding_strategy")
+    if outer not in (None, "no_shard"):
+        settings.refuse(
+            "outer_dp_sharding_strategy", f"{outer}: a second sharding between replicas is not modelled"
+        )
+    copies = settings.integer("num_distributed_optimizer_instances", default=1) or 1
+    if copies > 1 and ranks and ranks % copies == 0:
+        draft.put(
+            "parallelism.fsdp_shard_size",
+            ranks // copies,
+            settings.origin("num_distributed_optimizer_instances"),
+        )
+    elif copies > 1 and ranks:
+        settings.refuse(
+            "num_distributed_optimizer_instances", f"{copies} does not divide the {ranks} data-parallel ranks"
+        )
+
+
+def _stages(settings: Settings, pp: int) -> None:
+    """Chunks of a stage, and which layers they have."""
+    draft = settings.draft
+    layers = draft.get("model.num_layers")
+    if layers is None:
+        return
+    layout = settings.text("pipeline_model_parallel_layout")
+    per_chunk = settings.integer("num_layers_per_virtual_pipeline_stage")
+    chunks = settings.integer("num_virtual_stages_per_pipeline_rank")
+    ends = (
+        settings.integer("decoder_first_pipeline_num_layers"),
+        settings.integer("decoder_last_pipeline_num_layers"),
+    )
+    embedding = settings.flag("account_for_embedding_in_pipeline_split")
+    loss = settings.flag("account_for_loss_in_pipeline_split")
+    if sum(one is not None for one in (layout, per_chunk, chunks)) > 1:
+        draft.refuse(
+            "num_virtual_stages_per_pipeline_rank",
+            "chunks are said in several ways; Megatron-LM "
+            "takes one of"
+            " --pipeline-model-parallel-layout, --num-layers-per-virtual-pipeline-stage and "
+            "this",
+        )
+        return
+    if layout is not None:
+        put_stage_layout(settings, layout, layers, pp)
+        return
+    counted = layers + embedding + loss
+    if per_chunk is not None and per_chunk > 0:
+        if counted % (pp * per_chunk):
+            settings.refuse(
+                "num_layers_per_virtual_pipeline_stage",
+                f"{counted} layers on {pp} stages are no whole chunks of {per_chunk}",
+            )
+            return
+        chunks = counted // pp // per_chunk
+    names = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
+    if pp == 1:
+        return
+    chunks = chunks or 1
+    draft.put("parallelism.vpp", chunks, settings.origin(*names, default=DEFAULT))
+    draft.put(
+        "schedule", "interleaved" if chunks > 1 else "1f1b", "Megatron-LM's schedule for so many chunks"
+    )
+    group = settings.integer(
+        "microbatch_group_size_per_virtual_pipeline_stage", "microbatch_group_size_per_vp_stage"
+    )
+    if group is not None and chunks > 1 and group != pp:
+        draft.put(
+            "schedule_options.group",
+            group,
+            settings.origin("microbatch_group_size_per_virtual_pipeline_stage"),
+        )
+    if embedding and loss:
+        draft.put(
+            "parallelism.stage_split",
+            "embedding_and_loss_as_layers",
+            settings.origin("account_for_embedding_in_pipeline_split"),
+        )
+    elif embedding or loss or any(one is not None for one in ends):
+        _uneven(settings, layers, pp, chunks, embedding, loss, ends)
+    elif layers % (pp * chunks):
+        draft.refuse(
+            "num_layers", f"{layers} layers cannot be split evenly over {pp} stages of {chunks} chunks"
+        )
+
+
+def _uneven(
+    settings: Settings,
+    layers: int,
+    pp: int,
+    chunks: int,
+    embedding: bool,
+    loss: bool,
+    ends: tuple[int | None, int | None],
+) -> None:
+    """Layers of each chunk where the ends have fewer: embedding or loss count as a layer, or they are
+    told."""
+    first, last = ends
+    total = pp * chunks
+    if embedding or loss:
+        each, rest = divmod(layers + embedding + loss, total)
+        split = [each] * total
+        split[0], split[-1] = split[0] - embedding, split[-1] - loss
+        name = (
+            "account_for_embedding_in_pipeline_split" if embedding else "account_for_loss_in_pipeline_split"
+        )
+    else:
+        middle = [one for one, told in ((0, first), (pp - 1, last)) if told is None]
+        inner = pp - 2 + len(middle)
+        left = layers - (first or 0) - (last or 0)
+        stages, rest = [0] * pp, left % inner if inner > 0 and left >= 0 else 1
+        if not rest:
+            stages = [left // inner] * pp
+            stages[0], stages[-1] = (
+                first if first is not None else stages[0],
+                last if last is not None else stages[-1],
+            )
+            rest = sum(one % chunks for one in stages)
+        split = [stages[stage % pp] // chunks for stage in range(total)]
+        name = (
+            "decoder_first_pipeline_num_layers" if first is not None else "decoder_last_pipeline_num_layers"
+        )
+    if rest:
+        settings.refuse(name, f"{layers} layers cannot be divided so over {pp} stages of {chunks} chunks")
+        return
+    settings.draft.put("parallelism.stage_split", split, settings.origin(name))
+
+
+def put_stage_layout(settings: Settings, text: str, layers: int, pp: int) -> None:
+    """Put the stages that ``Et*2|(tt|)*5t|tmL`` says: a letter for each layer, a bar between chunks."""
+    draft, name = settings.draft, "pipeline_model_parallel_layout"
+    stages = layout_stages(text)
+    if stages is None:
+        settings.refuse(
+            name, "embedding E, layers t, prediction layers m, loss L, bars and (...)*n are known"
+        )
+        return
+    if len(stages) % pp:
+        settings.refuse(name, f"{len(stages)} chunks are no multiple of the {pp} pipeline stages")
+        return
+    together = "".join(stages)
+    wanted = "E" + "t" * together.count("t") + "m" * together.count("m") + "L"
+    if together != wanted or not stages[0].startswith("E"):
+        settings.refuse(name, "E has to come first, L last, and m between the layers and L")
+        return
+    if "m" in together and ("m" not in stages[-1] or any("m" in one for one in stages[:-1])):
+        settings.refuse(name, "prediction layers (m) on another stage than the loss are not modelled")
+        return
+    if "L" not in stages[-1]:
+        settings.refuse(name, "the loss has to be on the last stage")
+        return
+    split = [one.count("t") for one in stages]
+    if sum(split) != layers:
+        settings.refuse(name, f"it has {sum(split)} layers, and num_layers is {layers}")
+        return
+    chunks = len(stages) // pp
+    if pp > 1:
+        draft.put("parallelism.vpp", chunks, settings.origin(name))
+        draft.put("parallelism.stage_split", split, settings.origin(name))
+        draft.put(
+            "schedule", "interleaved" if chunks > 1 else "1f1b", "Megatron-LM's schedule for so many chunks"
+        )
+
+
+def layout_stages(text: str) -> list[str] | None:
+    """The letters of each chunk of a pipeline layout; None where it is none.
+
+    >>> layout_stages("Et*2|(tt|)*2t|tmL")
+    ['Ett', 'tt', 'tt', 't', 'tmL']
+    """
+    plain = re.sub(r"[\s'\",]", "", text)
+    if len(plain) > 2000 or not re.fullmatch(r"[EtmL|()*0-9]+", plain):
+        return None
+    for pattern in (r"\(([EtmL|]*)\)\*(\d{1,4})", r"([EtmL|])\*(\d{1,4})"):
+        while found := re.search(pattern, plain):
+            plain = plain[: found.start()] + found[1] * int(found[2]) + plain[found.end() :]
+            if len(plain) > 20_000:
+                return None
+    if re.search(r"[()*0-9]", plain):
+        return None
+    return plain.split("|")
+
+
+def _batches(settings: Settings, dp: int | None) -> None:
+    draft = settings.draft
+    micro = settings.integer("micro_batch_size")
+    if micro is None and not settings.has("micro_batch_size"):
+        draft.ask("micro_batch_size", "nothing says --micro-batch-size", "1")
+    draft.put("training.micro_batch", micro, settings.origin("micro_batch_size"))
+    seq = settings.integer("seq_length", "encoder_seq_length")
+    if seq is None and not settings.has("seq_length"):
+        draft.ask("seq_length", "nothing says --seq-length", "4096")
+    draft.put("training.seq_length", seq, settings.origin("seq_length"))
+    ramp = settings.setting("rampup_batch_size") or settings.setting("step_batch_size_schedule")
+    settings.setting("step_batch_size_schedule")
+    told = settings.given.get("global_batch_size") is not None
+    whole = settings.integer("global_batch_size")
+    if ramp is not None and ramp.value not in (True, False, "") and not told:
+        draft.ask(
+            "global_batch_size", f"the batch grows over the run ({ramp.origin}): say of which step", "1024"
+        )
+        return
+    if whole is not None:
+        draft.put("training.global_batch", whole, settings.origin("global_batch_size"))
+    elif not settings.has("global_batch_size") and micro and dp:
+        draft.put("training.global_batch", micro * dp, f"{DEFAULT}: one microbatch on each of {dp} replicas")
+
+
+_MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
+
+
+def _recompute(settings: Settings) -> None:
+    """``training.recompute``, in the words of each era."""
+    draft = settings.draft
+    if settings.flag("checkpoint_activations"):
+        count = settings.integer("checkpoint_num_layers", default=1)
+        _full(settings, "uniform", count, "checkpoint_activations")
+        return
+    if method := settings.text("activations_checkpoint_method"):
+        _full(
+            settings,
+            method,
+            settings.integer("activations_checkpoint_num_layers", default=1),
+            "activations_checkpoint_method",
+        )
+        return
+    method, count = settings.text("recompute_method"), settings.integer("recompute_num_layers")
+    modules = settings.setting("recompute_modules")
+    layers = settings.flag("moe_layer_recompute")
+    kind = settings.choice(
+        "recompute_granularity", among={"full": "full", "selective": "selective", "none": None, "": None}
+    )
+    if settings.flag("recompute_activations"):
+        if kind == "full":
+            settings.refuse(
+                "recompute_activations",
+                "with --recompute-granularity full it says two things; Megatron-LM takes selective",
+            )
+            return
+        kind = "selective"
+    if layers:
+        if kind is not None:
+            settings.refuse("moe_layer_recompute", "it goes with no other recomputation")
+            return
+        _put_modules(settings, ["moe"], "moe_layer_recompute")
+    elif kind == "full":
+        _full(settings, method, count, "recompute_granularity")
+    elif kind == "selective":
+        if method is not None and modules is None:
+            settings.refuse("recompute_method", "Megatron-LM takes a method with full recomputation only")
+            return
+        named = modules.value if modules else ["core_attn"]
+        listed = (
+            re.split(r"[,\s]+", named)
+            if isinstance(named, str)
+            else [str(one) for one in named]
+            if isinstance(named, list)
+            else []
+        )
+        _put_modules(
+            settings,
+            [re.sub(r"[\[\]'\"]", "", one) for one in listed if one],
+            "recompute_modules" if modules else "recompute_granularity",
+        )
+    else:
+        draft.put("training.recompute", "none", DEFAULT)
+
+
+def _put_modules(settings: Settings, modules: list[str], name: str) -> None:
+    unknown = [one for one in modules if one not in _MODULES]
+    if unknown or not modules:
+        settings.refuse(
+            name, f"{', '.join(unknown) or 'nothing'}: recomputed modules can be {', '.join(_MODULES)}"
+        )
+    elif modules == ["core_attn"]:
+        settings.draft.put("training.recompute", "selective", settings.origin(name, "recompute_activations"))
+    else:
+        settings.draft.put(
+            "training.recompute", {"kind": "modules", "modules": modules}, settings.origin(name)
+        )
+
+
+def _full(settings: Settings, method: str | None, count: int | None, name: str) -> None:
+    """Whole layers: all of them, chunks of n (uniform), or the first n of each stage (block)."""
+    draft = settings.draft
+    if method not in (None, "uniform", "block"):
+        settings.refuse(name, f"{method}: the methods are uniform and block")
+        return
+    layers, pp, chunks = (
+        draft.get("model.num_layers") or 0,
+        draft.get("parallelism.pp", 1),
+        draft.get("parallelism.vpp", 1),
+    )
+    held = math.ceil(layers / (pp * chunks)) if layers else 0
+    if method is None or (method == "uniform" and (count or 1) == 1):
+        draft.put("training.recompute", "full", settings.origin(name))
+    elif method == "block" and count == 0:
+        draft.put("training.recompute", "none", settings.origin("recompute_num_layers"))
+    elif method == "block" and held and (count or 1) >= held:
+        draft.put("training.recompute", "full", f"{settings.origin(name)}: {count} layers are all of a stage")
+    else:
+        draft.put(
+            "training.recompute",
+            {"kind": "full", "method": method, "layers": count or 1},
+            settings.origin(name),
+        )

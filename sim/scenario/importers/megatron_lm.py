@@ -1,0 +1,140 @@
+"""Megatron-LM: launch scripts, lists of arguments, YAML of arguments (ENV_VARS and MODEL_ARGS), of all eras.
+
+Source: NVIDIA/Megatron-LM v2.0 to d98e8a64 (megatron_version.py); its tests/functional_tests/test_cases.
+"""
+
+from __future__ import annotations
+
+from ....hardware.shown import clipped
+from .arguments import Launch, doubtful, launch_of
+from .cluster_facts import put_machine, world_size
+from .draft import Draft, Imported
+from .importer import Importer, ImportJob
+from .leftovers import settle
+from .megatron_layout import put_layout
+from .megatron_model import put_model
+from .megatron_software import put_software
+from .megatron_version import refuse_strangers, version_of
+from .settings import Setting, Settings, plain_name
+from .sources import SourceFile
+
+SIGNS = (
+    "tensor-model-parallel-size",
+    "pipeline-model-parallel-size",
+    "num-attention-heads",
+    "micro-batch-size",
+    "model-parallel-size",
+)
+"""Options that only Megatron's kin have, in the form that their scripts write."""
+
+SEVERAL = (
+    "it stands several times, with other values: a list of arguments has one (or is of several "
+    "branches of a script)"
+)
+
+_FORKS = {
+    "enable_zero_bubble": "the fork's schedules are those of preset megatron-zero-bubble-2023: write them "
+    "in a scenario, as in schedule: zb-v",
+    "zero_bubble_v_schedule": "the fork's schedules are those of preset megatron-zero-bubble-2023: write "
+    "them in a scenario",
+    "enable_zbh1_pipeline": "this schedule of a fork is not read; write schedule: zb-h1 in a scenario",
+    "patch_primus_pipeline": "this schedule of a fork is not read; write it in a scenario",
+    "overlapped_distributed_optimizer": "the distributed optimizer of this fork is not modelled; "
+    "Megatron's own is",
+    "cpu_optimizer": "it belongs to Megatron-DeepSpeed",
+    "moe_use_upcycling": "upcycling is a conversion, and no training step",
+    "ddp_num_buckets": "a number of buckets is not modelled; their size is (--ddp-bucket-size)",
+}
+
+
+def _recognises(file: SourceFile) -> bool:
+    if file.kind in ("shell", "arguments"):
+        text = file.text if file.kind == "shell" else " ".join(file.words)
+        return any(f"--{one}" in text for one in SIGNS)
+    return "MODEL_ARGS" in file.keys
+
+
+def arguments_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None, dict[str, str]]:
+    """The options of a run, its launch where there is one, and its environment."""
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    if first.kind in ("shell", "arguments"):
+        others = {one.name: one.text for one in job.files if one is not first}
+        launch = launch_of(first, job.given.values, others)
+        job.given.used.update(
+            name for name in job.given.values if f"{{{name}" in first.text or f"${name}" in first.text
+        )
+        settings = Settings(found=launch.options, given=job.given, draft=draft)
+        for one in doubtful(launch):
+            if first.kind == "arguments":
+                draft.refuse(one.name, SEVERAL, line=one.line, value=one.value)
+            else:
+                draft.note(f"{one.name} stands several times; the last one holds")
+        for file in launch.sourced:
+            draft.note(
+                f"{clipped(file, 100)} is sourced and was not given; give it as another file if it sets "
+                f"options"
+            )
+        return settings, launch, launch.environment
+    environment = (
+        {key: str(value) for key, value in (first.at("ENV_VARS") or {}).items()}
+        if isinstance(first.at("ENV_VARS"), dict)
+        else {}
+    )
+    arguments = first.at("MODEL_ARGS")
+    if not isinstance(arguments, dict):
+        raise ValueError(f"{first.name}: MODEL_ARGS has to be a block of arguments")
+    found = {
+        plain_name(name): Setting(
+            value=_put_in(value, job),
+            file=first.name,
+            name=name,
+            line=first.lines.get(f"MODEL_ARGS.{name}", 0),
+        )
+        for name, value in arguments.items()
+    }
+    return Settings(found=found, given=job.given, draft=draft), None, environment
+
+
+def _put_in(value: object, job: ImportJob) -> object:
+    """A value with ``${X}`` put in from what is given; what stays open is marked."""
+    from .shell_expand import Variables
+
+    if not isinstance(value, str) or "$" not in value:
+        return value
+    variables = Variables(given=job.given.values)
+    text = variables.one('"' + value.replace('"', '\\"') + '"')
+    job.given.used.update(variables.used)
+    return text
+
+
+def read_megatron(job: ImportJob) -> Imported:
+    """The scenario of a Megatron-LM run.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    draft = Draft(framework="megatron-lm", file=job.name)
+    settings, launch, environment = arguments_of(job, draft)
+    megatron = version_of(settings, job.version)
+    draft.version = megatron.shown
+    refuse_strangers(settings, megatron)
+    for name, why in _FORKS.items():
+        settings.refuse_if(name, why)
+    nodes, per_node, world = (launch.nodes, launch.per_node, launch.world) if launch else (None, None, None)
+    gpus = world_size(settings, nodes, per_node, world)
+    put_model(settings, megatron)
+    put_layout(settings, megatron, gpus)
+    put_software(settings, megatron, environment)
+    put_machine(settings)
+    settle(settings, "megatron-lm")
+    return draft.finished()
+
+
+IMPORTER = Importer(
+    name="megatron-lm",
+    title="Megatron-LM",
+    source="NVIDIA/Megatron-LM megatron/training/arguments.py, v2.0 to d98e8a64",
+    recognises=_recognises,
+    read=read_megatron,
+    order=60,
+)

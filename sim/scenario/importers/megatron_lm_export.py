@@ -1,0 +1,277 @@
+"""A scenario as a launch script of Megatron-LM: only options that the version has.
+
+Source: as of the importer (megatron_model.py, megatron_layout.py, megatron_software.py, megatron_version.py).
+"""
+
+from __future__ import annotations
+
+from ..models import Scenario
+from .importer import Exporter
+from .megatron_version import SINCE, Version, parse_version
+
+Options = list[tuple[str, object]]
+
+PRESETS = {
+    "megatron-2021": "v2.5",
+    "megatron-2022-sp": "v3.0",
+    "megatron-2023": "23.04",
+    "megatron-core-2024": "core_v0.9.0",
+}
+"""The version that a preset of software is of."""
+
+_PRECISIONS = {
+    "fp16": ["--fp16"],
+    "bf16": ["--bf16"],
+    "fp8": ["--bf16"],
+    "mxfp8": ["--bf16"],
+    "nvfp4": ["--bf16"],
+    "fp32": [],
+}
+
+
+def write_script(scenario: Scenario, version: str | None) -> str:
+    """The launch script."""
+    told = version or version_for(scenario)
+    known = parse_version(told)
+    options = options_of(scenario, known)
+    per_node, gpus = scenario.cluster.gpus_per_node, scenario.cluster.gpus
+    each = min(per_node, gpus)
+    lines = [
+        f"    --{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in options
+    ]
+    return "\n".join([
+        "#!/bin/bash",
+        f"# Megatron-LM {told}, for {gpus} {scenario.cluster.gpu_name}. Written by stepsim export.",
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1",
+        "OPTIONS=(",
+        *lines,
+        ")",
+        f"torchrun --nproc_per_node {each} --nnodes {gpus // each} pretrain_gpt.py ${{OPTIONS[@]}}",
+        "",
+    ])  # fmt: skip
+
+
+def version_for(scenario: Scenario) -> str:
+    """The version whose software preset the scenario has, else the newest."""
+    return PRESETS.get(scenario.software.name, "HEAD")
+
+
+def options_of(scenario: Scenario, version: Version) -> Options:
+    """Options by plain name; those that the version has not are left out, for the reading back to tell."""
+    options = [
+        *_model(scenario, version),
+        *_layout(scenario, version),
+        *_training(scenario, version),
+        *_software(scenario, version),
+    ]
+    return [
+        (name, value)
+        for name, value in options
+        if value is not None and value is not False and SINCE.get(name, (2, 0)) <= version
+    ]
+
+
+def _model(scenario: Scenario, version: Version) -> Options:
+    model = scenario.model
+    options: Options = [
+        ("num_layers", model.num_layers), ("hidden_size", model.hidden_size), ("ffn_hidden_size",
+        model.ffn_hidden_size),
+        ("num_attention_heads", model.num_attention_heads),
+        ("swiglu", model.mlp == "swiglu"), ("squared_relu", model.mlp == "relu2"),
+        ("normalization", "RMSNorm" if model.norm == "rmsnorm" else None),
+        ("position_embedding_type", {"rope": "rope", "none": "none", "learned": None}[model.position]),
+        ("untie_embeddings_and_output_weights", not model.tied_embeddings), ("disable_bias_linear",
+        not model.biases),
+        ("add_qkv_bias", model.qkv_biases), ("hidden_dropout", model.dropout), ("attention_dropout",
+        model.dropout),
+        ("mtp_num_layers", model.mtp_layers or None),
+        ("seq_length", scenario.training.seq_length), ("max_position_embeddings",
+        scenario.training.seq_length),
+    ]  # fmt: skip
+    if model.mla is not None:
+        options += [("multi_latent_attention", True), ("q_lora_rank", model.mla.q_lora_rank),
+        ("kv_lora_rank", model.mla.kv_lora_rank),
+                    ("qk_head_dim", model.mla.qk_nope_head_dim), ("qk_pos_emb_head_dim",
+                    model.mla.qk_rope_head_dim),
+                    ("v_head_dim", model.mla.v_head_dim)]  # fmt: skip
+    else:
+        options.append(("kv_channels", model.kv_channels))
+        if model.num_query_groups != model.num_attention_heads:
+            options += [("group_query_attention", True), ("num_query_groups", model.num_query_groups)]
+    if model.sliding_window is not None:
+        options += [
+            ("window_size", f"{model.sliding_window - 1},0"),
+            ("window_attn_skip_freq", model.full_attention_every or None),
+        ]
+    # NullTokenizer adds an entry of its own; the rows of the table are told, whatever they are padded to.
+    options += [("tokenizer_type", "NullTokenizer"), ("vocab_size", model.vocab_size - 1)]
+    if version >= (4, 14):
+        options.append(("padded_vocab_size", model.embedding_rows))
+    elif model.make_vocab_size_divisible_by not in (None, 128):
+        options.append(("make_vocab_size_divisible_by", model.make_vocab_size_divisible_by))
+    elif model.embedding_rows == model.vocab_size and model.vocab_size % (128 * scenario.parallelism.tp):
+        options.append(("make_vocab_size_divisible_by", max(1, model.vocab_size // scenario.parallelism.tp)))
+    return [*options, *_experts(scenario)]
+
+
+def _experts(scenario: Scenario) -> Options:
+    model = scenario.model
+    moe = model.moe
+    if moe is None:
+        return []
+    pattern = [int(model.has_experts(layer)) for layer in range(model.num_layers)]
+    frequency: object = None
+    if isinstance(moe.layer_freq, tuple) or moe.num_dense_layers:
+        frequency = "'" + "[" + ",".join(map(str, pattern)) + "]'"
+    elif moe.layer_freq != 1:
+        frequency = moe.layer_freq
+    return [
+        ("num_experts", moe.num_experts), ("moe_router_topk", moe.topk), ("moe_ffn_hidden_size",
+        moe.expert_ffn_hidden_size),
+        ("moe_shared_expert_intermediate_size", moe.shared_expert_ffn_hidden_size or None),
+        ("moe_layer_freq", frequency),
+        ("moe_expert_capacity_factor", moe.capacity_factor), ("moe_pad_expert_input_to_capacity",
+        moe.capacity_factor is not None),
+        ("moe_router_num_groups", moe.node_limit + 1 if moe.node_limit else None),
+        ("moe_router_group_topk", moe.node_limit),
+        ("moe_grouped_gemm", True),
+    ]  # fmt: skip
+
+
+def _layout(scenario: Scenario, version: Version) -> Options:
+    par = scenario.parallelism
+    options: Options = [
+        ("tensor_model_parallel_size", par.tp), ("pipeline_model_parallel_size", par.pp),
+        ("context_parallel_size", par.cp if par.cp > 1 else None), ("sequence_parallel",
+        par.sequence_parallel),
+    ]  # fmt: skip
+    if scenario.model.moe is not None:
+        options += [("expert_model_parallel_size", par.ep), ("expert_tensor_parallel_size", par.etp)]
+    if par.zero == 1:
+        options.append(("use_distributed_optimizer", True))
+    elif par.zero > 1:
+        strategy = {2: "optim_grads", 3: "optim_grads_params"}[par.zero]
+        options += [("use_megatron_fsdp", True), ("data_parallel_sharding_strategy", strategy)]
+    if par.fsdp_shard_size:
+        options.append(("num_distributed_optimizer_instances", par.dp * par.cp // par.fsdp_shard_size))
+    if par.pp > 1:
+        options += _stages(scenario, version)
+    return options
+
+
+def _stages(scenario: Scenario, version: Version) -> Options:
+    """Chunks by the layers that each has, or a layout of letters where they differ."""
+    par, model = scenario.parallelism, scenario.model
+    options: Options = []
+    ends = 0
+    if isinstance(par.stage_split, tuple):
+        if version < (4, 13):
+            return [
+                ("decoder_first_pipeline_num_layers", par.stage_split[0]),
+                ("decoder_last_pipeline_num_layers", par.stage_split[-1]),
+            ]
+        chunks = ["t" * layers for layers in par.stage_split]
+        chunks[0], chunks[-1] = "E" + chunks[0], chunks[-1] + "m" * model.mtp_layers + "L"
+        return [("pipeline_model_parallel_layout", f"'{'|'.join(chunks)}'")]
+    if par.stage_split == "embedding_and_loss_as_layers":
+        ends = 2
+        options += [
+            ("account_for_embedding_in_pipeline_split", True),
+            ("account_for_loss_in_pipeline_split", True),
+        ]
+    if par.vpp > 1:
+        options.append(
+            ("num_layers_per_virtual_pipeline_stage", (model.num_layers + ends) // (par.pp * par.vpp))
+        )
+    group = scenario.schedule_options.group
+    if group:
+        options.append(("microbatch_group_size_per_virtual_pipeline_stage", group))
+    return options
+
+
+def _training(scenario: Scenario, version: Version) -> Options:
+    training = scenario.training
+    options: Options = [
+        ("micro_batch_size", training.micro_batch),
+        ("global_batch_size", training.global_batch),
+    ]
+    options += [(one.lstrip("-"), True) for one in _PRECISIONS[training.precision]]
+    if training.precision in ("fp8", "mxfp8"):
+        recipe = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise"}[
+            scenario.software.kernels.fp8_scaling
+        ]
+        options += [
+            ("fp8_format", "hybrid"),
+            ("fp8_recipe", "mxfp8" if training.precision == "mxfp8" else recipe),
+        ]
+        options.append(("fp8_param_gather", scenario.software.kernels.fp8_parameters))
+    elif training.precision == "nvfp4":
+        options.append(("fp4_format", "e2m1"))
+    recompute = training.recompute
+    if recompute == "full":
+        options += _full("uniform", 1, version)
+    elif recompute == "selective":
+        options.append(("recompute_granularity", "selective"))
+    elif (
+        not isinstance(recompute, str) and recompute.kind == "full" and recompute.method and recompute.layers
+    ):
+        options += _full(recompute.method, recompute.layers, version)
+    elif not isinstance(recompute, str) and recompute.kind == "modules":
+        options += [
+            ("recompute_granularity", "selective"),
+            ("recompute_modules", " ".join(recompute.modules)),
+        ]
+    if training.optimizer.name != "adamw":
+        options.append(("optimizer", training.optimizer.name))
+        options += [
+            ("muon_num_ns_steps", training.optimizer.ns_steps),
+            ("muon_tp_mode", training.optimizer.tp_mode),
+        ]
+    if training.cpu_offload:
+        options.append(("optimizer_cpu_offload", True))
+    return options
+
+
+def _full(method: str, layers: int, version: Version) -> Options:
+    if version < (3, 0):
+        return [("activations_checkpoint_method", method), ("activations_checkpoint_num_layers", layers)]
+    return [("recompute_granularity", "full"), ("recompute_method", method), ("recompute_num_layers", layers)]
+
+
+def _software(scenario: Scenario, version: Version) -> Options:
+    software, par = scenario.software, scenario.parallelism
+    gathers = software.gradients.overlap_param_gather
+    options: Options = []
+    if version >= (4, 4):
+        options += [
+            ("overlap_grad_reduce", software.gradients.overlap_grad_reduce),
+            ("overlap_param_gather", gathers and par.zero > 0 and software.gradients.overlap_grad_reduce),
+            ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
+            ("cross_entropy_loss_fusion", software.kernels.cross_entropy == "fused"),
+        ]  # fmt: skip
+    half = scenario.training.precision == "fp16"
+    if half and software.gradients.main_grad_bytes == 4:
+        options.append(("accumulate_allreduce_grads_in_fp32", True))
+    elif not half and scenario.training.precision != "fp32" and software.gradients.main_grad_bytes == 2:
+        options.append(("grad_reduce_in_bf16", True))
+    kernels = {"fa2": "flash", "cudnn": None, "unfused": "unfused"}
+    if version >= (4, 6) and kernels.get(software.kernels.attention):
+        options.append(("attention_backend", kernels[software.kernels.attention]))
+    elif version < (4, 6) and software.kernels.attention == "fa2":
+        options.append(("use_flash_attn", True))
+    if par.cp > 1 and software.exchange.cp_comm != "p2p":
+        options.append(("cp_comm_type", {"all_gather": "allgather", "a2a": "a2a"}[software.exchange.cp_comm]))
+    if scenario.model.moe is not None:
+        flexible = software.exchange.moe_dispatcher == "deepep"
+        options += [("moe_token_dispatcher_type", "flex" if flexible else "alltoall"),
+        ("moe_router_fusion", software.kernels.moe_router_fusion),
+                    ("moe_shared_expert_overlap", software.exchange.moe_shared_expert_overlap),
+                    ("overlap_moe_expert_parallel_comm", software.exchange.moe_a2a_overlap)]  # fmt: skip
+    if software.host.cuda_graphs:
+        options.append(("cuda_graph_impl", "local") if version >= (4, 15) else ("enable_cuda_graph", True))
+    return options
+
+
+EXPORTER = Exporter(
+    name="megatron-lm", title="Megatron-LM", suffix=".sh", write=write_script, version_for=version_for
+)

@@ -1,0 +1,454 @@
+"""What a Megatron-LM run's options switch on: precision, optimizer, overlaps, kernels, graphs.
+
+A field is put where an option, or the version's own default, says something; what the preset of the version
+has
+anyway and no option names is left to it.
+
+Sources: Megatron-LM megatron/training/arguments.py; core/distributed/distributed_data_parallel_config.py;
+core/transformer/moe/README.md; core/optimizer/optimizer_config.py; core/model_parallel_config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .megatron_model import DEFAULT
+from .megatron_version import Megatron
+from .settings import Settings
+
+_RECIPES = {
+    "delayed": ("fp8", "delayed"), "tensorwise": ("fp8", "current"), "blockwise": ("fp8", "blockwise"),
+    "mxfp8": ("mxfp8", None), "custom": None,
+}  # fmt: skip
+
+
+def put_software(settings: Settings, megatron: Megatron, environment: Mapping[str, str]) -> None:
+    """Put ``software`` and what of ``training`` is about precision, optimizer and offload."""
+    draft = settings.draft
+    draft.put("software.preset", megatron.preset, f"Megatron-LM {megatron.shown}")
+    _precision(settings)
+    _optimizer(settings)
+    _gradients(settings, megatron)
+    _kernels(settings, megatron)
+    _messages(settings, megatron)
+    _exchanges(settings)
+    _graphs(settings)
+    _offload(settings)
+    put_environment(settings, environment)
+
+
+def _precision(settings: Settings) -> None:
+    draft = settings.draft
+    half, brain = settings.flag("fp16"), settings.flag("bf16")
+    if half and brain:
+        settings.refuse("fp16", "fp16 and bf16 are both set; Megatron-LM takes one of them")
+    kind = "fp16" if half else "bf16" if brain else "fp32"
+    origin = settings.origin("fp16" if half else "bf16", default=DEFAULT)
+    form = settings.text("fp8_format", "fp8")
+    if settings.flag("fp8_hybrid") or settings.flag("fp8_e4m3"):
+        form = form or "hybrid"
+    recipe = settings.choice("fp8_recipe", among=_RECIPES, default=("fp8", "delayed"))
+    if form not in (None, "False", "false", "none", "null"):
+        if recipe is None:
+            settings.refuse("fp8_recipe", "a recipe of one's own is not modelled")
+            return
+        kind, scaling = recipe
+        origin = settings.origin("fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3")
+        draft.put(
+            "software.kernels.fp8_scaling",
+            scaling,
+            settings.origin("fp8_recipe", default=f"{DEFAULT}: delayed"),
+        )
+        gathered = settings.flag("fp8_param_gather") or settings.flag("fp8_param")
+        draft.put(
+            "software.kernels.fp8_parameters", gathered, settings.origin("fp8_param_gather", default=DEFAULT)
+        )
+        for name in ("first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
+            if settings.has(name):
+                draft.note(f"{name}: all layers are in FP8 here; a few of them in 16 bit are not told apart")
+    elif settings.has("fp8_param_gather"):
+        settings.flag("fp8_param_gather"), settings.flag("fp8_param")
+    if (four := settings.text("fp4_format", "fp4")) not in (None, "False", "none", "null"):
+        if four != "e2m1":
+            settings.refuse("fp4_format", f"{four}: e2m1 (NVFP4) is modelled")
+        kind, origin = "nvfp4", settings.origin("fp4_format", "fp4")
+    settings.text("fp4_recipe")
+    draft.put("training.precision", kind, origin)
+
+
+def _optimizer(settings: Settings) -> None:
+    draft = settings.draft
+    name = settings.choice(
+        "optimizer",
+        among={
+            "adam": "adamw",
+            "adamw": "adamw",
+            "sgd": "sgd",
+            "muon": "muon",
+            "dist_muon": "muon",
+            "lion": "lion",
+        },
+        default="adamw",
+    )
+    if name != "adamw":
+        draft.put("training.optimizer.name", name, settings.origin("optimizer"))
+    for field, option in (("ns_steps", "muon_num_ns_steps"), ("tp_mode", "muon_tp_mode")):
+        value = settings.integer(option) if field == "ns_steps" else settings.text(option)
+        if name == "muon" and value is not None:
+            draft.put(f"training.optimizer.{field}", value, settings.origin(option))
+    if not settings.flag("use_precision_aware_optimizer"):
+        for option in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
+            settings.text(option)
+        return
+    if settings.text("main_params_dtype", default="fp32") not in ("fp32", "float32"):
+        settings.refuse("main_params_dtype", "master weights in fewer than 32 bits are not modelled")
+    moments = {settings.text(one, default="fp32") for one in ("exp_avg_dtype", "exp_avg_sq_dtype")}
+    widths = {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2}
+    if len(moments) > 1 or not moments <= widths.keys():
+        settings.refuse(
+            "exp_avg_dtype",
+            f"moments in {' and '.join(sorted(map(str, moments)))} are not modelled: both in fp32, or both "
+            f"in 16 bit",
+        )
+        return
+    draft.put(
+        "software.gradients.moment_bytes",
+        widths[str(moments.pop())],
+        settings.origin("exp_avg_dtype", default=DEFAULT),
+    )
+    if settings.text("main_grads_dtype", default="fp32") in ("bf16", "bfloat16"):
+        draft.note("main_grads_dtype bf16: gradients are kept in 16 bit")
+        draft.put("software.gradients.main_grad_bytes", 2, settings.origin("main_grads_dtype"))
+
+
+def _gradients(settings: Settings, megatron: Megatron) -> None:
+    draft, precision = settings.draft, settings.draft.get("training.precision")
+    accumulates = settings.flag("accumulate_allreduce_grads_in_fp32")
+    narrow = settings.flag("grad_reduce_in_bf16")
+    if not draft.get("software.gradients.main_grad_bytes"):
+        wide = precision == "fp32" or accumulates or (precision != "fp16" and not narrow)
+        names = ("grad_reduce_in_bf16",) if narrow else ("accumulate_allreduce_grads_in_fp32",)
+        draft.put(
+            "software.gradients.main_grad_bytes",
+            4 if wide else 2,
+            settings.origin(*names, default=f"{DEFAULT}: {'32' if wide else '16'} bit under {precision}"),
+        )
+    elif narrow:
+        draft.note("grad_reduce_in_bf16 and main_grads_dtype say the same")
+    if megatron.version[0] == 2 or settings.has("ddp_impl"):
+        overlaps = settings.choice("ddp_impl", among={"local": False, "torch": True}, default=False)
+        draft.put(
+            "software.gradients.overlap_grad_reduce",
+            overlaps,
+            settings.origin("ddp_impl", default=f"{DEFAULT}: local, after the last backward"),
+        )
+    if megatron.version >= (4, 4) or settings.has("overlap_grad_reduce"):
+        reduces = settings.flag("overlap_grad_reduce")
+        gathers = settings.flag("overlap_param_gather")
+        if gathers and not (draft.get("parallelism.zero") and reduces):
+            settings.refuse(
+                "overlap_param_gather",
+                "it takes --use-distributed-optimizer and --overlap-grad-reduce beside it",
+            )
+        draft.put(
+            "software.gradients.overlap_grad_reduce",
+            reduces,
+            settings.origin("overlap_grad_reduce", default=f"{DEFAULT}: off"),
+        )
+        draft.put(
+            "software.gradients.overlap_param_gather",
+            gathers,
+            settings.origin("overlap_param_gather", default=f"{DEFAULT}: off"),
+        )
+    if settings.flag("align_grad_reduce", default=True) is False or settings.flag("no_align_grad_reduce"):
+        origin = settings.origin("no_align_grad_reduce", "align_grad_reduce")
+        draft.put("software.gradients.reduction", "buckets", origin)
+        draft.note("without align_grad_reduce, buckets are taken not to grow with data parallelism")
+    if settings.has("ddp_bucket_size"):
+        size = settings.number("ddp_bucket_size")
+        draft.put("software.gradients.bucket_elements", size, settings.origin("ddp_bucket_size"))
+    if not settings.flag("gradient_accumulation_fusion", default=True) or settings.flag(
+        "no_gradient_accumulation_fusion"
+    ):
+        draft.put(
+            "software.kernels.fused_wgrad_accumulation",
+            False,
+            settings.origin("no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
+        )
+    for name in (
+        "megatron_fsdp_grad_comm_dtype",
+        "megatron_fsdp_main_grads_dtype",
+        "megatron_fsdp_main_params_dtype",
+    ):
+        if (kind := settings.text(name)) not in (None, "fp32", "auto", "float32"):
+            settings.refuse(
+                name, f"{kind}: FSDP with other than 32-bit gradients and master weights is not modelled here"
+            )
+
+
+def _kernels(settings: Settings, megatron: Megatron) -> None:
+    draft = settings.draft
+    impl = settings.choice(
+        "transformer_impl",
+        among={"local": "local", "transformer_engine": "te", "inference_optimized": None},
+        default="te" if megatron.is_core else "local",
+    )
+    flash = (
+        settings.flag("use_flash_attn")
+        or settings.flag("use_flash_attn_v2")
+        or settings.flag("use_flash_attn_v1")
+    )
+    backend = settings.choice(
+        "attention_backend",
+        among={"flash": "fa2", "fused": "cudnn", "unfused": "unfused", "local": "unfused", "auto": None},
+    )
+    if backend:
+        draft.put("software.kernels.attention", backend, settings.origin("attention_backend"))
+    elif impl == "local":
+        draft.put(
+            "software.kernels.attention",
+            "fa2" if flash else "unfused",
+            settings.origin(
+                "use_flash_attn", "use_flash_attn_v2", "transformer_impl", default=f"{DEFAULT}: local"
+            ),
+        )
+    if settings.flag("export_force_local_attention"):
+        draft.put("software.kernels.attention", "unfused", settings.origin("export_force_local_attention"))
+    fusions = (
+        ("masked_softmax_fusion", "fused_softmax"),
+        ("bias_gelu_fusion", "fused_activation"),
+        ("bias_swiglu_fusion", "fused_activation"),
+        ("bias_dropout_fusion", "fused_residual"),
+        ("apply_rope_fusion", "fused_rope"),
+        ("rope_fusion", "fused_rope"),
+    )
+    used = "bias_swiglu_fusion" if draft.get("model.mlp") == "swiglu" else "bias_gelu_fusion"
+    for option, field in fusions:
+        off = settings.flag(f"no_{option}") or not settings.flag(option, default=True)
+        if off and (field != "fused_activation" or option == used):
+            draft.put_software(field, False, settings.origin(f"no_{option}", option))
+    if settings.flag("disable_te_fused_rope"):
+        draft.put("software.kernels.fused_rope", False, settings.origin("disable_te_fused_rope"))
+    fused = settings.flag("cross_entropy_loss_fusion")
+    settings.text("cross_entropy_fusion_impl")
+    if megatron.version >= (4, 4):
+        draft.put(
+            "software.kernels.cross_entropy",
+            "fused" if fused else "vocab-parallel",
+            settings.origin("cross_entropy_loss_fusion", default=f"{DEFAULT}: not fused"),
+        )
+
+
+def _messages(settings: Settings, megatron: Megatron) -> None:
+    """Tensor, context and pipeline parallelism's messages."""
+    draft = settings.draft
+    if megatron.version >= (4, 4):
+        wanted = settings.flag("tp_comm_overlap")
+        if wanted and not draft.get("parallelism.sequence_parallel"):
+            settings.refuse(
+                "tp_comm_overlap", "it takes --sequence-parallel and tensor parallelism beside it"
+            )
+        draft.put(
+            "software.exchange.tp_comm_overlap",
+            wanted,
+            settings.origin("tp_comm_overlap", default=f"{DEFAULT}: off"),
+        )
+    for name in ("tp_comm_overlap_cfg", "tp_comm_bootstrap_backend"):
+        if settings.text(name):
+            draft.note(f"{name}: the sizes of user buffers are not told apart")
+    for name in (
+        "disable_tp_comm_overlap_ag",
+        "disable_tp_comm_overlap_rs",
+        "disable_tp_comm_bulk_dgrad",
+        "disable_tp_comm_bulk_wgrad",
+        "tp_comm_overlap_rs_dgrad",
+        "disable_tp_comm_split_ag",
+        "disable_tp_comm_split_rs",
+    ):
+        settings.refuse_if(name, "the parts of tensor-parallel overlap are on or off together here")
+    if settings.flag("no_async_tensor_model_parallel_allreduce"):
+        draft.put(
+            "software.exchange.tp_async_backward",
+            False,
+            settings.origin("no_async_tensor_model_parallel_allreduce"),
+        )
+    if settings.flag("no_overlap_p2p_communication") or not settings.flag("overlap_p2p_comm", default=True):
+        draft.put(
+            "software.pipeline.point_to_point",
+            "blocking",
+            settings.origin("no_overlap_p2p_communication", "overlap_p2p_comm"),
+        )
+    settings.refuse_if(
+        "overlap_p2p_communication_warmup_flush", "messages that overlap warmup and flush are not modelled"
+    )
+    settings.flag("overlap_p2p_comm_warmup_flush")
+    kinds = settings.setting("cp_comm_type")
+    if kinds is None or draft.get("parallelism.cp", 1) == 1:
+        settings.setting("hierarchical_context_parallel_sizes")
+        return
+    kind = kinds.value[0] if isinstance(kinds.value, list) and len(set(kinds.value)) == 1 else kinds.value
+    among = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", "all_gather": "all_gather"}
+    if kind == "a2a+p2p":
+        sizes = settings.setting("hierarchical_context_parallel_sizes")
+        first = sizes.value[0] if sizes and isinstance(sizes.value, list) and sizes.value else None
+        if not str(first or "").isdigit():
+            settings.refuse(
+                "cp_comm_type", "a2a+p2p takes --hierarchical-context-parallel-sizes, of a2a and of p2p"
+            )
+            return
+        draft.put("parallelism.cp_a2a", int(str(first)[:9]), sizes.origin if sizes else "")
+    elif kind not in among:
+        settings.refuse(
+            "cp_comm_type", f"{kind!s:.60}: one of {', '.join(among)}, a2a+p2p for all layers is modelled"
+        )
+    else:
+        draft.put("software.exchange.cp_comm", among[kind], kinds.origin)
+
+
+def _exchanges(settings: Settings) -> None:
+    """How tokens reach experts."""
+    draft = settings.draft
+    moe = draft.get("model.moe") is not None
+    dispatcher = settings.choice(
+        "moe_token_dispatcher_type",
+        among={
+            "allgather": "allgather",
+            "alltoall": "all_to_all",
+            "alltoall_seq": "all_to_all",
+            "flex": "flex",
+        },
+        default="allgather",
+    )
+    backend = settings.choice(
+        "moe_flex_dispatcher_backend",
+        among={"deepep": "deepep", "hybridep": "deepep", "ncclep": None},
+        default="deepep",
+    )
+    deepep = settings.flag("moe_enable_deepep")
+    grouped, fused = settings.flag("moe_grouped_gemm"), settings.flag("moe_router_fusion")
+    legacy = settings.flag("moe_use_legacy_grouped_gemm")
+    shared, together = (
+        settings.flag("moe_shared_expert_overlap"),
+        settings.flag("overlap_moe_expert_parallel_comm"),
+    )
+    delayed = settings.flag("delay_wgrad_compute")
+    permuted = settings.flag("moe_permute_fusion")
+    settings.flag("moe_router_force_load_balancing")
+    for name in ("moe_permute_fusion_into_hybridep", "moe_deepep_num_sms", "moe_hybridep_num_sms"):
+        if settings.has(name) and moe:
+            draft.note(f"{name}: the SMs and fusions of a dispatcher are not told apart")
+    if not moe:
+        return
+    ranks = draft.get("parallelism.ep", 1) * draft.get("parallelism.etp", 1)
+    if dispatcher == "allgather" and ranks > 1:
+        settings.refuse(
+            "moe_token_dispatcher_type",
+            "allgather, which is the default, is not modelled where experts are on several ranks; alltoall "
+            "and flex are",
+        )
+    if dispatcher == "flex" and backend is None:
+        settings.refuse("moe_flex_dispatcher_backend", "ncclep is not modelled; deepep and hybridep are")
+    flexible = dispatcher == "flex" or deepep
+    origin = settings.origin(
+        "moe_token_dispatcher_type", "moe_enable_deepep", default=f"{DEFAULT}: allgather"
+    )
+    draft.put("software.exchange.moe_dispatcher", "deepep" if flexible else "alltoall", origin)
+    if not grouped and draft.get("model.moe.num_experts", 1) // draft.get("parallelism.ep", 1) > 1:
+        settings.draft.refuse(
+            "--moe-grouped-gemm", "without it experts run one after the other, which is not modelled"
+        )
+    draft.put(
+        "software.kernels.grouped_gemm",
+        "one-kernel" if legacy else None,
+        settings.origin("moe_use_legacy_grouped_gemm"),
+    )
+    draft.put(
+        "software.exchange.moe_shared_expert_overlap",
+        shared and draft.get("model.moe.shared_expert_ffn_hidden_size") is not None,
+        settings.origin("moe_shared_expert_overlap", default=f"{DEFAULT}: off"),
+    )
+    draft.put(
+        "software.exchange.moe_a2a_overlap",
+        together,
+        settings.origin("overlap_moe_expert_parallel_comm", default=f"{DEFAULT}: off"),
+    )
+    draft.put(
+        "software.kernels.moe_router_fusion",
+        fused or permuted,
+        settings.origin("moe_router_fusion", "moe_permute_fusion", default=f"{DEFAULT}: off"),
+    )
+    if delayed and not together:
+        settings.refuse(
+            "delay_wgrad_compute",
+            "delayed weight gradients are modelled with --overlap-moe-expert-parallel-comm only",
+        )
+
+
+def _graphs(settings: Settings) -> None:
+    impl = settings.choice(
+        "cuda_graph_impl",
+        among={"none": False, "local": True, "transformer_engine": True, "full_iteration": True},
+        default=False,
+    )
+    graphs = impl or settings.flag("enable_cuda_graph") or settings.flag("external_cuda_graph")
+    names = ("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph")
+    if settings.draft.get("software.preset") in ("megatron-core-2024", "megatron-core-2025"):
+        settings.draft.put(
+            "software.host.cuda_graphs", graphs, settings.origin(*names, default=f"{DEFAULT}: off")
+        )
+    for name in ("cuda_graph_scope", "cuda_graph_modules"):
+        if settings.has(name) and graphs:
+            settings.draft.note(f"{name}: a layer is captured as a whole here")
+    settings.integer("cuda_graph_warmup_steps")
+
+
+def _offload(settings: Settings) -> None:
+    draft = settings.draft
+    if settings.flag("optimizer_cpu_offload"):
+        share = settings.number("optimizer_offload_fraction", default=1.0)
+        if share == 1.0:
+            draft.put("training.cpu_offload", True, settings.origin("optimizer_cpu_offload"))
+        elif share:
+            settings.refuse(
+                "optimizer_offload_fraction",
+                f"{share}: a part of the optimizer's state on the host is not modelled",
+            )
+    else:
+        settings.number("optimizer_offload_fraction")
+    settings.flag("overlap_cpu_optimizer_d2h_h2d"), settings.flag("use_torch_optimizer_for_cpu_offload")
+    layers = settings.integer("cpu_offloading_num_layers", default=0) or 0
+    settings.flag("cpu_offloading")
+    if layers:
+        held = draft.get("model.num_layers", 0)
+        if layers >= held - 1:
+            draft.put("training.activation_offload", True, settings.origin("cpu_offloading_num_layers"))
+        else:
+            settings.refuse(
+                "cpu_offloading_num_layers",
+                "activations of some layers on the host are not modelled; of all layers they are",
+            )
+    settings.refuse_if(
+        "fine_grained_activation_offloading", "activations of some modules on the host are not modelled"
+    )
+    settings.refuse_if(
+        "offload_optimizer_states",
+        "optimizer state that goes to the host between steps is not modelled; --optimizer-cpu-offload is",
+    )
+    settings.setting("offload_modules")
+    settings.refuse_if("fsdp_double_buffer", "double buffers of FSDP are not modelled")
+
+
+_QUIET = ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_NVLS_ENABLE", "NCCL_P2P_NET_CHUNKSIZE")
+
+
+def put_environment(settings: Settings, environment: Mapping[str, str]) -> None:
+    """Variables of the environment that decide step time."""
+    draft = settings.draft
+    if environment.get("CUDA_LAUNCH_BLOCKING") == "1":
+        draft.put("software.host.launch_blocking", True, "CUDA_LAUNCH_BLOCKING=1")
+    for name, field in (("NCCL_ALGO", "nccl_algo"), ("NCCL_PROTO", "nccl_proto")):
+        if environment.get(name):
+            draft.put_software(field, environment[name], f"{name}={environment[name]}")
+    for name in _QUIET:
+        if name in environment:
+            draft.note(f"{name}={environment[name]} is not told apart from what the preset's runs had")

@@ -1,0 +1,232 @@
+"""NeMo 1.x: its Hydra YAML with resolvers; and launchers of NeMo 2, whose layout stands in another table.
+
+Sources: NVIDIA/NeMo v1.23.0 examples/nlp/language_modeling/conf/megatron_gpt_config.yaml,
+nemo/collections/nlp/modules/
+common/megatron; NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training; NVIDIA/dgxc-benchmarking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .arguments import launch_of
+from .cluster_facts import put_machine, world_size
+from .draft import Draft, Imported
+from .hydra import resolved
+from .importer import Importer, ImportJob
+from .leftovers import settle
+from .megatron_layout import put_layout
+from .megatron_model import put_model
+from .megatron_software import put_software
+from .megatron_version import Megatron
+from .recipes import read_recipe
+from .settings import Given, Setting, Settings
+from .sources import SourceFile
+
+RENAMED = {
+    "virtual_pipeline_model_parallel_size": "num_virtual_stages_per_pipeline_rank",
+    "encoder_seq_length": "seq_length",
+    "activations_checkpoint_granularity": "recompute_granularity",
+    "activations_checkpoint_method": "recompute_method",
+    "activations_checkpoint_num_layers": "recompute_num_layers", "num_moe_experts": "num_experts",
+    "ub_tp_comm_overlap": "tp_comm_overlap",
+    "ub_tp_comm_overlap_cfg": "tp_comm_overlap_cfg", "bias_dropout_add_fusion": "bias_dropout_fusion",
+    "tokenizer.model": "tokenizer_model",
+    "tokenizer.type": "tokenizer_type", "tokenizer.vocab_file": "vocab_file",
+    "reduce_amax": "reduce_amax", "use_flash_attention": "use_flash_attn",
+    "fp8_params": "fp8_param_gather", "nccl_communicator_config_path": "nccl_communicator_config_path",
+    "enable_cuda_graph": "enable_cuda_graph",
+    "optim.overlap_grad_sync": "overlap_grad_reduce", "optim.overlap_param_sync": "overlap_param_gather",
+}  # fmt: skip
+"""NeMo's names as Megatron's. Its virtual size counts chunks, where Megatron's option counts layers."""
+
+_ACTIVATIONS = {
+    "gelu": None, "swiglu": "swiglu", "fast-swiglu": "swiglu", "geglu": "swiglu", "fast-geglu": "swiglu",
+    "squared-relu": "squared_relu",
+    "reglu": "swiglu", "fast-reglu": "swiglu",
+}  # fmt: skip
+
+
+def _recognises(file: SourceFile) -> bool:
+    if file.kind in ("shell", "arguments"):
+        text = file.text if file.kind == "shell" else " ".join(file.words)
+        return "--compute_dtype" in text and "--model_recipe_name" not in text
+    return (
+        file.kind == "yaml"
+        and ("trainer" in file.keys or "training" in file.keys)
+        and (
+            file.at("model.micro_batch_size") is not None
+            or file.at("training.model.micro_batch_size") is not None
+        )
+    )
+
+
+def read_nemo(job: ImportJob) -> Imported:
+    """The scenario of a NeMo run.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    draft = Draft(framework="nemo", file=job.name, version=job.version or "1.x")
+    if first.kind in ("shell", "arguments"):
+        draft.version = job.version or "2"
+        return read_recipe(launch_of(first, job.given.values), job, draft, preset="nemo-2025")
+    given = Given(values={RENAMED.get(name, name): value for name, value in job.given.values.items()})
+    top = "training" if first.at("training.model") is not None else ""
+    whole = replace(first, document=resolved(first.at(top) if top else first.document, job.given.values))
+    settings = Settings(found=_canonical(whole), given=given, draft=draft, dotted=True)
+    _converted(settings)
+    nodes, devices = (settings.found.pop(name, None) for name in ("trainer.num_nodes", "trainer.devices"))
+    gpus = world_size(settings, nodes, devices)
+    megatron = Megatron(version=(4, 9), shown=f"as in NeMo {draft.version}")
+    put_model(settings, megatron)
+    put_layout(settings, megatron, gpus)
+    put_software(settings, megatron, {})
+    _bucket(settings)
+    put_machine(settings)
+    settle(settings, "nemo", "megatron-lm")
+    return draft.finished()
+
+
+def _canonical(file: SourceFile) -> dict[str, Setting]:
+    """The block ``model`` by Megatron's names, and of ``trainer`` what counts."""
+    found = {}
+    for name, one in file.settings("model").items():
+        found[RENAMED.get(name, name)] = replace(one, name=f"model.{one.name}")
+    for name in ("num_nodes", "devices", "accumulate_grad_batches", "precision"):
+        value = file.at(f"trainer.{name}")
+        if value is not None:
+            found[f"trainer.{name}"] = Setting(
+                value=value, file=file.name, name=f"trainer.{name}", line=file.lines.get(f"trainer.{name}", 0)
+            )
+    return found
+
+
+def _converted(settings: Settings) -> None:
+    """Settings whose values mean otherwise than Megatron's options do."""
+    draft, found = settings.draft, settings.found
+
+    def put(name: str, value: object, like: str) -> None:
+        source = found.get(like) or Setting(value=value, file="NeMo's default", name=like)
+        found[name] = Setting(value=value, file=source.file, name=source.name, line=source.line)
+
+    if (settings.integer("trainer.accumulate_grad_batches", default=1) or 1) != 1:
+        settings.refuse(
+            "trainer.accumulate_grad_batches",
+            "it has to be 1: microbatches come from model.global_batch_size",
+        )
+    kind = settings.choice(
+        "trainer.precision",
+        among={
+            "bf16": "bf16",
+            "bf16-mixed": "bf16",
+            "16": "fp16",
+            "16-mixed": "fp16",
+            "32": None,
+            "fp16": "fp16",
+            "fp32": None,
+        },
+        default=None,
+    )
+    if kind:
+        put(kind, True, "trainer.precision")
+    form = settings.choice("activation", among=_ACTIVATIONS, default=None)
+    if form:
+        put(form, True, "activation")
+    norm = settings.choice(
+        "normalization",
+        among={
+            "layernorm": "layernorm",
+            "layernorm1p": "layernorm",
+            "rmsnorm": "rmsnorm",
+            "low_precision_layernorm": "layernorm",
+        },
+        default="layernorm",
+    )
+    put("normalization", norm, "normalization")
+    put("disable_bias_linear", not settings.flag("bias", default=True), "bias")
+    put(
+        "untie_embeddings_and_output_weights",
+        not settings.flag("share_embeddings_and_output_weights", default=True),
+        "share_embeddings_and_output_weights",
+    )
+    if settings.has("num_query_groups"):
+        put("group_query_attention", True, "num_query_groups")
+    put(
+        "transformer_impl",
+        "transformer_engine" if settings.flag("transformer_engine") else "local",
+        "transformer_engine",
+    )
+    put("apply_rope_fusion", settings.flag("apply_rope_fusion"), "apply_rope_fusion")
+    put(
+        "gradient_accumulation_fusion",
+        settings.flag("gradient_accumulation_fusion"),
+        "gradient_accumulation_fusion",
+    )
+    _eight_bits(settings, put)
+    fused = settings.flag("bias_activation_fusion", default=True)
+    put("bias_gelu_fusion", fused, "bias_activation_fusion")
+    put("bias_swiglu_fusion", fused, "bias_activation_fusion")
+    name = settings.text("optim.name", default="fused_adam") or ""
+    sharded = name in ("distributed_fused_adam", "mcore_distributed_optim", "megatron_distributed_optim")
+    put("use_distributed_optimizer", sharded, "optim.name")
+    put(
+        "overlap_grad_reduce",
+        settings.flag("overlap_grad_reduce", default=name == "distributed_fused_adam"),
+        "overlap_grad_reduce",
+    )
+    put("overlap_param_gather", settings.flag("overlap_param_gather") and sharded, "overlap_param_gather")
+    put(
+        "grad_reduce_in_bf16",
+        settings.text("optim.grad_sync_dtype", default="fp32") in ("bf16", "bfloat16"),
+        "optim.grad_sync_dtype",
+    )
+    if settings.text("position_embedding_type") is None:
+        put("position_embedding_type", "learned_absolute", "position_embedding_type")
+    if settings.flag("fsdp"):
+        settings.refuse("fsdp", "FSDP of NeMo 1.x is not read; write parallelism.zero: 3 in a scenario")
+    settings.refuse_if(
+        "num_micro_batches_with_partial_activation_checkpoints",
+        "recomputation in some microbatches alone is not modelled",
+    )
+    settings.refuse_if(
+        "activations_checkpoint_layers_per_pipeline",
+        "recomputation that changes over the stages is not modelled",
+    )
+    if not settings.flag("cpu_offloading"):
+        found.pop("cpu_offloading_num_layers", None)
+    if settings.flag("defer_embedding_wgrad_compute"):
+        draft.note("defer_embedding_wgrad_compute: the embedding's weight gradient is not deferred here")
+    settings.refuse_if("fp32_residual_connection", "a residual stream in 32 bit is not modelled")
+
+
+def _eight_bits(settings: Settings, put: object) -> None:
+    """``fp8`` switches; ``fp8_e4m3`` and ``fp8_hybrid`` say which format."""
+    found = settings.found
+    on = settings.flag("fp8")
+    line = found.pop("fp8", None)
+    for name in ("fp8_e4m3", "fp8_hybrid"):
+        found.pop(name, None)
+    if on and line is not None:
+        found["fp8_format"] = replace(line, value="hybrid")
+
+
+def _bucket(settings: Settings) -> None:
+    """``bucket_cap_mb`` counts megabytes, of the gradients that are reduced."""
+    size = settings.number("optim.bucket_cap_mb")
+    if size:
+        width = settings.draft.get("software.gradients.main_grad_bytes", 4)
+        settings.draft.put(
+            "software.gradients.bucket_elements", size * 2**20 / width, settings.origin("optim.bucket_cap_mb")
+        )
+
+
+IMPORTER = Importer(
+    name="nemo",
+    title="NeMo",
+    source="NVIDIA/NeMo v1.23.0 conf/megatron_gpt_config.yaml; NVIDIA/NeMo-Framework-Launcher conf/training",
+    recognises=_recognises,
+    read=read_nemo,
+    order=22,
+)

@@ -1,0 +1,180 @@
+"""OLMo: its YAML of official configurations. OLMo-core's configurations are Python; their dump in JSON is
+read.
+
+Source: allenai/OLMo olmo/config.py, configs/official-*; allenai/OLMo-core src/olmo_core/config.py.
+"""
+
+from __future__ import annotations
+
+from .cluster_facts import put_machine, world_size
+from .draft import Draft, Imported
+from .importer import Importer, ImportJob
+from .leftovers import settle
+from .settings import Settings
+from .sources import SourceFile
+
+DEFAULT = "default of OLMo"
+
+
+def _recognises(file: SourceFile) -> bool:
+    return file.at("model.d_model") is not None and (
+        file.at("global_train_batch_size") is not None or file.at("data_loader.global_batch_size") is not None
+    )
+
+
+def read_olmo(job: ImportJob) -> Imported:
+    """The scenario of an OLMo run.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    draft = Draft(framework="olmo", file=job.name, version=job.version or "")
+    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    gpus = world_size(settings, None, None)
+    draft.put(
+        "software.preset",
+        "llm-foundry-2023" if "fsdp" in first.keys else "torchtitan-2025",
+        "FSDP of plain torch",
+    )
+    draft.put("software.name", "olmo", "its layers are its own")
+    core = first.at("data_loader.global_batch_size") is not None
+    if core:
+        draft.refuse(
+            "model",
+            "a dump of OLMo-core is known, but its model is nested objects that are not read; give model "
+            "fields in a scenario",
+        )
+        settings.read.update(settings.found)
+        return draft.finished()
+    _model(settings)
+    _training(settings, gpus)
+    put_machine(settings)
+    settle(settings, "olmo")
+    return draft.finished()
+
+
+def _model(settings: Settings) -> None:
+    draft = settings.draft
+    for field, name in (
+        ("num_layers", "model.n_layers"),
+        ("hidden_size", "model.d_model"),
+        ("num_attention_heads", "model.n_heads"),
+        ("vocab_size", "model.vocab_size"),
+    ):
+        value = settings.integer(name)
+        if value is None and not settings.has(name):
+            draft.ask(name, "the file does not say it", "32")
+        draft.put(f"model.{field}", max(1, value or 1), settings.origin(name))
+    padded = settings.integer("model.embedding_size")
+    draft.put("model.padded_vocab_size", padded, settings.origin("model.embedding_size"))
+    groups = 1 if settings.flag("model.multi_query_attention") else settings.integer("model.n_kv_heads")
+    draft.put(
+        "model.num_query_groups", groups, settings.origin("model.n_kv_heads", "model.multi_query_attention")
+    )
+    gated = settings.choice(
+        "model.activation_type", among={"swiglu": True, "gelu": False, "relu": False}, default=True
+    )
+    hidden = draft.get("model.hidden_size")
+    wide = settings.integer("model.mlp_hidden_size") or int(
+        (settings.number("model.mlp_ratio", default=4) or 4) * hidden
+    )
+    draft.put(
+        "model.mlp", "swiglu" if gated else "gelu", settings.origin("model.activation_type", default=DEFAULT)
+    )
+    # mlp_hidden_size counts both branches (olmo/model.py: ff_out is hidden_size * output_multiplier, 0.5
+    # for SwiGLU).
+    draft.put(
+        "model.ffn_hidden_size",
+        wide // 2 if gated else wide,
+        settings.origin("model.mlp_hidden_size", "model.mlp_ratio", default=DEFAULT),
+    )
+    draft.put(
+        "model.tied_embeddings",
+        settings.flag("model.weight_tying", default=True),
+        settings.origin("model.weight_tying", default=DEFAULT),
+    )
+    draft.put(
+        "model.biases",
+        settings.flag("model.include_bias", default=True),
+        settings.origin("model.include_bias", default=DEFAULT),
+    )
+    draft.put(
+        "model.position",
+        "rope" if settings.flag("model.rope") else "learned",
+        settings.origin("model.rope", default=DEFAULT),
+    )
+    draft.put(
+        "software.kernels.attention",
+        "fa2" if settings.flag("model.flash_attention") else "unfused",
+        settings.origin("model.flash_attention", default=DEFAULT),
+    )
+
+
+def _training(settings: Settings, gpus: int | None) -> None:
+    draft = settings.draft
+    draft.put(
+        "training.seq_length",
+        settings.integer("model.max_sequence_length", default=1024),
+        settings.origin("model.max_sequence_length", default=DEFAULT),
+    )
+    whole, micro = (
+        settings.integer("global_train_batch_size"),
+        settings.integer("device_train_microbatch_size", default=16),
+    )
+    draft.put("training.global_batch", whole, settings.origin("global_train_batch_size"))
+    draft.put("training.micro_batch", micro, settings.origin("device_train_microbatch_size", default=DEFAULT))
+    kind = settings.choice(
+        "precision", among={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"}, default="fp32"
+    )
+    draft.put("training.precision", kind, settings.origin("precision", default=DEFAULT))
+    again = settings.choice(
+        "activation_checkpointing",
+        among={
+            "whole_layer": "full",
+            "one_in_two": 2,
+            "one_in_three": 3,
+            "one_in_four": 4,
+            "fine_grained": None,
+            "none": "none",
+        },
+        default="none",
+    )
+    if again is None:
+        settings.refuse("activation_checkpointing", "fine_grained recomputation of OLMo is not modelled")
+    draft.put(
+        "training.recompute",
+        again if isinstance(again, str) else {"kind": "full", "every": again} if again else None,
+        settings.origin("activation_checkpointing", default=f"{DEFAULT}: off"),
+    )
+    if settings.text("distributed_strategy", default="fsdp") == "ddp":
+        draft.put("parallelism.zero", 0, settings.origin("distributed_strategy"))
+        return
+    strategy = settings.choice(
+        "fsdp.sharding_strategy",
+        among={"full_shard": 3, "shard_grad_op": 2, "hybrid_shard": 3, "no_shard": 0},
+        default=3,
+    )
+    draft.put(
+        "parallelism.zero",
+        strategy if (gpus or 2) > 1 else 0,
+        settings.origin("fsdp.sharding_strategy", default=f"{DEFAULT}: FULL_SHARD"),
+    )
+    if str(settings.text("fsdp.sharding_strategy")).upper() == "HYBRID_SHARD" and gpus and gpus > 8:
+        draft.put(
+            "parallelism.fsdp_shard_size",
+            8,
+            f"{settings.origin('fsdp.sharding_strategy')}: the GPUs of a host",
+        )
+    if settings.choice("fsdp.precision", among={"pure": 2, "mixed": 4}, default=2) == 4:
+        draft.put("software.gradients.reduce_grad_bytes", 4, settings.origin("fsdp.precision"))
+
+
+IMPORTER = Importer(
+    name="olmo",
+    title="OLMo",
+    source="allenai/OLMo olmo/config.py, configs/official-*",
+    recognises=_recognises,
+    read=read_olmo,
+    order=37,
+)

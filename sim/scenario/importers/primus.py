@@ -1,0 +1,248 @@
+"""Primus: its experiment YAML over Megatron-LM, torchtitan or MaxText, with presets by name.
+
+The model and the defaults stand in presets of Primus. Given as other files they are read; without them a
+model that
+the catalogue has is taken from there.
+
+Source: AMD-AGI/Primus docs/02-user-guide/configuration-system.md,
+primus/configs/modules/megatron/trainer_base.yaml,
+primus/configs/models (fd1eeabb).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .arguments import launch_of
+from .cluster_facts import put_machine, world_size
+from .draft import Draft, Imported
+from .importer import Importer, ImportJob
+from .leftovers import settle
+from .maxtext import maxtext_scenario
+from .megatron_layout import put_layout
+from .megatron_model import put_model
+from .megatron_software import put_software
+from .megatron_version import Megatron
+from .model_facts import catalogue_name, put_catalogue_model
+from .settings import CLOSE, OPEN, Setting, Settings, plain_name
+from .sources import SourceFile
+from .torchtitan import torchtitan_scenario
+
+DEFAULTS = {
+    "micro_batch_size": 2,
+    "global_batch_size": 16,
+    "seq_length": 1024,
+    "use_distributed_optimizer": True,
+}
+"""pre_trainer.yaml over trainer_base.yaml (128 sequences a step and no distributed optimizer there)."""
+
+_NAMES = {
+    "llama3_8b": "llama3-8b", "llama3.1_8b": "llama3-8b", "llama3_70b": "llama3-70b",
+    "llama3.1_70b": "llama3-70b", "llama3.1_405b": "llama3.1-405b",
+    "llama2_7b": "llama2-7b", "llama2_13b": "llama2-13b", "llama2_70b": "llama2-70b",
+    "deepseek_v3": "deepseek-v3", "deepseek_v2": "deepseek-v2",
+    "deepseek_v2_lite": "deepseek-v2-lite", "mixtral_8x7b_v0.1": "mixtral-8x7b",
+    "mixtral_8x22b_v0.1": "mixtral-8x22b", "grok1": "grok-1", "grok2": None,
+    "gpt_oss_20b": "gpt-oss-20b", "gpt_oss_120b": "gpt-oss-120b", "qwen3_30b_a3b": "qwen3-30b-a3b",
+    "qwen3_235b_a22b": "qwen3-235b-a22b",
+    "deepseek_v3_16b": "deepseek-v2-lite", "mixtral_8x7b": "mixtral-8x7b", "llama3.3_70b": "llama3-70b",
+    "deepseek_v3_671b": "deepseek-v3",
+}  # fmt: skip
+"""Presets of Primus by name: the model of the catalogue."""
+
+_SCHEDULES = (
+    "patch_primus_pipeline",
+    "patch_zero_bubble",
+    "enable_zero_bubble",
+    "zero_bubble_v_schedule",
+    "enable_1f1b_v",
+    "pp_algorithm",
+    "decoder_pipeline_manual_split_list",
+)
+_REFUSED = {
+    "recompute_layer_ids": "layers to recompute by number are not modelled; the first n of a stage, or "
+                           "every n-th, are",
+    "use_turbo_mega_moe": "experts in one kernel with their exchange are not modelled",
+    "offload_chunk_num": "activations of some chunks on the host are not modelled",
+    "optimizer_memory_host_offload": "optimizer state on the host between steps is not modelled",
+    "num_seq_splits": "sequences that are split over pipeline microbatches are not modelled",
+    "use_sink_attention": None,
+}  # fmt: skip
+
+
+def _recognises(file: SourceFile) -> bool:
+    if file.kind in ("shell", "arguments"):
+        return "use_turbo_" in file.text or "PRIMUS" in file.text
+    return file.at("modules.pre_trainer.framework") is not None
+
+
+def _open(value: Any, job: ImportJob) -> Any:
+    """``${VAR:default}`` by what is given, else its default; ``${VAR}`` stays open."""
+    if not isinstance(value, str) or "${" not in value:
+        return value
+    found = re.fullmatch(r"\$\{(\w+)(?::(.*))?\}", value.strip())
+    if found is None:
+        return value
+    told = job.given.get(found[1])
+    if told is None and found[2] is None:
+        return f"{OPEN}{found[1]}{CLOSE}"
+    text = told if told is not None else found[2].strip().strip("\"'")
+    return {"null": None, "None": None, "": None, "true": True, "false": False}.get(text, text)
+
+
+def read_primus(job: ImportJob) -> Imported:
+    """The scenario of a Primus run.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    draft = Draft(framework="primus", file=job.name, version=job.version or "fd1eeabb")
+    settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
+    if first.kind in ("shell", "arguments"):
+        launch = launch_of(first, job.given.values)
+        settings.found |= launch.options
+        return _megatron(settings, None, job)
+    top = "modules.pre_trainer"
+    for name, one in first.settings(f"{top}.overrides").items():
+        settings.found[name] = Setting(
+            value=_open(one.value, job), file=one.file, name=one.name, line=one.line
+        )
+    model, framework = _open(first.at(f"{top}.model"), job), first.at(f"{top}.framework")
+    if framework == "megatron":
+        return _megatron(settings, model, job)
+    known = _known(model)
+    if framework == "torchtitan":
+        if "fp8" in str(model).lower() and not settings.has("model.converters"):
+            settings.found["model.converters"] = Setting(
+                value=["quantize.linear.float8"], file=first.name, name=f"model: {model}"
+            )
+        if known and job.given.get("model") is None:
+            draft.put("model.preset", known, f"{first.name} model: {model}")
+        settings.read.update(one for one in settings.found if one.startswith("primus_turbo"))
+        return torchtitan_scenario(settings, job.version, world_size(settings, None, None))
+    if framework == "maxtext":
+        return maxtext_scenario(
+            settings, known, f"{first.name} model: {model}", world_size(settings, None, None)
+        )
+    draft.refuse(
+        f"{top}.framework", f"{framework!s:.60}: megatron, torchtitan and maxtext are read", value=framework
+    )
+    return draft.finished()
+
+
+def _known(model: Any) -> str | None:
+    name = str(model or "").removesuffix(".yaml").lower()
+    for ending in ("-fp8", "-bf16", "-fp16"):
+        name = name.removesuffix(ending)
+    return _NAMES.get(name) or catalogue_name(name.replace("_", "-"))
+
+
+def _presets(job: ImportJob, name: str, depth: int = 0) -> dict[str, Setting]:
+    """The settings of a preset that is among the files, over those that it extends."""
+    file = next((one for one in job.files if one.name == name), None)
+    if file is None or depth > 8:
+        return {}
+    found: dict[str, Setting] = {}
+    extends = file.at("extends")
+    for base in extends if isinstance(extends, list) else [extends] if extends else []:
+        found |= _presets(job, str(base), depth + 1)
+    return found | file.settings()
+
+
+def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
+    draft = settings.draft
+    presets = _presets(job, str(model)) if model else {}
+    for name, one in presets.items():
+        settings.found.setdefault(name, one)
+    for name, value in DEFAULTS.items():
+        settings.found.setdefault(name, Setting(value=value, file="pre_trainer.yaml of Primus", name=name))
+    for name, why in _REFUSED.items():
+        if why:
+            settings.refuse_if(name, why, harmless=(None, False, "", 0, "0"))
+    pp = settings.integer("pipeline_model_parallel_size", default=1) or 1
+    for name in _SCHEDULES:
+        if pp > 1:
+            settings.refuse_if(
+                name, "schedules of Primus are not read; write them in a scenario, as in schedule: zb-v"
+            )
+        settings.setting(name)
+    megatron = Megatron(version=(4, 14), shown="as in Primus")
+    gpus = world_size(settings, None, None)
+    known = _known(model)
+    if presets.keys() & {"num_layers"} or "num_layers" in settings.found:
+        put_model(settings, megatron)
+    elif known and job.given.get("model") is None:
+        put_catalogue_model(settings, known, f"model: {model}")
+        draft.note(f"the preset {model} is not among the files; the catalogue's {known} is taken")
+        settings.read.update(_MODEL_NAMES)
+    elif (told := job.given.get("model")) is not None:
+        draft.put("model.preset", told, f"--given model={told}")
+    else:
+        draft.ask(
+            "model",
+            f"the preset {model} of Primus is not among the files (give it, and what it extends)",
+            "llama3-8b",
+        )
+    if settings.flag("use_turbo_deepep"):
+        settings.found["moe_token_dispatcher_type"] = Setting(
+            value="flex", file="Primus", name="use_turbo_deepep"
+        )
+    elif "moe_token_dispatcher_type" not in settings.found:
+        settings.found["moe_token_dispatcher_type"] = Setting(
+            value="alltoall", file="language_model.yaml of Primus", name="moe_token_dispatcher_type"
+        )
+    if settings.flag("use_turbo_grouped_gemm") or "moe_grouped_gemm" not in settings.found:
+        settings.found["moe_grouped_gemm"] = Setting(
+            value=True, file="language_model.yaml of Primus", name="moe_grouped_gemm"
+        )
+    if "bf16" not in settings.found and "fp16" not in settings.found:
+        settings.found["bf16"] = Setting(value=True, file="trainer_base.yaml of Primus", name="bf16")
+    put_layout(settings, megatron, gpus)
+    put_software(settings, megatron, {})
+    if settings.flag("use_turbo_attention") or settings.flag("use_turbo_gemm"):
+        draft.note("kernels of Primus-Turbo are not told apart from those of the preset")
+    put_machine(settings)
+    settle(settings, "primus", "megatron-lm")
+    return draft.finished()
+
+
+_MODEL_NAMES = tuple(
+    map(
+        plain_name,
+        (
+            "multi_latent_attention",
+            "mtp_num_layers",
+            "moe_ffn_hidden_size",
+            "num_experts",
+            "group_query_attention",
+            "num_query_groups",
+            "kv_channels",
+            "q_lora_rank",
+            "kv_lora_rank",
+            "qk_head_dim",
+            "qk_pos_emb_head_dim",
+            "v_head_dim",
+            "moe_layer_freq",
+            "moe_router_topk",
+            "ffn_hidden_size",
+            "hidden_size",
+            "num_attention_heads",
+            "moe_shared_expert_intermediate_size",
+            "moe_router_num_groups",
+            "moe_router_group_topk",
+        ),
+    )
+)
+"""Settings of the model that stand beside a preset which the catalogue knows as a whole."""
+
+
+IMPORTER = Importer(
+    name="primus",
+    title="Primus",
+    source="AMD-AGI/Primus primus/configs, docs/02-user-guide/configuration-system.md (fd1eeabb)",
+    recognises=_recognises,
+    read=read_primus,
+    order=10,
+)

@@ -1,0 +1,277 @@
+"""Performance recipes of Megatron-Bridge and NeMo 2: a model by name, and the layout as options of a
+launcher.
+
+Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/argument_parser.py, utils/utils.py
+(WorkloadBaseConfig),
+utils/overrides.py (v0.2.0 to v0.4.2); training/comm_overlap.py, mixed_precision.py; recipes/common.py.
+"""
+
+from __future__ import annotations
+
+from ..machine import slurm_segment
+from ..model.catalogue import get_model, model_names
+from .arguments import Launch
+from .cluster_facts import put_machine, world_size
+from .draft import Draft, Imported
+from .importer import ImportJob
+from .leftovers import settle
+from .megatron_layout import put_stage_layout
+from .model_facts import put_named_model
+from .settings import Setting, Settings
+
+RECIPE = "Megatron-Bridge's recipe"
+
+RECIPES = {
+    "llama3_8b": "llama3-8b", "llama3_70b": "llama3-70b", "llama31_405b": "llama3.1-405b",
+    "deepseek_v3": "deepseek-v3",
+    "qwen3_235b_a22b": "qwen3-235b-a22b", "qwen3_30b_a3b": "qwen3-30b-a3b",
+    "gpt_oss_120b": "gpt-oss-120b", "kimi_k2": "kimi-k2",
+    "nemotron4_340b": "nemotron4-340b", "nemotron4_15b": "nemotron4-15b", "gpt_oss_20b": "gpt-oss-20b",
+    "gpt3_175b": "gpt3-175b",
+    "mixtral_8x7b": "mixtral-8x7b", "mixtral_8x22b": "mixtral-8x22b", "llama3.1_405b": "llama3.1-405b",
+    "grok1": "grok-1",
+    "llama31_8b": "llama3-8b", "llama31_70b": "llama3-70b",
+}  # fmt: skip
+"""Recipes by name: the model of the catalogue."""
+
+PRECISIONS = {
+    "bf16": ("bf16", None), "fp8_cs": ("fp8", "current"), "fp8_ss": ("fp8", "blockwise"),
+    "fp8_sc": ("fp8", "blockwise"), "fp8_ds": ("fp8", "delayed"), "fp8_mx": ("mxfp8", None),
+    "nvfp4": ("nvfp4", None), "fp8": ("fp8", "delayed"), "fp16": ("fp16", None), "fp32": ("fp32", None),
+}  # fmt: skip
+"""``--compute_dtype``: precision and scaling (scripts/performance/utils/precision.py)."""
+
+GPUS = {
+    "h100": "H100-SXM5-80GB",
+    "h200": "H200-SXM-141GB",
+    "b200": "B200-SXM-180GB",
+    "gb200": "GB200-NVL72",
+    "gb300": "GB300-NVL72",
+    "b300": "B300-SXM",
+    "a100": "A100-SXM4-80GB",
+}
+
+_SHORT = {
+    "tensor_model_parallel_size": ("tp", "-tp"), "pipeline_model_parallel_size": ("pp",),
+    "context_parallel_size": ("cp",),
+    "virtual_pipeline_model_parallel_size": ("vp",), "expert_model_parallel_size": ("ep",),
+    "expert_tensor_parallel_size": ("et", "etp"),
+    "micro_batch_size": ("mb", "mbs"), "global_batch_size": ("gb", "gbs"), "compute_dtype": ("c",
+    "dtype"), "num_gpus": ("ng",), "gpus_per_node": ("gn", "num_gpus_per_node"),
+}  # fmt: skip
+
+
+def read_recipe(launch: Launch, job: ImportJob, draft: Draft, *, preset: str) -> Imported:
+    """The scenario of a launcher's options over a recipe.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    found = dict(launch.header) | dict(launch.options)
+    for name, shorts in _SHORT.items():
+        for short in shorts:
+            if short in found and name not in found:
+                found[name] = found.pop(short)
+    settings = Settings(
+        found={name: one for name, one in found.items() if str(one.value) not in ("None", "null")},
+        given=job.given,
+        draft=draft,
+    )
+    recipe = settings.text("model_recipe_name", "model_name")
+    size = settings.text("model_size")
+    named = RECIPES.get(str(recipe).lower()) or (RECIPES.get(f"{recipe}_{size}".lower()) if size else None)
+    if job.given.get("model") is None and named:
+        draft.put("model.preset", named, settings.origin("model_recipe_name", "model_name"))
+    else:
+        put_named_model(settings, recipe, settings.origin("model_recipe_name", "model_name"), job.files)
+    return recipe_scenario(settings, preset)
+
+
+def recipe_scenario(settings: Settings, preset: str) -> Imported:
+    """The scenario of a workload: the options of Megatron-Bridge's WorkloadBaseConfig, by their long names.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    draft = settings.draft
+    if (layers := settings.integer("num_layers")) is not None and draft.get("model.preset"):
+        draft.put("model.num_layers", layers, settings.origin("num_layers"))
+    known, wide = draft.get("model.preset"), settings.integer("hidden_size")
+    if wide is not None and known in model_names() and get_model(known).hidden_size != wide:
+        settings.refuse("hidden_size", f"{known} is {get_model(known).hidden_size} wide; give the model")
+    draft.put("model.make_vocab_size_divisible_by", 128, f"{RECIPE}: should_pad_vocab")
+    draft.put("software.preset", preset, draft.framework)
+    each = settings.setting("gpus_per_node")
+    gpus = world_size(settings, None, None, settings.setting("num_gpus"))
+    if each is not None:
+        draft.put("cluster.gpus_per_node", settings.integer("gpus_per_node"), each.origin)
+    _layout(settings, gpus)
+    _training(settings)
+    _overlaps(settings)
+    told = settings.text("gpu") if settings.given.get("gpu") is None else None
+    known = GPUS.get(str(told).lower()) if told else None
+    put_machine(settings, known, settings.origin("gpu"))
+    name, each_host = draft.get("cluster.gpu"), draft.get("cluster.gpus_per_node")
+    used = slurm_segment(name, gpus, each_host) if name and gpus and each_host else None
+    if used is not None and draft.get("cluster.gpus_per_domain") is None:
+        draft.put("cluster.gpus_per_domain", used, f"{RECIPE}: --segment of the launcher")
+    settle(settings, "recipes")
+    return draft.finished()
+
+
+def _layout(settings: Settings, gpus: int | None) -> None:
+    draft = settings.draft
+    sizes = {}
+    for axis, name in (
+        ("tp", "tensor_model_parallel_size"),
+        ("pp", "pipeline_model_parallel_size"),
+        ("cp", "context_parallel_size"),
+        ("ep", "expert_model_parallel_size"),
+    ):
+        value = settings.integer(name)
+        if value is None and not settings.has(name):
+            if axis in ("tp", "pp"):
+                draft.ask(name, "the recipe's layout stands in its own table, and not in the file", "1")
+            value = 1
+        sizes[axis] = max(1, value or 1)
+        draft.put(f"parallelism.{axis}", sizes[axis], settings.origin(name, default=RECIPE))
+    etp = settings.integer("expert_tensor_parallel_size")
+    if sizes["ep"] > 1 or etp:
+        draft.put(
+            "parallelism.etp",
+            etp or 1,
+            settings.origin("expert_tensor_parallel_size", default=f"{RECIPE}: 1"),
+        )
+    if draft.get("model.preset") and not _has_experts(draft.get("model.preset")):
+        draft.put("parallelism.ep", 1, "the model has no experts")
+        draft.put("parallelism.etp", 1, "the model has no experts")
+    if sizes["tp"] > 1:
+        draft.put("parallelism.sequence_parallel", True, f"{RECIPE}: wherever tensors are split")
+    chunks = settings.integer("virtual_pipeline_model_parallel_size", default=1) or 1
+    if sizes["pp"] > 1:
+        draft.put(
+            "parallelism.vpp", chunks, settings.origin("virtual_pipeline_model_parallel_size", default=RECIPE)
+        )
+        draft.put(
+            "schedule", "interleaved" if chunks > 1 else "1f1b", "Megatron's schedule for so many chunks"
+        )
+        _stages(settings, sizes["pp"], chunks)
+    fsdp = settings.flag("use_megatron_fsdp") or settings.flag("fsdp")
+    draft.put(
+        "parallelism.zero",
+        3 if fsdp else 1,
+        settings.origin("use_megatron_fsdp", default=f"{RECIPE}: the distributed optimizer"),
+    )
+    settings.setting("nccl_ub")
+
+
+def _has_experts(name: str) -> bool:
+    return name in model_names() and get_model(name).moe is not None
+
+
+def _stages(settings: Settings, pp: int, chunks: int) -> None:
+    """Layers that do not fill the chunks: the recipe's own layout, or embedding and loss as layers."""
+    draft = settings.draft
+    layout = settings.text("pipeline_model_parallel_layout", "pp_layout")
+    name = draft.get("model.preset")
+    layers = draft.get("model.num_layers") or (get_model(name).num_layers if name in model_names() else None)
+    if layout:
+        put_stage_layout(settings, layout, layers or 0, pp)
+    elif layers and layers % (pp * chunks):
+        even = (layers + 2) % (pp * chunks) == 0
+        draft.put(
+            "parallelism.stage_split",
+            "embedding_and_loss_as_layers" if even else "uneven_unspecified",
+            f"{RECIPE}: {layers} layers on {pp * chunks} chunks",
+        )
+
+
+def _training(settings: Settings) -> None:
+    draft = settings.draft
+    for field, name in (
+        ("micro_batch", "micro_batch_size"),
+        ("global_batch", "global_batch_size"),
+        ("seq_length", "seq_length"),
+    ):
+        value = settings.integer(name)
+        if value is None and not settings.has(name):
+            if field == "micro_batch":
+                value = 1
+            else:
+                draft.ask(
+                    name, "the recipe says it, and not the file", "4096" if field == "seq_length" else "512"
+                )
+        draft.put(f"training.{field}", value, settings.origin(name, default=f"{RECIPE}: 1"))
+    kind, scaling = settings.choice("compute_dtype", among=PRECISIONS, default=("bf16", None))
+    if not settings.has("compute_dtype"):
+        draft.ask("compute_dtype", "the precision is an option of the launcher", "bf16")
+    recipe = settings.choice(
+        "fp8_recipe",
+        among={
+            "ds": ("fp8", "delayed"),
+            "cs": ("fp8", "current"),
+            "mxfp8": ("mxfp8", None),
+            "ss": ("fp8", "blockwise"),
+            "mx": ("mxfp8", None),
+        },
+        default=None,
+    )
+    if kind == "fp8" and recipe:
+        kind, scaling = recipe
+    draft.put("training.precision", kind, settings.origin("compute_dtype"))
+    draft.put("software.kernels.fp8_scaling", scaling, settings.origin("compute_dtype"))
+    modules = settings.setting("recompute_modules")
+    count = settings.integer("recompute_num_layers", default=0) or 0
+    if modules is not None and modules.value not in (True, [], ""):
+        named = (
+            modules.value if isinstance(modules.value, list) else str(modules.value).replace(",", " ").split()
+        )
+        listed = [str(one).strip("[]'\" ,") for one in named]
+        draft.put(
+            "training.recompute",
+            "selective" if listed == ["core_attn"] else {"kind": "modules", "modules": listed},
+            modules.origin,
+        )
+    elif count:
+        draft.put(
+            "training.recompute",
+            {"kind": "full", "method": "block", "layers": count},
+            settings.origin("recompute_num_layers"),
+        )
+    elif settings.text("recompute_granularity") == "selective":
+        draft.put("training.recompute", "selective", settings.origin("recompute_granularity"))
+    names = ("activation_offload_layers", "cpu_offloading_num_layers")
+    offloaded = settings.integer(*names, default=0) or 0
+    if offloaded:
+        settings.refuse(
+            next(one for one in names if settings.has(one)),
+            "activations of some layers on the host are not modelled; of all layers they are",
+        )
+    if settings.flag("use_tokendrop"):
+        draft.put("model.moe.capacity_factor", 1.0, settings.origin("use_tokendrop"))
+
+
+def _overlaps(settings: Settings) -> None:
+    draft = settings.draft
+    impl = settings.text("cuda_graph_impl")
+    graphs = (
+        impl not in (None, "none", "None")
+        if settings.has("cuda_graph_impl")
+        else settings.flag("cuda_graphs")
+    )
+    if settings.has("cuda_graph_impl", "cuda_graphs"):
+        draft.put("software.host.cuda_graphs", graphs, settings.origin("cuda_graph_impl", "cuda_graphs"))
+    settings.setting("cuda_graph_scope")
+    if settings.has("moe_a2a_overlap"):
+        draft.put(
+            "software.exchange.moe_a2a_overlap",
+            settings.flag("moe_a2a_overlap"),
+            settings.origin("moe_a2a_overlap"),
+        )
+    if draft.get("parallelism.tp", 1) == 1:
+        draft.put("software.exchange.tp_comm_overlap", False, "there is no tensor parallelism")
+
+
+def setting_of(name: str, value: object, file: str, line: int = 0) -> Setting:
+    """A setting of a workload's table."""
+    return Setting(value=value, file=file, name=name, line=line)

@@ -1,0 +1,38 @@
+"""Importers and exporters found by name: what each module of this folder has as IMPORTER or EXPORTER."""
+
+from __future__ import annotations
+
+from ....hardware.catalogue import unknown_name
+from ....schedules.registry import Registry
+from . import __path__ as _folders
+from .importer import Exporter, Importer
+from .sources import SourceFile
+
+IMPORTERS = Registry("framework", __package__, list(_folders), "IMPORTER", Importer)
+EXPORTERS = Registry("framework to export to", __package__, list(_folders), "EXPORTER", Exporter)
+
+
+def recognised(file: SourceFile) -> Importer | None:
+    """The importer whose framework wrote this kind of file; None where nothing in it says so."""
+    found = sorted((IMPORTERS.get(name) for name in IMPORTERS.names()), key=lambda one: (one.order, one.name))
+    return next((one for one in found if one.recognises(file)), None)
+
+
+def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importer:
+    """The importer of that name, or the one that recognises the first of the files that anyone knows.
+
+    Raises:
+        ValueError: no such framework, or nothing in the files says whose they are.
+    """
+    if framework is not None:
+        if framework not in IMPORTERS.names():
+            raise unknown_name("framework", framework, IMPORTERS.names())
+        return IMPORTERS.get(framework)
+    found = [one for one in map(recognised, files) if one is not None]
+    if not found:
+        names = ", ".join(one.name for one in files)
+        raise ValueError(
+            f"{names}: nothing in it says which framework it is of; say so, as in --framework megatron-lm"
+            f" (one of {', '.join(IMPORTERS.names())})"
+        )
+    return min(found, key=lambda one: (one.order, one.name))

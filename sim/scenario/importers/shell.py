@@ -1,0 +1,450 @@
+"""A launch script, read and never executed: what it sets, and the command that it would start.
+
+Assignments, arrays, here-documents, if, case, for and functions are followed as bash would (bash manual,
+chapter
+3). Where a condition depends on what nobody knows, both ways are walked, and a variable that they leave
+different stays open under its own name, to be asked for where it matters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from .shell_expand import Value, Variables, is_known, unknown
+from .shell_words import ShellError, Token, tokens
+
+MOST_STEPS = 20_000
+"""Commands that are walked; launch scripts have some hundred."""
+
+MOST_NESTED = 24
+
+_ENDS = {"fi", "done", "esac", "}", "else", "elif", "then", "do", ";;"}
+_NOTHING = {
+    "cd", "mkdir", "set", "unset", "ulimit", "module", "conda", "pip", "wait", "sleep", "date", "ls",
+    "cp", "rm",
+    "mv", "touch", "chmod", "nvidia-smi", "git", "printf", "trap", "shopt", "exit", "return", "break",
+    "continue",
+    "true", "false", ":", "read", "wget", "tar", "kill", "pkill", "hostname", "which", "command", "type",
+    "local",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """A command as a shell would start it: its words, and the line that it begins on."""
+
+    words: tuple[str, ...]
+    line: int
+
+
+@dataclass(kw_only=True)
+class Script:
+    """What a script says: its variables, the commands that it starts, files that it writes, its #SBATCH
+    lines."""
+
+    variables: Variables
+    commands: list[Command] = field(default_factory=list)
+    documents: dict[str, str] = field(default_factory=dict)
+    sbatch: dict[str, str] = field(default_factory=dict)
+    sourced: list[str] = field(default_factory=list)
+
+    @property
+    def launch(self) -> Command | None:
+        """The command with the most options: the one that trains."""
+        counted = [(sum(word.startswith("--") for word in one.words), one) for one in self.commands]
+        best = max((count for count, _ in counted), default=0)
+        return next((one for count, one in counted if count == best), None) if best else None
+
+    def environment(self) -> dict[str, str]:
+        """Variables whose values are known and of one word."""
+        texts = {name: self.variables.text(name) for name in self.variables.found}
+        return {name: text for name, text in texts.items() if text is not None and is_known(text)}
+
+
+def read_script(text: str, given: Mapping[str, str], others: Mapping[str, str] | None = None) -> Script:
+    """What the script ``text`` says. ``others`` are files that it may source, by name.
+
+    Raises:
+        ShellError: it cannot be cut into words, or there is no end of it.
+    """
+    walk = _Walk(Script(variables=Variables(given=given)), others or {})
+    for line in re.finditer(r"^#SBATCH\s+([^#\n]*)", text, re.MULTILINE):
+        for found in re.finditer(r"(--?[A-Za-z][\w-]*)(?:[=\s]\s*([^-\s]\S*))?", line[1]):
+            walk.script.sbatch[found[1].lstrip("-")] = (found[2] or "").strip("\"'")
+    walk.run(tokens(text), 0)
+    return walk.script
+
+
+@dataclass
+class _Walk:
+    script: Script
+    others: Mapping[str, str]
+    steps: int = 0
+    functions: dict[str, list[Token]] = field(default_factory=dict)
+    active: bool = True
+
+    @property
+    def variables(self) -> Variables:
+        return self.script.variables
+
+    def run(self, cut: list[Token], nested: int) -> None:
+        """Walk all commands of a list of tokens."""
+        if nested > MOST_NESTED:
+            raise ShellError(f"commands are nested more than {MOST_NESTED} deep", cut[0].line if cut else 0)
+        at = 0
+        while at < len(cut):
+            at = self._statement(cut, at, nested)
+
+    def _statement(self, cut: list[Token], at: int, nested: int) -> int:
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise ShellError(f"this script has more than {MOST_STEPS:,} commands to follow", cut[at].line)
+        token = cut[at]
+        if token.kind in ("newline", "op", "here"):
+            return at + 1
+        if token.kind == "array":
+            return self._array(token, at)
+        match token.text:
+            case "if":
+                return self._if(cut, at, nested)
+            case "case":
+                return self._case(cut, at, nested)
+            case "for" | "select":
+                return self._for(cut, at, nested)
+            case "while" | "until":
+                return self._while(cut, at, nested)
+            case "function":
+                return self._function(cut, at, cut[at + 1].text if at + 1 < len(cut) else "")
+            case text if text in _ENDS or text in ("{", "!", "time"):
+                return at + 1
+        if [one.text for one in cut[at + 1 : at + 3]] == ["(", ")"]:
+            return self._function(cut, at, token.text)
+        return self._command(cut, at, nested)
+
+    def _array(self, token: Token, at: int) -> int:
+        name = token.text.rstrip("+=")
+        items = [word for item in token.items for word in self.variables.words(item)]
+        if token.text.endswith("+="):
+            held = self.variables.get(name) or []
+            items = ([held] if isinstance(held, str) else list(held)) + items
+        if len(items) > MOST_STEPS:
+            raise ShellError(f"{name} has more than {MOST_STEPS:,} elements", token.line)
+        self.variables.set(name, items)
+        return at + 1
+
+    def _until(self, cut: list[Token], at: int, ends: set[str], opens: Mapping[str, str]) -> int:
+        """Where the word that ends this block stands, past blocks inside it."""
+        stack: list[str] = []
+        while at < len(cut):
+            text = cut[at].text if cut[at].kind in ("word", "op") else ""
+            starts = (
+                at == 0
+                or cut[at - 1].kind in ("newline", "op")
+                or cut[at - 1].text in _ENDS | {"{", "!", "if", "while"}
+            )
+            if starts or text == ";;":
+                if not stack and text in ends:
+                    return at
+                if stack and text == stack[-1]:
+                    stack.pop()
+                elif text in opens:
+                    stack.append(opens[text])
+            at += 1
+        return at
+
+    _OPENS: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "if": "fi",
+            "case": "esac",
+            "for": "done",
+            "while": "done",
+            "until": "done",
+            "select": "done",
+            "{": "}",
+        }
+    )
+
+    def _if(self, cut: list[Token], at: int, nested: int) -> int:
+        taken: bool | None = False
+        ways: list[list[Token]] = []
+        certain = True
+        while at < len(cut) and cut[at].text in ("if", "elif"):
+            then = self._until(cut, at + 1, {"then"}, self._OPENS)
+            end = self._until(cut, then + 1, {"elif", "else", "fi"}, self._OPENS)
+            if taken is not True:
+                holds = self._holds(cut[at + 1 : then])
+                if holds is not False:
+                    ways.append(cut[then + 1 : end])
+                    taken, certain = (True, certain) if holds else (taken, False)
+            at = end
+        if at < len(cut) and cut[at].text == "else":
+            end = self._until(cut, at + 1, {"fi"}, self._OPENS)
+            if taken is not True:
+                ways.append(cut[at + 1 : end])
+                taken = True
+            at = end
+        if taken is not True:
+            ways.append([])
+        self._either(ways, nested) if len(ways) > 1 or not certain else self.run(ways[0], nested + 1)
+        return at + 1
+
+    def _either(self, ways: list[list[Token]], nested: int) -> None:
+        """Walk several ways of which nobody knows which is taken; what they leave different stays open."""
+        before = dict(self.variables.found)
+        after = []
+        for way in ways:
+            self.variables.found = dict(before)
+            self.run(way, nested + 1)
+            after.append(self.variables.found)
+        merged: dict[str, Value] = {}
+        for name in dict.fromkeys(name for one in after for name in one):
+            values = [one.get(name) for one in after]
+            merged[name] = (
+                values[0]
+                if all(one == values[0] for one in values) and values[0] is not None
+                else unknown(name)
+            )
+        self.variables.found = merged
+
+    def _case(self, cut: list[Token], at: int, nested: int) -> int:
+        end = self._until(cut, at + 1, {"esac"}, self._OPENS)
+        subject = self.variables.one(cut[at + 1].text) if at + 1 < end else ""
+        place = next((i for i in range(at + 1, end) if cut[i].text == "in"), end) + 1
+        ways, sure = [], False
+        while place < end:
+            close = next((i for i in range(place, end) if cut[i].text == ")"), end)
+            patterns = [self.variables.one(one.text) for one in cut[place:close] if one.kind == "word"]
+            stop = self._until(cut[:end], close + 1, {";;"}, self._OPENS)
+            body = cut[close + 1 : stop]
+            if not is_known(subject):
+                ways.append(body)
+            elif not sure and any(_matches(subject, pattern) for pattern in patterns):
+                ways, sure = [body], True
+            place = stop + 1
+        if is_known(subject):
+            if ways:
+                self.run(ways[0], nested + 1)
+        elif ways:
+            self._either([*ways, []], nested)
+        return end + 1
+
+    def _for(self, cut: list[Token], at: int, nested: int) -> int:
+        do = self._until(cut, at + 1, {"do"}, {})
+        end = self._until(cut, do + 1, {"done"}, self._OPENS)
+        head = [one.text for one in cut[at + 1 : do] if one.kind == "word"]
+        if head and not head[0].startswith("(("):
+            items = [word for raw in head[2:] for word in self.variables.words(raw)]
+            self.variables.set(head[0], items[0] if len(items) == 1 else unknown(head[0]))
+        self.run(cut[do + 1 : end], nested + 1)
+        return end + 1
+
+    def _while(self, cut: list[Token], at: int, nested: int) -> int:
+        do = self._until(cut, at + 1, {"do"}, {})
+        end = self._until(cut, do + 1, {"done"}, self._OPENS)
+        if self._holds(cut[at + 1 : do]):
+            self.run(cut[do + 1 : end], nested + 1)
+        return end + 1
+
+    def _function(self, cut: list[Token], at: int, name: str) -> int:
+        opening = next((i for i in range(at, min(at + 6, len(cut))) if cut[i].text == "{"), None)
+        if opening is None:
+            return at + 1
+        end = self._until(cut, opening + 1, {"}"}, self._OPENS)
+        self.functions[name] = cut[opening + 1 : end]
+        return end + 1
+
+    def _command(self, cut: list[Token], at: int, nested: int) -> int:
+        end, line = at, cut[at].line
+        raw: list[str] = []
+        into, here = "", ""
+        arrays: list[Token] = []
+        while end < len(cut):
+            token = cut[end]
+            if token.kind == "newline":
+                break
+            if token.kind == "op":
+                if token.text in (";", "&&", "||", "|", "&", ";;", ")", "("):
+                    break
+                if token.text in (">", ">>", ">|", "<<", "<<-", "<<<", "<", "&>", ">&", "<&"):
+                    if token.text in (">", ">>", ">|") and end + 1 < len(cut):
+                        into = self.variables.one(cut[end + 1].text)
+                    end += 2
+                    continue
+            if token.kind == "array":
+                arrays.append(token)
+            else:
+                raw.append(token.text)
+            end += 1
+        for token in arrays:
+            self._array(token, 0)
+        after = end + 1
+        if after < len(cut) and cut[after].kind == "here":
+            here = cut[after].text if cut[after].items[0] else self._document(cut[after].text)
+            if into:
+                self.script.documents[into.rpartition("/")[2]] = here
+        self._simple(raw, line, nested)
+        return max(end, at + 1)
+
+    def _document(self, text: str) -> str:
+        """A here-document with its variables put in, line by line; what is open stays marked."""
+        return "\n".join(
+            self.variables.one('"' + line.replace('"', '\\"') + '"') for line in text.split("\n")
+        )
+
+    def _simple(self, raw: list[str], line: int, nested: int) -> None:
+        """One simple command: assignments, then words."""
+        while raw and (found := re.match(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=", raw[0])):
+            self._assign(found[1], found[3], raw.pop(0)[found.end() :])
+        words = [word for one in raw for word in self.variables.words(one)]
+        if not words:
+            return
+        name, rest = words[0], words[1:]
+        if name in ("export", "declare", "readonly", "typeset", "local"):
+            for one in raw[1:]:
+                if found := re.match(r"([A-Za-z_]\w*)(\+?)=", one):
+                    self._assign(found[1], found[2], one[found.end() :])
+        elif name in ("source", ".") and rest:
+            self._source(rest[0], nested)
+        elif name == "shift":
+            count = int(rest[0]) if rest and re.fullmatch(r"[0-9]{1,3}", rest[0]) else 1
+            self.variables.positional = self.variables.positional[count:]
+        elif name in self.functions:
+            self._call(name, rest, nested)
+        elif name == "eval" or (name in ("bash", "sh") and rest[:1] == ["-c"]):
+            self.run(tokens(" ".join(rest[1:2] if name != "eval" else rest)), nested + 1)
+        elif name not in _NOTHING and name not in ("echo", "[", "[[", "test"):
+            self._start(words, line, nested)
+
+    def _start(self, words: list[str], line: int, nested: int) -> None:
+        """Keep a command that is started; one inside ``bash -c`` of a launcher is the one that counts."""
+        place = next((i for i, word in enumerate(words[:-1]) if word in ("-c", "-lc")), None)
+        if place is not None and place and words[place - 1] in ("bash", "sh", "/bin/bash", "/bin/sh"):
+            held = len(self.script.commands)
+            self.run(tokens(words[place + 1]), nested + 1)
+            inner = self.script.commands[held:]
+            self.script.commands[held:] = [
+                replace(one, words=(*words[: place - 1], *one.words)) for one in inner
+            ]
+        else:
+            self.script.commands.append(Command(words=tuple(words), line=line))
+
+    def _assign(self, name: str, plus: str, raw: str) -> None:
+        value = self.variables.one(raw)
+        if plus:
+            held = self.variables.get(name)
+            if isinstance(held, list):
+                held = [*held[:-1], held[-1] + value] if held else [value]
+                self.variables.set(name, held)
+                return
+            value = (held or "") + value
+        self.variables.set(name, value)
+
+    def _source(self, file: str, nested: int) -> None:
+        name = file.rpartition("/")[2]
+        if name in self.others:
+            self.run(tokens(self.others[name]), nested + 1)
+        else:
+            self.script.sourced.append(file)
+
+    def _call(self, name: str, words: list[str], nested: int) -> None:
+        held = self.variables.positional
+        self.variables.positional = tuple(words)
+        self.run(self.functions[name], nested + 1)
+        self.variables.positional = held
+
+    def _holds(self, cut: list[Token]) -> bool | None:
+        """Whether a condition holds; None where nobody knows."""
+        value: bool | None = None
+        joint, begin = "", 0
+        flat = [one for one in cut if one.kind == "word" or one.text in ("&&", "||", ";")]
+        inside = False
+        for place in range(len(flat) + 1):
+            if place < len(flat):
+                inside = (inside or flat[place].text == "[[") and flat[place].text != "]]"
+                if inside or flat[place].kind == "word":
+                    continue
+            if place > begin:
+                one = self._test([token.text for token in flat[begin:place]])
+                value = one if joint in ("", ";") else _joined(joint, value, one)
+            joint, begin = (flat[place].text if place < len(flat) else ""), place + 1
+        return value
+
+    def _test(self, raw: list[str]) -> bool | None:
+        if raw[:1] == ["!"]:
+            inner = self._test(raw[1:])
+            return None if inner is None else not inner
+        if raw and raw[0].startswith("(("):
+            value = self.variables.one(f"$({raw[0][1:-1]})")
+            return value != "0" if is_known(value) else None
+        if raw[:1] == ["true"] or raw[:1] == [":"]:
+            return True
+        if raw[:1] == ["false"]:
+            return False
+        if not raw or raw[0] not in ("[", "[[", "test"):
+            return None
+        words = [one for one in raw[1:] if one not in ("]", "]]")]
+        for joint in ("||", "-o", "&&", "-a"):
+            if joint in words:
+                place = words.index(joint)
+                return _joined(
+                    "||" if joint in ("||", "-o") else "&&",
+                    self._test([raw[0], *words[:place]]),
+                    self._test([raw[0], *words[place + 1 :]]),
+                )
+        return self._primary([self._tested(one) for one in words], words)
+
+    def _tested(self, raw: str) -> str:
+        """A word of a test: a variable that nobody sets is empty there, as in bash, but for arguments
+        ($1)."""
+        text = self.variables.one(raw)
+        plain = re.fullmatch(r'"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?"?', raw)
+        return "" if plain and self.variables.get(plain[1]) is None else text
+
+    def _primary(self, words: list[str], raw: list[str]) -> bool | None:
+        if words[:1] == ["!"]:
+            inner = self._primary(words[1:], raw[1:])
+            return None if inner is None else not inner
+        if len(words) == 1:
+            return bool(words[0]) if is_known(words[0]) else None
+        if len(words) == 2 and words[0] in ("-z", "-n"):
+            if not is_known(words[1]):
+                name = re.fullmatch(r'"?\$\{?([0-9]+)(?::?-)?\}?"?', raw[1])
+                return None if name is None else words[0] == "-z"
+            return (words[1] == "") == (words[0] == "-z")
+        if len(words) != 3 or not (is_known(words[0]) and is_known(words[2])):
+            return None
+        left, sign, right = words
+        if sign in ("=", "=="):
+            return _matches(left, right)
+        if sign == "!=":
+            return not _matches(left, right)
+        if (
+            sign in _COMPARED
+            and re.fullmatch(r"-?[0-9]{1,18}", left)
+            and re.fullmatch(r"-?[0-9]{1,18}", right)
+        ):
+            return _COMPARED[sign](int(left), int(right))
+        if sign == "=~" and re.fullmatch(r"[\w.-]+", right):
+            return right in left
+        return None
+
+
+_COMPARED = {
+    "-eq": int.__eq__, "-ne": int.__ne__, "-lt": int.__lt__, "-le": int.__le__, "-gt": int.__gt__,
+    "-ge": int.__ge__,
+}  # fmt: skip
+
+
+def _joined(joint: str, left: bool | None, right: bool | None) -> bool | None:
+    values = (left, right)
+    if joint == "&&":
+        return False if False in values else None if None in values else True
+    return True if True in values else None if None in values else False
+
+
+def _matches(text: str, pattern: str) -> bool:
+    """As a shell's pattern, with * and ? alone."""
+    wanted = "".join(".*" if one == "*" else "." if one == "?" else re.escape(one) for one in pattern)
+    return re.fullmatch(re.sub(r"(\.\*)+", ".*", wanted), text, re.DOTALL) is not None

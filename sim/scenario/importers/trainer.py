@@ -1,0 +1,94 @@
+"""A run of transformers' Trainer: its model, sequence, precision and recomputation, by its arguments.
+
+Sources: huggingface/transformers training_args.py; modeling_llama.py (kernels of plain torch);
+huggingface/accelerate utils/dataclasses.py.
+"""
+
+from __future__ import annotations
+
+from .model_facts import put_named_model
+from .settings import Settings
+from .sources import SourceFile
+
+DEFAULT = "default of transformers"
+
+_EAGER = ("fused_norm", "fused_activation", "fused_rope", "fused_residual", "fused_wgrad_accumulation")
+"""Kernels that transformers' models run one by one, as torch has them."""
+
+
+def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tuple[str, str] | None) -> None:
+    """Put model, sequence length, precision, recomputation and kernels of a Trainer's run.
+
+    ``precision`` is what another file says of it; None leaves it to the arguments.
+    """
+    draft = settings.draft
+    named = ("model_name_or_path", "model_name", "base_model")
+    settings.text("model_type")
+    settings.refuse_if(
+        "config_overrides",
+        "a model that overrides of a configuration describe is not read; give its config.json",
+    )
+    put_named_model(settings, settings.text(*named), settings.origin(*named), files)
+    names = (
+        "seq_length",
+        "max_seq_length",
+        "max_length",
+        "block_size",
+        "model_max_length",
+        "sequence_len",
+        "cutoff_len",
+    )
+    length = settings.integer(*names)
+    if length is None and not settings.has(*names):
+        draft.ask("seq_length", "the files do not say how long sequences are", "4096")
+    draft.put("training.seq_length", length, settings.origin(*names))
+    if precision is None:
+        kind = "bf16" if settings.flag("bf16") else "fp16" if settings.flag("fp16") else None
+        if kind is None and not settings.has("bf16", "fp16"):
+            draft.ask("bf16", "the files leave the precision to the Trainer's arguments", "true")
+        precision = (kind or "fp32", settings.origin("bf16", "fp16"))
+    draft.put("training.precision", *precision)
+    again = ("gradient_checkpointing", "activation_checkpointing", "use_grad_checkpoint")
+    draft.put(
+        "training.recompute",
+        "full" if settings.flag(*again) else "none",
+        settings.origin(*again, default=f"{DEFAULT}: off"),
+    )
+    attention = settings.choice(
+        "attn_implementation",
+        among={
+            "flash_attention_2": "fa2",
+            "sdpa": "fa2",
+            "eager": "unfused",
+            "flash_attention_3": "fa3",
+            "kernels-community/vllm-flash-attn3": "fa3",
+        },
+        default="fa2",
+    )
+    draft.put(
+        "software.kernels.attention",
+        attention,
+        settings.origin("attn_implementation", default=f"{DEFAULT}: torch's scaled_dot_product_attention"),
+    )
+    for field in _EAGER:
+        draft.put_software(field, False, "transformers' models are plain torch")
+    draft.put("software.kernels.cross_entropy", "eager", "transformers' loss is torch's, on FP32 logits")
+    _refuse_adapters(settings)
+
+
+def _refuse_adapters(settings: Settings) -> None:
+    """Adapters and quantised weights change memory and work completely."""
+    for name in (
+        "adapter",
+        "use_peft",
+        "lora_r",
+        "use_peft_lora",
+        "load_in_4bit",
+        "load_in_8bit",
+        "use_lora",
+    ):
+        settings.refuse_if(
+            name, "adapters (LoRA, QLoRA) and quantised weights are not modelled; full training is"
+        )
+    if settings.text("optim") not in (None, "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"):
+        settings.refuse("optim", "adamw_torch and adamw_torch_fused are modelled here")

@@ -1,0 +1,79 @@
+"""A block that a rank runs by itself takes what its replay takes, op by op."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_scenarios import layouts, lowered
+
+from stepsim.sim.engine.alone import OwnRates, run_alone
+from stepsim.sim.engine.rank_state import RankState
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
+from stepsim.sim.scenario.models import Scenario
+
+LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
+
+
+def distinct(run: Scenario) -> list[tuple[Block, Programs]]:
+    """The blocks of a step, each with programs that run it and nothing else."""
+    programs = lowered(run).programs
+    works = (op.work for program in programs.classes for op in program.ops)
+    blocks = dict.fromkeys(b for work in works if isinstance(work, RepeatedBlocks) for b, _ in work.blocks)
+    return [
+        (
+            block,
+            Programs(
+                classes=(Program(ops=block.ops),),
+                communicators={},
+                links=programs.links[:1],
+                sms=programs.sms,
+                corun_slowdown=programs.corun_slowdown,
+            ),
+        )
+        for block in blocks
+    ]
+
+
+@given(layouts(), st.booleans())
+def test_it_is_the_replay(run: Scenario, host: bool) -> None:
+    for block, programs in distinct(run):
+        rank = RankState(programs.sms, programs.corun_slowdown)
+        times = run_alone(block, block.first_s if host else -math.inf, rank, OwnRates(programs.links[0]))
+        record = replay(programs, host=host)
+        if times is None:
+            continue
+        start, begin, end, rates = times
+        assert end == pytest.approx(list(record.end[0]), rel=1e-9)
+        assert start == pytest.approx(list(record.start[0]), rel=1e-9)
+        assert begin == pytest.approx(list(record.begin[0]), rel=1e-9)
+        assert (rank.held_sms, rank.moving) == (0, 0)
+        for op, since, stop in zip(block.ops, rates, end, strict=True):
+            ends = [*(at for at, _ in since[1:]), stop]
+            done = sum((until - at) * rate for (at, rate), until in zip(since, ends, strict=True))
+            assert done == pytest.approx(amount(op), rel=1e-6, abs=1e-12)
+
+
+def amount(op: Op) -> float:
+    """Seconds of a kernel, bytes of a collective."""
+    assert isinstance(op.work, Compute | Collective)
+    return op.work.seconds if isinstance(op.work, Compute) else op.work.transfer.bytes
+
+
+def moves(stream: str, rate: float, after: tuple[int, ...] = ()) -> Op:
+    transfer = Transfer(0.0, 100.0, rate, (("nvlink.out", 1.0), ("nvlink.in", 1.0)), sms=10)
+    return Op("collective", stream, "tp", Collective("all_reduce", stream, transfer), after)
+
+
+def test_collectives_that_slow_one_another_are_left_to_the_replay() -> None:
+    def times(rate: float, *after: int) -> object:
+        block = Block("two", (moves("tp", 60.0), moves("cp", rate, after)))
+        return run_alone(block, -math.inf, RankState(100, 0.0), OwnRates(LINKS))
+
+    assert times(60.0) is None
+    assert times(30.0) is not None  # the link holds both
+    assert times(60.0, 0) is not None  # one after the other

@@ -1,0 +1,128 @@
+"""A scenario as another framework's file: what is written reads back as the same run, all else is refused
+by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from importing import scenario as imported_scenario
+
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.importers.export import differences, export
+from stepsim.sim.scenario.importers.registry import EXPORTERS
+from stepsim.sim.scenario.load import load_scenario, scenario_from_document
+from stepsim.sim.scenario.models import Scenario
+
+PRESETS = {
+    "megatron-lm": ("megatron-core-2025", "megatron-core-2024", "megatron-2023"),
+    "torchtitan": ("torchtitan-2025",),
+    "nanotron": ("nanotron-2024",),
+    "deepspeed": ("megatron-deepspeed-2022",),
+    "megatron-bridge": ("megatron-bridge-2026",),
+}
+"""The software that a framework's own files are of."""
+
+MODELS = ("llama3-8b", "llama2-7b", "llama3-70b", "gpt-22b", "mixtral-8x7b", "gpt3-175b")
+
+
+@st.composite
+def drawn(draw: st.DrawFn, framework: str) -> Scenario:
+    """A scenario around the framework's reach: most can be said, some cannot."""
+    model: dict[str, Any] = {"preset": draw(st.sampled_from(MODELS))}
+    tp, pp = draw(st.sampled_from([1, 2, 4, 8])), draw(st.sampled_from([1, 2, 4]))
+    cp, dp = draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([1, 2, 8]))
+    vpp = draw(st.sampled_from([1, 1, 2])) if pp > 1 else 1
+    micro = draw(st.sampled_from([1, 2]))
+    always = framework in ("torchtitan", "megatron-bridge", "nanotron")
+    document: dict[str, Any] = {
+        "model": model,
+        "cluster": {"gpu": "H100-SXM5-80GB", "gpus": tp * pp * cp * dp, "interconnect": "ib-ndr400-x8"},
+        "parallelism": {
+            "tp": tp, "pp": pp, "cp": cp, "vpp": vpp,
+            "sequence_parallel": tp > 1 and (always or draw(st.booleans())),
+            "zero": draw(st.sampled_from([0, 1, 1, 3])) if dp * cp > 1 else 0,
+        },
+        "training": {
+            "global_batch": micro * dp * pp * draw(st.sampled_from([1, 4])), "micro_batch": micro,
+            "seq_length": 4096,
+            "precision": draw(st.sampled_from(["bf16", "bf16", "fp16", "fp8"])),
+            "recompute": draw(st.sampled_from(["none", "full", "selective", "op_selective"])),
+        },
+        "schedule": "none" if pp == 1 else "1f1b" if vpp == 1 else "interleaved",
+        "software": {"preset": draw(st.sampled_from(PRESETS[framework])),
+        "overlap_grad_reduce": draw(st.booleans())},
+    }  # fmt: skip
+    if framework == "nanotron":
+        document["parallelism"]["stage_split"] = "flops_balanced" if pp > 1 else "uniform"
+    if draw(st.booleans()):
+        model["make_vocab_size_divisible_by"] = 128
+    try:
+        return scenario_from_document(document, "drawn")
+    except ScenarioError:
+        assume(False)
+        raise
+
+
+@pytest.mark.parametrize("framework", sorted(EXPORTERS.names()))
+@given(data=st.data())
+@settings(
+    max_examples=60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None
+)
+def test_what_is_written_reads_back_as_the_same_run(framework: str, data: st.DataObject) -> None:
+    scenario = data.draw(drawn(framework))
+    try:
+        text = export(scenario, framework)
+    except ScenarioError as error:
+        refused = [problem.path for problem in error.problems]
+        assert all(refused)
+        return
+    suffix = EXPORTERS.get(framework).suffix
+    given = {"gpu": scenario.cluster.gpu, "interconnect": scenario.cluster.interconnect, "gpus_per_node": "8"}
+    version = EXPORTERS.get(framework).version_for(scenario)
+    again = imported_scenario({f"run{suffix}": text}, given, framework=framework, version=version)
+    assert differences(scenario, again) == []
+    assert export(again, framework) == text
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "changes"),
+    [
+        ("megatron-lm", "llama3.1-405b-16k", {}),
+        ("megatron-lm", "gpt3-175b-a100", {}),
+        ("megatron-bridge", "llama3-70b-h100", {}),
+        ("deepspeed", "nemotron4-15b-h100", {}),
+        ("nanotron", "llama3-8b-h100", {}),
+        ("torchtitan", "llama3-8b-h100", {"parallelism.zero": 3, "model": "llama3-8b"}),
+    ],
+)
+def test_each_framework_can_say_a_run_of_its_kind(framework: str, name: str, changes: dict[str, Any]) -> None:
+    assert export(load_scenario(name, changes), framework)
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "field"),
+    [
+        ("torchtitan", "gpt3-175b-a100", "model"),
+        ("nanotron", "llama3-70b-h100", "parallelism.vpp"),
+        ("nanotron", "gpt-22b-a100", "model.mlp"),
+        ("deepspeed", "gpt-22b-a100", "training.recompute"),
+        ("megatron-bridge", "deepseek-v3-2048-h800", "cluster.gpu"),
+        ("megatron-bridge", "gpt3-175b-a100", "parallelism.zero"),
+    ],
+)
+def test_what_a_framework_cannot_say_is_refused_by_field(framework: str, name: str, field: str) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        export(load_scenario(name), framework)
+    assert field in {problem.path for problem in refusal.value.problems}
+
+
+def test_an_older_version_has_fewer_options() -> None:
+    """Selective recomputation came with v3.0."""
+    scenario = load_scenario("gpt-22b-a100")
+    assert "--recompute-granularity selective" in export(scenario, "megatron-lm", "v3.0")
+    with pytest.raises(ScenarioError) as refusal:
+        export(scenario, "megatron-lm", "v2.5")
+    assert "training.recompute" in {problem.path for problem in refusal.value.problems}

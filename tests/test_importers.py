@@ -1,0 +1,113 @@
+"""Importers as a whole: found by name, in every command, over published configurations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from imported_configs import CONFIGS, tally
+from importing import imported
+from typer.testing import CliRunner
+
+from stepsim.cli.main import app
+from stepsim.sim.scenario.importers.entry import commented_yaml
+from stepsim.sim.scenario.importers.registry import IMPORTERS
+from stepsim.sim.scenario.load import load_scenario
+
+SCRIPT = """#!/bin/bash
+#SBATCH --nodes=2
+#SBATCH --gres=gpu:8
+srun torchrun --nproc_per_node 8 --nnodes $SLURM_NNODES pretrain_gpt.py --num-layers 8 --hidden-size 1024 \\
+  --num-attention-heads 16 --seq-length 2048 --micro-batch-size 1 --global-batch-size 64 --bf16 \\
+  --vocab-size 32000 --lr 1e-4
+"""
+MACHINE = ("--given", "gpu=H100-SXM5-80GB", "--given", "interconnect=ib-ndr400-x8")
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT, encoding="utf-8")
+    return path
+
+
+def test_every_framework_has_its_importer() -> None:
+    wanted = {
+        "megatron-lm",
+        "torchtitan",
+        "nanotron",
+        "deepspeed",
+        "gpt-neox",
+        "llm-foundry",
+        "accelerate",
+        "torchtune",
+    }
+    assert wanted | {"axolotl", "maxtext", "primus", "olmo", "megatron-bridge", "nemo"} == set(
+        IMPORTERS.names()
+    )
+    for name in IMPORTERS.names():
+        assert IMPORTERS.get(name).source
+
+
+@pytest.mark.parametrize("command", ["run", "memory"])
+def test_commands_take_a_launch_script(command: str, script: Path) -> None:
+    done = CliRunner().invoke(app, [command, str(script), *MACHINE, "--json"])
+    assert done.exit_code == 0, done.output
+
+
+def test_compare_takes_two_scripts(script: Path, tmp_path: Path) -> None:
+    other = tmp_path / "new.sh"
+    other.write_text(
+        SCRIPT.replace("--bf16", "--bf16 --tensor-model-parallel-size 2 --sequence-parallel"),
+        encoding="utf-8",
+    )
+    done = CliRunner().invoke(app, ["compare", str(script), str(other), *MACHINE, "--json"])
+    assert done.exit_code == 0, done.output
+
+
+def test_what_is_imported_is_a_scenario_with_the_place_of_each_line(script: Path, tmp_path: Path) -> None:
+    out = tmp_path / "scenario.yaml"
+    done = CliRunner().invoke(app, ["import", str(script), *MACHINE, "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    made = load_scenario(out)
+    assert made.cluster.gpus == 16
+    assert made.training.global_batch == 64
+    lines = out.read_text(encoding="utf-8").splitlines()
+    assert all(
+        "#" in line
+        for line in lines
+        if ":" in line and not line.rstrip().endswith(":") and not line.startswith("#")
+    )
+    assert any("num_layers: 8  # train.sh:4 --num-layers 8" in line for line in lines)
+    assert "--lr" in lines[2] + lines[3]
+
+
+def test_options_of_an_import_are_refused_for_a_scenario(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["run", "llama3-8b-h100", "--given", "gpus=8"])
+    assert done.exit_code == 2
+
+
+def test_own_runs_are_validated_from_their_files(script: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    given = "{gpu: H100-SXM5-80GB, interconnect: ib-ndr400-x8}"
+    own.write_text(f"run: {script.name}\ngiven: {given}\nmeasured: {{step_time_s: 1.0}}\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["validate", str(own), "--json"])
+    assert done.exit_code == 0, done.output
+    one = json.loads(done.output)["runs"][0]
+    assert one["error"] == pytest.approx(one["step_time_s"] - 1)
+
+
+def test_yaml_of_an_import_loads_as_its_document() -> None:
+    made = imported({"train.sh": SCRIPT})
+    assert "gpus: 16" in commented_yaml(made, "train.sh")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not CONFIGS.is_dir(), reason="the shared configurations are not there (STEPSIM_SHARED)")
+def test_published_configurations_are_read_or_refused_by_name(tmp_path: Path) -> None:
+    """None ends in a defect; most that hold a run are read."""
+    outcomes = list(tally(folder=tmp_path))
+    assert [one.published.file for one in outcomes if one.defect] == []
+    assert all(one.scenario or one.reasons for one in outcomes)
+    assert sum(one.scenario is not None for one in outcomes) >= 250

@@ -1,0 +1,174 @@
+"""Questions of many predictions: what is found is the extreme value, sweeps predict what run does."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_plans import DOCUMENT, FIX, small
+
+import stepsim
+from stepsim.sim.brief.step import brief_step
+from stepsim.sim.plan.axis_values import fixed, varied
+from stepsim.sim.plan.questions.find import FoundValue, find
+from stepsim.sim.plan.questions.scaling import Scaled, scaling
+from stepsim.sim.plan.questions.sensitivity import faster_parts
+from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
+from stepsim.sim.simulate import simulate
+
+WISHES = wishes_of(top=1, objective="step-time", deadline_s=None, budget=None, fits=0.9, audit=0)
+LARGE = {"training__seq_length": 65536, "training__global_batch": 8}
+
+
+def found(what: str, **asked: object) -> FoundValue:
+    vary = asked.pop("vary", {})
+    return find(what, small(**{**LARGE, **asked}), FIX, vary, WISHES, means=Means(jobs=1))  # type: ignore[arg-type]
+
+
+def fits(**changes: object) -> bool:
+    among, _ = candidates_of(small(**changes), FIX, {}, lambda _: None)
+    return bool((among.fit_probability >= 0.9).any())
+
+
+def test_the_longest_sequence_fits_and_the_next_does_not() -> None:
+    answer = found("seq_length")
+    assert answer.value is not None
+    eighth = (1 << (answer.value.bit_length() - 1)) // 8
+    assert fits(**{**LARGE, "training__seq_length": answer.value})
+    assert not fits(**{**LARGE, "training__seq_length": answer.value + eighth})
+
+
+def test_the_largest_microbatch_is_that_of_all_divisors() -> None:
+    answer = found("micro_batch", training__seq_length=16384)
+    divisors = [size for size in range(1, 9) if 8 % size == 0]
+    good = []
+    for size in divisors:
+        asked = small(**{**LARGE, "training__seq_length": 16384})
+        among, _ = candidates_of(asked, FIX, {"training.micro_batch": [size]}, lambda _: None)
+        good += [size] if (among.fit_probability >= 0.9).any() else []
+    assert answer.value == max(good)
+
+
+def test_the_fewest_gpus_fit_and_fewer_that_were_tried_do_not() -> None:
+    answer = found("gpus", training__seq_length=32768)
+    assert answer.value is not None
+    assert all(one.good == (one.value >= answer.value) for one in answer.tried)
+    assert any(not one.good for one in answer.tried)
+
+
+def test_the_values_to_try_may_be_given() -> None:
+    answer = found("gpus", vary={"cluster.gpus": [1, 4, 8]}, training__seq_length=32768)
+    assert {one.value for one in answer.tried} <= {1, 4, 8}
+
+
+def test_a_deadline_takes_as_many_gpus_as_it_needs() -> None:
+    base = small(training__tokens=1e9)
+    days = stepsim.plan(base, fix=FIX, top=1, audit=0, jobs=1).choices[0].days
+    assert days is not None
+    late = wishes_of(
+        top=1, objective="step-time", deadline_s=86400 * days * 1.01, budget=None, fits=0.9, audit=0
+    )
+    answer = find("gpus", base, FIX, {"cluster.gpus": [2, 4, 8, 16]}, late, means=Means(jobs=1))
+    assert answer.value == 8
+    assert answer.best is not None
+    assert answer.best.step_time_s is not None
+
+
+def test_what_cannot_be_found_is_refused() -> None:
+    with pytest.raises(ValueError, match="seq_length"):
+        found("layers")
+
+
+def test_a_sweep_predicts_what_run_does() -> None:
+    axes = {"training.micro_batch": [1, 2, 3], "cluster.gpus": [8, 16]}
+    swept = stepsim.sweep(DOCUMENT, axes, jobs=1)
+    assert [(*point.values.values(),) for point in swept.points] == list(itertools.product(*axes.values()))
+    for point in swept.points:
+        micro_batch, gpus = point.values.values()
+        if micro_batch == 3:
+            assert point.figures is None
+            assert "micro_batch" in point.refused or "global_batch" in point.refused
+            continue
+        assert point.figures is not None
+        alone = small(training__micro_batch=micro_batch, cluster__gpus=gpus)
+        assert point.figures.step_time_s == pytest.approx(simulate(alone).step_time_s, rel=1e-9)
+        assert point.figures.mfu == pytest.approx(simulate(alone).mfu, rel=1e-9)
+    assert len(swept.frame) == 6
+    assert "8 to 16 GPUs" in swept.scaling.strong
+
+
+def test_a_sweep_does_not_hang_on_its_workers() -> None:
+    axes = {"training.micro_batch": [1, 2, 4, 8]}
+    assert stepsim.sweep(DOCUMENT, axes, jobs=1).to_dict() == stepsim.sweep(DOCUMENT, axes, jobs=2).to_dict()
+
+
+def test_replanned_points_are_no_slower() -> None:
+    axes = {"training.global_batch": [16, 32]}
+    as_is = stepsim.sweep(DOCUMENT, axes, jobs=1)
+    anew = stepsim.sweep(DOCUMENT, axes, replan=True, jobs=1)
+    for old, new in zip(as_is.points, anew.points, strict=True):
+        assert old.figures is not None
+        assert new.figures is not None
+        assert new.figures.step_time_s <= old.figures.step_time_s
+        assert new.settings["parallelism.tp"] in (1, 2, 4, 8)
+
+
+@given(st.integers(1, 64), st.floats(0.1, 100.0), st.integers(2, 16), st.floats(0.1, 1.0))
+def test_scaling_is_one_where_time_falls_as_gpus_grow(
+    gpus: int, step_s: float, more: int, efficiency: float
+) -> None:
+    first = Scaled(gpus=gpus, tokens=1e6, step_time_s=step_s)
+    last = Scaled(gpus=more * gpus, tokens=1e6, step_time_s=step_s / more / efficiency)
+    assert scaling([last, first]).strong.endswith(f"efficiency {efficiency * 100:.1f} %")
+    assert not scaling([first, last]).weak
+    assert not scaling([first]).strong
+
+
+def test_faster_parts_gain_and_name_themselves() -> None:
+    answer = stepsim.sensitivity(DOCUMENT, replan=False)
+    assert {one.name for one in answer.parts} == set(faster_parts(small()))
+    assert all(one.step_time_s <= answer.step_time_s * (1 + 1e-9) for one in answer.parts)
+    assert answer.parts[0].step_time_s < answer.step_time_s
+    assert [one.step_time_s for one in answer.parts] == sorted(one.step_time_s for one in answer.parts)
+
+
+def test_replanned_parts_compare_with_the_best_layout_as_it_is() -> None:
+    document = {**DOCUMENT, "training": {**DOCUMENT["training"], "global_batch": 8}}
+    answer = stepsim.sensitivity(document, {"cluster.gpus": 2, "parallelism.pp": 1, "schedule": None})
+    assert answer.planned_s is not None
+    assert answer.planned_s <= answer.step_time_s
+    gains = [answer.gain_replanned(one) for one in answer.parts]
+    assert all(gain is not None and gain >= 1 - 1e-9 for gain in gains)
+
+
+@pytest.mark.parametrize("part", ["nic", "nvlink", "hbm", "peak"])
+def test_each_part_as_it_is_changes_nothing_and_twice_each_all(part: str) -> None:
+    """Times one is the step as it is; all parts twice as fast are as fast as any of them at least."""
+    base = small()
+    as_is = brief_step(base).step_time_s
+    assert brief_step(small(cluster__what_if={part: 1.0})).step_time_s == as_is
+    every = dict.fromkeys(["nic", "nvlink", "hbm", "peak"], 2.0)
+    twice = brief_step(small(cluster__what_if={part: 2.0})).step_time_s
+    assert brief_step(small(cluster__what_if=every)).step_time_s <= twice
+
+
+def test_mfu_counts_the_peak_that_is_asked_about() -> None:
+    result = simulate(small(cluster__what_if={"peak": 2.0}))
+    assert result.peak_flops_per_gpu == 2 * simulate(small()).peak_flops_per_gpu
+
+
+def test_lines_of_fields_and_values() -> None:
+    base = small()
+    assert fixed(["parallelism.tp", "training.recompute=full"], base) == {
+        "parallelism.tp": 2,
+        "training.recompute": "full",
+    }
+    block = fixed(["parallelism"], base)
+    assert block["parallelism.pp"] == 2
+    assert "training.micro_batch" not in block
+    assert varied(["cluster.gpus=64,128,64"]) == {"cluster.gpus": [64, 128]}
+    for lines in (["cluster.gpus"], ["=4"], ["cluster.gpus=8", "cluster.gpus=9"]):
+        with pytest.raises(ValueError, match="--vary"):
+            varied(lines)

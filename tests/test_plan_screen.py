@@ -1,0 +1,115 @@
+"""The screens of layouts: memory is that of one layout, and no step is shorter than its bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import presets_for, scenario
+
+from stepsim.schedules.pipeline import get, names
+from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
+from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.space import Space, space_of
+from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.simulate import simulate
+
+AXES: dict[str, list[Any]] = {
+    "parallelism.tp": [1, 2, 4],
+    "parallelism.cp": [1, 2],
+    "parallelism.pp": [1, 2, 4],
+    "parallelism.ep": [1, 2, 4],
+    "parallelism.etp": [1, 2],
+    "parallelism.sequence_parallel": [False, True],
+    "parallelism.stage_split": ["uniform", "uneven_unspecified", "flops_balanced"],
+    "parallelism.zero": [0, 1, 2, 3],
+    "parallelism.fsdp_shard_size": [None, 2],
+    "parallelism.order": ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"],
+    "training.micro_batch": [1, 2],
+    "training.recompute": [
+        "none",
+        "selective",
+        "full",
+        "op_selective",
+        {"kind": "full", "layers": 1},
+        {"kind": "full", "every": 2},
+        {"kind": "full", "layers": 2, "method": "uniform"},
+        {"kind": "modules", "modules": ["layernorm", "mlp"]},
+    ],
+    "training.activation_offload": [False, True],
+    "software.gradients.overlap_grad_reduce": [False, True],
+    "software.exchange.moe_a2a_overlap": [False, True],
+}
+
+MOE = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 256}
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> Space:
+    """A space with any schedule and preset, dense or with experts, over a few axes."""
+    schedule = draw(st.sampled_from(["none", *names()]), label="schedule")
+    preset = draw(st.sampled_from(presets_for("H100-SXM5-80GB")), label="preset")
+    moe, mtp = draw(st.booleans(), label="experts"), draw(st.sampled_from([0, 0, 1]), label="mtp")
+    own = scenario(
+        gpu="H100-SXM5-80GB",
+        interconnect="ib-ndr400-x8",
+        software=preset,
+        mlp=draw(st.sampled_from(["swiglu", "gelu"])),
+        tied_embeddings=draw(st.booleans(), label="tied"),
+        precision=draw(st.sampled_from(["bf16", "fp32"])),
+        dp=8,
+        microbatches=draw(st.sampled_from([4, 8, 12])),
+        gpus_per_node=draw(st.sampled_from([4, 8])),
+        mtp_layers=mtp,
+        **({"moe": MOE} if moe else {}),
+    )
+    axes = draw(st.lists(st.sampled_from(sorted(AXES)), min_size=2, max_size=5, unique=True), label="axes")
+    vary = {name: AXES[name] for name in axes}
+    if schedule != "none":
+        chunks = get(schedule).chunks
+        vary |= {"schedule": [schedule], "parallelism.pp": [2, 4]}
+        vary |= {"parallelism.vpp": [1, 2] if chunks == 1 else [chunks]}
+    rest = {name: values[:1] for name, values in layout_values(own).items() if name not in vary}
+    return space_of(own, vary={**rest, **vary})
+
+
+@settings(max_examples=60, deadline=None)
+@given(space=spaces(), data=st.data())
+def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
+    space: Space, data: st.DataObject
+) -> None:
+    if not len(space):
+        return
+    found = screen(space, within=float("inf"))
+    i = data.draw(st.integers(0, len(space) - 1), label="layout")
+    run = space.scenario_of(i)
+    result = simulate(run)
+    assert found.capacity_bytes[i] == result.memory[0].capacity_bytes
+    if run.software.exchange.records_streams:
+        assert found.peak_bytes[i] >= max(stage.peak_bytes for stage in result.memory) * (1 - 1e-9)
+    else:
+        assert found.peak_bytes[i] == pytest.approx(
+            max(stage.peak_bytes for stage in result.memory), rel=1e-9
+        )
+    assert found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
+    assert found.bound_s[i] > 0
+
+
+def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:
+    """Two microbatches on two ranks: messages of one that has turned are no messages of the other."""
+    run = load_scenario("llama3-8b-h100").with_(
+        {
+            "cluster": {"gpu": "GB200-NVL72", "gpus": 144, "interconnect": "ib-ndr400-x4"},
+            "training.global_batch": 288,
+            "training.micro_batch": 8,
+            "training.recompute": "selective",
+            "parallelism": {"tp": 4, "pp": 2, "vpp": 8, "sequence_parallel": True, "zero": 2},
+            "schedule": "interleaved",
+        }
+    )
+    assert run.num_microbatches == run.parallelism.pp
+    space = space_of(run, fix={name: field_value(run, name) for name in LAYOUT})
+    step_s = simulate(run).step_time_s
+    assert 0.9 * step_s < screen(space).bound_s[0] <= step_s
