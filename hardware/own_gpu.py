@@ -157,6 +157,8 @@ def gpu_from(own: OwnGpu) -> Gpu:
         profile_of=relative.name,
         carried=tuple(_carried(own, relative)),
         own=True,
+        idle_w=relative.idle_w * figures["tdp_w"] / relative.tdp_w,
+        joules_per_flop=relative.joules_per_flop,
         **figures | {"nvlink_bytes_per_s": nvlink},
     )
 

@@ -280,5 +280,5 @@ def test_gpus_are_listed_with_what_was_measured() -> None:
     assert listed["MI325X"]["links"]["kind"] == "Infinity Fabric"
     assert listed["RTX-4090"]["links"]["kind"] == "PCIe"
     assert all(one["carried"] for one in listed["MI325X"]["measured"].values())
-    assert not listed["A100-PCIe-80GB"]["measured"]["gemm"]["carried"]
+    assert not listed["A100-SXM4-80GB"]["measured"]["gemm"]["carried"]
     assert listed["VR200-NVL72"]["announced"]

@@ -81,12 +81,8 @@ def key_of(scenario: Scenario) -> str:
     for name in ("name", "title", "published"):
         document.pop(name, None)
     named = {path: _digest_of(path) for path in _files_of(scenario)}
-    parts = [
-        document,
-        named,
-        _profile_digest(gpu_of(scenario.cluster), scenario.calibration),
-        program_digest(),
-    ]
+    profile = _profile_digest(gpu_of(scenario.cluster), scenario.calibration)
+    parts = [document, named, profile, program_digest()]
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode("utf-8", errors="backslashreplace")).hexdigest()[:32]
 
