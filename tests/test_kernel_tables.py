@@ -18,7 +18,7 @@ from stepsim.calibration.readers.kernel_tables import (
     shape_of,
 )
 from stepsim.calibration.validation.regions.table_errors import table_errors
-from stepsim.hardware.calibrated.overlay import load_profile
+from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.gemm import gemm_seconds
