@@ -55,7 +55,12 @@ def test_figures_of_gpus_that_were_not_measured_are_sane(name: str) -> None:
     assert gpu.sram_bytes_per_s > gpu.l2_bytes_per_s > gpu.hbm_bytes_per_s > gpu.pcie_bytes_per_s > 0
     assert gpu.nvlink_bytes_per_s >= gpu.nccl_nvlink_bytes_per_s
     assert (gpu.nvlink_bytes_per_s > 0) or gpu.nvlink_domain == 1
-    assert set(gpu.sources) == {"peaks", "memory", "cache", "nvlink", "pcie", "power"}
+    relative = get_gpu(gpu.profile_of)
+    energy = {"energy"} if relative.joules_per_flop else set()
+    assert set(gpu.sources) == {"peaks", "memory", "cache", "nvlink", "pcie", "power"} | energy
+    assert gpu.idle_w / gpu.tdp_w == pytest.approx(relative.idle_w / relative.tdp_w, rel=0.02)
+    if gpu.architecture == relative.architecture:
+        assert gpu.joules_per_flop == relative.joules_per_flop
     assert node_for(gpu).max_gpus > 1
     assert get_gpu(gpu.profile_of).vendor == gpu.vendor
 
