@@ -34,8 +34,8 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanLimits:
-    """The token budget is to be done in ``deadline_s`` and for ``budget``, in the currency of the price; None:
-    no limit."""
+    """The token budget is to be done in ``deadline_s`` and for ``budget``, in the currency of the price;
+    None: no limit."""
 
     deadline_s: float | None = None
     budget: float | None = None
