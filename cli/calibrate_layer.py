@@ -44,7 +44,7 @@ def layer(
 
     here = find_device(device)
     loaded = load_scenario(scenario, overrides or ())
-    gpu = loaded.cluster.gpu
+    gpu = loaded.cluster.gpu_name
     ops = _ops(loaded)
     measured = measure_layer(ops, here, status_line() or (lambda text: say(text, err=True)))
     clear_status()

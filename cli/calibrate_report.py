@@ -180,10 +180,11 @@ def _coverage(profile: str, scenario: str) -> tuple[Coverage, ...]:
     from ..sim.evidence.coverage import coverage
     from ..sim.lowering.lower import lower
     from ..sim.scenario.load import load_scenario
+    from ..sim.scenario.machine import gpu_of
     from ..sim.simulate import build_cluster
 
     loaded = load_scenario(scenario)
-    own = calibrated_profile(loaded.cluster.gpu, [profile])
+    own = calibrated_profile(gpu_of(loaded.cluster), [profile])
     return coverage(lower(loaded, build_cluster(loaded), profile=own).plan)
 
 

@@ -41,11 +41,18 @@ def list_names(
         return
     names = {str(one): _names(one) for one in ([kind] if kind else ListedKind)}
     if as_json:
-        echo_json(names)
+        echo_json(names | _figures() if kind is ListedKind.GPUS else names)
     elif kind:
         typer.echo("\n".join(_described(kind, names[kind])))
     else:
         typer.echo("\n\n".join("\n  ".join([title, *known]) for title, known in names.items()))
+
+
+def _figures() -> dict[str, object]:
+    """Every GPU with its figures."""
+    from ..sim.report.gpus import gpus_document
+
+    return {"figures": gpus_document()}
 
 
 def _show_software(kind: ListedKind | None, name: str | None, markdown: bool, as_json: bool) -> None:
@@ -90,17 +97,10 @@ def _described(kind: ListedKind, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _gpu_table(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Each GPU with its memory, its dense peaks, and its links to the others of a domain, per direction."""
-    from ..hardware.gpus import get_gpu
+    """Each GPU with its memory, its dense peaks, its links per direction, its price and what was measured."""
+    from ..sim.report.gpus import gpu_lines
 
-    rows = []
-    for gpu in map(get_gpu, names):
-        peaks = (f"{dtype.upper()} {gpu.peak_flops.get(dtype, 0) / 1e12:,.0f}" for dtype in ("bf16", "fp8"))
-        peak = ", ".join(one for one in peaks if not one.endswith(" 0"))
-        links = f"{gpu.link_name} {gpu.nvlink_bytes_per_s / 1e9:g} GB/s, {gpu.nvlink_domain} GPUs"
-        rows.append((gpu.name, f"{gpu.hbm_bytes / 1e9:.1f} GB", f"{peak} TFLOP/s", links))
-    first, second, third, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return tuple(f"{a:<{first}}  {b:>{second}}  {c:<{third}}  {d}" for a, b, c, d in rows)
+    return gpu_lines(names)
 
 
 def _optimizer_table(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from .collective import collective
 from .compare import compare
 from .export import export_scenario
 from .faults import faults
+from .hardware import hardware
 from .import_files import import_run
 from .list import list_names
 from .memory import memory
@@ -57,6 +58,7 @@ app.command("validate")(reported(validate))
 app.command("collective")(reported(collective))
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(schedule, name="schedule")
+app.add_typer(hardware, name="hardware")
 app.command("schema")(reported(schema))
 app.command("list")(reported(list_names))
 

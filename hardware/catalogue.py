@@ -36,7 +36,7 @@ class Table(Generic[Record]):
         self._read = lru_cache(maxsize=1)(lambda paths: _records(paths, made))
 
     def add(self, path: str | Path) -> None:
-        """Take the entries of another file, too; an entry replaces one of the same name."""
+        """Take the entries of another file, too, whose names are all new."""
         self.files = (*self.files, Path(path))
 
     def records(self) -> dict[str, Record]:
@@ -57,7 +57,13 @@ class Table(Generic[Record]):
 
 
 def _records(paths: Iterable[Path], made: Callable[..., Record]) -> dict[str, Record]:
-    return {name: made(name=name, **fields) for path in paths for name, fields in read(path).items()}
+    found: dict[str, Record] = {}
+    for path in paths:
+        for name, fields in read(path).items():
+            if name in found:
+                raise ValueError(f"{path}: {name}: another file has an entry of that name")
+            found[name] = made(name=name, **fields)
+    return found
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from .graph import Vertex
     from .topology import Topology
 
+STAGED_SHARE = 10.0 / 24.0
+"""Of PCIe's rate where no GPU reads another's memory and the host's takes every message: NCCL's own search
+counts 24 GB/s between RTX 4090 under one root and 10 GB/s across sockets
+(github.com/NVIDIA/nccl-tests/issues/307)."""
+
 Tier = Literal["local", "nvlink", "pcie", "network"]
 
 
@@ -46,7 +51,8 @@ class Route:
 class Cluster:
     """``gpus`` GPUs, ``gpus_per_node`` of them in a host. Ranks fill host after host.
 
-    ``latency`` multiplies the latency of every communication; 1 is what was measured.
+    ``host`` is the kind of host; None: the one that the GPU is sold in. ``latency`` multiplies the latency of
+    every communication; 1 is what was measured.
 
     Raises:
         ValueError: a host that is not full beside others; more GPUs in a host than it holds; hosts
@@ -59,6 +65,7 @@ class Cluster:
     gpus_per_node: int
     interconnect: Interconnect
     fabric: Fabric
+    host: Node | None = None
     latency: float = 1.0
 
     def __post_init__(self) -> None:
@@ -104,7 +111,7 @@ class Cluster:
     @property
     def node(self) -> Node:
         """GPUs, NICs and links of one host."""
-        return node_for(self.gpu)
+        return self.host or node_for(self.gpu)
 
     @property
     def nodes(self) -> int:
@@ -140,7 +147,7 @@ class Cluster:
         where NVLink leaves some to the host bridge (both neighbours of a ring share one slot's lanes)."""
         if self.nvlink_domain >= min(self.gpus_per_node, self.gpus):
             return self.gpu.nccl_nvlink_bytes_per_s
-        return self.gpu.pcie_bytes_per_s / 2
+        return self.gpu.pcie_bytes_per_s / 2 * (1.0 if self.gpu.peer_access else STAGED_SHARE)
 
     @property
     def bisection_bytes_per_s(self) -> float:

@@ -124,7 +124,8 @@ def default_fabric(interconnect: Interconnect) -> Fabric:
     """
     if not interconnect.connects_hosts:
         return Fabric(kind="nvlink")
-    return Fabric(kind="fat-tree" if interconnect.kind in ("efa", "omnipath") else "rail-optimized")
+    without_rails = interconnect.kind in ("efa", "omnipath", "slingshot")
+    return Fabric(kind="fat-tree" if without_rails else "rail-optimized")
 
 
 def plan_switches(fabric: Fabric, interconnect: Interconnect, nodes: int) -> Clos | None:

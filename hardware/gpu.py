@@ -8,6 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .carried import CarriedFigure
+
+_COLLECTIVES_AS = {
+    "volta": "ampere",
+    "blackwell-rtx": "ampere",
+    "rubin": "blackwell",
+    "cdna2": "cdna3",
+    "cdna4": "cdna3",
+}
+"""Architectures without constants of collectives of their own: Volta, the Blackwell of RTX cards, Rubin, CDNA
+2 and 4 are taken like their nearest relative that has some (unverified)."""
+
 PEAK_OF = {"fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4"}
 """Types in blocks with a scale each, by the type under which a GPU's peak of their products is listed."""
 
@@ -25,7 +37,11 @@ class Gpu:
     takes at the boost clock, all that serves them included; None where nobody measured it.
     ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
     to have, by their efficiencies, where it has no profile of its own. ``short_name`` is what people call its
-    profile.
+    profile. ``host`` names the host that it is sold in, where architecture and NVLink domain do not say
+    (``node.py``). ``peer_access`` says whether the driver lets GPUs of a host read one another over PCIe.
+    ``announced``: not yet sold, so its figures may change. ``carried`` are figures that its description
+    leaves out; a GPU of the catalogue has none. ``own``: described by a user.
+    ``called`` are other names, of which several GPUs could begin with the same word.
     """
 
     name: str
@@ -50,6 +66,17 @@ class Gpu:
     joules_per_flop: float | None = None
     profile_of: str = ""
     short_name: str = ""
+    host: str = ""
+    peer_access: bool = True
+    announced: bool = False
+    carried: tuple[CarriedFigure, ...] = ()
+    own: bool = False
+    called: tuple[str, ...] = ()
+
+    @property
+    def collectives_as(self) -> str:
+        """The architecture whose constants of collectives apply."""
+        return _COLLECTIVES_AS.get(self.architecture, self.architecture)
 
     def has_math(self, dtype: str) -> bool:
         """Whether it multiplies matrices of that type."""

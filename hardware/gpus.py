@@ -1,15 +1,18 @@
 """The GPUs by name.
 
-Knows the catalogue file gpus.yaml; what its figures mean is in gpu.py.
+Knows the catalogue files gpus.yaml and gpus_carried.yaml, and accelerators that are refused; what its figures
+mean is in gpu.py.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from .catalogue import Table, unknown_name
 from .gpu import Gpu
+from .shown import value_text
 
 _KIB = 2**10
 _MIB = 2**20
@@ -28,15 +31,21 @@ def gpu_called(name: str) -> str:
     The first word must be the model; every other one must begin a word of the key. A name that several keys
     fit is refused: an A100 is three GPUs.
 
-    >>> gpu_called("H200"), gpu_called("a100 pcie")
-    ('H200-SXM-141GB', 'A100-PCIe-80GB')
+    >>> gpu_called("H200"), gpu_called("a100 pcie"), gpu_called("gh200")
+    ('H200-SXM-141GB', 'A100-PCIe-80GB', 'GH200-96GB')
 
     Raises:
         ValueError: no such GPU, or several; the message has the nearest ones.
     """
     known = gpu_names()
     model, *asked = _words(name) or [""]
+    refused = next((why for start, why in _NOT_MODELLED.items() if model.startswith(start)), None)
+    if refused:
+        raise NotModelled(f"{value_text(name)} is not modelled: {refused}")
     found = []
+    for key, gpu in GPUS.records().items():
+        if any(_words(other) == [model, *asked] for other in gpu.called):
+            return key
     for key in known:
         own = _words(key)
         if own == [model, *asked]:
@@ -48,6 +57,21 @@ def gpu_called(name: str) -> str:
     if not found:
         raise unknown_name("GPU", name, known)
     return found[0]
+
+
+class NotModelled(ValueError):
+    """The accelerator exists, and nothing here predicts it."""
+
+
+_NOT_MODELLED = {
+    "tpu": "its compiler lays out matrices on systolic arrays, its chips meet on a torus without NCCL, "
+    "and no kernel or collective of it was measured here",
+    "trn": "its compiler schedules NeuronCores by its own rules, NeuronLink runs without NCCL, and no kernel "
+    "or collective of it was measured here",
+    "gaudi": "its matrix engines and its HCCL over Ethernet have no measured kernel or collective here",
+} | dict.fromkeys(("trillium", "ironwood"), "it is a TPU, whose compiler and torus have no model here")
+_NOT_MODELLED |= dict.fromkeys(("trainium", "inferentia"), _NOT_MODELLED["trn"])
+"""Accelerators that are refused rather than approximated, by how their names begin."""
 
 
 def _words(name: str) -> list[str]:
@@ -62,6 +86,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def _gpu(*, name: str, hbm_gib: float, l2_mib: float, sram_kib_per_sm: float, **fields: Any) -> Gpu:
+    fields["called"] = tuple(fields.get("called", ()))
     return Gpu(
         name=name,
         hbm_bytes=hbm_gib * _GIB,
@@ -72,3 +97,4 @@ def _gpu(*, name: str, hbm_gib: float, l2_mib: float, sram_kib_per_sm: float, **
 
 
 GPUS = Table("GPU", __package__, "gpus.yaml", _gpu)
+GPUS.add(Path(__file__).with_name("gpus_carried.yaml"))

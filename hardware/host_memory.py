@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .gpu import Gpu
-from .node import node_for
+from .node import Node
 
 DRIVES = 8
 DRIVE_READ_BYTES_PER_S, DRIVE_WRITE_BYTES_PER_S = 6.9e9, 4.1e9
@@ -30,30 +30,14 @@ class HostMemory:
     disk_write_bytes_per_s: float
 
 
-_MEMORY = {
-    "DGX A100": 2 * 8 * 25.6e9,
-    "HGX H100/H200": 2 * 8 * 38.4e9,
-    "HGX B200/B300": 2 * 8 * 44.8e9,
-    "NVL72 compute tray": 2 * 500e9,
-    "MI300X platform": 2 * 12 * 38.4e9,
-    "PCIe server": 2 * 8 * 25.6e9,
-}
-"""Two sockets; channels of 8 bytes at their transfer rate."""
-
-C2C_BYTES_PER_S = 450e9  # one way; two GPUs share a Grace
-
-
-def host_memory_of(gpu: Gpu, gpus_per_node: int) -> HostMemory:
-    """What a host with ``gpus_per_node`` of these GPUs has."""
-    node = node_for(gpu)
+def host_memory_of(gpu: Gpu, node: Node, gpus_per_node: int) -> HostMemory:
+    """What such a host with ``gpus_per_node`` of these GPUs has."""
     link = gpu.pcie_bytes_per_s
     if node.pcie_switches:  # each has one way up to its socket, as wide as a GPU's own
         link *= min(1.0, node.pcie_switches / gpus_per_node)
-    else:
-        link = C2C_BYTES_PER_S / 2 if node.hosts_per_domain > 1 else link
     return HostMemory(
-        memory_bytes_per_s=_MEMORY[node.name],
-        link_bytes_per_s=link,
+        memory_bytes_per_s=node.memory_bytes_per_s,
+        link_bytes_per_s=link if node.c2c_bytes_per_s is None else node.c2c_bytes_per_s,
         disk_read_bytes_per_s=DRIVES * DRIVE_READ_BYTES_PER_S,
         disk_write_bytes_per_s=DRIVES * DRIVE_WRITE_BYTES_PER_S,
     )

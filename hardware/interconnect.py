@@ -5,13 +5,15 @@ Knows the catalogue file interconnects.yaml. Does not know how switches are wire
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .catalogue import Table
+from .carried import CarriedFigure
+from .catalogue import Table, unknown_name
 
-Kind = Literal["infiniband", "roce", "tcpxo", "efa", "omnipath", "none", "unknown"]
+Kind = Literal["infiniband", "roce", "tcpx", "tcpxo", "efa", "slingshot", "omnipath", "none", "unknown"]
 
 NCCL_MESSAGE_CHUNK_BYTES = 131072.0
 """NCCL's own cut of a message in a communicator of several hosts (NCCL 2.18 to 2.28, init.cc)."""
@@ -29,6 +31,8 @@ class Interconnect:
     ring between hosts takes at least, however little it carries; ``nccl_latency_s`` the latency that the
     plugin tells NCCL, which chooses algorithms by it.
 
+    ``carried`` are figures that a user's description (``own``) leaves out.
+
     Kind ``none`` has no links: the job stays inside one NVLink domain. Kind ``unknown`` has no
     figures, so a cluster of several hosts refuses it.
     """
@@ -45,6 +49,8 @@ class Interconnect:
     message_chunk_bytes: float = NCCL_MESSAGE_CHUNK_BYTES
     ring_step_s: float = 0.0
     nccl_latency_s: float = 0.0
+    carried: tuple[CarriedFigure, ...] = ()
+    own: bool = False
 
     @property
     def connects_hosts(self) -> bool:
@@ -66,7 +72,27 @@ def get_interconnect(name: str) -> Interconnect:
     Raises:
         ValueError: no such key; the message has the nearest one and all of them.
     """
-    return INTERCONNECTS.get(name)
+    return INTERCONNECTS.get(interconnect_called(name))
+
+
+def interconnect_called(name: str) -> str:
+    """The catalogue key that ``name`` means, in any case and with any of space, ``_`` and ``-`` between its
+    words.
+
+    >>> interconnect_called("IB NDR400 x8")
+    'ib-ndr400-x8'
+
+    Raises:
+        ValueError: no such key; the message has the nearest one and all of them.
+    """
+    known = {_plain(key): key for key in interconnect_names()}
+    if _plain(name) not in known:
+        raise unknown_name("interconnect", name, interconnect_names())
+    return known[_plain(name)]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", "-", name.strip().lower())
 
 
 def interconnect_names() -> tuple[str, ...]:

@@ -18,6 +18,8 @@ class Node:
     ``max_gpus`` is how many GPUs it holds; ``hosts_per_domain`` how many hosts NVLink joins
     (1, or the 18 trays of a rack). ``nvswitches`` counts the NVSwitch chips of one domain; 0 means
     that every two GPUs of a domain have a link of their own. ``pcie_switches`` is per host.
+    ``memory_bytes_per_s`` is the rate of the host's memory, ``c2c_bytes_per_s`` a GPU's own way to it in one
+    direction where that is not PCIe.
     """
 
     name: str
@@ -27,7 +29,13 @@ class Node:
     pcie_switches: int
     cpus: str
     source: str
+    memory_bytes_per_s: float
+    c2c_bytes_per_s: float | None = None
 
+
+C2C_BYTES_PER_S = 450e9
+"""NVLink-C2C between a Grace and its GPUs, one way (NVIDIA Grace data sheet: 900 GB/s both ways, a
+superchip)."""
 
 DGX_A100 = Node(
     name="DGX A100",
@@ -37,6 +45,7 @@ DGX_A100 = Node(
     pcie_switches=4,
     cpus="2 x AMD EPYC 7742",
     source="DGX A100 datasheet: six NVSwitches of generation 2; two GPUs and two NICs on each PCIe switch",
+    memory_bytes_per_s=2 * 8 * 25.6e9,
 )
 HGX_HOPPER = Node(
     name="HGX H100/H200",
@@ -46,6 +55,7 @@ HGX_HOPPER = Node(
     pcie_switches=4,
     cpus="2 x Intel Xeon 8480C",
     source="DGX H100 datasheet: four NVSwitches of generation 3 with NVLink SHARP",
+    memory_bytes_per_s=2 * 8 * 38.4e9,
 )
 HGX_BLACKWELL = Node(
     name="HGX B200/B300",
@@ -55,6 +65,7 @@ HGX_BLACKWELL = Node(
     pcie_switches=4,
     cpus="2 x Intel Xeon",
     source="DGX B200 datasheet: two NVSwitches of generation 4 (count unverified)",
+    memory_bytes_per_s=2 * 8 * 44.8e9,
 )
 NVL72_TRAY = Node(
     name="NVL72 compute tray",
@@ -64,6 +75,8 @@ NVL72_TRAY = Node(
     pcie_switches=0,
     cpus="2 x Grace",
     source="GB200 NVL72: 18 trays of four GPUs, nine of two NVSwitches (counts unverified)",
+    memory_bytes_per_s=2 * 500e9,
+    c2c_bytes_per_s=C2C_BYTES_PER_S / 2,  # two GPUs share a Grace
 )
 MI300X_PLATFORM = Node(
     name="MI300X platform",
@@ -73,6 +86,7 @@ MI300X_PLATFORM = Node(
     pcie_switches=4,
     cpus="2 x AMD EPYC",
     source="AMD MI300X platform: eight GPUs, each with one xGMI link to every other",
+    memory_bytes_per_s=2 * 12 * 38.4e9,
 )
 PCIE_SERVER = Node(
     name="PCIe server",
@@ -82,20 +96,73 @@ PCIE_SERVER = Node(
     pcie_switches=2,
     cpus="2 x x86",
     source="common server for double-width cards; NVLink bridges join cards in pairs",
+    memory_bytes_per_s=2 * 8 * 25.6e9,
+)
+DGX_1 = Node(
+    name="DGX-1",
+    max_gpus=8,
+    hosts_per_domain=1,
+    nvswitches=0,
+    pcie_switches=4,
+    cpus="2 x Intel Xeon E5-2698 v4",
+    source="NVIDIA DGX-1 with Tesla V100 white paper: a cube mesh, taken as a full mesh",
+    memory_bytes_per_s=2 * 4 * 19.2e9,
+)
+GRACE_HOPPER = Node(
+    name="Grace Hopper node",
+    max_gpus=4,
+    hosts_per_domain=1,
+    nvswitches=0,
+    pcie_switches=0,
+    cpus="a Grace for each GPU",
+    source="Alps, JUPITER: four GH200, six NVLinks a pair (unverified); C2C: NVIDIA Grace data sheet",
+    memory_bytes_per_s=4 * 500e9,
+    c2c_bytes_per_s=C2C_BYTES_PER_S,
+)
+MI250X_NODE = Node(
+    name="MI250X node",
+    max_gpus=8,
+    hosts_per_domain=1,
+    nvswitches=0,
+    pcie_switches=0,
+    cpus="AMD EPYC 7A53",
+    source="Frontier, LUMI: four MI250X of two devices, 1 to 4 xGMI links a pair; taken as a full mesh",
+    memory_bytes_per_s=8 * 25.6e9,
+    c2c_bytes_per_s=36e9,  # xGMI to the CPU, a device (36 GB/s each way, unverified)
 )
 
+NODES = {
+    node.name: node
+    for node in (
+        DGX_A100,
+        HGX_HOPPER,
+        HGX_BLACKWELL,
+        NVL72_TRAY,
+        MI300X_PLATFORM,
+        PCIE_SERVER,
+        DGX_1,
+        GRACE_HOPPER,
+        MI250X_NODE,
+    )
+}
+"""Every host that a GPU of the catalogue is sold in, by its name."""
+
 _BY_ARCHITECTURE = {
+    "volta": DGX_1,
     "ampere": DGX_A100,
     "hopper": HGX_HOPPER,
     "blackwell": HGX_BLACKWELL,
     "cdna3": MI300X_PLATFORM,
+    "cdna4": MI300X_PLATFORM,
 }
 
 
 def node_for(gpu: Gpu) -> Node:
     """The host that this GPU is sold in."""
+    if gpu.host:
+        return NODES[gpu.host]
     if gpu.nvlink_domain > 8:
         return NVL72_TRAY
     if gpu.nvlink_domain < 8:
         return PCIE_SERVER
-    return _BY_ARCHITECTURE[gpu.architecture]
+    return _BY_ARCHITECTURE.get(gpu.architecture, HGX_BLACKWELL)

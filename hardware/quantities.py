@@ -70,7 +70,10 @@ _DIMENSIONS: Final[Mapping[Dimension, _Units]] = MappingProxyType(
             what="a compute rate",
             example="989 TFLOP/s",
             si_unit="FLOP/s",
-            factors=_scaled("FLOP/s", _DECIMAL) | _scaled("FLOPS", _DECIMAL),
+            factors=_scaled("FLOP/s", _DECIMAL)
+            | _scaled("FLOPS", _DECIMAL)
+            | _scaled("flop/s", _DECIMAL)
+            | _scaled("flops", _DECIMAL),
         ),
         "hertz": _Units(
             what="a frequency", example="1.98 GHz", si_unit="Hz", factors=_scaled("Hz", _DECIMAL)
@@ -109,6 +112,18 @@ def parse_quantity(text: str | int, dimension: Dimension) -> float:
 def format_quantity(value: float, dimension: Dimension) -> str:
     """``value`` in the SI unit, every digit kept: ``parse_quantity`` gives the same float back."""
     return f"{value!r} {_DIMENSIONS[dimension].si_unit}"
+
+
+def shown_quantity(value: float, dimension: Dimension) -> str:
+    """``value`` as people write it, four digits with a decimal prefix.
+
+    >>> shown_quantity(864e9, "bytes_per_s"), shown_quantity(2.7e-6, "seconds")
+    ('864 GB/s', '2.7 us')
+    """
+    si_unit = _DIMENSIONS[dimension].si_unit
+    steps = {1e15: "P", 1e12: "T", 1e9: "G", 1e6: "M", 1e3: "k", 1.0: "", 1e-3: "m", 1e-6: "u", 1e-9: "n"}
+    factor = next((step for step in steps if value >= step), 1.0)
+    return f"{value / factor:.4g} {steps[factor]}{si_unit}"
 
 
 def _not_negative(value: float, text: str, units: _Units) -> float:

@@ -43,12 +43,14 @@ def step_work(scenario: Scenario) -> StepWork:
     batch, length = training.global_batch, training.seq_length
     needed = model_flops(model, batch, length)
     peak = gpu_of(scenario.cluster).peak_flops
+    listed = PEAK_OF.get(training.precision, training.precision)
     return StepWork(
         tokens_per_step=float(batch * length),
         model_flops=needed,
         model_flops_causal=model_flops(model, batch, length, causal=True),
         hardware_flops=needed + _again(scenario),
-        peak_flops_per_gpu=peak[PEAK_OF.get(training.precision, training.precision)],
+        # Volta, CDNA 2 and CDNA 4 have no TF32: their FP32 products run at the FP32 rate.
+        peak_flops_per_gpu=peak[listed if listed in peak else training.precision],
     )
 
 

@@ -34,7 +34,13 @@ def fake_scenario(
         published=changes.get("published"),
         model=SimpleNamespace(name="llama3.1-405b"),
         cluster=SimpleNamespace(
-            gpu="H100-SXM5-80GB", gpus=gpus, price_per_gpu_hour=changes.get("price_per_gpu_hour")
+            gpu="H100-SXM5-80GB",
+            gpu_name="H100-SXM5-80GB",
+            node=None,
+            gpus=gpus,
+            price_per_gpu_hour=changes.get("price_per_gpu_hour"),
+            currency="USD",
+            price_list=None,
         ),
         parallelism=SimpleNamespace(
             sequence_parallel=True, tp=8, pp=pp, vpp=vpp, cp=1, ep=1, dp=dp, zero=1, fsdp_shard_size=None

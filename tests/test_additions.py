@@ -89,6 +89,13 @@ def entry_like(table: Table[Any], name: str, **changes: Any) -> dict[str, Any]:
     return {**read(table.files[0])[name], **changes}
 
 
+def test_an_entry_of_a_name_that_another_file_has_is_refused(add_entry: AddEntry) -> None:
+    name = GPUS.names()[0]
+    add_entry(GPUS, name, entry_like(GPUS, name))
+    with pytest.raises(ValueError, match=name):
+        GPUS.records()
+
+
 def test_a_schedule(tmp_path: Path, add_file: AddFile) -> None:
     """GPipe's orders under another name, so that its step is known."""
     source = (

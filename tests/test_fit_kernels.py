@@ -12,7 +12,7 @@ from stepsim.calibration.fit.kernels import all_measurements, keep_step_time_fit
 from stepsim.calibration.fit.profile_file import write_profile
 from stepsim.calibration.fit.residual_table import residual_rows
 from stepsim.calibration.readers.measurements import Measurement, read_measurements
-from stepsim.hardware.calibrated.overlay import laid_over, load_profile, shipped_profile
+from stepsim.hardware.calibrated.overlay import laid_over, load_profile, profile_names, shipped_profile
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Gemm
@@ -75,7 +75,7 @@ def test_the_fit_recovers_the_constants_that_made_a_sweep() -> None:
     assert fitted.gemm.tile_overhead_s == pytest.approx(start.gemm.tile_overhead_s, rel=0.3)
 
 
-@pytest.mark.parametrize("name", gpu_names())
+@pytest.mark.parametrize("name", profile_names())
 def test_writing_a_loaded_profile_changes_no_byte(name: str, tmp_path: Path, root: Path) -> None:
     write_profile(load_profile(name), tmp_path)
     written, shipped = tmp_path / f"{name}.yaml", root / "hardware" / "profiles" / f"{name}.yaml"

@@ -18,8 +18,8 @@ from stepsim.calibration.readers.kernel_tables import (
     shape_of,
 )
 from stepsim.calibration.validation.regions.table_errors import table_errors
-from stepsim.hardware.calibrated.overlay import load_profile
-from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.hardware.calibrated.overlay import load_profile, profile_names
+from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.gemm import gemm_seconds
 from stepsim.kernels.kernel import Attention, Gemm, MemoryBound
@@ -27,7 +27,7 @@ from stepsim.kernels.power import sustained_clock
 
 PRODUCTS = "gpu,kernel_source,dtype,m,n,k,latency_ms,source\n"
 ATTENTION = "gpu,dtype,batch,seq_length,heads,kv_heads,head_dim,latency_ms\n"
-MEASURED = [name for name in gpu_names() if get_gpu(name).joules_per_flop is not None]
+MEASURED = [name for name in profile_names() if get_gpu(name).joules_per_flop is not None]
 
 
 def written(folder: Path, text: str) -> Path:

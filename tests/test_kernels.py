@@ -16,10 +16,10 @@ from stepsim.kernels.cost import in_range, kernel_seconds
 from stepsim.kernels.gemm import filled_waves
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 
-gpus = st.sampled_from(gpu_names())
+gpus = st.sampled_from([name for name in gpu_names() if get_gpu(name).architecture != "volta"])
 # Multiples of 8: an unaligned row is slower, so doubling an odd size may even save time.
 sizes = st.integers(1, 4096).map(lambda eighths: 8 * eighths)
-# Only bf16 runs on every GPU of the catalogue, fp8 and fp4 not.
+# Only 16 bits run on every GPU of the catalogue, fp8 and fp4 not; Volta has no bf16 and no fused attention.
 gemms = st.builds(
     Gemm,
     m=sizes,
@@ -53,8 +53,10 @@ def seconds(kernel: Kernel, gpu: str) -> float:
     return kernel_seconds(kernel, get_gpu(gpu), load_profile(gpu))
 
 
-def test_every_gpu_of_the_catalogue_has_a_profile_of_its_own_name() -> None:
-    assert set(profile_names()) == set(gpu_names())
+def test_every_gpu_of_the_catalogue_has_a_profile_under_its_name() -> None:
+    assert set(profile_names()) <= set(gpu_names())
+    for name in set(gpu_names()) - set(profile_names()):
+        assert load_profile(name).gemm.provenance.carried
     assert [load_profile(name).gpu for name in gpu_names()] == list(gpu_names())
 
 

@@ -11,6 +11,7 @@ from small_scenarios import changed, every_op, lowered, parameters_of_ranks, sce
 
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.host_memory import host_memory_of
+from stepsim.hardware.node import node_for
 from stepsim.sim.lowering.state.activations import activation_bytes
 from stepsim.sim.program.program import Collective
 from stepsim.sim.result.result import Result
@@ -98,7 +99,7 @@ def test_the_update_takes_the_hosts_memory() -> None:
     """28 bytes a parameter through the memory of a host that eight ranks share."""
     with_host, without = big(), big(cpu_offload=False)
     (held,) = parameters_of_ranks(with_host.scenario)  # type: ignore[arg-type]
-    host = host_memory_of(get_gpu("A100-SXM4-80GB"), 8)
+    host = host_memory_of(get_gpu("A100-SXM4-80GB"), node_for(get_gpu("A100-SXM4-80GB")), 8)
     update_s = held * 28 / (host.memory_bytes_per_s * 0.5)  # eight shards, eight ranks
     assert with_host.step_time_s - without.step_time_s == pytest.approx(update_s, rel=0.25)
 

@@ -313,6 +313,16 @@ def test_one_price_for_two_gpus_is_refused() -> None:
     assert error.value.field == "cluster.price_per_gpu_hour"
 
 
+def test_a_price_list_prices_every_gpu_that_is_tried() -> None:
+    gpus = ["H100-SXM5-80GB", "H200-SXM-141GB"]
+    base = {"cluster__price_list": "median", "training__tokens": 1e9}
+    asked = {"fix": FIX, "objective": "tokens-per-dollar", "top": 1, "audit": 0, "jobs": 1}
+    found = plan(small(**base), vary={"cluster.gpu": gpus}, **asked)
+    own = [plan(small(cluster__gpu=gpu, **base), **asked).choices[0].price for gpu in gpus]
+    assert own[0] != own[1]
+    assert found.choices[0].price == min(price for price in own if price is not None)
+
+
 def test_fields_that_are_none_are_named() -> None:
     with pytest.raises(ScenarioError) as error:
         plan(small(), fix={"parallelism.tpp": 4}, jobs=1)

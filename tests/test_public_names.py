@@ -70,7 +70,8 @@ def test_a_gpu_goes_by_its_key_in_any_spelling(name: str) -> None:
     ("short", "key"),
     [
         ("H200", "H200-SXM-141GB"), ("GB200", "GB200-NVL72"), ("B200", "B200-SXM-180GB"),
-        ("mi300x", "MI300X"),
+        ("mi300x", "MI300X"), ("h100", "H100-SXM5-80GB"), ("rtx 4090", "RTX-4090"),
+        ("4090", "RTX-4090"), ("MI250X", "MI250X-GCD"),
         ("H800", "H800-SXM5-80GB"), ("A100-40GB", "A100-SXM4-40GB"), ("h100 pcie", "H100-PCIe-80GB"),
         ("H100-SXM5", "H100-SXM5-80GB"), ("GB300", "GB300-NVL72"),
     ],
@@ -82,12 +83,12 @@ def test_a_short_name_is_enough_where_only_one_has_it(short: str, key: str) -> N
     assert scenario.cluster.gpu == key
 
 
-@pytest.mark.parametrize("name", ["A100", "H100", "A100-80GB", "H100-SXM"])
+@pytest.mark.parametrize("name", ["A100", "A100-80GB", "H100-SXM"])
 def test_an_ambiguous_name_is_refused_with_the_list(name: str) -> None:
     with pytest.raises(stepsim.ScenarioError) as refusal:
         stepsim.load_scenario("llama3-8b-h100", {"cluster.gpu": name})
     (problem,) = refusal.value.problems
-    candidates = [key for key in gpu_names() if key in problem.message]
+    candidates = [key for key in gpu_names() if key in problem.message.replace(",", "").split()]
     assert len(candidates) > 1
     assert all(key.startswith(name[:4]) for key in candidates)
 

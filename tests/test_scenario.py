@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from small_scenarios import shards_always
 
+from stepsim.hardware.calibrated.overlay import profile_names
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.interconnect import interconnect_names
 from stepsim.sim.lowering.sizes import model_flops
@@ -370,7 +371,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
             "recompute": recompute,
         },
         "software": {"preset": software, "gradients": {"bucket_elements": draw(st.sampled_from([1e6, 4e7]))}},
-        "calibration": draw(st.lists(st.just(gpu), max_size=2)),
+        "calibration": draw(st.lists(st.just(gpu), max_size=2)) if gpu in profile_names() else [],
     }
 
 

@@ -237,7 +237,7 @@ def test_a_message_shows_the_line_with_a_caret(tmp_path: Path) -> None:
 def test_every_mistake_is_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     broken = (
         GOOD.replace("llama3-8b", "llama3-9b")
-        .replace("gpu: H100-SXM5-80GB", "gpu: H100")
+        .replace("gpu: H100-SXM5-80GB", "gpu: A100")
         .replace("  vpp: 2", "  vpp: 2\n  zero: 4\n  color: red")
         .replace("  precision: bf16", "  precision: fp17")
         .replace("schedule: interleaved", "schedule: interleved\nsofware: x")
@@ -327,7 +327,7 @@ def test_bases_that_cannot_be_used(tmp_path: Path, extends: str, words: str) -> 
 
 
 def test_a_mistake_in_a_base_is_shown_in_the_base(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(GOOD.replace("gpu: H100-SXM5-80GB", "gpu: H100"), encoding="utf-8")
+    (tmp_path / "base.yaml").write_text(GOOD.replace("gpu: H100-SXM5-80GB", "gpu: A100"), encoding="utf-8")
     problem = the_problem(tmp_path, "extends: base.yaml\n")
     assert str(problem).startswith(f"{tmp_path / 'base.yaml'}:2:16: cluster.gpu: ")
 
@@ -360,7 +360,7 @@ def test_recomputation_that_says_nothing(tmp_path: Path, recompute: str, words: 
 
 
 def test_a_wrong_bandwidth_does_not_hide_a_wrong_gpu(tmp_path: Path) -> None:
-    overrides = ("cluster.measured_network.all_reduce=224", "cluster.gpu=H100", "cluster.fabric=ring")
+    overrides = ("cluster.measured_network.all_reduce=224", "cluster.gpu=A100", "cluster.fabric=ring")
     paths = {problem.path for problem in problems(tmp_path, GOOD, *overrides)}
     assert paths == {"cluster.measured_network.all_reduce_bytes_per_s", "cluster.gpu", "cluster.fabric.kind"}
 

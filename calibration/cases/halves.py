@@ -51,7 +51,7 @@ def left_out(halves: Halves, family: str) -> Constants:
 
 def with_constants(scenario: Scenario, constants: Constants) -> tuple[Scenario, GpuProfile | None]:
     """The scenario and the profile to predict a step with; None where these are the shipped ones."""
-    gpu = constants.gpus.get(scenario.cluster.gpu)
+    gpu = constants.gpus.get(scenario.cluster.gpu_name)
     preset = constants.presets.get(scenario.software.name)
     software = scenario.software
     if preset is not None:
@@ -64,7 +64,7 @@ def with_constants(scenario: Scenario, constants: Constants) -> tuple[Scenario, 
         corun_slowdown=gpu.corun_slowdown,
         host_s_per_kernel=software.host.host_s_per_kernel,
     )
-    return changed, tried(scenario.cluster.gpu, trial)
+    return changed, tried(scenario.cluster.gpu_name, trial)
 
 
 def are_shipped(scenario: Scenario, constants: Constants) -> bool:
@@ -72,7 +72,7 @@ def are_shipped(scenario: Scenario, constants: Constants) -> bool:
     from ...hardware.calibrated.overlay import load_profile
 
     changed, profile = with_constants(scenario, constants)
-    return changed == scenario and (profile is None or profile == load_profile(scenario.cluster.gpu))
+    return changed == scenario and (profile is None or profile == load_profile(scenario.cluster.gpu_name))
 
 
 def write_halves(path: Path, halves: Halves) -> None:

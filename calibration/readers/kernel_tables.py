@@ -43,11 +43,11 @@ _IMPLEMENTATION: dict[str, Implementation] = {
     "ada": "fa2",
     "hopper": "fa3",
     "blackwell": "cudnn",
+    "blackwell-rtx": "fa2",
 }
 """The fused attention of an architecture whose curve is held against the table's: flash-attention 2 and 3,
-and on Blackwell FlashInfer's kernels by NVIDIA, which cuDNN's are nearest to."""
-_GEFORCE = ("RTX-PRO-6000-Server",)
-"""Blackwell parts without tensor memory, which run flash-attention 2."""
+and on Blackwell FlashInfer's kernels by NVIDIA, which cuDNN's are nearest to; Blackwell parts without tensor
+memory run flash-attention 2."""
 
 
 def is_kernel_table(path: Path) -> bool:
@@ -143,7 +143,7 @@ def _attention(where: str, line: Line) -> tuple[MemoryBound, Attention]:
     batch, length, heads, kv_heads, head_dim = _sizes(
         where, line, "batch", "seq_length", "heads", "kv_heads", "head_dim"
     )
-    architecture = "ada" if line["gpu"] in _GEFORCE else get_gpu(line["gpu"]).architecture
+    architecture = get_gpu(line["gpu"]).architecture
     kernel = Attention(
         batch=batch,
         seq_q=length,

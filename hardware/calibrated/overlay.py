@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..catalogue import unknown_name
 from ..collective_curve import CollectiveCurve
+from ..gpu import Gpu
 from ..gpus import GPUS, get_gpu
 from ..profile import (
+    AttentionCurve,
     GemmCurve,
     GpuProfile,
     MemoryCurve,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from . import models
 
 T = TypeVar("T")
+_Curve = TypeVar("_Curve", MemoryCurve, GemmCurve, AttentionCurve, Rate)
 
 _FOLDER = Path(__file__).parents[1] / "profiles"
 
@@ -51,21 +54,65 @@ def load_profile(gpu_name: str) -> GpuProfile:
     if gpu_name not in profile_names():
         gpu = GPUS.records().get(gpu_name)
         if gpu and gpu.profile_of:
-            return replace(load_profile(gpu.profile_of), gpu=gpu_name)
+            return profile_carried_to(gpu)
         raise unknown_name("profiled GPU", gpu_name, profile_names())
     return shipped_profile(_FOLDER / f"{gpu_name}.yaml")
 
 
-def calibrated_profile(gpu: str, entries: Iterable[str]) -> GpuProfile:
-    """The profile of ``gpu`` by the shipped constants and every one of ``entries``, in their order.
+def profile_carried_to(gpu: Gpu) -> GpuProfile:
+    """The profile of a GPU that was never measured: efficiencies of its ``profile_of``, each marked as
+    carried.
+
+    An attention kernel stays only where its instructions exist: FlashAttention-2 needs Ampere (README of
+    Dao-AILab/flash-attention), FlashAttention-3 Hopper.
+    """
+    base = load_profile(gpu.profile_of)
+    kept = (one for one in base.attention if gpu.architecture not in _WITHOUT.get(one.implementation, ()))
+    return replace(
+        base,
+        gpu=gpu.name,
+        step_time_fit=f"carried from {gpu.profile_of}: no step of {gpu.name} was measured",
+        step_time_residual=None,
+        memory=_carried(base.memory, gpu),
+        gemm=replace(_carried(base.gemm, gpu), rates=tuple(_carried(rate, gpu) for rate in base.gemm.rates)),
+        attention=tuple(_carried(curve, gpu) for curve in kept),
+    )
+
+
+_WITHOUT = {
+    "fa2": ("volta",),
+    "fa3": ("volta", "ampere", "ada", "blackwell", "blackwell-rtx", "rubin"),
+    "cudnn": ("volta",),
+    "fa1": ("volta",),
+}
+"""Architectures on which an implementation of attention does not run."""
+
+
+def _carried(curve: _Curve, gpu: Gpu) -> _Curve:
+    """``curve`` as one that was measured on the GPU from which it is carried."""
+    note = f"measured on {gpu.profile_of}, carried to {gpu.name}"
+    return replace(curve, provenance=replace(curve.provenance, carried=True, note=note))
+
+
+def profile_for(gpu: Gpu) -> GpuProfile:
+    """The profile of a GPU of the catalogue, or of one that a user describes."""
+    return profile_carried_to(gpu) if gpu.own else load_profile(gpu.name)
+
+
+def calibrated_profile(gpu: Gpu | str, entries: Iterable[str]) -> GpuProfile:
+    """The profile of ``gpu``, by name or itself, by the shipped constants and every one of ``entries``, in
+    their order.
 
     Raises:
         ValueError: an unknown name, a profile of another GPU, a file that is none or no profile.
     """
-    profile = load_profile(gpu)
+    gpu = get_gpu(gpu) if isinstance(gpu, str) else gpu
+    profile = profile_for(gpu)
     for entry in entries:
         profile = (
-            load_profile(_shipped(entry, gpu)) if not is_file(entry) else laid_over(profile, Path(entry))
+            load_profile(_shipped(entry, gpu.name))
+            if not is_file(entry)
+            else laid_over(profile, Path(entry), gpu)
         )
     return profile
 
@@ -75,12 +122,12 @@ def shipped_profile(path: Path) -> GpuProfile:
     return _joined(None, read_profile_file(path))
 
 
-def laid_over(profile: GpuProfile, path: Path) -> GpuProfile:
-    """``profile`` with what the file at ``path`` states in place of its own."""
+def laid_over(profile: GpuProfile, path: Path, gpu: Gpu | None = None) -> GpuProfile:
+    """``profile`` with what the file at ``path`` states in place of its own; ``gpu``: one of no catalogue."""
     own = read_profile_file(path)
     if own.gpu != profile.gpu:
         raise ValueError(f"{path}: is a profile of {own.gpu}, but the cluster's gpu is {profile.gpu}")
-    gpu = get_gpu(profile.gpu)
+    gpu = gpu or get_gpu(profile.gpu)
     for dtype in own.gemm.rates if own.gemm else ():
         if not gpu.has_math(dtype):
             raise ValueError(

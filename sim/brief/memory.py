@@ -74,7 +74,7 @@ def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> Me
 
     with collection_paused():
         cluster = build_cluster(scenario)
-        used = profile or calibrated_profile(cluster.gpu.name, scenario.calibration)
+        used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
         short = of_length(scenario, enough_microbatches(scenario))
         found = memory_of_plan(make_plan(short, cluster, used))
         if found is not None:

@@ -54,6 +54,7 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
     )
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
     found += [*_framework(plan), *_sharding(plan), *_network(plan), *_own_collectives(plan)]
+    found += _hardware(plan)
     found += [*_router(plan), *placement_facts(plan)]
     found.append(
         Assumption(
@@ -134,6 +135,26 @@ def _network(plan: StepPlan) -> list[Assumption]:
     if plan.scenario.cluster.measured_network is not None:
         text = "bandwidth of collectives scaled by the job's own measurement"
         found.append(Assumption(text=text, source="cluster.measured_network"))
+    return found
+
+
+def _hardware(plan: StepPlan) -> list[Assumption]:
+    """A machine that is no part of the catalogue: what of its description was left out, and taken from
+    where."""
+    gpu, network = plan.cluster.gpu, plan.cluster.interconnect
+    found = []
+    if gpu.own:
+        text = f"GPU {gpu.name}: never measured; kernels run at the efficiencies of {gpu.profile_of}"
+        found.append(Assumption(text=text, source="cluster.gpu", in_range=False))
+    elif gpu.announced:
+        text = f"{gpu.name} is announced, not sold: its figures may change"
+        found.append(Assumption(text=text, source=gpu.sources["peaks"], in_range=False))
+    away = plan.cluster.nodes > 1
+    for what, carried in (("gpu", gpu.carried), ("interconnect", network.carried if away else ())):
+        for one in carried:
+            wide = f", which spreads by {one.sigma:.0%} among its relatives" if one.sigma else ""
+            text = f"{what}.{one.field} {one.value}: as {one.relative}{wide}"
+            found.append(Assumption(text=text, source=f"cluster.{what} leaves it out", in_range=False))
     return found
 
 

@@ -20,6 +20,7 @@ from ...hardware.deviations import NORMAL_MEAN, NORMAL_MEDIAN, Deviation, shippe
 from ..lowering.communication import nearest_curve
 from ..result.step import Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, unlike_measured
+from .interval_hardware import unmeasured_hardware
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def _causes(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPar
     yield _clock(compute, profile)
     yield _part("what no curve knows", 1.0, _of_steps(profile), "steps")
     yield from beyond_measured(shares, tiers, plan)
+    yield from unmeasured_hardware(shares, tiers, plan)
 
 
 def _part(name: str, share: float, residual: Deviation, kind: str) -> IntervalPart:

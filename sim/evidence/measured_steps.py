@@ -115,7 +115,7 @@ def regime_of(scenario: Scenario) -> Regime:
     """The regime of a scenario's step."""
     return Regime(
         software=scenario.software.name,
-        gpu=scenario.cluster.gpu,
+        gpu=scenario.cluster.gpu_name,
         precision=precision_class(scenario.training.precision),
         sequence=scenario.training.seq_length,
         gpus=scenario.cluster.gpus,

@@ -37,8 +37,8 @@ def communicators(plan: StepPlan, r: int) -> tuple[CommunicatorBuffers, ...]:
 
 def _communicators(plan: StepPlan, r: int, groups: RankGroups) -> tuple[CommunicatorBuffers, ...]:
     cluster = plan.cluster
-    known = cluster.gpu.architecture in ARCHITECTURES
-    usual = USUAL.get(cluster.gpu.architecture, RUNTIME_CONNECT)
+    known = cluster.gpu.collectives_as in ARCHITECTURES
+    usual = USUAL.get(cluster.gpu.collectives_as, RUNTIME_CONNECT)
     version = plan.scenario.software.exchange.nccl.version or usual
     messages, found = _messages(plan), []
     for name, placement in _placements(plan, r, groups):

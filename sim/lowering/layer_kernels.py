@@ -48,7 +48,7 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
     from .lower import make_plan
 
     cluster = cluster_of(scenario.cluster)
-    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu.name, scenario.calibration))
+    plan = make_plan(scenario, cluster, profile or calibrated_profile(cluster.gpu, scenario.calibration))
     runs = [run for stage in plan.stages for run in stage.runs]
     held = Counter({replace(run, count=1): 0 for run in runs})
     for run in runs:

@@ -91,7 +91,7 @@ def lower(
 
     Raises NotSupported naming the field that cannot be modelled.
     """
-    used = profile or calibrated_profile(cluster.gpu.name, scenario.calibration)
+    used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
     plan = make_plan(scenario, cluster, used, tables)
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)

@@ -116,7 +116,7 @@ def offload_link(plan: StepPlan) -> Offload:
     """What copies between a GPU and its host cost, and updates there."""
     training, software, cluster = plan.scenario.training, plan.scenario.software, plan.cluster
     return Offload(
-        host=host_memory_of(cluster.gpu, cluster.gpus_per_node),
+        host=host_memory_of(cluster.gpu, cluster.node, cluster.gpus_per_node),
         ranks_per_host=min(cluster.gpus_per_node, cluster.gpus),
         gradient_bytes=float(software.gradients.reduce_grad_bytes or plan.local.grad_bytes),
         parameter_bytes=float(plan.local.element_bytes),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...hardware.gpus import get_gpu
+from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named, schedule_names
 from ..scenario.sharding import sharding_rule
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ...schedules.orders.schedule import Schedule
     from ..scenario.models import Scenario
+
+
+BLOCK_SCALED = ("blackwell", "blackwell-rtx", "rubin", "cdna4")
+"""Architectures whose products take blocks with a scale each (OCP MX)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +55,13 @@ def _refuse_context(scenario: Scenario, profile: GpuProfile) -> None:
 
 def _refuse_precision(scenario: Scenario, profile: GpuProfile) -> None:
     """Products that the GPU has not."""
-    gpu = get_gpu(scenario.cluster.gpu)
+    precision, gpu = scenario.training.precision, gpu_of(scenario.cluster)
     recipe = recipe_of(scenario, gpu.architecture)
-    if recipe and not gpu.has_math(recipe.gemm_dtype):
+    dtype = recipe.gemm_dtype if recipe else precision
+    if not gpu.has_math(dtype):
         has = ", ".join(gpu.peak_flops)
-        raise NotSupported(
-            "training.precision", f"{gpu.name} has no {recipe.gemm_dtype} products; it has {has}"
-        )
-    if scenario.training.precision == "mxfp8" and gpu.architecture != "blackwell":
+        raise NotSupported("training.precision", f"{gpu.name} has no {dtype} products; it has {has}")
+    if precision == "mxfp8" and gpu.architecture not in BLOCK_SCALED:
         wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
 

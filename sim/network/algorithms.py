@@ -137,7 +137,7 @@ def _tree_channels(placement: GroupPlacement, cluster: Cluster) -> float:
     24 GB/s a channel on three Blackwell nodes and more, where 2.27 still believed in 72: 20 racks of
     GB200 with 16 channels are measured at 203 GB/s (2 x 203 / 16 = 25).
     """
-    if cluster.gpu.architecture not in TREE_KNOWN:
+    if cluster.gpu.collectives_as not in TREE_KNOWN:
         return math.inf
     comm = communicator_on(
         cluster, ranks=placement.ranks, domains=placement.domains, fewest=placement.fewest, version=OF_TABLES

@@ -133,7 +133,7 @@ def neighbour_transfer(payload_bytes: float, placement: GroupPlacement, cluster:
 def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:
     """One chunk to the next GPU of the NVLink domain, as userbuffers' ring exchange sends it (1 SM)."""
     rate = cluster.gpu.nccl_nvlink_bytes_per_s
-    latency = collective_constants().architectures[cluster.gpu.architecture].step_s
+    latency = collective_constants().architectures[cluster.gpu.collectives_as].step_s
     return Transfer(
         latency, payload_bytes, rate, (("nvlink.out", 1.0), ("nvlink.in", 1.0)), 1, "ring", "nvlink"
     )
@@ -146,7 +146,7 @@ def message_transfer(
     p2p = collective_constants().point_to_point
     if distance == "domain":
         # Up to a size NCCL keeps to a few channels per peer; beyond, more channels keep the time level.
-        few_channels = collective_constants().architectures[cluster.gpu.architecture].message_bytes_per_s
+        few_channels = collective_constants().architectures[cluster.gpu.collectives_as].message_bytes_per_s
         rate = few_channels * max(1.0, payload_bytes / p2p.nvlink_few_channels_bytes)
         rate = min(rate, cluster.gpu.nccl_nvlink_bytes_per_s * p2p.nvlink_efficiency)
         return Transfer(

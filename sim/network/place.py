@@ -96,7 +96,7 @@ def place_of(
     placement: GroupPlacement, cluster: Cluster, constants: CollectiveConstants, ratio: float = 1.0
 ) -> Place:
     """The surroundings of ``placement``; ``ratio`` scales all rates."""
-    arch = constants.architectures[cluster.gpu.architecture]
+    arch = constants.architectures[cluster.gpu.collectives_as]
     away = on_network(placement, cluster)
     nic = cluster.nic_bytes_per_s_per_gpu * ratio
     share = share_above_the_leaf(placement.domains / placement.units, cluster) if placement.units > 1 else 1.0

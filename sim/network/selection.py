@@ -139,7 +139,7 @@ def curves_named(names: Iterable[tuple[str, str]], kind: str, place: Place) -> l
 
 
 def _nccl_chooses(kind: str, place: Place) -> bool:
-    return kind in TUNED and place.cluster.gpu.architecture in ARCHITECTURES
+    return kind in TUNED and place.cluster.gpu.collectives_as in ARCHITECTURES
 
 
 def selected_curve(
@@ -200,7 +200,7 @@ def _planned_too(kind: str, place: Place, ways: Iterable[Curve]) -> Iterator[Cur
 
 def communicator(place: Place, version: Version | None = None) -> Communicator:
     """The group as NCCL sees it."""
-    usual = USUAL[place.cluster.gpu.architecture]
+    usual = USUAL[place.cluster.gpu.collectives_as]
     return _communicator(place.cluster, place.group, version or usual)
 
 

@@ -114,7 +114,7 @@ def _deepep(token_bytes: float, router: Router, placement: GroupPlacement, clust
     visited = visits(router, placement)
     nic = _nic_copies(router, placement) if cluster.nodes > 1 else 0.0
     nvlink = visited.gpus * (placement.most - 1) / placement.most
-    share = _NVLINK_SHARE.get(cluster.gpu.architecture, 0.75)
+    share = _NVLINK_SHARE.get(cluster.gpu.collectives_as, 0.75)
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
     outside = _NETWORK_SHARE * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf
     crossing_s = cluster.interconnect.latency_s if nic else 0.0

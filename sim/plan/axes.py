@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from ..scenario.checks import nvlink_domain
 from ..scenario.finding import divisors
+from ..scenario.machine import node_of
 from ..scenario.software.rules import rules_of
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _tried(scenario: Scenario) -> dict[str, list[Any]]:
     """Values worth trying, by field; where nothing is tried, only the scenario's own is."""
     model, cluster, training = scenario.model, scenario.cluster, scenario.training
     layers, moe, gpus = model.num_layers, model.moe, cluster.gpus
-    domain = nvlink_domain(cluster.gpu, cluster.gpus_per_node, cluster.gpus_per_domain)
+    domain = nvlink_domain(node_of(cluster).hosts_per_domain, cluster.gpus_per_node, cluster.gpus_per_domain)
     return {
         "parallelism.tp": _powers(min(domain, gpus)),
         "parallelism.cp": _powers(min(gpus, LARGEST_CP, training.seq_length // SHORTEST_SLICE)),

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...hardware.calibrated.overlay import calibrated_profile
 from ..scenario.errors import Mark, Problem, ScenarioError
+from ..scenario.machine import gpu_of
 from .axes import LAYOUT, Values, field_value, layout_values, unique
 from .draft import draft_of, typed, unpadded
 from .legality import DP, LayoutRule, rules
@@ -162,7 +163,7 @@ def space_of(
         if isinstance(base, ScenarioError):
             refused[base.problems[0].path] += 1
         else:
-            used = profile or calibrated_profile(base.cluster.gpu, base.calibration)
+            used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
             parts.append(_layouts(base, changes, inner, used))
     return _joined(scenario, outer, parts, refused)
 

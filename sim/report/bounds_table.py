@@ -42,9 +42,9 @@ def bounds_table(result: Result) -> Table:
 
 def _nvlink(result: Result) -> str:
     """What the maker of the GPU calls its links."""
-    from ...hardware.gpus import get_gpu
+    from ..scenario.machine import gpu_of
 
-    return get_gpu(result.scenario.cluster.gpu).link_name if result.scenario else WORDS["nvlink"]
+    return gpu_of(result.scenario.cluster).link_name if result.scenario else WORDS["nvlink"]
 
 
 def links_words(rows: Sequence[Bound]) -> str:

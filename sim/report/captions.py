@@ -30,7 +30,7 @@ def headings(scenario: Scenario | None) -> tuple[str, ...]:
 def subject(scenario: Scenario) -> str:
     """``llama3.1-405b on 16,384 x H100-SXM5-80GB``."""
     cluster = scenario.cluster
-    return f"{scenario.model.name} on {count(cluster.gpus)} {TIMES} {cluster.gpu}"
+    return f"{scenario.model.name} on {count(cluster.gpus)} {TIMES} {cluster.gpu_name}"
 
 
 def layout(scenario: Scenario) -> str:

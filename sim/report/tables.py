@@ -97,8 +97,17 @@ def headline(result: Result) -> Iterator[Line]:
             f"{ahead.days:,.1f} days",
             f"{large(ahead.tokens)} tokens, {count(ahead.steps)} steps",
         )
-        price = "" if ahead.price is None else f"price {large(ahead.price)} US dollars"
+        price = "" if ahead.price is None else f"price {large(ahead.price)} {money(ahead.currency)}"
         yield "GPU-hours", large(ahead.gpu_hours), price
+    if cost := result.cost:
+        per_trillion = f"{large(cost.per_trillion_tokens)} {money(cost.currency)} a trillion tokens"
+        rate = f"at {cost.price_per_gpu_hour:g} a GPU-hour ({cost.source})"
+        yield "cost of a step", f"{cost.per_step:,.4g} {cost.currency}", f"{per_trillion}, {rate}"
+
+
+def money(currency: str) -> str:
+    """A currency in words, where it has any that everybody knows."""
+    return "US dollars" if currency == "USD" else currency
 
 
 def _mfu(result: Result) -> Iterator[Line]:

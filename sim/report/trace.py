@@ -79,7 +79,7 @@ def _header(result: Result, rank: int | None) -> Event:
     # What tells readers of ours that this is a prediction, and of which GPU.
     header: Event = {"stepsim": {"version": __version__, "step_time_s": result.step_time_s}}
     if result.scenario:
-        gpu = result.scenario.cluster.gpu
+        gpu = result.scenario.cluster.gpu_name
         header["deviceProperties"] = [{"id": index, "name": gpu} for index in range(len(result.ranks))]
     return header | {
         "schemaVersion": 1,

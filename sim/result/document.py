@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from .cost import StepCost
 from .outlook import Outlook
 from .step import Interval, StageMemory
 
@@ -95,4 +96,18 @@ def training_document(ahead: Outlook | None) -> dict[str, Any] | None:
         "days": ahead.days,
         "gpu_hours": ahead.gpu_hours,
         "price": ahead.price,
+        "currency": ahead.currency,
+    }
+
+
+def cost_document(cost: StepCost | None) -> dict[str, Any] | None:
+    """What a step costs in money, as the document has it; None without a price of a GPU-hour."""
+    if cost is None:
+        return None
+    return {
+        "currency": cost.currency,
+        "price_per_gpu_hour": cost.price_per_gpu_hour,
+        "per_step": cost.per_step,
+        "per_trillion_tokens": cost.per_trillion_tokens,
+        "source": cost.source,
     }

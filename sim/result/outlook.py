@@ -1,4 +1,4 @@
-"""What a whole token budget takes at the predicted pace: days, GPU-hours, price in US dollars.
+"""What a whole token budget takes at the predicted pace: days, GPU-hours, price.
 
 Knows one healthy step; failures, checkpoints and restarts are not in it.
 """
@@ -8,19 +8,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..scenario.price import price_of
+
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """``price`` is in the currency of the scenario's ``price_per_gpu_hour``; None without one."""
+    """``price`` is in ``currency``; None where the scenario has no price of a GPU-hour."""
 
     tokens: float
     steps: float
     days: float
     gpu_hours: float
     price: float | None
+    currency: str = "USD"
 
 
 def outlook(
@@ -32,11 +35,12 @@ def outlook(
     steps = float(tokens / tokens_per_step)
     hours = steps * float(step_time_s) / 3600
     gpu_hours = hours * int(gpus)
-    price_per_gpu_hour = scenario.cluster.price_per_gpu_hour
+    price = price_of(scenario.cluster)
     return Outlook(
         tokens=float(tokens),
         steps=steps,
         days=hours / 24,
         gpu_hours=gpu_hours,
-        price=None if price_per_gpu_hour is None else gpu_hours * float(price_per_gpu_hour),
+        price=gpu_hours * price.amount if price else None,
+        currency=price.currency if price else "USD",
     )

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from .cost import StepCost, step_cost
 from .document import (
+    cost_document,
     interval_document,
     known,
     loss_scaling_document,
@@ -146,6 +148,7 @@ class Result:
             "memory_bytes_per_stage": [float(stage.peak_bytes) for stage in self.memory],
             "memory": [memory_document(stage) for stage in self.memory],
             "training": training_document(self.outlook),
+            "cost": cost_document(self.cost),
             "ranks": int(self.gpus),
             "classes": len(self.ranks),
             "rank_classes": [
@@ -207,6 +210,11 @@ class Result:
     def outlook(self) -> Outlook | None:
         """What the scenario's token budget takes at this pace; None where it names none."""
         return outlook(self.scenario, self.tokens_per_step, self.step_time_s, self.gpus)
+
+    @property
+    def cost(self) -> StepCost | None:
+        """What a step costs in money; None where the scenario has no price of a GPU-hour."""
+        return step_cost(self.scenario, self.tokens_per_step, self.step_time_s, self.gpus)
 
     def iter_spans(self) -> Iterator[Span]:
         """Every span of every rank class, in no particular order."""

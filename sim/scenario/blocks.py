@@ -39,6 +39,11 @@ from ...hardware.fields import (
     whole,
 )
 from ...hardware.gpus import gpu_called
+from ...hardware.interconnect import interconnect_called
+from ...hardware.own_gpu import OwnGpu
+from ...hardware.own_interconnect import OwnInterconnect
+from ...hardware.own_node import OwnNode
+from ...hardware.prices import providers
 from ..network.measured import MeasuredNetwork
 from .loss_scale import LossScale
 from .optimizers import OptimizerSpec
@@ -139,6 +144,18 @@ def gpu_key(value: Any) -> Any:
         return value
 
 
+def interconnect_key(value: Any) -> Any:
+    """The same of a network between hosts."""
+    try:
+        return interconnect_called(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def _named_or_described(value: Any) -> str:
+    return "~described" if isinstance(value, dict | BaseModel) else "~named"
+
+
 class ClusterSpec(ScenarioBlock):
     """The GPUs and what connects them, by catalogue keys.
 
@@ -146,8 +163,13 @@ class ClusterSpec(ScenarioBlock):
     number, and cost nothing.
     """
 
-    gpu: Annotated[Text, BeforeValidator(gpu_key, json_schema_input_type=str)] = Field(
-        description="catalogue key of the GPU, or a shorter name that only one has",
+    gpu: Annotated[
+        Annotated[Text, BeforeValidator(gpu_key, json_schema_input_type=str), Tag("~named")]
+        | Annotated[OwnGpu, Tag("~described")],
+        Discriminator(_named_or_described),
+    ] = Field(
+        description="catalogue key of the GPU, or a shorter name that only one has; or a GPU of your own, "
+        "or a YAML file that has it under `gpu`",
         examples=["H100-SXM5-80GB"],
     )
     gpus: Gpus = Field(description="GPUs in the job", examples=[64])
@@ -159,15 +181,39 @@ class ClusterSpec(ScenarioBlock):
         description="GPUs of each NVLink domain that the job uses, whole hosts; default: all, 72 of NVL72",
         examples=[64],
     )
-    interconnect: Text = Field(
-        description="catalogue key of the network between hosts; may be left out on one NVLink domain",
+    interconnect: Annotated[
+        Annotated[Text, BeforeValidator(interconnect_key, json_schema_input_type=str), Tag("~named")]
+        | Annotated[OwnInterconnect, Tag("~described")],
+        Discriminator(_named_or_described),
+    ] = Field(
+        description="catalogue key of the network between hosts; may be left out on one NVLink domain; or "
+        "a network of your own, or a YAML file that has it under `interconnect`",
         examples=["ib-ndr400-x8"],
+    )
+    node: OwnNode | None = Field(
+        default=None, description="a host of your own; default: the one that the GPU is sold in"
     )
     fabric: FabricSpec = FabricSpec()
     placement: PlacementSpec | None = None
     measured_network: MeasuredNetwork | None = None
-    price_per_gpu_hour: Price | None = Field(default=None, description="in US dollars", examples=[2.5])
+    price_per_gpu_hour: Price | None = Field(default=None, description="in `currency`", examples=[2.5])
+    currency: Annotated[str, Field(strict=True, pattern=r"^[A-Z]{3}$")] = Field(
+        default="USD", description="of the price: three letters (ISO 4217)", examples=["EUR"]
+    )
+    price_list: Annotated[str, OneOf(providers)] | None = Field(
+        default=None, description="whose published price counts where none is stated; in US dollars"
+    )
     what_if: WhatIf | None = Field(default=None, description="other hardware than there is")
+
+    @property
+    def gpu_name(self) -> str:
+        """The GPU's catalogue key, or how results call one of the user's own."""
+        return self.gpu if isinstance(self.gpu, str) else self.gpu.called
+
+    @property
+    def interconnect_name(self) -> str:
+        """The same of the network between hosts."""
+        return self.interconnect if isinstance(self.interconnect, str) else self.interconnect.called
 
 
 class Parallelism(ScenarioBlock):

@@ -16,8 +16,11 @@ from ...hardware.explain import FieldPath, dotted, errors_of, field_path
 from ...hardware.fabric import default_fabric
 from ...hardware.fields import FROM_DOCUMENT, SecondsAboveZero, Text
 from ...hardware.gpus import get_gpu, gpu_names
-from ...hardware.interconnect import get_interconnect, interconnect_names
-from ...hardware.node import node_for
+from ...hardware.interconnect import Interconnect, get_interconnect, interconnect_names
+from ...hardware.node import Node, node_for
+from ...hardware.own_gpu import OwnGpu, gpu_from
+from ...hardware.own_interconnect import OwnInterconnect, interconnect_from
+from ...hardware.own_node import OwnNode, node_from
 from ...hardware.published import PUBLISHED
 from .blocks import (
     ClusterSpec,
@@ -27,8 +30,9 @@ from .blocks import (
     ScheduleOptions,
     Training,
     gpu_key,
+    interconnect_key,
 )
-from .checks import findings, names_exist, nvlink_domain
+from .checks import findings, is_known, names_exist, nvlink_domain
 from .checks_faults import of_bare
 from .errors import Mark, Problem, ScenarioError
 from .explain import explained, unknown_key
@@ -37,7 +41,9 @@ from .faults.detection import Detection
 from .faults.faults import Faults
 from .faults.recovery import Checkpoint, Recovery, Run
 from .frameworks import with_defaults_of
+from .machine import gpu_of
 from .model.model import Model
+from .own_hardware import described, with_hardware_files
 from .presets import model_fields, software_fields
 from .schedules import is_table, schedule_named
 from .software.software import Software
@@ -86,6 +92,8 @@ _UNCHECKED: Final = {
     ("fabric",),
     ("placement",),
     ("price_per_gpu_hour",),
+    ("currency",),
+    ("price_list",),
     ("cpu_offload",),
     ("nvme_offload",),
     ("activation_offload",),
@@ -110,7 +118,7 @@ def fields_of(tree: TreeNode, name: str) -> dict[str, Any]:
     if not isinstance(tree.value, dict):
         message = "a scenario is a block of fields: model, cluster, parallelism, training, schedule, software"
         raise ScenarioError([Problem(mark=tree.mark, path="", message=message, value=tree.value)])
-    return _Builder(tree).fields(name)
+    return _Builder(with_hardware_files(tree)).fields(name)
 
 
 def build_bare(tree: TreeNode, name: str) -> Bare:
@@ -270,9 +278,9 @@ class _Builder:
         for place, entry in enumerate(entries):
             file = isinstance(entry, str) and is_file(entry)
             found.append(self._beside("calibration", entry) if file else entry)
-            if isinstance(entry, str) and cluster and cluster.gpu in gpu_names():
+            if isinstance(entry, str) and cluster and is_known(cluster.gpu, gpu_names()):
                 try:
-                    calibrated_profile(cluster.gpu, found[-1:])
+                    calibrated_profile(gpu_of(cluster), found[-1:])
                 except ValueError as error:
                     self._add(("calibration", place), str(error))
         return found
@@ -314,20 +322,49 @@ def _with_machine_defaults(fields: Any) -> Any:
     if not isinstance(fields, dict):
         return fields
     filled = dict(fields)
-    gpu = gpu_key(filled.get("gpu"))
-    filled.setdefault("gpus_per_node", node_for(get_gpu(gpu)).max_gpus if gpu in gpu_names() else 8)
+    node = _node_of(filled.get("gpu"), filled.get("node"))
+    filled.setdefault("gpus_per_node", node.max_gpus if node else 8)
     gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
     fabric = filled.get("fabric", {})
     published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED.names()
     if published:
         filled.setdefault("interconnect", PUBLISHED.get(fabric["kind"]).interconnects[0])
-    if gpus and per_node and gpus <= nvlink_domain(gpu, per_node, _whole(filled.get("gpus_per_domain"))):
+    if (
+        gpus
+        and per_node
+        and gpus
+        <= nvlink_domain(
+            node.hosts_per_domain if node else 1, per_node, _whole(filled.get("gpus_per_domain"))
+        )
+    ):
         filled.setdefault("interconnect", "nvlink-only")
-    known = filled.get("interconnect") in interconnect_names() and filled["interconnect"] != "unknown"
-    if known and isinstance(fabric, dict):
-        kind = default_fabric(get_interconnect(filled["interconnect"])).kind
-        filled["fabric"] = {"kind": kind, **fabric}
+    network = _network_of(filled.get("interconnect"))
+    if network and network.kind != "unknown" and isinstance(fabric, dict):
+        filled["fabric"] = {"kind": default_fabric(network).kind, **fabric}
     return filled
+
+
+def _node_of(gpu: Any, node: Any) -> Node | None:
+    """The host of a block that is not checked yet; None where its GPU is none."""
+    name = gpu_key(gpu)
+    if isinstance(name, str):
+        chip = get_gpu(name) if name in gpu_names() else None
+    else:
+        own = described(OwnGpu, gpu)
+        chip = gpu_from(own) if own else None
+    host = described(OwnNode, node) if chip and node is not None else None
+    if chip is None:
+        return None
+    return node_from(host, chip) if host else node_for(chip)
+
+
+def _network_of(interconnect: Any) -> Interconnect | None:
+    """The network of a block that is not checked yet; None where it is none."""
+    name = interconnect_key(interconnect)
+    if isinstance(name, str):
+        return get_interconnect(name) if name in interconnect_names() else None
+    own = described(OwnInterconnect, interconnect)
+    return interconnect_from(own) if own else None
 
 
 def _with_layout_defaults(fields: Any, schedule: Any, cluster: ClusterSpec | None) -> Any:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from ...hardware.catalogue import unknown_name
 from ...hardware.files import FileError
 from ...hardware.gpus import get_gpu, gpu_names
-from ...hardware.interconnect import get_interconnect, interconnect_names
-from ...hardware.node import node_for
+from ...hardware.interconnect import interconnect_names
 from ...hardware.placement import gpus_of_ranks
 from .checks_faults import machine_of, presets_exist, targets_exist
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
 from .frameworks import lookup_in, refused_by_framework
-from .machine import cluster_of, placement_of
+from .machine import cluster_of, interconnect_of, node_of, placement_of
+from .price import price_of
 from .schedules import traits_of
 
 if TYPE_CHECKING:
@@ -92,18 +92,23 @@ MOST_MICROBATCHES = 1_000_000
 def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     """Catalogue keys are known, and a job of several hosts has a network."""
     yield from names_exist(cluster.gpu, cluster.interconnect)
-    if cluster.gpu in gpu_names():
-        held = node_for(get_gpu(cluster.gpu)).max_gpus
+    if is_known(cluster.gpu, gpu_names()):
+        held = node_of(cluster).max_gpus
         if cluster.gpus_per_node > held:
-            message = f"a host with {cluster.gpu} holds up to {held} GPUs, not {cluster.gpus_per_node}"
+            message = f"a host with {cluster.gpu_name} holds up to {held} GPUs, not {cluster.gpus_per_node}"
             yield Finding(path=("cluster", "gpus_per_node"), message=message)
-    if cluster.interconnect not in interconnect_names():
+        if cluster.price_list and cluster.price_per_gpu_hour is None:
+            try:
+                price_of(cluster)
+            except ValueError as error:
+                yield Finding(path=("cluster", "price_list"), message=str(error))
+    if not is_known(cluster.interconnect, interconnect_names()):
         return
-    if get_interconnect(cluster.interconnect).kind == "none" and not inside_one_domain(cluster):
+    if interconnect_of(cluster).kind == "none" and not inside_one_domain(cluster):
         yield Finding(
             path=("cluster", "interconnect"),
-            message=f"{cluster.interconnect} means a job inside one NVLink domain, but {cluster.gpus} GPUs"
-            f" span several; name the network between hosts, one of {', '.join(interconnect_names())}",
+            message=f"{cluster.interconnect_name} means a job inside one NVLink domain, but {cluster.gpus}"
+            f" GPUs span several; name the network between hosts, one of {', '.join(interconnect_names())}",
         )
     elif cluster.fabric.kind == "nvlink" and not inside_one_domain(cluster):
         message = f"nvlink does not join {cluster.gpus} GPUs; choose rail-optimized or fat-tree"
@@ -135,13 +140,13 @@ def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
 def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
     """Of an NVLink domain of several hosts, the job uses some of these, each whole."""
     used, each = cluster.gpus_per_domain, cluster.gpus_per_node
-    if used is None or cluster.gpu not in gpu_names():
+    if used is None or not is_known(cluster.gpu, gpu_names()):
         return
-    node, path = node_for(get_gpu(cluster.gpu)), ("cluster", "gpus_per_domain")
+    node, path = node_of(cluster), ("cluster", "gpus_per_domain")
     if node.hosts_per_domain == 1:
         yield Finding(
             path=path,
-            message=f"NVLink of {cluster.gpu} ends at the host; leave it out, and set gpus_per_node",
+            message=f"NVLink of {cluster.gpu_name} ends at the host; leave it out, and set gpus_per_node",
         )
     elif used % each or used > node.hosts_per_domain * each:
         yield Finding(
@@ -155,10 +160,10 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     """The switches can be wired so, the graph file can be read, and every rank has a GPU."""
     fabric = cluster.fabric
     plain = fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
-    if not plain and not get_interconnect(cluster.interconnect).connects_hosts:
+    if not plain and not interconnect_of(cluster).connects_hosts:
         message = (
-            f"{cluster.interconnect} has no switches, so nothing would read the {fabric.kind} fabric; name"
-            " the network between hosts (cluster.interconnect), or leave fabric out"
+            f"{cluster.interconnect_name} has no switches, so nothing would read the {fabric.kind} fabric;"
+            " name the network between hosts (cluster.interconnect), or leave fabric out"
         )
         yield Finding(path=("cluster", "fabric", "kind"), message=message)
         return
@@ -190,15 +195,19 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
 
 def inside_one_domain(cluster: ClusterSpec) -> bool:
     """Whether NVLink alone connects all GPUs of the job."""
-    return cluster.gpus <= nvlink_domain(cluster.gpu, cluster.gpus_per_node, cluster.gpus_per_domain)
+    hosts = node_of(cluster).hosts_per_domain if is_known(cluster.gpu, gpu_names()) else 1
+    return cluster.gpus <= nvlink_domain(hosts, cluster.gpus_per_node, cluster.gpus_per_domain)
 
 
-def nvlink_domain(gpu: str, gpus_per_node: int, gpus_per_domain: int | None = None) -> int:
-    """GPUs that a job may take without a network: those of a host, or of a rack (NVL72) as far as used."""
-    if gpus_per_domain is not None:
-        return gpus_per_domain
-    hosts = node_for(get_gpu(gpu)).hosts_per_domain if gpu in gpu_names() else 1
-    return hosts * gpus_per_node
+def nvlink_domain(hosts: int, gpus_per_node: int, gpus_per_domain: int | None = None) -> int:
+    """GPUs that a job may take without a network: those of a host, or of a rack (NVL72) as far as used;
+    ``hosts`` are those that NVLink joins."""
+    return hosts * gpus_per_node if gpus_per_domain is None else gpus_per_domain
+
+
+def is_known(named: object, known: tuple[str, ...]) -> bool:
+    """Whether it is a key of a catalogue, or a description, which its own type has checked."""
+    return named in known if isinstance(named, str) else True
 
 
 def layout_is_sound(par: Parallelism) -> Iterator[Finding]:

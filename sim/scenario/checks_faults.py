@@ -9,13 +9,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...hardware.catalogue import unknown_name
-from ...hardware.gpus import get_gpu
-from ...hardware.interconnect import get_interconnect
-from ...hardware.node import node_for
 from .faults.machine import Machine
 from .faults.presets import preset_names
 from .finding import Finding, choices, divisors
-from .machine import cluster_of
+from .machine import cluster_of, interconnect_of, node_of
 
 if TYPE_CHECKING:
     from .blocks import ClusterSpec, Parallelism
@@ -48,13 +45,13 @@ def targets_exist(faults: Faults, counts: Counts) -> Iterator[Finding]:
 
 def machine_of(cluster: ClusterSpec, layout: Parallelism | None, domains: Domains) -> Machine:
     """The cluster as failures see it."""
-    interconnect = get_interconnect(cluster.interconnect)
+    interconnect = interconnect_of(cluster)
     per_node = min(cluster.gpus, cluster.gpus_per_node)
     nodes_per_leaf = domains.nodes_per_leaf or cluster.fabric.nodes_per_leaf
     if nodes_per_leaf is None:
         switches = cluster_of(cluster).switches
         nodes_per_leaf = switches.nodes_per_unit if switches else NODES_PER_LEAF
-    node = node_for(get_gpu(cluster.gpu))
+    node = node_of(cluster)
     nodes_per_rack = domains.nodes_per_rack
     if node.hosts_per_domain > 1 and "nodes_per_rack" not in domains.model_fields_set:
         nodes_per_rack = -(-cluster_of(cluster).nvlink_domain // per_node)

@@ -19,6 +19,7 @@ from ...hardware.files import FileError, read_text, require_file
 from ...hardware.shown import clipped, value_text
 from .aliases import canonical
 from .errors import Mark, Problem, ScenarioError
+from .own_hardware import with_names_as_bases
 from .tree import TreeNode, from_plain, merged
 from .yaml_source import LIMITS, SHOWN_SUFFIXES, read_tree
 
@@ -132,7 +133,8 @@ def with_base(tree: TreeNode, seen: tuple[Path, ...]) -> TreeNode:
         raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
     base = with_base(read, (*seen, path.resolve()))
     inherited = {key: entry for key, entry in base.entries.items() if key not in _OF_ONE_DOCUMENT}
-    return merged(base.with_entries(inherited), tree)
+    kept = base.with_entries(inherited)
+    return merged(kept, with_names_as_bases(kept, tree))
 
 
 def with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
@@ -149,7 +151,7 @@ def with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
         dropped = ("title", "published")
         tree = tree.with_entries({key: entry for key, entry in tree.entries.items() if key not in dropped})
     for change in changes:
-        tree = merged(tree, change)
+        tree = merged(tree, with_names_as_bases(tree, change))
     return tree
 
 

@@ -13,17 +13,23 @@ from ...hardware.fabric import Fabric, default_fabric
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import get_interconnect
 from ...hardware.node import node_for
+from ...hardware.own_gpu import gpu_from
+from ...hardware.own_interconnect import interconnect_from
+from ...hardware.own_node import gpu_in, node_from
 from ...hardware.placement import Placement
 
 if TYPE_CHECKING:
     from ...hardware.gpu import Gpu
     from ...hardware.interconnect import Interconnect
+    from ...hardware.node import Node
     from .blocks import ClusterSpec
 
 
 def gpu_of(spec: ClusterSpec) -> Gpu:
-    """The GPU of the catalogue, as fast as ``what_if`` would have it."""
-    gpu, times = get_gpu(spec.gpu), spec.what_if
+    """The GPU of the catalogue or of the block's own description, joined as its host joins it and as fast as
+    ``what_if`` would have it."""
+    gpu = get_gpu(spec.gpu) if isinstance(spec.gpu, str) else gpu_from(spec.gpu)
+    gpu, times = gpu_in(spec.node, gpu) if spec.node else gpu, spec.what_if
     if times is None:
         return gpu
     return replace(
@@ -36,9 +42,17 @@ def gpu_of(spec: ClusterSpec) -> Gpu:
 
 
 def interconnect_of(spec: ClusterSpec) -> Interconnect:
-    """The network between hosts of the catalogue, as fast as ``what_if`` would have it."""
-    network, times = get_interconnect(spec.interconnect), spec.what_if
+    """The network between hosts, of the catalogue or of the block's own description, as fast as ``what_if``
+    would have it."""
+    named, times = spec.interconnect, spec.what_if
+    network = get_interconnect(named) if isinstance(named, str) else interconnect_from(named)
     return replace(network, link_bytes_per_s=times.nic * network.link_bytes_per_s) if times else network
+
+
+def node_of(spec: ClusterSpec) -> Node:
+    """The host of the block's own description, else the one that the GPU is sold in."""
+    gpu = gpu_of(spec)
+    return node_from(spec.node, gpu) if spec.node else node_for(gpu)
 
 
 def cluster_of(spec: ClusterSpec) -> Cluster:
@@ -54,6 +68,7 @@ def cluster_of(spec: ClusterSpec) -> Cluster:
         gpus_per_node=spec.gpus_per_node,
         interconnect=interconnect,
         fabric=fabric_of(spec, interconnect),
+        host=node_of(spec) if spec.node else None,
         latency=spec.what_if.latency if spec.what_if else 1.0,
     )
 

@@ -74,7 +74,7 @@ def step_time_s(scenario: Scenario, trial: Trial) -> float:
     """Simulated step time under ``trial``, without ``step_fixed_s``."""
     software = scenario.software.with_fields(host_s_per_kernel=trial.host_s_per_kernel, step_fixed_s=0.0)
     return step_seconds(
-        scenario.model_copy(update={"software": software}), tried(scenario.cluster.gpu, trial)
+        scenario.model_copy(update={"software": software}), tried(scenario.cluster.gpu_name, trial)
     )
 
 
@@ -163,7 +163,7 @@ def _timed_row(source: str, case: Case) -> TimedRow:
     return TimedRow(
         source=source,
         family=case.family,
-        gpu=scenario.cluster.gpu,
+        gpu=scenario.cluster.gpu_name,
         preset=scenario.software.name,
         measured_s=case.measured.step_time_s,
         scenario=scenario,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ....hardware.gpus import get_gpu
+from ...scenario.machine import gpu_of
 from ...scenario.sharding import sharding_rule
 from .experts import Experts, experts_of
 from .kinds import LayerKind
@@ -197,7 +197,7 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         dtype=precision if precision in ("fp32", "fp16") else "bf16",
         quantised_weights=software.kernels.fp8_parameters,
         quantised_dispatch=software.exchange.fp8_dispatch,
-        recipe=recipe_of(scenario, get_gpu(scenario.cluster.gpu).architecture),
+        recipe=recipe_of(scenario, gpu_of(scenario.cluster).architecture),
         accumulates=rule is None or not rule.reduces_each,
         split_gate=software.kernels.split_gate,
     )

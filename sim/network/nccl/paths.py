@@ -101,17 +101,17 @@ def communicator_on(
     that one.
     """
     gpu, network = cluster.gpu, cluster.interconnect
-    if gpu.architecture not in ARCHITECTURES:
+    if gpu.collectives_as not in ARCHITECTURES:
         raise ValueError(
-            f"NCCL's tuning has no rows for {gpu.architecture!r}; it has {', '.join(ARCHITECTURES)}"
+            f"NCCL's tuning has no rows for {gpu.collectives_as!r}; it has {', '.join(ARCHITECTURES)}"
         )
-    constants, local = ARCHITECTURES[gpu.architecture], fewest or ranks // domains
+    constants, local = ARCHITECTURES[gpu.collectives_as], fewest or ranks // domains
     nics = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node))
     intra_bytes_per_s = cluster.intra_node_bytes_per_s_per_gpu
     nic_bytes_per_s = network.link_bytes_per_s * network.links_per_host * local / cluster.gpus_per_node / nics
     between, channels = domains > 1, min(nics, MAX_CHANNELS // 2)
     return Communicator(
-        architecture=gpu.architecture,
+        architecture=gpu.collectives_as,
         ranks=ranks,
         nodes=domains,
         ring=(

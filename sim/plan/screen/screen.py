@@ -9,6 +9,7 @@ import numpy as np
 
 from ....hardware.calibrated.overlay import calibrated_profile
 from ...engine.collection import collection_paused
+from ...scenario.machine import gpu_of
 from .bound import BoundScreen
 from .memory import MemoryScreen
 from .tables import tables_of
@@ -48,7 +49,7 @@ def screen(space: Space, profile: GpuProfile | None = None, *, within: float = F
     peak, static, capacity, bound = (np.zeros(len(space)) for _ in range(4))
     with collection_paused():
         for number, base in enumerate(space.bases):
-            used = profile or calibrated_profile(base.cluster.gpu, base.calibration)
+            used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
             tables = tables_of(space, number, used)
             if not len(tables.rows):
                 continue

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ...scenario.price import price_of
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -21,9 +23,14 @@ if TYPE_CHECKING:
 class Layouts(Protocol):
     """A space: legal layouts by number, with fields as ``columns``; ``refused`` counts others by reason.
 
+    ``bases`` are the scenario with each combination of fields that are no layout's, ``base`` which each has.
     ``own`` is the number of the scenario's own layout, None where it is not among them.
     """
 
+    @property
+    def bases(self) -> tuple[Scenario, ...]: ...
+    @property
+    def base(self) -> NDArray[np.int64]: ...
     @property
     def columns(self) -> Mapping[str, NDArray[Any]]: ...
     @property
@@ -74,10 +81,10 @@ class Candidates:
 
     @cached_property
     def dollars_per_s(self) -> NDArray[np.float64]:
-        """Of all GPUs together; nan without a price."""
-        price = self.base.cluster.price_per_gpu_hour
-        each = self.column("cluster.price_per_gpu_hour", np.nan if price is None else price)
-        return self.gpus * each / 3600.0
+        """Of all GPUs together, as stated or listed for each kind of them; nan without a price."""
+        prices = [price_of(base.cluster) for base in self.layouts.bases]
+        each = np.array([np.nan if price is None else price.amount for price in prices], dtype=np.float64)
+        return self.gpus * each[self.layouts.base] / 3600.0
 
     @cached_property
     def headroom_bytes(self) -> NDArray[np.float64]:

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....hardware.files import FileError, append_text, load_json, read_bytes, read_text
+from ...scenario.machine import gpu_of
 from .judged import JudgedLayout
 
 if TYPE_CHECKING:
+    from ....hardware.gpu import Gpu
     from ...scenario.models import Scenario
 
 MOST_BYTES = 1 << 30
@@ -79,7 +81,8 @@ def key_of(scenario: Scenario) -> str:
     for name in ("name", "title", "published"):
         document.pop(name, None)
     named = {path: _digest_of(path) for path in _files_of(scenario)}
-    parts = [document, named, _profile_digest(scenario.cluster.gpu, scenario.calibration), program_digest()]
+    profile = _profile_digest(gpu_of(scenario.cluster), scenario.calibration)
+    parts = [document, named, profile, program_digest()]
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode("utf-8", errors="backslashreplace")).hexdigest()[:32]
 
@@ -100,11 +103,10 @@ def _digest_of(path: str) -> str:
 
 
 @cache
-def _profile_digest(gpu: str, entries: tuple[str, ...]) -> str:
+def _profile_digest(gpu: Gpu, entries: tuple[str, ...]) -> str:
     from ....hardware.calibrated.overlay import calibrated_profile
-    from ....hardware.gpus import get_gpu
 
-    return hashlib.sha256(f"{calibrated_profile(gpu, entries)!r} {get_gpu(gpu)!r}".encode()).hexdigest()
+    return hashlib.sha256(f"{calibrated_profile(gpu, entries)!r} {gpu!r}".encode()).hexdigest()
 
 
 @cache

@@ -34,7 +34,8 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class PlanLimits:
-    """The token budget is to be done in ``deadline_s`` and for ``budget`` US dollars; None: no limit."""
+    """The token budget is to be done in ``deadline_s`` and for ``budget``, in the currency of the price;
+    None: no limit."""
 
     deadline_s: float | None = None
     budget: float | None = None
@@ -84,6 +85,6 @@ def _check_price(among: Candidates, what: str) -> None:
     field = "cluster.price_per_gpu_hour"
     if np.isnan(among.dollars_per_s).any():
         raise NotSupported(field, f"{what} needs the price of a GPU, as in 2.5")
-    columns = among.layouts.columns
-    if "cluster.gpu" in columns and field not in columns:
+    columns, stated = among.layouts.columns, among.base.cluster.price_per_gpu_hour is not None
+    if stated and "cluster.gpu" in columns and field not in columns:
         raise NotSupported(field, f"{what} needs a price for each kind of GPU, and there is one for all")

@@ -69,7 +69,7 @@ def plan(
         vary: further fields and the values that are tried, ``{"cluster.gpus": [64, 128]}``.
         top: how many layouts are proposed.
         objective: ``step-time``, ``tokens-per-dollar``, ``days`` or ``goodput``.
-        deadline_s, budget: of the token budget, in seconds and in US dollars.
+        deadline_s, budget: of the token budget, in seconds and in the price's currency.
         fits: least probability that a proposed layout fits in memory.
         audit: layouts that the bounds rule out and that are replayed all the same.
         jobs: processes; None: one for each core. The answer does not depend on it.

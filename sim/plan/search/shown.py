@@ -56,9 +56,9 @@ def layout_figures(scenario: Scenario) -> LayoutFigures:
 class Choice:
     """A layout that is proposed. ``settings`` are fields and values that make it of the scenario.
 
-    ``value`` is the objective; ``days`` and ``price`` (US dollars) are of the token budget, None without one
-    or without a price. ``probability_best`` and ``expected_regret`` (of the step time) come from resampled
-    constants; None where that was not asked for.
+    ``value`` is the objective; ``days`` and ``price`` (in its currency) are of the token budget, None
+    without one or without a price. ``probability_best`` and ``expected_regret`` (of the step time) come from
+    resampled constants; None where that was not asked for.
     """
 
     number: int
@@ -77,7 +77,7 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class FrontPoint:
-    """A layout that no other beats in all of these. ``price_per_step`` in US dollars, or None."""
+    """A layout that no other beats in all of these. ``price_per_step`` in its currency, or None."""
 
     number: int
     settings: Mapping[str, Any]

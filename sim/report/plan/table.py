@@ -14,6 +14,7 @@ from ...plan.certainty import TIED
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
 from ...plan.search.words import short
+from ...scenario.price import price_of
 from .. import captions
 from .command import command
 
@@ -95,7 +96,7 @@ def _choices(plan: LayoutPlan) -> Table:
     budget = first.days is not None
     sure = first.probability_best is not None
     table = _grid("#", "layout", "step", "slower", "MFU", "memory", "fits")
-    for wanted, name in ((sure, "best"), (sure, "regret"), (budget, "days"), (priced, "$ a step")):
+    for wanted, name in ((sure, "best"), (sure, "regret"), (budget, "days"), (priced, _price(plan))):
         if wanted:
             table.add_column(name, justify="right", no_wrap=True)
     for rank, one in enumerate(plan.choices, 1):
@@ -119,11 +120,18 @@ def _share(value: float | None) -> str:
     return "" if value is None else percent(value, 0 if value >= 0.1 else 1)
 
 
+def _price(plan: LayoutPlan) -> str:
+    """The heading of prices, in their currency."""
+    price = price_of(plan.choices[0].scenario.cluster) if plan.choices else None
+    currency = price.currency if price else "USD"
+    return f"{'$' if currency == 'USD' else currency} a step"
+
+
 def _front(plan: LayoutPlan) -> Table:
     varied = len({point.gpus for point in plan.front}) > 1
     priced = plan.front[0].price_per_step is not None
     table = _grid("layout", "step", "free")
-    for wanted, name in ((varied, "GPUs"), (priced, "$ a step")):
+    for wanted, name in ((varied, "GPUs"), (priced, _price(plan))):
         if wanted:
             table.add_column(name, justify="right", no_wrap=True)
     for point in plan.front[:FRONT_LINES]:

@@ -83,7 +83,8 @@ def _called(name: str) -> str:
 def _inside_nvlink(gpu: str, gpus: int, per_node: int | None) -> bool:
     if gpu not in gpu_names():
         return True  # the name is the first thing to mend
-    return gpus <= nvlink_domain(gpu, per_node or node_for(get_gpu(gpu)).max_gpus)
+    node = node_for(get_gpu(gpu))
+    return gpus <= nvlink_domain(node.hosts_per_domain, per_node or node.max_gpus)
 
 
 def _whole(settings: Settings, setting: Setting) -> int | None:

@@ -51,7 +51,7 @@ def write_script(scenario: Scenario, version: str | None) -> str:
     each = min(scenario.cluster.gpus_per_node, scenario.cluster.gpus)
     lines = [f"    --{_written(name)}" + ("" if value is True else f" {value}") for name, value in options]
     environment = ["export CUDA_LAUNCH_BLOCKING=1"] if software.host.launch_blocking else []
-    machine = f"{scenario.cluster.gpus} {scenario.cluster.gpu}"
+    machine = f"{scenario.cluster.gpus} {scenario.cluster.gpu_name}"
     launcher = f"deepspeed --num_nodes {scenario.cluster.gpus // each} --num_gpus {each}"
     return "\n".join([
         "#!/bin/bash",

@@ -50,8 +50,8 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
     text = exporter.write(scenario, version)
     file = source_of(text, Path(f"exported{exporter.suffix}"))
     given = {
-        "gpu": scenario.cluster.gpu,
-        "interconnect": scenario.cluster.interconnect,
+        "gpu": scenario.cluster.gpu_name,
+        "interconnect": scenario.cluster.interconnect_name,
         "gpus_per_node": str(scenario.cluster.gpus_per_node),
     }
     job = ImportJob(files=(file,), given=Given(values=given), version=version)

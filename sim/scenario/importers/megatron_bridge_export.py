@@ -44,7 +44,7 @@ def write_command(scenario: Scenario, version: str | None) -> str:
         if scenario.model.moe.capacity_factor == 1.0:
             options.append(("use_tokendrop", "true"))
     lines = " \\\n".join(f"    --{name} {value}" for name, value in options)
-    machine = f"{scenario.cluster.gpus} {scenario.cluster.gpu}"
+    machine = f"{scenario.cluster.gpus} {scenario.cluster.gpu_name}"
     head = f"#!/bin/bash\n# Megatron-Bridge, for {machine}. Written by stepsim export.\n"
     return f"{head}python scripts/performance/run_script.py \\\n{lines}\n"
 

@@ -41,7 +41,7 @@ def write_script(scenario: Scenario, version: str | None) -> str:
     ]
     return "\n".join([
         "#!/bin/bash",
-        f"# Megatron-LM {told}, for {gpus} {scenario.cluster.gpu}. Written by stepsim export.",
+        f"# Megatron-LM {told}, for {gpus} {scenario.cluster.gpu_name}. Written by stepsim export.",
         "export CUDA_DEVICE_MAX_CONNECTIONS=1",
         "OPTIONS=(",
         *lines,

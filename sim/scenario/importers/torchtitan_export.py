@@ -60,9 +60,8 @@ def write_toml(scenario: Scenario, version: str | None) -> str:
 
 
 def _toml(scenario: Scenario, tables: dict[str, dict[str, object]]) -> str:
-    lines = [
-        f"# torchtitan v0.2, for {scenario.cluster.gpus} {scenario.cluster.gpu}. Written by stepsim export."
-    ]
+    machine = f"{scenario.cluster.gpus} {scenario.cluster.gpu_name}"
+    lines = [f"# torchtitan v0.2, for {machine}. Written by stepsim export."]
     for table, entries in tables.items():
         lines += ["", f"[{table}]", *(f"{key} = {_value(value)}" for key, value in entries.items())]
     return "\n".join(lines) + "\n"

@@ -1,0 +1,76 @@
+"""What an interval widens by on hardware that nobody measured, and for each figure that its description
+leaves out.
+
+Knows of which part of the critical path each figure decides. Does not know how causes are put together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ...hardware.calibrated.overlay import profile_names
+from ...hardware.deviations import shipped_deviations
+from ..result.step import IntervalPart
+
+if TYPE_CHECKING:
+    from ...hardware.carried import Moves
+    from ..lowering.plan import StepPlan
+
+_PATH: Mapping[Moves, tuple[str, ...]] = {
+    "matrix": ("GEMM", "attention"),
+    "memory": ("memory-bound kernels", "optimizer"),
+}
+"""Parts of the critical path that a figure decides."""
+
+_NO_TIME: tuple[Moves, ...] = ("capacity",)
+
+
+def unmeasured_hardware(
+    shares: Mapping[str, float], tiers: Mapping[str, float], plan: StepPlan
+) -> Iterator[IntervalPart]:
+    """Parts of a GPU without a measurement, of a network of the user's own, and of figures that were
+    carried."""
+    gpu, network, known = plan.cluster.gpu, plan.cluster.interconnect, shipped_deviations()
+    if gpu.name not in profile_names():
+        share = sum(shares.get(name, 0.0) for name in _PATH["matrix"])
+        one = known["unmeasured_gpu"]
+        name = f"kernels of {gpu.name}, never measured"
+        yield IntervalPart(name=name, share=share, sigma=one.sigma, source=one.source, kind="hardware")
+        inside = _in_a_host(tiers, plan)
+        if plan.cluster.nvlink_domain < min(plan.cluster.gpus_per_node, plan.cluster.gpus) and inside > 0:
+            one = known["collectives_pcie"]
+            name = "communication over PCIe of a host that nobody measured"
+            yield IntervalPart(name=name, share=inside, sigma=one.sigma, source=one.source, kind="hardware")
+    if network.own and tiers.get("network", 0.0) > 0:
+        one = known["collectives_network_carried"]
+        name = f"network {network.name}, never measured"
+        yield IntervalPart(
+            name=name, share=tiers["network"], sigma=one.sigma, source=one.source, kind="hardware"
+        )
+    for figure in (*gpu.carried, *network.carried):
+        share = _share_of(figure.moves, shares, tiers, plan)
+        if figure.sigma > 0 and share > 0:
+            yield IntervalPart(
+                name=f"{figure.field}, as {figure.relative} for want of a figure",
+                share=share,
+                sigma=figure.sigma,
+                source="the spread of this figure among GPUs of its architecture",
+                kind="hardware",
+            )
+
+
+def _in_a_host(tiers: Mapping[str, float], plan: StepPlan) -> float:
+    """Share of the path that communicates inside a host; of cards without NVLink that is all of one
+    host's."""
+    over_pcie = tiers.get("network", 0.0) if plan.cluster.nodes == 1 else 0.0
+    return tiers.get("node", 0.0) + over_pcie
+
+
+def _share_of(moves: Moves, shares: Mapping[str, float], tiers: Mapping[str, float], plan: StepPlan) -> float:
+    """Share of the critical path that a figure decides."""
+    if moves in _NO_TIME:
+        return 0.0
+    if moves in _PATH:
+        return sum(shares.get(name, 0.0) for name in _PATH[moves])
+    return _in_a_host(tiers, plan) if moves == "node" else tiers.get("network", 0.0)
