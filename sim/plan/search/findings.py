@@ -15,7 +15,7 @@ from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .certificate import Certificate
 from .front_search import front
 from .layout_plan import LayoutPlan, ReplayedLayout
-from .shown import Choice, FrontPoint, LayoutFigures
+from .shown import Choice, FrontPoint, LayoutFigures, figures_of
 from .sure import contenders, sure_of
 
 if TYPE_CHECKING:
@@ -84,12 +84,17 @@ class Findings:
         self.tied = tuple(layouts.settings(numbers[place]) for place in sure.ties)
 
     def _predict(self, numbers: Iterable[int]) -> None:
-        """The figures of layouts that people get to see."""
-        base = self.among.base
+        """The figures of layouts that people get to see: most were replayed before."""
+        judging, base = self.search.judging, self.among.base
         wanted = [i for i in dict.fromkeys(numbers) if i not in self._figures]
-        scenarios = [base if i == BASE else self.among.layouts.scenario_of(i) for i in wanted]
-        found = self.search.judging.figures(scenarios)
-        self._figures |= dict(zip(wanted, found, strict=True))
+        for _ in judging(i for i in wanted if i != BASE and i not in judging.known):
+            pass
+        for i in wanted:
+            self._figures[i] = (
+                figures_of(base, judging.beside(base))
+                if i == BASE
+                else figures_of(self.among.layouts.scenario_of(i), judging.known[i])
+            )
 
     def _choice(self, number: int, value: float) -> Choice:
         among, figures = self.among, self._figures[number]
