@@ -16,11 +16,12 @@ from .certificate import Certificate
 from .front_search import front
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .shown import Choice, FrontPoint, LayoutFigures, figures_of
-from .sure import contenders, sure_of
+from .sure import CONTENDERS, contenders, sure_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .best_first import Ranked
     from .candidates import Candidates
     from .searching import LayoutSearch
 
@@ -53,6 +54,11 @@ class Findings:
         if ranked.interrupted and not ranked.best:
             raise KeyboardInterrupt
         self.say("auditing what was ruled out")
+        try:
+            if ranked.best and not ranked.interrupted:
+                search.ahead(self._wanted(ranked))
+        except KeyboardInterrupt:
+            ranked = replace(ranked, interrupted=True)
         self.certificate = search.audited(ranked)
         try:
             if ranked.best:
@@ -63,6 +69,16 @@ class Findings:
                 self._compare()
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
+
+    def _wanted(self, ranked: Ranked) -> list[int]:
+        """Layouts that are asked for when the search is done, whatever their replays say."""
+        search = self.search
+        first = [
+            int(np.argmin(np.where(mask, search.bound, np.inf)))
+            for _, mask in alternatives(self.among, ranked.best[0])
+            if (mask & search.open).any()
+        ]
+        return [*search.drawn(ranked), *search.next_in_turn(CONTENDERS), *first]
 
     @property
     def among(self) -> Candidates:

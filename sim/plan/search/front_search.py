@@ -26,10 +26,10 @@ WITHIN = 1.5
 HEADROOM_STEP = 1 / 40
 """Of a GPU's memory: differences in headroom that count."""
 
-MOST = 24
-"""Replays for the front."""
+MOST = 8
+"""Replays for the front, besides all that were replayed before."""
 
-ROUND = 8
+ROUND = 4
 """Replays before it is asked again which others may still be on it."""
 
 
@@ -46,7 +46,8 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
         left = _left(search)
         hoped = _costs(search, left, among.bounds.bound_s[left])
         left = left[_near(hoped, best) & hopeful(hoped, costs)]
-        asked = left[np.argsort(search.bound[left], kind="stable")][:ROUND].tolist()
+        # What would be on the front by bounds rules out most others: one for each amount of free memory.
+        asked = left[front_of(_costs(search, left, among.bounds.bound_s[left]))][:ROUND].tolist()
         if not asked or spent >= MOST:
             near = np.flatnonzero(_near(costs, best))
             return [int(known[near[k]]) for k in front_of(costs[near])], not asked

@@ -72,6 +72,11 @@ class Judging:
             if not self._is_at_hand(number):
                 yield Asked(number=number, scenario=self.scenario_of(number))
 
+    def ahead(self, numbers: Iterable[int]) -> None:
+        """Replay what will be asked for; it is at hand then, but not known before."""
+        for found in self.workers.run(self._tasks([*numbers])):
+            self._keep(*found)
+
     def beside(self, scenario: Scenario) -> JudgedLayout:
         """A scenario that is none of the layouts; it is neither known nor kept afterwards."""
         ((_, judged),) = self.workers.run([Asked(scenario=scenario)])
