@@ -26,7 +26,7 @@ WITHIN = 1.5
 HEADROOM_STEP = 1 / 40
 """Of a GPU's memory: differences in headroom that count."""
 
-MOST = 8
+MOST = 4
 """Replays for the front, besides all that were replayed before."""
 
 ROUND = 4
