@@ -1,7 +1,8 @@
 """One step of each of many layouts, exact: its time and its memory, and as little besides as can be.
 
 A search passes its layouts to one ``Search``, which keeps what they have in common: the machine, the orders
-of pipelines and the messages between their ranks. There is no critical path and no interval (step.py).
+of pipelines and the messages between their ranks. Each layout is replayed once: what is told of those that
+are shown, the critical path and the causes of doubt, comes with every step.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from ..engine.collection import collection_paused
 from ..lowering.tables import Tables
 from .memory import memory_of_plan
 from .steady import extended
-from .step import ShortStep, memory_of_step, replayed, seconds_of_step
+from .step import ShortStep, memory_of_step, path_of_step, replayed, seconds_of_step
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
-    from ..result.step import StageMemory
+    from ..result.step import IntervalPart, PathSegment, StageMemory
     from ..scenario.blocks import ClusterSpec
     from ..scenario.models import Scenario
     from .steady import Extended
@@ -28,11 +29,14 @@ if TYPE_CHECKING:
 class StepOf:
     """``step_time_s`` and the ``memory`` of every pipeline rank as ``simulate`` has them.
 
-    When memory peaks is known where that depends on the clock (memory.py), and nan else.
+    When memory peaks is known where that depends on the clock (memory.py), and nan else. ``path`` is the
+    critical path, ``parts`` are what the interval is made of (``interval_of_parts`` makes it).
     """
 
     step_time_s: float
     memory: tuple[StageMemory, ...]
+    path: tuple[PathSegment, ...]
+    parts: tuple[IntervalPart, ...]
 
     @property
     def peak_memory_bytes(self) -> float:
@@ -59,13 +63,23 @@ class Search:
             return self._step_of(scenario)  # all but the answer is gone before the collector may look again
 
     def _step_of(self, scenario: Scenario) -> StepOf:
+        from ..evidence.interval import doubt_of, parts_of
+        from ..evidence.measured_steps import measured_steps
+
         cluster = self._cluster(scenario)
         found = extended(
             scenario,
             lambda one: replayed(one, cluster, self.profile, self._tables),
             lambda one: one.record,
         )
-        return StepOf(step_time_s=seconds_of_step(found), memory=_memory(found))
+        seconds, path = seconds_of_step(found), path_of_step(found)
+        doubt = doubt_of(seconds, path, found.run.lowered.plan)
+        return StepOf(
+            step_time_s=seconds,
+            memory=_memory(found),
+            path=tuple(path),
+            parts=parts_of(doubt, measured_steps()),
+        )
 
     def _cluster(self, scenario: Scenario) -> Cluster:
         from ..simulate import build_cluster

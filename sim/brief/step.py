@@ -65,7 +65,7 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
     with collection_paused():
         found = _extended(scenario, profile)
         seconds = seconds_of_step(found)
-        path = _path(found)
+        path = path_of_step(found)
         doubt = doubt_of(seconds, path, found.run.lowered.plan)
         return Brief(
             step_time_s=seconds,
@@ -92,7 +92,7 @@ def seconds_of_step(found: Extended[ShortStep]) -> float:
     return step_s + found.more * found.period.seconds if found.period else step_s
 
 
-def _path(found: Extended[ShortStep]) -> list[PathSegment]:
+def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
     """The critical path; in each group that is left out it is as in one in the midst of the step."""
     from ..read_record import path_of
     from ..result.step import PathSegment

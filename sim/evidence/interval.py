@@ -48,7 +48,16 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan) ->
 
 def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Interval:
     """The interval that ``steps`` makes of what is uncertain."""
-    parts = (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+    return interval_of_parts(step_time_s, parts_of(doubt, steps), steps)
+
+
+def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
+    """What is uncertain, each by the weight that ``steps`` gives it, and what they add."""
+    return (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+
+
+def interval_of_parts(step_time_s: float, parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Interval:
+    """The interval of a step whose ``parts`` are weighed already."""
     sigma = math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
     return Interval(
         level=LEVEL,

@@ -43,6 +43,17 @@ def nothing_told(_judged: int, _left: int, _best: int | None, _value: float) -> 
     """Tells nobody."""
 
 
+def in_turn(bounds: NDArray[np.float64], first: Sequence[int] = ()) -> list[int]:
+    """Candidates in the order in which they are judged: ``first``, then by their bounds.
+
+    >>> in_turn(np.array([2.0, math.inf, 1.0, 3.0]), [3])
+    [3, 2, 0]
+    """
+    order = np.argsort(bounds, kind="stable")
+    order = order[np.isfinite(bounds[order])]
+    return [*dict.fromkeys([*first, *order.tolist()])]
+
+
 def best_first(
     bounds: Sequence[float] | NDArray[np.float64],
     judge: Judge,
@@ -60,11 +71,8 @@ def best_first(
     to know is asked of few. At most ``limit`` are judged. Equal values rank by their number.
     """
     given = np.asarray(bounds, dtype=np.float64)
-    order = np.argsort(given, kind="stable")
-    order = order[np.isfinite(given[order])]
-    ahead = [*dict.fromkeys(first)]
-    queue = [*ahead, *(int(i) for i in order if i not in set(ahead))]
-    ascending = np.sort(given[order])
+    ahead, queue = [*dict.fromkeys(first)], in_turn(given, first)
+    ascending = np.sort(given[np.isfinite(given)])
     best: list[tuple[float, int]] = []
     value: dict[int, float] = {}
 

@@ -15,12 +15,13 @@ from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .certificate import Certificate
 from .front_search import front
 from .layout_plan import LayoutPlan, ReplayedLayout
-from .shown import Choice, FrontPoint, LayoutFigures
-from .sure import contenders, sure_of
+from .shown import Choice, FrontPoint, LayoutFigures, figures_of
+from .sure import CONTENDERS, contenders, sure_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .best_first import Ranked
     from .candidates import Candidates
     from .searching import LayoutSearch
 
@@ -53,6 +54,11 @@ class Findings:
         if ranked.interrupted and not ranked.best:
             raise KeyboardInterrupt
         self.say("auditing what was ruled out")
+        try:
+            if ranked.best and not ranked.interrupted:
+                search.ahead(self._wanted(ranked))
+        except KeyboardInterrupt:
+            ranked = replace(ranked, interrupted=True)
         self.certificate = search.audited(ranked)
         try:
             if ranked.best:
@@ -63,6 +69,16 @@ class Findings:
                 self._compare()
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
+
+    def _wanted(self, ranked: Ranked) -> list[int]:
+        """Layouts that are asked for when the search is done, whatever their replays say."""
+        search = self.search
+        first = [
+            int(np.argmin(np.where(mask, search.bound, np.inf)))
+            for _, mask in alternatives(self.among, ranked.best[0])
+            if (mask & search.open).any()
+        ]
+        return [*search.drawn(ranked), *search.next_in_turn(CONTENDERS), *first]
 
     @property
     def among(self) -> Candidates:
@@ -84,12 +100,17 @@ class Findings:
         self.tied = tuple(layouts.settings(numbers[place]) for place in sure.ties)
 
     def _predict(self, numbers: Iterable[int]) -> None:
-        """The figures of layouts that people get to see."""
-        base = self.among.base
+        """The figures of layouts that people get to see: most were replayed before."""
+        judging, base = self.search.judging, self.among.base
         wanted = [i for i in dict.fromkeys(numbers) if i not in self._figures]
-        scenarios = [base if i == BASE else self.among.layouts.scenario_of(i) for i in wanted]
-        found = self.search.judging.figures(scenarios)
-        self._figures |= dict(zip(wanted, found, strict=True))
+        for _ in judging(i for i in wanted if i != BASE and i not in judging.known):
+            pass
+        for i in wanted:
+            self._figures[i] = (
+                figures_of(base, judging.beside(base))
+                if i == BASE
+                else figures_of(self.among.layouts.scenario_of(i), judging.known[i])
+            )
 
     def _choice(self, number: int, value: float) -> Choice:
         among, figures = self.among, self._figures[number]

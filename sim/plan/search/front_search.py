@@ -26,10 +26,10 @@ WITHIN = 1.5
 HEADROOM_STEP = 1 / 40
 """Of a GPU's memory: differences in headroom that count."""
 
-MOST = 24
-"""Replays for the front."""
+MOST = 8
+"""Replays for the front, besides all that were replayed before."""
 
-ROUND = 8
+ROUND = 4
 """Replays before it is asked again which others may still be on it."""
 
 
@@ -46,7 +46,10 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
         left = _left(search)
         hoped = _costs(search, left, among.bounds.bound_s[left])
         left = left[_near(hoped, best) & hopeful(hoped, costs)]
-        asked = left[np.argsort(search.bound[left], kind="stable")][:ROUND].tolist()
+        hoped = _costs(search, left, among.bounds.bound_s[left])
+        rows = front_of(hoped)
+        gains = [_gain(hoped[row], costs, best) for row in rows]
+        asked = [int(left[rows[k]]) for k in np.argsort(gains, kind="stable")[::-1][:ROUND]]
         if not asked or spent >= MOST:
             near = np.flatnonzero(_near(costs, best))
             return [int(known[near[k]]) for k in front_of(costs[near])], not asked
@@ -72,6 +75,15 @@ def _left(search: LayoutSearch) -> Numbers:
     left = search.open.copy()
     left[[*search.judging.known]] = False
     return np.flatnonzero(left)
+
+
+def _gain(hoped: Floats, costs: Floats, best: dict[float, float]) -> float:
+    """By what factor a layout may be faster than the fastest that is as good in headroom and GPUs; than what
+    is within reach, where there is none.
+    """
+    others = costs[np.all(costs[:, 1:3] <= hoped[1:3], axis=1), 0]
+    reach_s = WITHIN * best.get(float(hoped[2]), np.inf)
+    return float(min([reach_s, *others]) / hoped[0])
 
 
 def _near(costs: Floats, best: dict[float, float]) -> NDArray[np.bool_]:

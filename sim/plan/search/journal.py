@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 30
 
-HEADER = {"stepsim": "journal of plans", "format": 1}
+HEADER = {"stepsim": "journal of plans", "format": 2}
 
 
 @dataclass

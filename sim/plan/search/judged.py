@@ -6,9 +6,12 @@ Knows the replay and how its answer is written down; knows no search.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from ...result.step import IntervalPart
 
 if TYPE_CHECKING:
     from ...brief.search import Search
@@ -17,12 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedLayout:
-    """``step_time_s`` is inf where the layout was ``refused``: by the simulator, for the reason given."""
+    """``step_time_s`` is inf where the layout was ``refused``: by the simulator, for the reason given.
+
+    ``path`` is the critical path in seconds by name, ``memory`` the terms of the fullest rank in bytes,
+    ``parts`` are the causes of doubt.
+    """
 
     step_time_s: float
     peak_memory_bytes: float
     capacity_bytes: float
     refused: str = ""
+    path: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, float] = field(default_factory=dict)
+    parts: tuple[IntervalPart, ...] = ()
 
     def to_row(self) -> dict[str, Any]:
         """Plain values; floats survive being written and read."""
@@ -31,7 +41,9 @@ class JudgedLayout:
     @classmethod
     def of_row(cls, row: dict[str, Any]) -> JudgedLayout:
         """Back from ``to_row``."""
-        return refused(row["refused"]) if row["refused"] else cls(**row)
+        if row["refused"]:
+            return refused(row["refused"])
+        return cls(**{**row, "parts": tuple(IntervalPart(**part) for part in row["parts"])})
 
 
 def refused(reason: str) -> JudgedLayout:
@@ -46,14 +58,21 @@ class ReplayOf:
 
     def __call__(self, scenario: Scenario) -> JudgedLayout:
         try:
-            step = self._search.step_of(scenario)
+            return self.judged(scenario)
         except ValueError as refusal:
             return refused(f"{refusal}".splitlines()[0])
+
+    def judged(self, scenario: Scenario) -> JudgedLayout:
+        """Of one that the simulator takes. Raises as ``simulate`` does."""
+        step = self._search.step_of(scenario)
         fullest = max(step.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
         return JudgedLayout(
             step_time_s=step.step_time_s,
             peak_memory_bytes=fullest.peak_bytes,
             capacity_bytes=fullest.capacity_bytes,
+            path={part.name: part.seconds for part in step.path},
+            memory=dict(fullest.terms),
+            parts=step.parts,
         )
 
     @cached_property

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from .journal import Journal, key_of
 from .judged import JudgedLayout
-from .shown import LayoutFigures, layout_figures
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A layout to be replayed, by its number; or all figures of a scenario that people get to see."""
+    """A layout to be replayed, by its number; or a scenario that has none."""
 
     scenario: Scenario
     number: int | None = None
 
 
-Answered = tuple[int | None, JudgedLayout | LayoutFigures]
+Answered = tuple[int | None, JudgedLayout]
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,6 @@ class Answering:
     replay: Callable[[Scenario], JudgedLayout]
 
     def __call__(self, asked: Asked) -> Answered:
-        if asked.number is None:
-            return None, layout_figures(asked.scenario)
         return asked.number, self.replay(asked.scenario)
 
 
@@ -75,10 +72,15 @@ class Judging:
             if not self._is_at_hand(number):
                 yield Asked(number=number, scenario=self.scenario_of(number))
 
-    def figures(self, scenarios: Iterable[Scenario]) -> list[LayoutFigures]:
-        """All figures of scenarios that are to be shown, in their order."""
-        results = self.workers.run(Asked(scenario=scenario) for scenario in scenarios)
-        return [found for _, found in results if isinstance(found, LayoutFigures)]
+    def ahead(self, numbers: Iterable[int]) -> None:
+        """Replay what will be asked for; it is at hand then, but not known before."""
+        for found in self.workers.run(self._tasks([*numbers])):
+            self._keep(*found)
+
+    def beside(self, scenario: Scenario) -> JudgedLayout:
+        """A scenario that is none of the layouts; it is neither known nor kept afterwards."""
+        ((_, judged),) = self.workers.run([Asked(scenario=scenario)])
+        return judged
 
     def _is_at_hand(self, number: int) -> bool:
         """Whether it needs no replay; what the journal has is at hand from now on."""
@@ -94,10 +96,8 @@ class Judging:
             self.remembered.add(number)
         return found is not None
 
-    def _keep(self, number: int | None, judged: JudgedLayout | LayoutFigures) -> None:
-        if number is None or isinstance(judged, LayoutFigures):
-            return  # figures that nobody waits for any more
-        if number not in self._at_hand:
+    def _keep(self, number: int | None, judged: JudgedLayout) -> None:
+        if number is not None and number not in self._at_hand:
             self._at_hand[number] = judged
             if self.journal.path is not None:
                 self.journal.add(self._keys[number], judged)

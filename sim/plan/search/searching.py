@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .best_first import Ranked, Told, best_first, nothing_told
+from .best_first import Ranked, Told, best_first, in_turn, nothing_told
 from .certificate import Certificate
 from .objective import Objective, PlanLimits, most_s, weights
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...scenario.models import Scenario
     from .candidates import Candidates
     from .judged import JudgedLayout
     from .judging import Judging
@@ -63,14 +64,23 @@ class LayoutSearch:
 
     def best(self, within: NDArray[np.bool_] | None = None, *, top: int, limit: int | None = None) -> Ranked:
         """The best layouts, of all or of some."""
-        own = self.among.layouts.own
         bound = self.bound if within is None else np.where(within, self.bound, np.inf)
-        first = [own] if within is None and own is not None and bool(self.open[own]) else []
+        first = self._first if within is None else []
         ranked = best_first(
             bound, self.values, top=top, first=first, final=self.final, limit=limit, tell=self.tell
         )
         self.value |= ranked.value
         return ranked
+
+    def next_in_turn(self, limit: int) -> list[int]:
+        """The ``limit`` layouts that a search of all begins with."""
+        return in_turn(self.bound, self._first)[:limit]
+
+    @property
+    def _first(self) -> list[int]:
+        """The scenario's own layout, where it is among those that may be proposed."""
+        own = self.among.layouts.own
+        return [own] if own is not None and bool(self.open[own]) else []
 
     def values(self, numbers: Iterable[int]) -> Generator[float, None, None]:
         """Of layouts, in order; inf where a limit is missed or the simulator refuses."""
@@ -87,6 +97,19 @@ class LayoutSearch:
         in_time = judged.step_time_s <= self.most_s[number]
         return float(judged.step_time_s * self._weights[number]) if in_time else np.inf
 
+    def drawn(self, ranked: Ranked) -> list[int]:
+        """Layouts that the bounds ruled out and that are replayed all the same: the same ones every time."""
+        if ranked.interrupted or not ranked.best:
+            return []
+        pruned = [i for i in np.flatnonzero(self.open).tolist() if i not in ranked.value]
+        return sorted(random.Random(AUDIT_SEED).sample(pruned, min(self.wishes.audit, len(pruned))))
+
+    def ahead(self, numbers: Iterable[int]) -> None:
+        """Replay layouts that will be asked for, the longest first, so that no worker waits for the last."""
+        scenario_of = self.among.layouts.scenario_of
+        actions = {i: _actions(scenario_of(i)) for i in dict.fromkeys(numbers)}
+        self.judging.ahead(sorted(actions, key=lambda i: (-actions[i], i)))
+
     def audited(self, ranked: Ranked) -> Certificate:
         """The certificate of ``ranked``, with some of what the bounds ruled out replayed."""
         found = Certificate(
@@ -96,10 +119,9 @@ class LayoutSearch:
             proven=ranked.proven,
             interrupted=ranked.interrupted,
         )
-        if ranked.interrupted or not ranked.best:
+        chosen = self.drawn(ranked)
+        if not chosen:
             return found
-        pruned = [i for i in np.flatnonzero(self.open).tolist() if i not in ranked.value]
-        chosen = sorted(random.Random(AUDIT_SEED).sample(pruned, min(self.wishes.audit, len(pruned))))
         worst = ranked.value[ranked.best[-1]] * (1 - found.tolerance)
         better = below = done = 0
         try:
@@ -112,3 +134,11 @@ class LayoutSearch:
         except KeyboardInterrupt:
             found = replace(found, interrupted=True)
         return replace(found, audited=done, better=better, below=below)
+
+
+def _actions(scenario: Scenario) -> int:
+    """Of all pipeline ranks in a step, messages of tensor and context parallelism in them: what a replay
+    takes goes with it.
+    """
+    parallel = scenario.parallelism
+    return scenario.num_microbatches * parallel.pp * parallel.vpp * (parallel.cp + 1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ...result.step import IntervalPart
     from ...scenario.models import Scenario
+    from .judged import JudgedLayout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,22 +34,31 @@ class LayoutFigures:
 
 def layout_figures(scenario: Scenario) -> LayoutFigures:
     """Predicted as ``simulate`` does, to 1e-9. Raises as that does."""
-    from ...brief.step import brief_step
+    from .judged import ReplayOf
+
+    return figures_of(scenario, ReplayOf().judged(scenario))
+
+
+def figures_of(scenario: Scenario, judged: JudgedLayout) -> LayoutFigures:
+    """What the replay of ``scenario`` says. ValueError, for the reason given, where it was refused."""
+    from ...evidence.interval import interval_of_parts
+    from ...evidence.measured_steps import measured_steps
     from ...read_record import step_work
 
-    brief, work = brief_step(scenario), step_work(scenario)
-    fullest = max(brief.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
-    gpu_s = brief.step_time_s * scenario.cluster.gpus
+    if judged.refused:
+        raise ValueError(judged.refused)
+    work, gpu_s = step_work(scenario), judged.step_time_s * scenario.cluster.gpus
+    interval = interval_of_parts(judged.step_time_s, judged.parts, measured_steps())
     return LayoutFigures(
-        step_time_s=brief.step_time_s,
-        interval_s=(brief.interval.low_s, brief.interval.high_s),
-        path={part.name: part.seconds for part in brief.path},
-        memory=dict(fullest.terms),
-        peak_memory_bytes=fullest.peak_bytes,
-        capacity_bytes=fullest.capacity_bytes,
+        step_time_s=judged.step_time_s,
+        interval_s=(interval.low_s, interval.high_s),
+        path=judged.path,
+        memory=judged.memory,
+        peak_memory_bytes=judged.peak_memory_bytes,
+        capacity_bytes=judged.capacity_bytes,
         tokens_per_second_per_gpu=work.tokens_per_step / gpu_s,
         mfu=work.model_flops / gpu_s / work.peak_flops_per_gpu,
-        parts=brief.interval.parts,
+        parts=judged.parts,
     )
 
 
