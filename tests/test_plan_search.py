@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from small_plans import FIX, answer, small
 
@@ -64,6 +64,7 @@ def test_best_first_is_exhaustive_and_judges_no_more_than_it_must(
         assert all(bounds[i] < true[-1][0] or i in first for i in found.value if i not in found.best)
 
 
+@example(([1.0, 1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.5, 1.0, 2.0]), 3, 2.0)
 @given(spaces(), st.integers(1, 3), st.floats(1.0, 2.0))
 def test_what_is_dear_to_know_is_asked_of_few(
     space: tuple[list[float], list[float]], top: int, dearer: float
