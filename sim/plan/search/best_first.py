@@ -89,7 +89,7 @@ def best_first(
             if limit is not None and number >= limit:
                 break
             value[i] = next(results)
-            if final is not None and value[i] <= kth() and value[i] < math.inf:
+            if final is not None and value[i] < math.inf and value[i] <= kth():  # of equals the first ranks
                 value[i] = final(i, value[i])
             if value[i] < math.inf:
                 bisect.insort(best, (value[i], i))
