@@ -120,7 +120,7 @@ def test_kernels_of_a_layer_are_priced_by_the_scenarios_own_profile(tmp_path: Pa
         ("NVIDIA H200", None, "H200-SXM-141GB"),
         ("NVIDIA H200 NVL", None, None),
         ("NVIDIA GH200 480GB", None, None),
-        ("GH200-96GB", None, None),
+        ("GH200-96GB", None, "GH200-96GB"),
         ("NVIDIA H100 NVL", None, None),
         ("NVIDIA H100 80GB HBM3", 79.18, "H100-SXM5-80GB"),
         ("NVIDIA H100 80GB HBM3", 9.5, None),  # a part of one

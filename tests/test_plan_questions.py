@@ -135,6 +135,7 @@ def test_faster_parts_gain_and_name_themselves() -> None:
     assert [one.step_time_s for one in answer.parts] == sorted(one.step_time_s for one in answer.parts)
 
 
+@pytest.mark.slow
 def test_replanned_parts_compare_with_the_best_layout_as_it_is() -> None:
     document = {**DOCUMENT, "training": {**DOCUMENT["training"], "global_batch": 8}}
     answer = stepsim.sensitivity(document, {"cluster.gpus": 2, "parallelism.pp": 1, "schedule": None})

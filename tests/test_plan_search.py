@@ -340,6 +340,7 @@ def test_nothing_fits_is_an_answer() -> None:
         _ = found.best
 
 
+@pytest.mark.slow
 def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
     faults = {
         "faults": {"processes": [{"kind": "gpu_fatal", "rate_per_unit_day": 0.5}]},
