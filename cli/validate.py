@@ -81,8 +81,7 @@ def validate(
         from .validate_kernels import validate_kernels
         from .validate_tables import validate_tables
 
-        there("FILE", files)
-        if all(map(is_kernel_table, files)):
+        if all(file.is_file() and is_kernel_table(file) for file in files):
             validate_tables(files, as_json=as_json, markdown=markdown)
             return
         validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
