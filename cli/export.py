@@ -17,6 +17,7 @@ from .sources import (
     WithOption,
     load_any,
 )
+from .views import SetOption
 
 
 def export_scenario(
@@ -33,12 +34,7 @@ def export_scenario(
         str | None,
         typer.Option("--to-version", metavar="VERSION", help="Of that framework; default: the newest known."),
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Change one field, as in parallelism.tp=4. Repeatable."
-        ),
-    ] = None,
+    overrides: SetOption = None,
     given: GivenOption = None,
     files: WithOption = None,
     framework: FrameworkOption = None,

@@ -18,7 +18,7 @@ from .sources import (
     WithOption,
     load_any,
 )
-from .views import JsonOption, MaxEventsOption
+from .views import JsonOption, MaxEventsOption, SetOption
 
 if TYPE_CHECKING:
     from ..sim.result.result import Result
@@ -30,12 +30,7 @@ DOES_NOT_FIT = 1
 
 def memory(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Change one field, as in parallelism.tp=4. Repeatable."
-        ),
-    ] = None,
+    overrides: SetOption = None,
     stage: Annotated[
         int | None, typer.Option("--stage", metavar="PP", help="A pipeline rank; default: the fullest.")
     ] = None,

@@ -22,6 +22,7 @@ from .views import (
     AssumptionsOption,
     JsonOption,
     MaxEventsOption,
+    SetOption,
     SpansOption,
     TimelineOption,
     TraceOption,
@@ -43,12 +44,7 @@ QUIET_GPUS = 4096
 
 def run(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Change one field, as in parallelism.tp=4. Repeatable."
-        ),
-    ] = None,
+    overrides: SetOption = None,
     as_json: JsonOption = False,
     assumptions: AssumptionsOption = False,
     timeline: TimelineOption = None,

@@ -10,19 +10,14 @@ import typer
 from .output import console, echo_json, output_file, save_text, wrote
 from .plan import FitsOption, JobsOption, JournalOption, RayOption
 from .progress import progress
-from .views import JsonOption
+from .views import JsonOption, SetOption
 
 
 def sensitivity(
     scenario: Annotated[
         str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
     ],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="FIELD=VALUE", help="Change one field, as in parallelism.tp=4. Repeatable."
-        ),
-    ] = None,
+    overrides: SetOption = None,
     replan: Annotated[
         bool, typer.Option("--replan/--no-replan", help="The best layout with each faster part, too.")
     ] = True,

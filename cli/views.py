@@ -36,6 +36,12 @@ MaxEventsOption = Annotated[
         help="Refuse work that is estimated at more events; default: an hour's worth, and what memory holds.",
     ),
 ]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="FIELD=VALUE", help="Change one field, as in parallelism.tp=4. Repeatable."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
 
 

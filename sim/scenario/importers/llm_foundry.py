@@ -14,6 +14,7 @@ from .draft import Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
 from .model_facts import put_named_model
+from .mpt_sizes import put_mpt_sizes
 from .settings import Setting, Settings
 from .sources import SourceFile
 
@@ -88,16 +89,7 @@ def _model(settings: Settings, job: ImportJob) -> None:
             return
         put_named_model(settings, told, settings.origin("model.pretrained_model_name_or_path"), job.files)
         return
-    for field, option in (
-        ("num_layers", "model.n_layers"),
-        ("hidden_size", "model.d_model"),
-        ("num_attention_heads", "model.n_heads"),
-        ("vocab_size", "model.vocab_size"),
-    ):
-        value = settings.integer(option)
-        if value is None and not settings.has(option):
-            draft.ask(option, "the file does not say it", "32")
-        draft.put(f"model.{field}", max(1, value or 1), settings.origin(option))
+    put_mpt_sizes(settings)
     hidden = draft.get("model.hidden_size")
     ratio = settings.number("model.expansion_ratio", default=4) or 4
     wide = settings.integer("model.ffn_config.ffn_hidden_size")

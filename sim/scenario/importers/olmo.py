@@ -10,6 +10,7 @@ from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
+from .mpt_sizes import put_mpt_sizes
 from .settings import Settings
 from .sources import SourceFile
 
@@ -56,16 +57,7 @@ def read_olmo(job: ImportJob) -> Imported:
 
 def _model(settings: Settings) -> None:
     draft = settings.draft
-    for field, name in (
-        ("num_layers", "model.n_layers"),
-        ("hidden_size", "model.d_model"),
-        ("num_attention_heads", "model.n_heads"),
-        ("vocab_size", "model.vocab_size"),
-    ):
-        value = settings.integer(name)
-        if value is None and not settings.has(name):
-            draft.ask(name, "the file does not say it", "32")
-        draft.put(f"model.{field}", max(1, value or 1), settings.origin(name))
+    put_mpt_sizes(settings)
     padded = settings.integer("model.embedding_size")
     draft.put("model.padded_vocab_size", padded, settings.origin("model.embedding_size"))
     groups = 1 if settings.flag("model.multi_query_attention") else settings.integer("model.n_kv_heads")
