@@ -69,7 +69,7 @@ def test_what_is_outside_is_named_with_why_and_how(profile: Path) -> None:
 
 def test_coverage_has_every_kernel_and_communication_of_the_step(profile: Path) -> None:
     scenario = load_scenario(SCENARIO)
-    own = calibrated_profile(scenario.cluster.gpu, [str(profile)])
+    own = calibrated_profile(scenario.cluster.gpu_name, [str(profile)])
     plan = lower(scenario, build_cluster(scenario), profile=own).plan
     found = coverage(plan)
     assert len(found) == len(plan.kernels) + len(plan.communication.asked)

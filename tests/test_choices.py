@@ -6,11 +6,12 @@ import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 from validation_cases import case_document, write_cases
 
 from stepsim.calibration.cases.case import Case, read_cases
@@ -44,7 +45,7 @@ def laid_out(case: Case, **layout: Any) -> Case:
 def row_of(
     case: Case, number: int, predicted_s: float, measured_s: float | None, room: float
 ) -> ValidatedCase:
-    outcome = "oom" if measured_s is None else "ok"
+    outcome: Literal["ok", "oom"] = "oom" if measured_s is None else "ok"
     measured = replace(case.measured, outcome=outcome, step_time_s=measured_s)
     own = replace(
         laid_out(case, micro_batch=number + 1), id=str(number), family=str(number), measured=measured
@@ -120,7 +121,7 @@ def test_a_job_is_all_but_its_layout(case: Case) -> None:
 
 def test_fields_of_layouts_are_fields_of_scenarios(case: Case) -> None:
     """By their names, so that a plan and a measured sweep count the same."""
-    blocks = {"parallelism": Parallelism, "training": Training, "": Scenario}
+    blocks: dict[str, type[BaseModel]] = {"parallelism": Parallelism, "training": Training, "": Scenario}
     for name in layout_fields(case):
         block, _, field = name.rpartition(".")
         assert field in blocks[block].model_fields, name

@@ -80,7 +80,11 @@ def test_what_is_written_reads_back_as_the_same_run(framework: str, data: st.Dat
         assert all(refused)
         return
     suffix = EXPORTERS.get(framework).suffix
-    given = {"gpu": scenario.cluster.gpu, "interconnect": scenario.cluster.interconnect, "gpus_per_node": "8"}
+    given = {
+        "gpu": scenario.cluster.gpu_name,
+        "interconnect": scenario.cluster.interconnect_name,
+        "gpus_per_node": "8",
+    }
     version = EXPORTERS.get(framework).version_for(scenario)
     again = imported_scenario({f"run{suffix}": text}, given, framework=framework, version=version)
     assert differences(scenario, again) == []

@@ -317,7 +317,9 @@ def test_one_price_for_two_gpus_is_refused() -> None:
 def test_a_price_list_prices_every_gpu_that_is_tried() -> None:
     gpus = ["H100-SXM5-80GB", "H200-SXM-141GB"]
     base = {"cluster__price_list": "median", "training__tokens": 1e9}
-    asked = {"fix": FIX, "objective": "tokens-per-dollar", "top": 1, "audit": 0, "jobs": 1}
+    asked: dict[str, Any] = {
+        "fix": FIX, "objective": "tokens-per-dollar", "top": 1, "audit": 0, "jobs": 1,
+    }  # fmt: skip
     found = plan(small(**base), vary={"cluster.gpu": gpus}, **asked)
     own = [plan(small(cluster__gpu=gpu, **base), **asked).choices[0].price for gpu in gpus]
     assert own[0] != own[1]

@@ -73,7 +73,7 @@ def test_published_time_and_utilisation_agree(name: str) -> None:
     assert published.step_time_s is not None
     training = scenario.training
     flops = model_flops(scenario.model, training.global_batch, training.seq_length)
-    peak = get_gpu(scenario.cluster.gpu).peak_flops[training.precision] * scenario.cluster.gpus
+    peak = get_gpu(scenario.cluster.gpu_name).peak_flops[training.precision] * scenario.cluster.gpus
     assert flops / published.step_time_s / peak == pytest.approx(published.mfu, rel=0.035)  # two digits
 
 

@@ -90,7 +90,7 @@ def test_a_slower_host_never_shortens_a_step(scenario: Scenario) -> None:
 
 def test_nothing_is_simulated_twice(scenario: Scenario) -> None:
     one = TimedRow(
-        source="a", family="a", gpu=scenario.cluster.gpu, preset="x", measured_s=1.0, scenario=scenario
+        source="a", family="a", gpu=scenario.cluster.gpu_name, preset="x", measured_s=1.0, scenario=scenario
     )
     trial = Trial(clock_fraction=0.92, corun_slowdown=0.0, host_s_per_kernel=2e-6)
     with StepTimes(jobs=1) as times:
@@ -108,7 +108,7 @@ def test_nothing_is_simulated_twice(scenario: Scenario) -> None:
 @pytest.mark.parametrize("clock", [0.61, 0.75, 0.9, 0.9686])
 def test_between_two_knots_of_the_clock_a_step_is_as_simulated(scenario: Scenario, clock: float) -> None:
     one = TimedRow(
-        source="a", family="a", gpu=scenario.cluster.gpu, preset="x", measured_s=1.0, scenario=scenario
+        source="a", family="a", gpu=scenario.cluster.gpu_name, preset="x", measured_s=1.0, scenario=scenario
     )
     trial = Trial(clock_fraction=clock, corun_slowdown=0.0, host_s_per_kernel=2e-6)
     with StepTimes(jobs=1) as times:
