@@ -64,6 +64,18 @@ def test_more_room_never_fits_worse(framework: str, room: float, more: float, mo
     assert 0 <= fits(framework, room, moving) <= fits(framework, room + more, moving) <= 1
 
 
+@given(st.floats(-0.3, 0.3), st.floats(-0.5, 0.5), st.floats(0.0, 1.0), st.floats(0.0, 0.1))
+def test_half_of_the_runs_fit_where_the_room_is_what_they_need(
+    shift: float, more: float, moving: float, margin: float
+) -> None:
+    """Their shift, what comes and goes, and the margin; one spread more room is Student's t at one."""
+    entry = {"shift": shift, "moving": more, "spread": 0.1, "source": "made"}
+    made = memory_from_document({"margin": margin, "frameworks": {"mine": entry}, "other": entry})
+    needed = shift + more * (moving - 0.5) + margin
+    assert made.fits("mine", needed, moving) == pytest.approx(0.5)
+    assert made.fits("mine", needed + 0.1, moving) == pytest.approx(t.cdf(1.0, 4))
+
+
 def test_a_space_and_a_run_have_the_same_fit_probability() -> None:
     base = small(
         model__num_layers=40,
