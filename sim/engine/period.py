@@ -13,6 +13,8 @@ import math
 from ..program.program import Compute
 from .record import Record
 
+ROUNDING = 1e-9  # ends of two classes nearer than this share of the makespan are one end
+
 
 def step_seconds(record: Record) -> float:
     """Seconds from the start of this step to that of the next, by how the programs end.
@@ -41,14 +43,27 @@ def _span(times: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _stream_seconds(record: Record) -> float:
-    """The pace at which the last class to end brings its microbatches to an end, times their number."""
-    r = max(range(len(record.end)), key=lambda r: max(record.end[r]))
+    """What microbatches take in the steady state, and what a step costs once besides.
+
+    Told by the classes that are the last to end. Members of a tensor-parallel group end together, to
+    rounding, and keep different paces where some of them are slow: the slowest holds the others.
+    """
+    last = [max(times, default=0.0) for times in record.end]
+    until_s = max(last) * (1 - ROUNDING)
+    return max(_class_seconds(record, r) for r, end_s in enumerate(last) if end_s >= until_s)
+
+
+def _class_seconds(record: Record, r: int) -> float:
+    """The pace at which class r ends its microbatches, times their number, and what comes once."""
+    program = record.programs.classes[r]
+    fixed_s = 0.0  # as it went: a slow class takes longer than its program says
     ends: dict[str, float] = {}
-    once = [op.work for op in record.programs.classes[r].ops if isinstance(op.work, Compute)]
-    fixed_s = sum(work.seconds for work in once if work.kind == "fixed")
-    for i, op in enumerate(record.programs.classes[r].ops):
+    for i, op in enumerate(program.ops):
+        _, begin_s, end_s = record.times(r, i)
+        if isinstance(op.work, Compute) and op.work.kind == "fixed":
+            fixed_s += end_s - begin_s
         if op.stream == "compute" and "B" in op.action:
-            ends[op.action] = record.times(r, i)[2]
+            ends[op.action] = end_s
     times = sorted(ends.values())
     if len(times) < 2:
         return record.makespan_s
