@@ -35,7 +35,7 @@ sim.lowering
 sim.estimate
 sim.program
 sim.result
-sim.children  sim.figures
+sim.children  sim.figures  sim.what_if
 sim.scenario.importers
 sim.scenario
 sim.network
