@@ -16,6 +16,7 @@ from .calibrate import calibrate
 from .cluster import cluster
 from .collective import collective
 from .compare import compare
+from .explain import explain
 from .export import export_scenario
 from .faults import faults
 from .hardware import hardware
@@ -49,6 +50,7 @@ app.command("plan")(reported(plan))
 app.command("sweep")(reported(sweep))
 app.command("sensitivity")(reported(sensitivity))
 app.command("compare")(reported(compare))
+app.command("explain")(reported(explain))
 app.command("import")(reported(import_run))
 app.command("export")(reported(export_scenario))
 app.command("memory")(reported(memory))

@@ -94,7 +94,7 @@ def is_folder(path: Path) -> bool:
 
 
 def output_folder(option: str, path: Path, taken: Iterable[str | Path]) -> None:
-    """Make the folder ``--option path``; ValueError when it is a file, or holds files that the command reads."""
+    """Make the folder ``--option path``; ValueError when it is a file, or holds what the command reads."""
     if path.is_file():
         raise ValueError(f"{option} {path}: is a file, and a folder is meant by a name without an ending")
     if any(path.resolve() in Path(one).resolve().parents for one in taken):

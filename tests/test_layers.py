@@ -16,6 +16,7 @@ from checkout import PACKAGES, ROOT, modules
 
 FLOORS = """
 cli
+calibration.explain
 calibration.validation
 calibration.fit
 calibration.cases

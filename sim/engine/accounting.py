@@ -324,13 +324,13 @@ def _piece_spans(r: int, action: str, piece: Piece, issued: Sequence[float]) -> 
 
 def _span(r: int, op: Op, when: tuple[float, float], action: str, issued: float) -> Span:
     work, (start, end) = op.work, when
-    moved, flops, group = 0.0, 0.0, ""
+    moved, flops, group, kind = 0.0, 0.0, "", ""
     if isinstance(work, Compute):
-        moved, flops = work.bytes, work.flops
+        moved, flops, kind = work.bytes, work.flops, work.kind
     elif isinstance(work, Collective):
         moved, group = work.transfer.bytes, work.communicator
     else:
         assert isinstance(work, Exchange)
         moved = sum(part.transfer.bytes for part in work.parts)
     told = min(issued, start)
-    return Span(r, op.stream, op.name, op.category, action, start, end, moved, flops, told, group)
+    return Span(r, op.stream, op.name, op.category, action, start, end, moved, flops, told, group, kind)

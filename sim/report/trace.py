@@ -15,6 +15,7 @@ import gzip
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
@@ -48,8 +49,8 @@ def write_traces(result: Result, folder: Path) -> list[Path]:
 def write_trace(result: Result, path: str | Path, *, rank: int | None = None) -> None:
     """Write the trace, one event a line. ``.gz`` at the end of the name compresses it.
 
-    ``rank`` (index of a rank class) keeps that class alone. Raises ValueError when there is no such class, and
-    for a name that ends neither in ``.json`` nor in ``.json.gz``.
+    ``rank`` (index of a rank class) keeps that class alone. Raises ValueError when there is no such class,
+    and for a name that ends neither in ``.json`` nor in ``.json.gz``.
     """
     path = Path(path)
     if path.name.endswith(".json"):
@@ -237,7 +238,7 @@ def _launches(
     """
     launched.sort(key=lambda one: (one[0].issued_s, one[0].start_s, one[1]))
     times = [0.0, *(span.issued_s for span, _, _ in launched)]
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False) if after > before]
+    gaps = [after - before for before, after in pairwise(times) if after > before]
     usual_s = median(gaps) if gaps else 0.0
     for before, (span, number, category) in zip(times, launched, strict=False):
         begin = max(before, span.issued_s - usual_s)
@@ -259,17 +260,28 @@ def _call(name: str, index: int, thread: int, when: tuple[float, float], correla
     }
 
 
+def is_message(span: Span) -> bool:
+    """Whether a span moves data between ranks."""
+    return span.category in AXES or bool(span.group)
+
+
+def event_category(span: Span) -> str:
+    """What Kineto calls such a span: a kernel of the GPU, a copy on it, or an operator of the host."""
+    if is_message(span):
+        return "kernel"
+    if span.stream == "host":
+        return "cpu_op"
+    return "gpu_memcpy" if _COPY.search(span.name) and span.category != "optimizer" else "kernel"
+
+
 def _span_event(span: Span, thread: int, messages: TraceMessages) -> Event:
     arguments: Event = {"device": span.rank, "stream": thread, "bytes": span.bytes, "flops": span.flops}
-    name, category = span.name, "kernel"
-    if span.category in AXES or span.group:
+    name, category = span.name, event_category(span)
+    if is_message(span):
         arguments |= messages.arguments(span)
         name = f"{nccl_names(span.name)[0]} ({span.category}: {span.name})"
-    elif span.stream == "host":
-        category = "cpu_op"
+    elif category == "cpu_op":
         del arguments["stream"]  # what has a stream is of the GPU
-    elif _COPY.search(span.name) and span.category != "optimizer":
-        category = "gpu_memcpy"
     if span.action:
         arguments["stage"], arguments["microbatch"] = _stage_and_microbatch(span.action)
     return {
@@ -279,7 +291,7 @@ def _span_event(span: Span, thread: int, messages: TraceMessages) -> Event:
         "pid": span.rank,
         "tid": thread,
         **_when(span.start_s, span.end_s),
-        "args": arguments | {"category": span.category},
+        "args": arguments | {"category": span.category, "kind": span.kind},
     }
 
 

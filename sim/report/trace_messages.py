@@ -54,7 +54,7 @@ def process_groups(scenario: Scenario) -> ProcessGroups:
 
 @dataclass(kw_only=True)
 class TraceMessages:
-    """The arguments of every communication of the trace of ``rank``; ``scenario`` None: of a program alone."""
+    """The arguments of the communications of ``rank``; ``scenario`` None: of a program alone."""
 
     scenario: Scenario | None
     rank: int
