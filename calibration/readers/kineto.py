@@ -19,6 +19,7 @@ from ...hardware.files import TRACES, load_json, read_bytes, unpacked
 from ...kernels.kernel import Kernel
 from .events import Events, GpuEvent, Operator, events_of
 from .foreign.gpu_named import gpu_named
+from .foreign.kinds import named_document
 from .foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .groups import TraceGroups, groups_of
 from .measured import Measured, MeasuredCollective
@@ -85,7 +86,10 @@ def document_of(path: Path, content: bytes) -> dict[str, Any]:
     if isinstance(document, list) and all(isinstance(one, dict) and "ph" in one for one in document[:1]):
         return {"traceEvents": document}
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise ValueError(f"{path}: not a trace of torch's profiler: it has no list traceEvents")
+        known = named_document(document)
+        raise ValueError(
+            f"{path}: not a trace of torch's profiler: it {f'is {known}' if known else 'has no list traceEvents'}"
+        )
     return document
 
 
