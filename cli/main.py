@@ -30,6 +30,7 @@ from .run import run
 from .schedule import schedule
 from .schema import schema
 from .sensitivity import sensitivity
+from .stragglers import stragglers
 from .sweep import sweep
 from .validate import validate
 
@@ -51,6 +52,7 @@ app.command("sweep")(reported(sweep))
 app.command("sensitivity")(reported(sensitivity))
 app.command("compare")(reported(compare))
 app.command("explain")(reported(explain))
+app.command("stragglers")(reported(stragglers))
 app.command("import")(reported(import_run))
 app.command("export")(reported(export_scenario))
 app.command("memory")(reported(memory))
