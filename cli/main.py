@@ -16,6 +16,7 @@ from .calibrate import calibrate
 from .cluster import cluster
 from .collective import collective
 from .compare import compare
+from .explain import explain
 from .export import export_scenario
 from .faults import faults
 from .hardware import hardware
@@ -29,6 +30,7 @@ from .run import run
 from .schedule import schedule
 from .schema import schema
 from .sensitivity import sensitivity
+from .stragglers import stragglers
 from .sweep import sweep
 from .validate import validate
 
@@ -49,6 +51,8 @@ app.command("plan")(reported(plan))
 app.command("sweep")(reported(sweep))
 app.command("sensitivity")(reported(sensitivity))
 app.command("compare")(reported(compare))
+app.command("explain")(reported(explain))
+app.command("stragglers")(reported(stragglers))
 app.command("import")(reported(import_run))
 app.command("export")(reported(export_scenario))
 app.command("memory")(reported(memory))

@@ -88,6 +88,22 @@ def output_file(
         note_output(path, option)
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a user who writes ``path`` means a folder: there is one, or the name has no ending."""
+    return path.is_dir() or not path.suffix
+
+
+def output_folder(option: str, path: Path, taken: Iterable[str | Path]) -> None:
+    """Make the folder ``--option path``; ValueError when it is a file, or holds what the command reads."""
+    if path.is_file():
+        raise ValueError(f"{option} {path}: is a file, and a folder is meant by a name without an ending")
+    if any(path.resolve() in Path(one).resolve().parents for one in taken):
+        raise ValueError(f"{option} {path}: the command reads a file in this folder; choose another")
+    from ..hardware.files import make_folder_of
+
+    make_folder_of(path / "file")
+
+
 def save_text(path: Path, text: str, *, edits: bool = False) -> None:
     """Write ``text`` whole or not at all; ``edits``: it is made of what the file held. FileError if not."""
     from ..hardware.files import write_text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, wrote
+from .output import console, echo_json, is_folder, output_file, output_folder, save_text, wrote
 
 if TYPE_CHECKING:
     from ..sim.result.result import Result
@@ -22,7 +22,12 @@ TimelineOption = Annotated[
 ]
 TraceOption = Annotated[
     Path | None,
-    typer.Option("--trace", metavar="FILE.json", help="Write a trace for Perfetto or chrome://tracing."),
+    typer.Option(
+        "--trace",
+        metavar="FILE.json|DIR",
+        help="Write a trace for Perfetto and Holistic Trace Analysis: one file, or a folder with a file for "
+        "each class of ranks.",
+    ),
 ]
 SpansOption = Annotated[
     Path | None, typer.Option("--spans", metavar="FILE.csv|FILE.parquet", help="Write every span as a table.")
@@ -57,7 +62,10 @@ class ViewFiles:
         """ValueError, before any work is done, for a file that cannot or should not be written."""
         inputs = tuple(inputs)
         output_file("--timeline", self.timeline, (".svg",), inputs)
-        output_file("--trace", self.trace, (".json",), inputs)
+        if self.trace is not None and is_folder(self.trace):
+            output_folder("--trace", self.trace, inputs)
+        else:
+            output_file("--trace", self.trace, (".json", ".gz"), inputs)
         output_file("--spans", self.spans, (".csv", ".parquet"), inputs)
 
     def write(self, result: Result) -> None:
@@ -67,9 +75,12 @@ class ViewFiles:
 
             save_text(self.timeline, timeline_svg(result))
         if self.trace:
-            from ..sim.report.trace import write_trace
+            from ..sim.report.trace import write_trace, write_traces
 
-            write_trace(result, self.trace)
+            if is_folder(self.trace):
+                write_traces(result, self.trace)
+            else:
+                write_trace(result, self.trace)
         if self.spans:
             from ..sim.report.spans_file import write_spans
 

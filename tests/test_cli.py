@@ -138,7 +138,7 @@ def test_views_lie_where_they_were_asked_for(small: Path, tmp_path: Path) -> Non
     assert ran.json.keys() >= RUN_KEYS  # stdout is JSON alone
     assert "<svg" in timeline.read_text()
     assert json.loads(trace.read_text())["traceEvents"]
-    header = "rank,stream,name,category,action,start_s,end_s,bytes,flops"
+    header = "rank,stream,name,category,action,start_s,end_s,bytes,flops,issued_s,group,kind"
     assert spans.read_text().splitlines()[0] == header
     assert all(str(path) in ran.err for path in (timeline, trace, spans))
 

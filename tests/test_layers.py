@@ -16,6 +16,7 @@ from checkout import PACKAGES, ROOT, modules
 
 FLOORS = """
 cli
+calibration.explain
 calibration.validation
 calibration.fit
 calibration.cases
@@ -35,7 +36,7 @@ sim.lowering
 sim.estimate
 sim.program
 sim.result
-sim.children  sim.figures
+sim.children  sim.figures  sim.what_if
 sim.scenario.importers
 sim.scenario
 sim.network

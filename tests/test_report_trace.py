@@ -12,13 +12,16 @@ from typing import Any
 import orjson
 import pytest
 from results import fake_result
+from small_scenarios import scenario
 from trace_documents import trace_document
 
-from stepsim.sim.report.trace import write_trace
+from stepsim import simulate
+from stepsim.sim.report.trace import write_trace, write_traces
 from stepsim.sim.result.result import Result
 from stepsim.sim.result.step import Span
 
 Event = dict[str, Any]
+HOST = ("cuda_runtime", "user_annotation")
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +36,10 @@ def events(result: Result) -> list[Event]:
 
 
 def threads(events: list[Event]) -> dict[tuple[int, int], list[Event]]:
+    """Slices of the schedule and of the streams; those of the host lie within the step."""
     found = defaultdict(list)
     for event in events:
-        if event["ph"] == "X":
+        if event["ph"] == "X" and event["cat"] not in HOST:
             found[event["pid"], event["tid"]].append(event)
     return found
 
@@ -74,7 +78,7 @@ def test_messages_under_way_together_get_lanes_of_their_own() -> None:
 
 
 def test_nothing_is_lost_and_times_are_microseconds(result: Result, events: list[Event]) -> None:
-    slices = [event for event in events if event["ph"] == "X"]
+    slices = [event for event in events if event["ph"] == "X" and event["cat"] not in HOST]
     assert len(slices) == len(result.actions) + sum(1 for _ in result.iter_spans())
     last_us = max(event["ts"] + event["dur"] for event in slices)
     assert last_us == pytest.approx(result.step_time_s * 1e6)
@@ -88,16 +92,49 @@ def test_every_process_and_thread_has_a_name_and_a_place(result: Result, events:
     for event in events:
         if event["ph"] == "M":
             named[event["name"]][event["pid"], event["tid"]] = next(iter(event["args"].values()))
-    assert set(named["thread_name"]) == set(named["thread_sort_index"]) == set(threads(events))
+    used = {(event["pid"], event["tid"]) for event in events if event["ph"] == "X"}
+    assert set(named["thread_name"]) == set(named["thread_sort_index"]) == used
     names = [named["process_name"][pid, 0] for pid in range(len(result.ranks))]
     assert names[1] == "rank 16 and 15 like it (pp 1)"
     assert [named["process_sort_index"][pid, 0] for pid in range(4)] == [0, 1, 2, 3]
-    assert [named["thread_name"][0, tid] for tid in range(4)] == [
+    assert [named["thread_name"][0, tid] for tid in range(5)] == [
         "schedule",
         "stream compute",
         "stream tp",
         "stream dp",
+        "host",
     ]
+
+
+def test_every_kernel_has_one_launch_that_ends_before_it_begins() -> None:
+    """A real step: its host issues kernels far ahead, call after call, within the step that it marks."""
+    step = simulate(scenario(tp=2, pp=1, dp=4, global_batch=16))
+    events = trace_document(step)["traceEvents"]
+    kernels = {e["args"]["correlation"]: e for e in events if e.get("cat") in ("kernel", "gpu_memcpy")}
+    calls = [e for e in events if e.get("cat") == "cuda_runtime"]
+    launches = {e["args"]["correlation"]: e for e in calls if "Synchronize" not in e["name"]}
+    assert launches.keys() == kernels.keys()
+    assert len(kernels) > 1000
+    for number, kernel in kernels.items():
+        assert launches[number]["ts"] + launches[number]["dur"] <= kernel["ts"] + 1e-3
+    for before, after in pairwise(sorted(calls, key=lambda e: (e["ts"], e["ts"] + e["dur"]))):
+        assert before["ts"] + before["dur"] <= after["ts"] + 1e-3
+    (marked,) = [e for e in events if e["name"] == "ProfilerStep#0"]
+    assert marked["dur"] == pytest.approx(step.step_time_s * 1e6)
+
+
+def test_collectives_state_ranks_sizes_and_type() -> None:
+    step = simulate(scenario(tp=2, pp=1, dp=4, global_batch=16))
+    found = {}
+    for event in trace_document(step)["traceEvents"]:
+        if "Collective name" in event.get("args", {}):
+            found[event["args"]["Process Group Description"]] = event["args"]
+    assert found["tp"]["Process Group Ranks"] == [0, 1]
+    assert found["dp"]["Process Group Ranks"] == [0, 2, 4, 6]
+    for args in found.values():
+        element = {"BFloat16": 2, "Float": 4}[args["dtype"]]
+        largest = max(args["In msg nelems"], args["Out msg nelems"])
+        assert largest * element == pytest.approx(args["bytes"], abs=element)
 
 
 def test_collectives_have_the_names_that_readers_look_for(events: list[Event]) -> None:
@@ -168,6 +205,13 @@ def test_one_class_alone_for_tools_that_want_a_file_a_rank(result: Result) -> No
     assert {event["pid"] for event in document["traceEvents"]} == {3}
     with pytest.raises(ValueError, match=r"class 4: .*4"):
         trace_document(result, rank=4)
+
+
+def test_a_folder_gets_a_file_for_each_class(result: Result, tmp_path: Path) -> None:
+    files = write_traces(result, tmp_path)
+    assert [path.name for path in files] == [f"rank-{n}.json.gz" for n in (0, 16, 32, 48)]
+    alone = orjson.loads(gzip.decompress(files[2].read_bytes()))
+    assert alone == orjson.loads(orjson.dumps(trace_document(result, rank=2)))
 
 
 def test_other_suffixes_are_refused(result: Result, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from .foreign.values import LARGEST_SECONDS, number, shown, text, whole
 from .traced import Span, merged
 
 _MICRO = 1e-6
+_COPIES = ("gpu_memcpy", "gpu_memset")
 _LAUNCHES = ("cuda_runtime", "cuda_driver")
 _STEP = "ProfilerStep#"
 _LATEST_US = 1e18  # thirty thousand years after the epoch
@@ -27,7 +28,8 @@ _LATEST_US = 1e18  # thirty thousand years after the epoch
 class GpuEvent:
     """A kernel: when it ran, on which device (process and device of the trace), with which arguments.
 
-    ``launched_by`` is the External id of its operator, ``launched_s`` when the host launched it.
+    ``launched_by`` is the External id of its operator, ``launched_s`` when the host began the call that
+    launched it, ``issued_s`` when that call ended; ``stream`` is a number or a thread.
     """
 
     place: str
@@ -37,6 +39,8 @@ class GpuEvent:
     args: Mapping[str, Any]
     launched_by: int | None = None
     launched_s: float | None = None
+    issued_s: float | None = None
+    stream: object = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +50,21 @@ class Operator:
     place: str
     name: str
     args: Mapping[str, Any]
+    span: Span = (0.0, 0.0)
+    thread: tuple[object, object] = (0, 0)
 
 
 @dataclass(kw_only=True)
 class Events:
-    """What a trace holds. ``operators`` are by External id; ``steps`` by name, those of the host where it
-    marks them: the same names appear again on every stream of the GPU, which lags behind."""
+    """What a trace holds. ``copies`` are those of memory on the GPU, ``host_ops`` all operators in order,
+    ``annotations`` what code marked on the host. ``operators`` are by External id; ``steps`` by name, those of
+    the host where it marks them: the same names appear again on every stream of the GPU, which lags behind.
+    """
 
     kernels: list[GpuEvent] = field(default_factory=list)
+    copies: list[GpuEvent] = field(default_factory=list)
+    host_ops: list[Operator] = field(default_factory=list)
+    annotations: list[Operator] = field(default_factory=list)
     operators: dict[int, Operator] = field(default_factory=dict)
     steps: dict[tuple[object, str], Span] = field(default_factory=dict)
 
@@ -78,8 +89,9 @@ class Events:
 def events_of(file: str, entries: Sequence[Any]) -> Events:
     """The events in ``entries``. ValueError naming file and event for what is not what it must be."""
     found = Events()
-    launches: dict[int, float] = {}
+    launches: dict[int, Span] = {}
     kernels: list[tuple[int, Mapping[str, Any]]] = []
+    copies: list[tuple[int, Mapping[str, Any]]] = []
     on_gpu: dict[tuple[object, str], Span] = {}
     for index, one in enumerate(entries):
         if type(one) is not dict:
@@ -89,26 +101,32 @@ def events_of(file: str, entries: Sequence[Any]) -> Events:
         category = str(one.get("cat", "")).lower()
         if category == "kernel":
             kernels.append((index, one))
+        elif category in _COPIES:
+            copies.append((index, one))
         elif category == "cpu_op":
             _add_operator(found, f"{file}: traceEvents[{index}]", one)
         elif category in _LAUNCHES:
             place = f"{file}: traceEvents[{index}]"
             if (number_ := _identity(place, "correlation", _args(place, one))) is not None:
-                launches[number_] = _span(place, one)[0]
+                launches[number_] = _span(place, one)
         elif type(one.get("name")) is str and one["name"].startswith(_STEP):
             steps = on_gpu if category.startswith("gpu_") else found.steps
             _add_step(steps, one, _span(f"{file}: traceEvents[{index}]", one))
+        elif category == "user_annotation":
+            found.annotations.append(_operator(f"{file}: traceEvents[{index}]", one))
     found.steps = found.steps or on_gpu
     found.kernels = [_kernel(f"{file}: traceEvents[{index}]", one, launches) for index, one in kernels]
+    found.copies = [_kernel(f"{file}: traceEvents[{index}]", one, launches) for index, one in copies]
     return found
 
 
-def _kernel(place: str, one: Mapping[str, Any], launches: Mapping[int, float]) -> GpuEvent:
+def _kernel(place: str, one: Mapping[str, Any], launches: Mapping[int, Span]) -> GpuEvent:
     args = _args(place, one)
     correlation = _identity(place, "correlation", args)
     device = args.get("device", one.get("pid"))
     if type(device) not in (int, str, type(None)):
         raise ValueError(f"{place}: device: {shown(device)} where a number must stand")
+    call = None if correlation is None else launches.get(correlation)
     return GpuEvent(
         place=place,
         name=text(f"{place}: name", one.get("name")),
@@ -116,17 +134,28 @@ def _kernel(place: str, one: Mapping[str, Any], launches: Mapping[int, float]) -
         device=(str(one.get("pid")), device),
         args=args,
         launched_by=_identity(place, "External id", args),
-        launched_s=None if correlation is None else launches.get(correlation),
+        launched_s=call[0] if call else None,
+        issued_s=call[1] if call else None,
+        stream=str(args.get("stream", one.get("tid"))),
     )
 
 
 def _add_operator(found: Events, place: str, one: Mapping[str, Any]) -> None:
     """The outermost operator of each External id, which stands last: a linear layer holds its product."""
-    args = _args(place, one)
-    if (identity := _identity(place, "External id", args)) is not None:
-        found.operators[identity] = Operator(
-            place=place, name=text(f"{place}: name", one.get("name")), args=args
-        )
+    operator = _operator(place, one)
+    found.host_ops.append(operator)
+    if (identity := _identity(place, "External id", operator.args)) is not None:
+        found.operators[identity] = operator
+
+
+def _operator(place: str, one: Mapping[str, Any]) -> Operator:
+    return Operator(
+        place=place,
+        name=text(f"{place}: name", one.get("name")),
+        args=_args(place, one),
+        span=_span(place, one),
+        thread=(str(one.get("pid")), str(one.get("tid"))),
+    )
 
 
 def _add_step(steps: dict[tuple[object, str], Span], one: Mapping[str, Any], span: Span) -> None:

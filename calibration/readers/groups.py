@@ -31,7 +31,7 @@ class TraceGroups:
 
     def domains(self, place: str, args: Mapping[str, Any], ranks: int) -> int | None:
         """NVLink domains under a group of ``ranks``; None where its hosts are unknown, or not equal parts."""
-        members = _listed(args.get("Process Group Ranks"))
+        members = listed_ranks(args.get("Process Group Ranks"))
         if not members:
             members = self.named.get(str(args.get("Process Group Name")), ())
         if len(members) == ranks:
@@ -51,6 +51,18 @@ def groups_of(path: Path, document: Mapping[str, Any], gpu: str, listed: int) ->
     where = f"{path}: distributedInfo"
     if not isinstance(info, dict):
         raise ValueError(f"{where}: {shown(info)} where a block of fields must stand")
+    named = named_groups(where, info)
+    world = info.get("world_size")
+    return TraceGroups(
+        gpu=gpu,
+        per_host=listed if listed > 1 else min(_HOST, max(1, get_gpu(gpu).nvlink_domain)),
+        world=0 if world is None else whole(f"{where}: world_size", world),
+        named=named,
+    )
+
+
+def named_groups(where: str, info: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The ranks of every group that a trace lists (pg_config). ValueError for what is no group."""
     named: dict[str, tuple[int, ...]] = {}
     groups = info.get("pg_config") or []
     if not isinstance(groups, list):
@@ -63,16 +75,10 @@ def groups_of(path: Path, document: Mapping[str, Any], gpu: str, listed: int) ->
             named[str(one.get("pg_name"))] = tuple(
                 whole(f"{where}: pg_config[{index}]: ranks", rank) for rank in ranks
             )
-    world = info.get("world_size")
-    return TraceGroups(
-        gpu=gpu,
-        per_host=listed if listed > 1 else min(_HOST, max(1, get_gpu(gpu).nvlink_domain)),
-        world=0 if world is None else whole(f"{where}: world_size", world),
-        named=named,
-    )
+    return named
 
 
-def _listed(value: object) -> tuple[int, ...]:
+def listed_ranks(value: object) -> tuple[int, ...]:
     """Ranks as ``[0, 1, 2]``, in text or as a list; nothing where torch cut the list short (``...``)."""
     words: list[Any] = value.strip("[]").split(",") if isinstance(value, str) else []
     if isinstance(value, list):

@@ -19,6 +19,7 @@ from ...hardware.files import TRACES, load_json, read_bytes, unpacked
 from ...kernels.kernel import Kernel
 from .events import Events, GpuEvent, Operator, events_of
 from .foreign.gpu_named import gpu_named
+from .foreign.kinds import named_document
 from .foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .groups import TraceGroups, groups_of
 from .measured import Measured, MeasuredCollective
@@ -48,11 +49,11 @@ def read_trace(path: Path, gpu: str | None = None) -> Measured:
     Raises ValueError naming the file, and the event where one is wrong: not JSON, no trace, no kernel of a
     GPU, an unknown GPU, or another one than ``gpu``.
     """
-    document = _document(path)
+    document = document_of(path, read_bytes(path))
     events = events_of(str(path), document["traceEvents"])
     if not events.kernels:
         raise ValueError(f"{path}: has no kernel of a GPU; profile with ProfilerActivity.CUDA")
-    devices = _devices(path, document)
+    devices = devices_of(path, document)
     name, device = _gpu(path, devices, events, gpu)
     passed: Counter[str] = Counter()
     compute = [one for one in events.kernels if not is_collective(one.name)]
@@ -77,20 +78,22 @@ def read_trace(path: Path, gpu: str | None = None) -> Measured:
     )
 
 
-def _document(path: Path) -> dict[str, Any]:
+def document_of(path: Path, content: bytes) -> dict[str, Any]:
     """The trace: an object with traceEvents, or the bare list of events that Chrome's format allows, too."""
-    content = read_bytes(path)
     if path.name.lower().endswith(".gz"):
         content = unpacked(content, path)
     document = load_json(content, path, TRACES)
     if isinstance(document, list) and all(isinstance(one, dict) and "ph" in one for one in document[:1]):
         return {"traceEvents": document}
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
-        raise ValueError(f"{path}: not a trace of torch's profiler: it has no list traceEvents")
+        known = named_document(document)
+        raise ValueError(
+            f"{path}: not a trace of torch's profiler: it {f'is {known}' if known else 'has no list traceEvents'}"
+        )
     return document
 
 
-def _devices(path: Path, document: Mapping[str, Any]) -> list[tuple[int, str, float]]:
+def devices_of(path: Path, document: Mapping[str, Any]) -> list[tuple[int, str, float]]:
     """Number, name and memory in bytes of every GPU that the trace lists: those of one host."""
     properties = document.get("deviceProperties")
     if properties is None:
@@ -144,7 +147,7 @@ def _kernels(kernels: Iterable[GpuEvent], events: Events, passed: Counter[str]) 
         seconds[launched_by] = seconds.get(launched_by, 0.0) + end - begin
     found: list[tuple[Kernel, float]] = []
     for identity, total_s in seconds.items():
-        kernel = _priced(events.operators[identity])
+        kernel = priced_kernel(events.operators[identity])
         if kernel is None:
             passed[_OTHERS] += 1
         elif total_s > 0:
@@ -152,7 +155,8 @@ def _kernels(kernels: Iterable[GpuEvent], events: Events, passed: Counter[str]) 
     return found
 
 
-def _priced(operator: Operator) -> Kernel | None:
+def priced_kernel(operator: Operator) -> Kernel | None:
+    """The kernel that a curve prices, of an operator with shapes; None for any other."""
     args, place = operator.args, operator.place
     shapes = shapes_of(f"{place}: Input Dims", args.get("Input Dims") or [])
     types, concrete = args.get("Input type") or [], args.get("Concrete Inputs") or []

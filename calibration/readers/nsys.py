@@ -76,6 +76,51 @@ def _read(path: Path, base: sqlite3.Connection, gpu: str | None) -> Measured:
     )
 
 
+def device_of(path: Path, base: sqlite3.Connection) -> tuple[str, str | None]:
+    """What a report calls its GPU, and the catalogue's name of that, None where it has none."""
+    columns = _columns(base)
+    if _KERNELS not in columns:
+        raise ValueError(f"{path}: has no kernels; profile with nsys profile --trace cuda,nvtx")
+    device, memory = _told_gpu(path, base, columns)
+    return device, gpu_named(device, memory) if device else None
+
+
+def kernel_rows(path: Path, base: sqlite3.Connection) -> Iterator[tuple[Span, str, int, int]]:
+    """Span in seconds, name, correlation and device of every kernel, in order."""
+    yield from _rows(path, base, _columns(base))
+
+
+def launch_spans(path: Path, base: sqlite3.Connection) -> dict[int, Span]:
+    """By correlation, when the host's call began and ended, in seconds."""
+    if not {"correlationId", "start", "end"} <= _columns(base).get(_LAUNCHES, set()):
+        return {}
+    found: dict[int, Span] = {}
+    for row, correlation, start, end in base.execute(
+        f"SELECT rowid, correlationId, start, end FROM {_LAUNCHES} WHERE correlationId IS NOT NULL"
+    ):
+        where = f"{path}: {_LAUNCHES} row {row}"
+        begin = whole(f"{where}: start", start, high=_LATEST_NS)
+        stop = whole(f"{where}: end", end, low=begin, high=_LATEST_NS)
+        number_ = whole(f"{where}: correlationId", correlation, high=2**63)
+        found[number_] = begin * _NANO, stop * _NANO
+    return found
+
+
+def nvtx_ranges(path: Path, base: sqlite3.Connection) -> Iterator[tuple[str, Span]]:
+    """Text and span of the NVTX ranges that have an end, in order of their start."""
+    if "NVTX_EVENTS" not in _columns(base):
+        return
+    for row, start, end, said in base.execute(
+        "SELECT n.rowid, n.start, n.end, COALESCE(n.text, s.value) FROM NVTX_EVENTS AS n "
+        "LEFT JOIN StringIds AS s ON s.id = n.textId WHERE n.end IS NOT NULL ORDER BY n.start"
+    ):
+        if type(said) is str:
+            where = f"{path}: NVTX_EVENTS row {row}"
+            begin = whole(f"{where}: start", start, high=_LATEST_NS)
+            stop = whole(f"{where}: end", end, low=begin, high=_LATEST_NS)
+            yield said[:200], (begin * _NANO, stop * _NANO)
+
+
 def _columns(base: sqlite3.Connection) -> dict[str, set[str]]:
     """The columns of every table that is read."""
     tables = {name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -87,6 +132,17 @@ def _gpu(
     path: Path, base: sqlite3.Connection, columns: dict[str, set[str]], stated: str | None
 ) -> tuple[str, str]:
     """The catalogue's name of the GPU, by the report or as stated, which must agree; and its name there."""
+    device, memory = _told_gpu(path, base, columns)
+    name = gpu_named(device, memory)
+    if name and stated and name != stated:
+        raise ValueError(f"{path}: is of {device} ({name}), not of {stated} as --gpu says")
+    if name or stated:
+        return name or str(stated), device
+    raise ValueError(f"{path}: no GPU of the catalogue in {shown(device)}; give --gpu")
+
+
+def _told_gpu(path: Path, base: sqlite3.Connection, columns: dict[str, set[str]]) -> tuple[str, float]:
+    """Name and memory in bytes of the first GPU that the report lists; empty and 0 where it lists none."""
     device, memory = "", 0.0
     if "TARGET_INFO_GPU" in columns:
         size = "totalMemory" if "totalMemory" in columns["TARGET_INFO_GPU"] else "NULL"
@@ -94,12 +150,7 @@ def _gpu(
         for called, bytes_ in base.execute(f"SELECT name, {size} FROM TARGET_INFO_GPU LIMIT 1"):
             device = "" if called is None else text(f"{where}: name", called)
             memory = number(f"{where}: totalMemory", bytes_ or 0, high=LARGEST_BYTES)
-    name = gpu_named(device, memory)
-    if name and stated and name != stated:
-        raise ValueError(f"{path}: is of {device} ({name}), not of {stated} as --gpu says")
-    if name or stated:
-        return name or str(stated), device
-    raise ValueError(f"{path}: no GPU of the catalogue in {shown(device)}; give --gpu")
+    return device, memory
 
 
 def _rows(

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...kernels.kernel import Attention, Gemm, Implementation, Kernel
 from .foreign.values import shown, whole
+from .kernel_kinds import kind_of_kernel
 from .measurements import Measurement
 from .tables import shape_family
 
@@ -121,8 +122,8 @@ def collective_of(name: str) -> str | None:
 
 
 def is_collective(kernel_name: str) -> bool:
-    """Whether a kernel is one of NCCL's: all move data between ranks, ``Generic`` ones for any collective."""
-    return _NCCL_KERNEL.match(kernel_name) is not None
+    """Whether a kernel moves data between ranks: those of NCCL and RCCL, and of libraries in their place."""
+    return kind_of_kernel(kernel_name) == "communication"
 
 
 def measurements_of(found: Iterable[tuple[Kernel, float]], gpu: str, file: str) -> tuple[Measurement, ...]:

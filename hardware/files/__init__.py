@@ -6,6 +6,7 @@ for others). Knows files, YAML, JSON, gzip, SQLite and XML as such; does not kno
 
 from __future__ import annotations
 
+from .archives import is_archive, members
 from .csv_rows import append_row
 from .database import open_database
 from .errors import FileError, OverwriteError, YamlError, size_text
@@ -32,9 +33,11 @@ __all__ = [
     "check_xml",
     "compose_yaml",
     "decoded",
+    "is_archive",
     "load_json",
     "load_yaml",
     "make_folder_of",
+    "members",
     "note_output",
     "one_command",
     "open_database",

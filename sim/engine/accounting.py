@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from itertools import accumulate
 from typing import overload
 
 from ...schedules.orders.action import parse_step, parts
@@ -18,7 +19,7 @@ from ..program.program import Collective, Compute, Exchange, Op, RepeatedBlocks
 from ..result.step import AXES, IN_LAYER, PEERS, ActionSpan, Span
 from .blocks import block_parts, peers_of, total
 from .record import Piece, Record, Stretch
-from .scope import SLACK_S
+from .scope import SLACK_S, issue_times
 
 
 @dataclass(slots=True)
@@ -293,32 +294,43 @@ def _actions(name: str) -> tuple[tuple[str, int, int], ...]:
 def iter_spans(record: Record) -> Iterator[Span]:
     """Every op of every class as a span; repeated blocks op by op."""
     for r, program in enumerate(record.programs.classes):
-        for i, op in enumerate(program.ops):
+        for i, (op, issue) in enumerate(zip(program.ops, issue_times(program.ops), strict=True)):
             start, begin, end = record.times(r, i)
+            sync, offset = issue
+            issued = (record.end[r][sync] if sync >= 0 else 0.0) + offset
             if isinstance(op.work, RepeatedBlocks):
+                number = 0
                 for piece in record.pieces(r, i):
-                    yield from _piece_spans(r, op.action, piece)
+                    times = [issued + at for at in op.work.issued_s[number:]]
+                    yield from _piece_spans(r, op.action, piece, times)
+                    number += piece.count if isinstance(piece, Stretch) else 1
             else:
-                yield _span(r, op, start if op.stream == "compute" else begin, end, op.action)
+                yield _span(r, op, (start if op.stream == "compute" else begin, end), op.action, issued)
 
 
-def _piece_spans(r: int, action: str, piece: Piece) -> Iterator[Span]:
+def _piece_spans(r: int, action: str, piece: Piece, issued: Sequence[float]) -> Iterator[Span]:
+    """The ops of a part of repeated blocks; ``issued`` are the times at which the host had issued the first
+    of each of its blocks."""
     if not isinstance(piece, Stretch):
-        for op, begin, end in zip(piece.ops, piece.begin, piece.end, strict=True):
-            yield _span(r, op, begin, end, action)
+        offsets = accumulate((op.host_s for op in piece.ops[1:]), initial=0.0)
+        for op, begin, end, offset in zip(piece.ops, piece.begin, piece.end, offsets, strict=True):
+            yield _span(r, op, (begin, end), action, issued[0] + offset)
         return
-    for run, base in zip(piece.run.runs[: piece.count], piece.run.bases, strict=False):
-        at = piece.at + base
-        for op, begin, end in zip(run.block.ops, run.begin, run.end, strict=True):
-            yield _span(r, op, at + begin, at + end, action)
+    for run, base, first in zip(piece.run.runs[: piece.count], piece.run.bases, issued, strict=False):
+        at, block = piece.at + base, run.block
+        for op, begin, end, offset in zip(block.ops, run.begin, run.end, block.issued_s, strict=True):
+            yield _span(r, op, (at + begin, at + end), action, first + offset)
 
 
-def _span(r: int, op: Op, start: float, end: float, action: str) -> Span:
-    work = op.work
+def _span(r: int, op: Op, when: tuple[float, float], action: str, issued: float) -> Span:
+    work, (start, end) = op.work, when
+    moved, flops, group, kind = 0.0, 0.0, "", ""
     if isinstance(work, Compute):
-        return Span(r, op.stream, op.name, op.category, action, start, end, work.bytes, work.flops)
-    if isinstance(work, Collective):
-        return Span(r, op.stream, op.name, op.category, action, start, end, work.transfer.bytes, 0.0)
-    assert isinstance(work, Exchange)
-    moved = sum(part.transfer.bytes for part in work.parts)
-    return Span(r, op.stream, op.name, op.category, action, start, end, moved, 0.0)
+        moved, flops, kind = work.bytes, work.flops, work.kind
+    elif isinstance(work, Collective):
+        moved, group = work.transfer.bytes, work.communicator
+    else:
+        assert isinstance(work, Exchange)
+        moved = sum(part.transfer.bytes for part in work.parts)
+    told = min(issued, start)
+    return Span(r, op.stream, op.name, op.category, action, start, end, moved, flops, told, group, kind)

@@ -5,16 +5,14 @@ Columns are the fields of Span, rows are in order of rank, time and stream; rows
 
 from __future__ import annotations
 
-from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
 
-from ..result.result import Result
+from ..result.result import SPAN_FIELDS, Result
 from ..result.step import Span
 from .rows_file import write_rows
 
-COLUMNS = tuple(field.name for field in fields(Span))
-_ROW = attrgetter(*COLUMNS)
+_ROW = attrgetter(*SPAN_FIELDS)
 
 
 def write_spans(result: Result, path: str | Path) -> None:
@@ -22,7 +20,7 @@ def write_spans(result: Result, path: str | Path) -> None:
 
     Raises ValueError for a suffix that is not known, and for ``.parquet`` without pyarrow.
     """
-    write_rows("spans", COLUMNS, map(_ROW, _ordered(result)), path)
+    write_rows("spans", SPAN_FIELDS, map(_ROW, _ordered(result)), path)
 
 
 def _ordered(result: Result) -> list[Span]:

@@ -1,10 +1,12 @@
-"""A Result as a trace that Perfetto, chrome://tracing and Holistic Trace Analysis open.
+"""A Result as traces that Perfetto, chrome://tracing and Holistic Trace Analysis (HTA) open.
 
 Trace Event Format (JSON object form) with the names that PyTorch's profiler (Kineto) gives: rank
 classes are processes, streams are threads, kernels are complete events (``ph: X``) in
-microseconds, collectives are called ``ncclDevKernel_...``, the memory held is a counter, and
-arrows lead from each pipeline action to the one that waits for it. Knows the format; knows no
-cost.
+microseconds with the launch on the host that they correlate with, the step is ``ProfilerStep#0``, collectives
+are called ``ncclDevKernel_...``, the memory held is a counter, and arrows lead from each pipeline action to
+the one that waits for it. Knows the format; knows no cost.
+
+Sources: pytorch/kineto libkineto/src/output_json.cpp; HolisticTraceAnalysis 0.5 (hta/common/trace.py).
 """
 
 from __future__ import annotations
@@ -13,35 +15,42 @@ import gzip
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import IO, Any
 
 from ...hardware.files import written
 from ...schedules.orders.action import parse_step, parts
 from ..result.result import Result
 from ..result.step import AXES, MOVING, ActionSpan, Span, StageMemory
+from .trace_messages import TraceMessages, nccl_names
 
 Event = dict[str, Any]
 
 SCHEDULE_THREAD = 0
 STREAM_ORDER = ("compute", *AXES)
-COLLECTIVES = {
-    "all_reduce": "AllReduce",
-    "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter",
-    "all_to_all": "SendRecv",
-    "broadcast": "Broadcast",
-    "send": "SendRecv",
-    "recv": "SendRecv",
-}
+_COPY = re.compile(r"\b(copy|offload|memcpy)\b", re.IGNORECASE)
+
+
+def write_traces(result: Result, folder: Path) -> list[Path]:
+    """Write one trace for each class of ranks into ``folder``: ``rank-16.json.gz`` of the first of them.
+
+    That is what HTA wants of a job: a file a rank. Gives the files. FileError where one cannot be written.
+    """
+    written_files = []
+    for index, ranks in enumerate(result.ranks):
+        path = folder / f"rank-{ranks.first_rank}.json.gz"
+        write_trace(result, path, rank=index)
+        written_files.append(path)
+    return written_files
 
 
 def write_trace(result: Result, path: str | Path, *, rank: int | None = None) -> None:
     """Write the trace, one event a line. ``.gz`` at the end of the name compresses it.
 
-    ``rank`` (index of a rank class) keeps that class alone, which is what Holistic Trace Analysis wants: one
-    file a rank. Raises ValueError when there is no such class, and for a name that ends neither in
-    ``.json`` nor in ``.json.gz``.
+    ``rank`` (index of a rank class) keeps that class alone. Raises ValueError when there is no such class,
+    and for a name that ends neither in ``.json`` nor in ``.json.gz``.
     """
     path = Path(path)
     if path.name.endswith(".json"):
@@ -52,7 +61,7 @@ def write_trace(result: Result, path: str | Path, *, rank: int | None = None) ->
         with (
             written(path) as unfinished,
             unfinished.open("wb") as raw,
-            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as packed,
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
         ):
             _write(result, packed, rank)
     else:
@@ -75,18 +84,35 @@ def _header(result: Result, rank: int | None) -> Event:
         raise ValueError(f"no rank class {rank}: there are {len(result.ranks)}, counted from 0")
     from ... import __version__
 
-    first = result.ranks[rank or 0]
-    # What tells readers of ours that this is a prediction, and of which GPU.
-    header: Event = {"stepsim": {"version": __version__, "step_time_s": result.step_time_s}}
+    # What tells readers of ours that this is a prediction, and which rank each process stands for.
+    own: Event = {"version": __version__, "step_time_s": result.step_time_s}
+    own["first_ranks"] = [ranks.first_rank for ranks in result.ranks]
+    header: Event = {"stepsim": own}
     if result.scenario:
-        gpu = result.scenario.cluster.gpu_name
-        header["deviceProperties"] = [{"id": index, "name": gpu} for index in range(len(result.ranks))]
+        header["deviceProperties"] = _devices(result)
     return header | {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
         "traceName": result.scenario.name if result.scenario else "program",
-        "distributedInfo": {"backend": "nccl", "rank": first.first_rank, "world_size": result.gpus},
+        "distributedInfo": {
+            "backend": "nccl",
+            "rank": result.ranks[rank or 0].first_rank,
+            "world_size": result.gpus,
+        },
     }
+
+
+def _devices(result: Result) -> list[Event]:
+    """The GPU of every process of the trace, in Kineto's words."""
+    from ...hardware.gpus import get_gpu, gpu_names
+
+    assert result.scenario is not None
+    name = result.scenario.cluster.gpu_name
+    device: Event = {"name": name}
+    if name in gpu_names():
+        gpu = get_gpu(name)
+        device |= {"totalGlobalMem": round(gpu.hbm_bytes), "numSms": gpu.sms}
+    return [{"id": index} | device for index in range(len(result.ranks))]
 
 
 def trace_events(result: Result, *, rank: int | None = None) -> Iterator[Event]:
@@ -105,11 +131,10 @@ def trace_events(result: Result, *, rank: int | None = None) -> Iterator[Event]:
         spans[index] = _in_lanes(spans[index])
         streams = sorted(spans[index], key=_stream_order)
         yield from _names(result, index, streams)
+        yield _step_event(result, index, host_thread(streams))
         for action in sorted(actions[index], key=lambda a: (a.start_s, a.end_s)):
             yield _action_event(action)
-        for thread, stream in enumerate(streams, start=1):
-            for span in sorted(spans[index][stream], key=lambda s: (s.start_s, s.end_s)):
-                yield _span_event(span, thread)
+        yield from _kernels(result, index, {stream: spans[index][stream] for stream in streams})
         if result.ranks[index].pp in memory:
             yield from _memory_events(index, memory[result.ranks[index].pp])
     yield from _arrows(result, [action for index in chosen for action in actions[index]])
@@ -146,7 +171,7 @@ def _names(result: Result, index: int, streams: list[str]) -> Iterator[Event]:
 
     yield named("process_name", SCHEDULE_THREAD, name=f"{stands_for} ({ranks.name})")
     yield named("process_sort_index", SCHEDULE_THREAD, sort_index=index)
-    for thread, name in enumerate(("schedule", *(f"stream {stream}" for stream in streams))):
+    for thread, name in enumerate(("schedule", *(f"stream {stream}" for stream in streams), "host")):
         yield named("thread_name", thread, name=name)
         yield named("thread_sort_index", thread, sort_index=thread)
 
@@ -170,17 +195,93 @@ def _action_event(action: ActionSpan) -> Event:
     }
 
 
-def _span_event(span: Span, thread: int) -> Event:
+def host_thread(streams: list[str]) -> int:
+    """The thread of the host, behind those of the schedule and of the streams."""
+    return len(streams) + 1
+
+
+def _step_event(result: Result, index: int, thread: int) -> Event:
+    """The step as the profiler marks it on the host."""
+    return {
+        "ph": "X",
+        "cat": "user_annotation",
+        "name": "ProfilerStep#0",
+        "pid": index,
+        "tid": thread,
+        **_when(0.0, result.step_time_s),
+    }
+
+
+def _kernels(result: Result, index: int, streams: dict[str, list[Span]]) -> Iterator[Event]:
+    """The kernels of a class, stream by stream in order of time, and then their launches in order of issue.
+
+    A launch and its kernel have the same ``correlation``, as CUPTI numbers them.
+    """
+    messages = TraceMessages(scenario=result.scenario, rank=result.ranks[index].first_rank)
+    launched: list[tuple[Span, int, str]] = []
+    for thread, spans in enumerate(streams.values(), start=1):
+        for span in sorted(spans, key=lambda s: (s.start_s, s.end_s)):
+            event = _span_event(span, thread, messages)
+            if event["cat"] != "cpu_op":
+                launched.append((span, len(launched) + 1, str(event["cat"])))
+                event["args"]["correlation"] = len(launched)
+            yield event
+    yield from _launches(launched, index, host_thread(list(streams)), result.step_time_s)
+
+
+def _launches(
+    launched: list[tuple[Span, int, str]], index: int, thread: int, step_time_s: float
+) -> Iterator[Event]:
+    """The calls of the host: each ends when its kernel is issued and lasts as long as one usually does here.
+
+    The last call waits for the GPU, as the host does at the end of a step.
+    """
+    launched.sort(key=lambda one: (one[0].issued_s, one[0].start_s, one[1]))
+    times = [0.0, *(span.issued_s for span, _, _ in launched)]
+    gaps = [after - before for before, after in pairwise(times) if after > before]
+    usual_s = median(gaps) if gaps else 0.0
+    for before, (span, number, category) in zip(times, launched, strict=False):
+        begin = max(before, span.issued_s - usual_s)
+        name = "cudaMemcpyAsync" if category == "gpu_memcpy" else "cudaLaunchKernel"
+        yield _call(name, index, thread, (begin, span.issued_s), number)
+    if launched:
+        yield _call("cudaDeviceSynchronize", index, thread, (times[-1], step_time_s), len(launched) + 1)
+
+
+def _call(name: str, index: int, thread: int, when: tuple[float, float], correlation: int) -> Event:
+    return {
+        "ph": "X",
+        "cat": "cuda_runtime",
+        "name": name,
+        "pid": index,
+        "tid": thread,
+        **_when(*when),
+        "args": {"correlation": correlation},
+    }
+
+
+def is_message(span: Span) -> bool:
+    """Whether a span moves data between ranks."""
+    return span.category in AXES or bool(span.group)
+
+
+def event_category(span: Span) -> str:
+    """What Kineto calls such a span: a kernel of the GPU, a copy on it, or an operator of the host."""
+    if is_message(span):
+        return "kernel"
+    if span.stream == "host":
+        return "cpu_op"
+    return "gpu_memcpy" if _COPY.search(span.name) and span.category != "optimizer" else "kernel"
+
+
+def _span_event(span: Span, thread: int, messages: TraceMessages) -> Event:
     arguments: Event = {"device": span.rank, "stream": thread, "bytes": span.bytes, "flops": span.flops}
-    name, category = span.name, "kernel"
-    if span.category in AXES:
-        kernel, collective = _nccl(span.name)
-        arguments |= {"Collective name": collective, "Process Group Name": span.category}
-        name = f"{kernel} ({span.category}: {span.name})"
-    elif span.stream == "host":
-        category = "cpu_op"
-    elif re.search(r"\b(copy|offload|memcpy)\b", span.name, re.IGNORECASE):
-        category = "gpu_memcpy"
+    name, category = span.name, event_category(span)
+    if is_message(span):
+        arguments |= messages.arguments(span)
+        name = f"{nccl_names(span.name)[0]} ({span.category}: {span.name})"
+    elif category == "cpu_op":
+        del arguments["stream"]  # what has a stream is of the GPU
     if span.action:
         arguments["stage"], arguments["microbatch"] = _stage_and_microbatch(span.action)
     return {
@@ -190,18 +291,8 @@ def _span_event(span: Span, thread: int) -> Event:
         "pid": span.rank,
         "tid": thread,
         **_when(span.start_s, span.end_s),
-        "args": arguments,
+        "args": arguments | {"category": span.category, "kind": span.kind},
     }
-
-
-@lru_cache(maxsize=4096)
-def _nccl(name: str) -> tuple[str, str]:
-    """Kernel and collective as NCCL and PyTorch call them, from a name such as ``all_reduce gradients``."""
-    squeezed = re.sub(r"[^a-z]", "", name.lower())
-    for collective, kernel in COLLECTIVES.items():
-        if (plain := collective.replace("_", "")) in squeezed:  # plain is what PyTorch writes
-            return f"ncclDevKernel_{kernel}", plain
-    return "ncclDevKernel_Generic", name
 
 
 @lru_cache(maxsize=65536)

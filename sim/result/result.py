@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from .cost import StepCost, step_cost
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from ..scenario.models import Scenario
+
+SPAN_FIELDS = tuple(column.name for column in fields(Span))
 
 CAUSAL_HEADLINE = 1.2
 """MFU with full over MFU with causal scores, above which people are shown the causal one first.
@@ -226,10 +229,4 @@ class Result:
         """All spans as a table, one row each, columns named as the fields of Span."""
         import pandas as pd
 
-        return pd.DataFrame(
-            [
-                (s.rank, s.stream, s.name, s.category, s.action, s.start_s, s.end_s, s.bytes, s.flops)
-                for s in self.iter_spans()
-            ],
-            columns=["rank", "stream", "name", "category", "action", "start_s", "end_s", "bytes", "flops"],
-        )
+        return pd.DataFrame(map(attrgetter(*SPAN_FIELDS), self.iter_spans()), columns=list(SPAN_FIELDS))

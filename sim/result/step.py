@@ -29,6 +29,9 @@ class Span:
 
     ``category`` is ``compute``, an axis of parallelism (``tp`` ... ``dp``), or ``optimizer``.
     ``action`` is the pipeline action that it belongs to (``2F0``), empty outside the pipeline.
+    ``issued_s`` is when its host had issued it, and never after its start; ``group`` is the communicator of
+    a collective (``dp 3``) and ``kind`` of a kernel what it is priced as (gemm, attention, memory-bound,
+    fixed), both empty for others.
     """
 
     rank: int  # index into Result.ranks
@@ -40,6 +43,9 @@ class Span:
     end_s: float
     bytes: float
     flops: float
+    issued_s: float = 0.0
+    group: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ _MARKS = (
     (b"SQLite format 3\x00", "a database of SQLite; call it .sqlite if it is an export of Nsight Systems"),
     (b"\x89HDF", "a file of HDF5"),
     (b"%PDF", "a PDF document"),
+    (b"\x00\x05\x16\x07", "what macOS puts beside a file in an archive"),
 )
 _NAMES = {
     ".et": "an execution trace of Chakra",
@@ -27,6 +28,36 @@ _NAMES = {
     ".qdrep": "a report of Nsight Systems; export it: nsys export --type sqlite",
     ".pftrace": "a trace of Perfetto; export it as Chrome's JSON",
 }
+
+
+_DOCUMENTS = (
+    ({"nodes", "schema"}, "an execution trace of PyTorch or Chakra; convert it with Chakra's own tools"),
+    ({"step_t_base", "step_t_noblk"}, "the result of a what-if analysis, whose log stepsim stragglers reads"),
+    ({"trem", "tadd"}, "the result of a what-if analysis, whose log stepsim stragglers reads"),
+    ({"scenario", "step_time_s"}, "what stepsim run --json prints"),
+    ({"model_type", "hidden_size"}, "a configuration of a Hugging Face model"),
+)
+_FAULT = {"node_id", "event_time", "event_type"}
+_OTHERS = {
+    "Software Failure": "a summary of faults by class; the record itself is for stepsim faults --record",
+}
+
+
+def named_document(document: object) -> str | None:
+    """What a document of JSON is that is no trace of a profiler; None for one that nobody knows.
+
+    >>> named_document([{"node_id": "a", "event_time": 1.0, "event_type": "fault_start"}])
+    'a record of faults, for stepsim faults --record'
+    """
+    if isinstance(document, list):
+        first = document[0] if document else None
+        if isinstance(first, dict) and first.keys() >= _FAULT:
+            return "a record of faults, for stepsim faults --record"
+        return None
+    if not isinstance(document, dict):
+        return None
+    known = (what for keys, what in _DOCUMENTS if document.keys() >= keys)
+    return next(known, None) or next((what for key, what in _OTHERS.items() if key in document), None)
 
 
 def no_text(path: Path, content: bytes) -> str | None:

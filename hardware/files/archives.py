@@ -1,0 +1,79 @@
+"""Archives of files (tar, with gzip, bzip2 or xz or without, and zip), opened member by member, within limits.
+
+Knows containers; what is in the members is for others. Nothing is written to a disk, and no member's name is
+used as a path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from .errors import FileError, size_text
+from .packed import UNPACKED_BYTES
+from .reading import noted
+
+SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
+MOST_MEMBERS = 10_000
+
+
+def is_archive(path: Path) -> bool:
+    """Whether ``path`` is called like an archive of several files."""
+    return path.name.lower().endswith(SUFFIXES)
+
+
+def members(path: Path, *, limit: int = UNPACKED_BYTES) -> Iterator[tuple[Path, bytes]]:
+    """Every ordinary file in the archive: ``archive.tgz/name`` to name it by, and its content.
+
+    Raises:
+        FileError: no archive, a damaged one, more than ``limit`` bytes in all, or more than 10,000 files.
+    """
+    import lzma
+    import tarfile
+    import zipfile
+    import zlib
+
+    wrong = (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        EOFError,
+        RuntimeError,
+        OSError,
+    )
+    with noted(path) as file:
+        files = _zipped(file) if path.name.lower().endswith(".zip") else _tarred(file)
+        left = limit
+        try:
+            for number, (name, member) in enumerate(files):
+                content = member.read(left + 1)
+                left -= len(content)
+                if left < 0 or number >= MOST_MEMBERS:
+                    raise FileError(path, f"holds more than {size_text(limit)} or {MOST_MEMBERS:,} files")
+                yield path / PurePosixPath(name).name, content
+        except FileError:
+            raise
+        except wrong as error:
+            raise FileError(path, f"not an archive, or a damaged one: {error}") from None
+
+
+def _tarred(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
+    import tarfile
+
+    with tarfile.open(fileobj=file, mode="r|*") as archive:
+        for one in archive:
+            member = archive.extractfile(one) if one.isfile() else None
+            if member is not None:
+                yield one.name, member
+
+
+def _zipped(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:
+    import zipfile
+
+    with zipfile.ZipFile(file) as archive:
+        for one in archive.infolist():
+            if not one.is_dir():
+                with archive.open(one) as member:
+                    yield one.filename, member
