@@ -104,7 +104,7 @@ def same_times(ours: Times, theirs: Times) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(degraded())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn

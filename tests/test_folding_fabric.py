@@ -67,7 +67,7 @@ def machines(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(machines())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
     """Of jobs that have ranks alike: more than half have none, and their replay would be repeated."""
@@ -136,7 +136,7 @@ def test_a_damaged_cable_unfolds_what_crosses_it() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(machines())
 def test_folded_programs_can_run_and_be_written(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn

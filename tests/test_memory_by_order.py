@@ -17,7 +17,7 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
-law = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+law = settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 COUNTS = st.sampled_from([1, 3, 5, 11])
 """Of the microbatches that are drawn: from steps that never fill a pipeline to steps that are shortened."""
 

@@ -75,7 +75,7 @@ def spaces(draw: st.DrawFn) -> Space:
     return space_of(own, vary={**rest, **vary})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     space: Space, data: st.DataObject

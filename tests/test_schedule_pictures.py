@@ -105,7 +105,7 @@ def test_every_action_is_one_box_in_proportion(
 @pytest.mark.parametrize(
     ("name", "p", "m"),
     [(name, *size) for size in ((2, 4), (4, 8), (16, 128)) for name in names()]
-    + [pytest.param(name, 64, 512, marks=pytest.mark.slow) for name in names()],
+    + [pytest.param(name, 32, 256, marks=pytest.mark.slow) for name in names()],
 )
 def test_nothing_lies_beyond_the_axis(name: str, p: int, m: int) -> None:
     """From a few boxes to far too many to draw: they merge, and the file stays small."""
@@ -181,7 +181,7 @@ def test_chunks_are_lanes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (64, 512)])
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 8), (32, 256)])
 def test_panels_share_one_axis(p: int, m: int) -> None:
     """Boxes end where the slowest schedule does, and no other reaches as far."""
     asked = ComparisonShape(ranks=p, microbatches=m)

@@ -16,7 +16,7 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
-law = settings(suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+law = settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 
 
 def agrees(search: Search, run: Scenario) -> None:

@@ -27,7 +27,7 @@ PRESETS = {
 }
 """A preset of each implementation."""
 
-law = settings(max_examples=60)
+law = settings(max_examples=30)
 
 
 @st.composite

@@ -98,7 +98,7 @@ def test_many_and_few_are_shared_alike(case: Case) -> None:
 # Against linear programming -----------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_rates_are_those_of_linear_programming(case: Case) -> None:
     """Raise the lowest level as far as it goes, fix who cannot go higher, and go on with the others."""

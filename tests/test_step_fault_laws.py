@@ -52,7 +52,7 @@ def test_every_kind_that_a_step_ends_with_is_in_the_law() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_no_fault_speeds_a_step_up(data: st.DataObject) -> None:
     """Where nothing is shared, strictly; else never below the healthy step with nothing shared."""

@@ -71,7 +71,7 @@ def programs_in_time(run: Scenario, degradation: Degradation, step_s: float) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(changing())
 def test_a_step_that_changes_is_the_same_expanded(
     drawn: tuple[Scenario, Degradation, list[float]],

@@ -28,7 +28,7 @@ def effect(stage: int, replica: int, factor: float) -> Effect:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.dictionaries(
         st.integers(0, RUN.parallelism.dp - 1),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from small_scenarios import scenario
 
@@ -80,6 +80,7 @@ def test_a_long_step_is_a_short_one_that_goes_on(fields: dict[str, Any]) -> None
 
 
 @pytest.mark.slow
+@settings(max_examples=30)
 @given(
     pp=st.sampled_from([2, 4]),
     tp=st.sampled_from([1, 2, 4]),
