@@ -121,7 +121,9 @@ class GpuProfile:
     in the same unit: 1 but where a sweep sustained less than the best measured shape.
     ``step_time_residual`` is the mean absolute error of steps that this fit did not see; None without one.
     ``power_limited`` says how far the power limit acts: 1 in steps, which last, 0 in bursts
-    (``kernels/power.py``). No file states it: the harness of a measurement decides.
+    (``kernels/power.py``). No file states it: the harness of a measurement decides, and of a user's own
+    measurements ``measured_power_limited``, which is how far the limit acted there (0: in the shipped sweeps
+    the clock and the boost stand for it).
     ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
     limit acts (``calibration/fit/curve_fit.py``); no step is ever that short. ``measured_call_s`` is what a
     call of the host took there at least: no measured kernel is shorter.
@@ -139,6 +141,7 @@ class GpuProfile:
     attention: tuple[AttentionCurve, ...]
     step_time_residual: float | None = None
     power_limited: float = 1.0
+    measured_power_limited: float = 0.0
     measured_boost: float = 0.0
     measured_call_s: float = 0.0
     collectives: tuple[CollectiveCurve, ...] = ()

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from stepsim.calibration.fit.own.collectives import fit_collectives
 from stepsim.calibration.fit.own.judged import held_out
-from stepsim.calibration.fit.own.kernels import fit_kernels, training_clock
+from stepsim.calibration.fit.own.kernels import fit_kernels, power_limited, training_clock
 from stepsim.calibration.readers.measured import MeasuredCollective
 from stepsim.calibration.readers.tables import read_table
 from stepsim.cli.main import app
@@ -97,7 +97,6 @@ def collectives(
     ]
 
 
-@pytest.mark.xfail(strict=False, reason="a fit of one's own takes the power limit's clock for the kernel's")
 @pytest.mark.slow
 def test_the_fit_predicts_what_made_the_data(tmp_path: Path) -> None:
     truth = slower(0.9)
@@ -115,25 +114,32 @@ def test_the_fit_predicts_what_made_the_data(tmp_path: Path) -> None:
     assert record.source == "k.csv"
 
 
-@pytest.mark.xfail(strict=False, reason="a fit of one's own takes the power limit's clock for the kernel's")
 @pytest.mark.slow
 def test_training_keeps_its_clock_unless_the_measurements_are_slower(tmp_path: Path) -> None:
-    shipped = load_profile(GPU)
+    shipped, large = load_profile(GPU), Gemm(m=8192, n=8192, k=8192)
 
-    def effective(factor: float) -> float:
+    def in_a_step(factor: float) -> float:
         points = [
             point
             for point in read_table(table(tmp_path / "k.csv", slower(factor))).kernels
             if isinstance(point.kernels[0], Gemm)
         ]
         fitted = fit_kernels(GPU, points, replicas=0)
-        rate = next(rate.fraction for rate in fitted.profile.gemm.rates if rate.dtype == "bf16")
         assert training_clock(shipped, fitted) == fitted.profile.clock_fraction <= 1
-        return rate * fitted.profile.clock_fraction
+        return kernel_seconds(large, get_gpu(GPU), fitted.profile)
 
-    best = next(rate.fraction for rate in shipped.gemm.rates if rate.dtype == "bf16")
-    assert effective(0.95) == pytest.approx(best * shipped.clock_fraction, rel=0.01)
-    assert effective(0.6) == pytest.approx(0.6 * best, rel=0.05)
+    assert in_a_step(0.95) == pytest.approx(kernel_seconds(large, get_gpu(GPU), shipped), rel=0.01)
+    assert in_a_step(0.6) == pytest.approx(kernel_seconds(large, get_gpu(GPU), slower(0.6)), rel=0.05)
+
+
+@pytest.mark.parametrize("state", [0.0, 1.0])
+def test_the_state_of_the_power_limit_is_told_by_products_that_draw_little(
+    tmp_path: Path, state: float
+) -> None:
+    truth = replace(slower(0.97), power_limited=state)
+    points = read_table(table(tmp_path / "k.csv", truth, noise=0.01)).kernels
+    assert power_limited(load_profile(GPU), points) == pytest.approx(state, abs=0.25)
+    assert power_limited(load_profile(GPU), points[:9]) == 0.0
 
 
 def test_what_is_too_little_is_said_and_not_fitted(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -
     """
     if measurement.short_run:
         return _in_a_short_run(measurement, gpu, profile)
-    profile = replace(profile, power_limited=0.0)  # in a sweep, the clock and the boost stand for the limit
+    profile = replace(profile, power_limited=profile.measured_power_limited)
     # Past the cache: a fit asks once per profile.
     seconds: float = sum(kernel_seconds.__wrapped__(kernel, gpu, profile) for kernel in measurement.kernels)
     if measurement.operation == "gemm":

@@ -37,7 +37,7 @@ _OWN = """\
 # `stepsim schema --profile`.
 """
 _RESIDUALS = ("median_residual", "p90_residual", "held_out_median", "held_out_p90")
-_MEASURED = ("measured_clock_fraction", "measured_boost", "measured_call_s")
+_MEASURED = ("measured_clock_fraction", "measured_power_limited", "measured_boost", "measured_call_s")
 _UNITS = {"flops": " FLOP", "bytes": " B"}
 """Units in which measured ranges are written; the ranges without one are counts."""
 
@@ -125,6 +125,7 @@ def _fitted(kernels: WrittenKernels) -> dict[str, Any]:
     intervals = {block: _intervals(found) for block, found in kernels.intervals.items()}
     if dtypes := names.get("gemm"):
         blocks["clock_fraction"] = profile.clock_fraction
+        blocks |= _given(measured_power_limited=profile.measured_power_limited)
         blocks["gemm"] = _gemm(profile.gemm, dtypes, kernels.whole_shape, intervals.get("gemm"))
     if constants := names.get("memory"):
         blocks["memory"] = _memory(profile.memory, constants, intervals.get("memory"))

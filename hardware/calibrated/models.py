@@ -288,6 +288,9 @@ class ProfileFile(_Block):
     measured_clock_fraction: Share | None = Field(
         default=None, description="clock of this GPU's own sweeps, over that of its best measured shape"
     )
+    measured_power_limited: Part | None = Field(
+        default=None, description="how far the power limit acted while these kernels were measured"
+    )
     measured_boost: Residual | None = Field(
         default=None,
         description="how much faster short kernels ran in the sweeps, before the power limit",

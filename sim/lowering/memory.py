@@ -58,8 +58,8 @@ def _stage_memory(
     terms = dict(static)
     for name, size in peak.held.terms().items():
         terms[name] = terms.get(name, 0.0) + size
-    outside = terms["context"] + terms["communication"]  # not from the framework's allocator
-    terms["allocator"] = (sum(terms.values()) - outside) * software.host.allocator_overhead
+    # what stays all step long was allocated once, each piece in a block of its own size
+    terms["allocator"] = (peak.held.total + terms["workspace"]) * software.host.allocator_overhead
     terms["in flight"] = _in_flight(plan, r, host_lead_s)
     return StageMemory(
         pp=r,

@@ -1,11 +1,13 @@
 """A GPU's profile fitted on measured kernels of a user's own.
 
 Knows which measurements show which constant, and how many are needed; what they do not show stays as
-shipped. Fits are at the clock of the measurements.
+shipped. Fits are at the clock of the measurements, which is not that of the power limit: how far that limit
+acted while they were made is told by products that draw much beside those that draw little.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,16 +15,19 @@ from ....hardware.calibrated.overlay import load_profile
 from ....hardware.gpus import get_gpu
 from ....hardware.profile import AttentionCurve, GpuProfile
 from ....hardware.provenance import Provenance
+from ....kernels.cost import kernel_seconds
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...readers.measurements import Measurement
 from ..attention import fit_attention
-from ..curve_fit import FitParameter, fit
+from ..curve_fit import FitParameter, fit, predicted_seconds
 from ..gemm import fit_fraction, fit_shape, with_fraction
 from .judged import FEW, Fit, Interval, Judged, judged
 
 SHAPE_POINTS, SHAPE_FAMILIES = 24, 8
 """Products of one type from which on the shape constants are fitted; below, the rate alone."""
 _ATTENTION_POINTS = 6
+_STATES = (0.0, 0.25, 0.5, 0.75, 1.0)
+_OUTLIER = 0.2  # a point this far off counts no more than another
 _SHAPE = ("tile_overhead_s", "store_exposed", "wave_quantisation")
 _BLENDS = ("forward_blend", "backward_blend", "diagonal_keys", "causal_tail", "wave_quantisation")
 
@@ -50,6 +55,7 @@ def fit_kernels(gpu_name: str, points: Sequence[Measurement], *, replicas: int =
     at_clock = replace(
         shipped, clock_fraction=1.0, measured_clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0
     )
+    at_clock = replace(at_clock, measured_power_limited=power_limited(at_clock, points))
     state = FittedKernels(profile=at_clock, points=tuple(points))
     for name in ("stream_efficiency", "pointwise_efficiency"):
         state = _memory(state, name, replicas)
@@ -73,9 +79,44 @@ def training_clock(shipped: GpuProfile, state: FittedKernels) -> float:
         return shipped.clock_fraction
     if shipped.measured_clock_fraction < 1.0:
         return min(1.0, shipped.clock_fraction / shipped.measured_clock_fraction)
-    own = {rate.dtype: rate.fraction for rate in state.profile.gemm.rates}
-    ratios = [r.fraction / own[r.dtype] for r in shipped.gemm.rates if f"gemm {r.dtype}" in state.fitted]
+    gpu, own = get_gpu(shipped.gpu), replace(state.profile, clock_fraction=1.0)
+    large = [
+        Gemm(m=8192, n=8192, k=8192, dtype=rate.dtype)
+        for rate in shipped.gemm.rates
+        if f"gemm {rate.dtype}" in state.fitted
+    ]
+    ratios = [
+        kernel_seconds(product, gpu, own)
+        / kernel_seconds(product, gpu, replace(shipped, clock_fraction=1.0))
+        for product in large
+    ]
     return min(1.0, shipped.clock_fraction * max(ratios, default=1.0))
+
+
+def power_limited(profile: GpuProfile, points: Sequence[Measurement]) -> float:
+    """How far the power limit acted while ``points`` were measured, from 0, in bursts, to 1, in long runs.
+
+    Of the products of the type that most points have, by the curve of ``profile`` at any rate: the state that
+    leaves the least error. 0 where there are too few, or where the state makes no difference.
+    """
+    gemms = _by(points, lambda kernel: kernel.dtype if isinstance(kernel, Gemm) else None)
+    if not gemms:
+        return 0.0
+    dtype, members = max(gemms.items(), key=lambda item: (len(item[1]), item[0]))
+    gpu = get_gpu(profile.gpu)
+    if len(members) < SHAPE_POINTS or not gpu.has_math(dtype):
+        return 0.0
+
+    def error(state: float) -> float:
+        limited = replace(profile, measured_power_limited=state)
+        fraction = fit_fraction(limited, dtype, members, gpu)
+        found = with_fraction(limited, dtype, fraction, Provenance(source="fit"))
+        return sum(
+            min(abs(math.log(predicted_seconds(point, gpu, found) / point.seconds)), _OUTLIER)
+            for point in members
+        )
+
+    return min(_STATES, key=lambda state: (round(error(state), 6), state))
 
 
 def _by(points: Iterable[Measurement], key: Callable[[object], str | None]) -> dict[str, list[Measurement]]:
@@ -202,4 +243,4 @@ def _memory(state: FittedKernels, name: str, replicas: int) -> FittedKernels:
     return _added(state, f"memory {name}", one, "memory", profile)
 
 
-__all__ = ["FittedKernels", "fit_kernels", "training_clock"]
+__all__ = ["FittedKernels", "fit_kernels", "power_limited", "training_clock"]

@@ -52,6 +52,8 @@ def logits_bytes(local: LocalShape, software: Software) -> float:
         return _share(local) * local.tp * (e + 3 * wide)
     if software.kernels.cross_entropy == "eager":
         return _share(local) * 3 * wide  # log-softmax, the gradient of the loss by it, and of what it took
+    if not software.kernels.loss_in_place:
+        return _share(local) * 2 * wide  # what the loss was given and its own copy; 16 bit are free by then
     return _share(local) * (wide + e)
 
 

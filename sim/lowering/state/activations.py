@@ -193,6 +193,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         * (1 if software.kernels.fused_norm or software.kernels.torch_compile else 3),
         "norm outputs": 2 * _gathered(local, software) * narrow,
         "qkv": float(tokens * local.qkv_width * e),
+        "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
         "attention": tokens * local.attention_width * outputs,
         "scores": 0.0 if fused else scores,
         "log-sum-exp": 4.0 * tokens * local.heads if fused else 0.0,
@@ -201,6 +202,13 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         "joined streams": 4 * local.norm_bytes if local.prediction else 0.0,
         "masks": 2 * _mask(local),
     }
+
+
+def _copied(local: LocalShape) -> float:
+    """K and V beside those that attention reads. Where queries share heads, each is copied by itself."""
+    if local.kv_heads != local.heads:
+        return 0.0
+    return float(local.tokens * (local.qkv_width - local.attention_width) * local.element_bytes)
 
 
 def _mlp(local: LocalShape, silu: int, small: bool) -> dict[str, float]:

@@ -174,9 +174,10 @@ class MemoryScreen:
             columns += self._buffers(stage, rows, one.ends_meet)
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
-        static = self._state(one, rows) + self.workspace[layer]
-        allocated = (static + moving) * (1 + software.host.allocator_overhead)
-        return allocated + outside + self._in_flight(one, rows, layer), static + outside
+        workspace = self.workspace[layer]
+        static = self._state(one, rows) + workspace + outside
+        allocator = (moving + workspace) * software.host.allocator_overhead
+        return static + moving + allocator + self._in_flight(one, rows, layer), static
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""

@@ -38,6 +38,11 @@ class KernelSoftware(SoftwareGroup):
     qkv_copies: Few = Field(
         default=0, description="reads and writes of Q, K, V per direction that only change layout"
     )
+    keeps_qkv_copy: bool = Field(
+        default=False,
+        description="Q that attention keeps is a part of a copy of Q, K and V, all of which it keeps alive;"
+        " K and V are kept once more (MHA; nanotron)",
+    )
     split_gate: bool = Field(
         default=False, description="the two input branches of SwiGLU are separate column-parallel layers"
     )
@@ -46,6 +51,11 @@ class KernelSoftware(SoftwareGroup):
         default="vocab-parallel", description="how the loss is computed where TP splits the vocabulary"
     )
     logits_fp32: bool = Field(default=True, description="logits are cast to FP32 before the loss")
+    loss_in_place: bool = Field(
+        default=True,
+        description="vocab-parallel: the maximum is subtracted in the logits that the loss was given, not in a"
+        " copy of them",
+    )
     fused_optimizer: bool = Field(
         default=True, description="an update is one pass over the state, not a kernel for each operation"
     )
