@@ -93,9 +93,12 @@ def test_laws(stages: int, replicas: int, seed: int) -> None:
 
 def test_bad_input_is_refused() -> None:
     operations = pipeline(1)
+    circle = (
+        Operation(kind="a", stage=0, after=(1,), ends_step=True),
+        Operation(kind="b", stage=0, after=(0,)),
+    )
     with pytest.raises(ValueError, match="circle"):
-        one = Operation(kind="a", stage=0, after=(1,), ends_step=True)
-        Operations(all=(one, Operation(kind="b", stage=0, after=(0,))))
+        Operations(all=circle)
     with pytest.raises(ValueError, match="ends the step"):
         Operations(all=(Operation(kind="a", stage=0),))
     with pytest.raises(ValueError, match="shape"):

@@ -44,9 +44,9 @@ class Explained:
     """The median step of every traced rank, averaged. ``parts`` sum up to ``step_s``, their predictions to
     ``predicted_step_s``.
 
-    ``flops`` are those of the kernels whose shapes a curve knows, a rank and step; ``model_flops`` those of the
-    scenario's model. ``counts`` are (measured, predicted) numbers of ops by kind. ``overlap`` is the share
-    of communication beside kernels, None without any.
+    ``flops`` are those of the kernels whose shapes a curve knows, a rank and step; ``model_flops`` those of
+    the scenario's model. ``counts`` are (measured, predicted) numbers of ops by kind. ``overlap`` is the
+    share of communication beside kernels, None without any.
     """
 
     traces: tuple[RankTrace, ...]

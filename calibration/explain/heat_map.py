@@ -1,4 +1,4 @@
-"""The slowdown that each worker of a job causes by itself, as a heat map in SVG: replicas across, stages down.
+"""The slowdown that each worker of a job causes by itself, as a heat map in SVG: replicas across, stages down
 
 The same input gives the same bytes.
 """

@@ -1,7 +1,7 @@
 """Several ranks' traces of one step, together: who came late to what, and how long the others waited.
 
-Knows that the k-th collective of a group is the same one on each of its ranks, and that ranks whose clocks are
-one (Kineto stamps with the host's time) can be compared. Does not know why a rank is late.
+Knows that the k-th collective of a group is the same one on each of its ranks, and that ranks whose clocks
+are one (Kineto stamps with the host's time) can be compared. Does not know why a rank is late.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _Call = tuple[object, str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class RankShare:
-    """One rank beside the others: ``busy_s`` of kernels that compute, ``waited_s`` in collectives that another
-    rank came late to, ``caused_s`` that others waited for it as the last to come.
+    """One rank beside the others: ``busy_s`` of kernels that compute, ``waited_s`` in collectives that
+    another rank came late to, ``caused_s`` that others waited for it as the last to come.
     """
 
     rank: int
@@ -31,8 +31,8 @@ class RankShare:
 def with_late_peers(
     steps: Mapping[int, RankStep],
 ) -> tuple[dict[int, RankStep], dict[int, tuple[float, float]]]:
-    """The steps by rank, each collective cut where its last rank came: before that it is ``late peers``; and by
-    rank the seconds that it waited, and that others waited for it.
+    """The steps by rank, each collective cut where its last rank came: before that it is ``late peers``; and
+    by rank the seconds that it waited, and that others waited for it.
 
     Only calls that all the given members of a group have are compared, and of these such as overlap in time.
     """

@@ -34,7 +34,8 @@ def sentences(found: Explained) -> Iterator[str]:
         change = found.step_s / found.predicted_step_s - 1
         yield f"predicted: {seconds(found.predicted_step_s)} ({change:+.1%} measured beyond it)"
     if found.mfu is not None:
-        yield f"{'MFU' if found.model_flops else 'MFU of the kernels with known shapes'}: {percent(found.mfu)}"
+        of_what = "MFU" if found.model_flops else "MFU of the kernels with known shapes"
+        yield f"{of_what}: {percent(found.mfu)}"
     if found.sent_s:
         yield (
             f"communication: {seconds(found.sent_s)}, {percent(found.overlap or 0.0)} of it beside kernels"

@@ -192,7 +192,9 @@ def _pair_messages(order: _Order, stages: Mapping[int, list[_Row]], file: str) -
             continue
         received = ends.get((other, (stage + way) % len(stages)), [])
         if len(received) != len(sent):
-            raise ValueError(f"{file}: {len(sent)} {kind} of stage {stage} and {len(received)} {other} for them")
+            raise ValueError(
+                f"{file}: {len(sent)} {kind} of stage {stage} and {len(received)} {other} for them"
+            )
         order.groups += zip(sent, received, strict=True)
 
 

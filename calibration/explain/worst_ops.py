@@ -1,6 +1,7 @@
 """The ops of a step that take longest, and what the same shapes take by the curves of the GPU.
 
-Knows ops with shapes and the cost models of kernels; a kernel without shapes, or of no curve, has a time alone.
+Knows ops with shapes and the cost models of kernels; a kernel without shapes, or of no curve,
+has a time alone.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from .step_record import DeviceOp
 
 @dataclass(frozen=True, kw_only=True)
 class WorstOp:
-    """Ops of one name and shape in one step: ``seconds`` of all ``count``, and what ``priced_s`` says of as many
-    on this GPU (None: no curve prices them).
+    """Ops of one name and shape in one step: ``seconds`` of all ``count``, and what ``priced_s`` says of as
+    many on this GPU (None: no curve prices them).
     """
 
     name: str

@@ -57,8 +57,9 @@ class Operator:
 @dataclass(kw_only=True)
 class Events:
     """What a trace holds. ``copies`` are those of memory on the GPU, ``host_ops`` all operators in order,
-    ``annotations`` what code marked on the host. ``operators`` are by External id; ``steps`` by name, those of
-    the host where it marks them: the same names appear again on every stream of the GPU, which lags behind.
+    ``annotations`` what code marked on the host. ``operators`` are by External id; ``steps`` by name, those
+    of the host where it marks them: the same names appear again on every stream of the GPU, which
+    lags behind.
     """
 
     kernels: list[GpuEvent] = field(default_factory=list)

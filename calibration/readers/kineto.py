@@ -87,9 +87,8 @@ def document_of(path: Path, content: bytes) -> dict[str, Any]:
         return {"traceEvents": document}
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         known = named_document(document)
-        raise ValueError(
-            f"{path}: not a trace of torch's profiler: it {f'is {known}' if known else 'has no list traceEvents'}"
-        )
+        why = f"is {known}" if known else "has no list traceEvents"
+        raise ValueError(f"{path}: not a trace of torch's profiler: it {why}")
     return document
 
 

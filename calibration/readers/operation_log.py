@@ -81,15 +81,15 @@ def read_operation_log(path: Path) -> OperationLog:
     """The rows of ``path`` (.parquet or .csv).
 
     Raises:
-        ValueError: naming the file and the column or row: no table, a column that is missing, a kind that is
-            not known, a time that is none, two rows of one operation. Parquet without pyarrow names the extra.
+        ValueError: naming the file and the column or row: no table, a column that is missing, a kind
+            that is not known, a time that is none, two rows of one operation. Parquet without pyarrow names the extra.
     """
     table = _table(path)
     missing = [c for c in (*_NUMBERS, "optype", "start_ts", "duration") if c not in table.columns]
     if missing:
         raise ValueError(
-            f"{path}: no log of operations (NDTimeline): it has no column {', '.join(missing)}; its columns are "
-            f"{', '.join(map(str, table.columns[:12]))}"
+            f"{path}: no log of operations (NDTimeline): it has no column {', '.join(missing)}; its columns "
+            f"are {', '.join(map(str, table.columns[:12]))}"
         )
     if not len(table):
         raise ValueError(f"{path}: has no row")
@@ -180,6 +180,6 @@ def _check_once(log: OperationLog) -> None:
     _, counts = np.unique(keys, axis=0, return_counts=True)
     if (counts > 1).any():
         raise ValueError(
-            f"{log.file}: an operation stands twice (same step, dp_rank, stage, optype and seq_id); of the ranks"
-            " of a tensor-parallel group keep one"
+            f"{log.file}: an operation stands twice (same step, dp_rank, stage, optype and seq_id); of the"
+            " ranks of a tensor-parallel group keep one"
         )

@@ -1,4 +1,4 @@
-"""Archives of files (tar, with gzip, bzip2 or xz or without, and zip), opened member by member, within limits.
+"""Archives of files (tar, with gzip, bzip2 or xz or without, and zip), opened by member, within limits.
 
 Knows containers; what is in the members is for others. Nothing is written to a disk, and no member's name is
 used as a path.

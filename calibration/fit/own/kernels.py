@@ -86,8 +86,7 @@ def training_clock(shipped: GpuProfile, state: FittedKernels) -> float:
         if f"gemm {rate.dtype}" in state.fitted
     ]
     ratios = [
-        kernel_seconds(product, gpu, own)
-        / kernel_seconds(product, gpu, replace(shipped, clock_fraction=1.0))
+        kernel_seconds(product, gpu, own) / kernel_seconds(product, gpu, replace(shipped, clock_fraction=1.0))
         for product in large
     ]
     return min(1.0, shipped.clock_fraction * max(ratios, default=1.0))

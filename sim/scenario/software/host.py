@@ -45,5 +45,6 @@ class HostSoftware(SoftwareGroup):
         default=0.0, description="seconds of a step in which nothing of it runs: logs, data, the loop itself"
     )
     allocator_overhead: Annotated[float, number(ge=0, lt=1)] = Field(
-        default=0.05, description="memory that the allocator reserves beyond what comes and goes, as a share of that"
+        default=0.05,
+        description="memory that the allocator reserves beyond what comes and goes, as a share of that",
     )

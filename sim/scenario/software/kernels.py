@@ -53,8 +53,8 @@ class KernelSoftware(SoftwareGroup):
     logits_fp32: bool = Field(default=True, description="logits are cast to FP32 before the loss")
     loss_in_place: bool = Field(
         default=True,
-        description="vocab-parallel: the maximum is subtracted in the logits that the loss was given, not in a"
-        " copy of them",
+        description="vocab-parallel: the maximum is subtracted in the logits that the loss was given, not in"
+        " a copy of them",
     )
     fused_optimizer: bool = Field(
         default=True, description="an update is one pass over the state, not a kernel for each operation"
