@@ -82,7 +82,8 @@ def read_operation_log(path: Path) -> OperationLog:
 
     Raises:
         ValueError: naming the file and the column or row: no table, a column that is missing, a kind
-            that is not known, a time that is none, two rows of one operation. Parquet without pyarrow names the extra.
+            that is not known, a time that is none, two rows of one operation. Parquet without pyarrow
+            names the extra.
     """
     table = _table(path)
     missing = [c for c in (*_NUMBERS, "optype", "start_ts", "duration") if c not in table.columns]
