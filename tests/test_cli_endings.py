@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.cli import defects
+from stepsim.sim import defects
 from stepsim.cli.main import app
 from stepsim.cli.mistakes import reported
 from stepsim.hardware.catalogue import unknown_name

@@ -1,0 +1,159 @@
+"""What workers are asked, by name: each task gives its answer as messages, the most wanted first.
+
+Knows which function of the simulator answers what, with the limits of the page. Does not know processes or
+HTTP. A message has an ``event`` and that event's own fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .replies import error_message
+from .requests import (
+    MOST_EVENTS,
+    FaultsRequest,
+    MemoryRequest,
+    PageRequest,
+    PredictRequest,
+)
+
+if TYPE_CHECKING:
+    from ..sim.result.result import Result
+    from ..sim.scenario.models import Scenario
+
+Message = dict[str, Any]
+Say = Callable[[Message], None]
+
+NAME = "page"
+"""Of a scenario whose document has none."""
+
+
+def predict(asked: PredictRequest, say: Say) -> None:
+    """The step as ``stepsim run --json`` prints it, then what else is wanted of it."""
+    from ..sim.simulate import simulate
+
+    scenario = scenario_asked(asked)
+    faults = asked.faults or None
+    result = simulate(scenario, max_events=MOST_EVENTS, faults=faults, progress=_progress(say))
+    say({"event": "result", "result": result.to_dict(), "layout": _layout(scenario)})
+    if asked.schedule:
+        from .schedule import schedule_rows
+
+        say({"event": "schedule", "schedule": schedule_rows(result)})
+    if asked.timeline:
+        from ..sim.report.timeline.picture import timeline_svg
+
+        say({"event": "timeline", "svg": timeline_svg(result)})
+    if asked.topology and not asked.faults:
+        say({"event": "topology", "svg": _topology(result)})
+
+
+def _layout(scenario: Scenario) -> Message:
+    """What follows from the document: the sizes that a user may have left out."""
+    axes = scenario.parallelism
+    return {
+        "parallelism": {axis: getattr(axes, axis) for axis in ("tp", "cp", "ep", "pp", "dp", "vpp")},
+        "schedule": scenario.schedule,
+        "microbatches": scenario.num_microbatches,
+        "gpus": scenario.cluster.gpus,
+        "gpus_per_node": scenario.cluster.gpus_per_node,
+    }
+
+
+def _topology(result: Result) -> str:
+    """The network with its loads, as ``stepsim run --topology`` draws it."""
+    from ..sim.report.topology.picture import topology_svg
+    from ..sim.scenario.machine import cluster_of
+
+    assert result.scenario is not None  # a run has one
+    cluster = cluster_of(result.scenario.cluster)
+    return topology_svg(cluster, title=result.scenario.title, loads=result.loads_source())
+
+
+def memory(asked: MemoryRequest, say: Say) -> None:
+    """The memory bill as ``stepsim memory --json`` prints it."""
+    from ..sim.report.memory.document import memory_document
+    from ..sim.simulate import simulate
+
+    result = simulate(scenario_asked(asked), max_events=MOST_EVENTS, progress=_progress(say))
+    say({"event": "memory", "memory": memory_document(result)})
+
+
+def faults(asked: FaultsRequest, say: Say) -> None:
+    """Weeks of the run as ``stepsim faults --json`` prints them."""
+    from ..sim.reliability.ask import ask
+    from ..sim.report.reliability.document import answers_document
+    from ..sim.scenario.load import campaign_from_document
+
+    answers = ask(
+        campaign_from_document(asked.document, NAME),
+        lines=asked.lines,
+        replications=asked.replications,
+        what_if=asked.what_if,
+        max_events=MOST_EVENTS,
+        progress=_progress(say),
+    )
+    say({"event": "faults", "faults": answers_document(answers)})
+
+
+def scenario_asked(asked: PageRequest) -> Scenario:
+    """The scenario of a request. ScenarioError with every problem of its document."""
+    from ..sim.scenario.load import scenario_from_document
+
+    return scenario_from_document(asked.document, NAME)
+
+
+def _progress(say: Say) -> Callable[[str], None]:
+    return lambda text: say({"event": "progress", "text": text})
+
+
+TASKS: Mapping[str, tuple[type[PageRequest], Callable[[Any, Say], None]]] = {
+    "predict": (PredictRequest, predict),
+    "memory": (MemoryRequest, memory),
+    "faults": (FaultsRequest, faults),
+}
+"""Every task: what it is asked by, and who answers."""
+
+
+def answered(name: str, body: Mapping[str, Any], say: Say) -> None:
+    """Answer the task ``name``; whatever goes wrong is its last message."""
+    from pydantic import ValidationError
+
+    from ..hardware.files import shipped_files_only
+    from ..sim.defects import defect_text, is_of_the_user
+
+    model, function = TASKS[name]
+    try:
+        with shipped_files_only():
+            function(model.model_validate(body), say)
+    except ValidationError as error:
+        say(_refused_fields(error))
+    except MemoryError:
+        say(error_message("this is more than the memory that the page may take; make the job smaller"))
+    except Exception as error:
+        if is_of_the_user(error):
+            say(_of_the_user(error))
+        else:
+            say(error_message(defect_text(error)) | {"defect": True})
+
+
+def _of_the_user(error: Exception) -> Message:
+    from ..hardware.shown import clipped, printable
+    from ..sim.scenario.errors import SHOWN, ScenarioError
+
+    problems = error.problems[:SHOWN] if isinstance(error, ScenarioError) else ()
+    listed = [{"path": one.path, "message": clipped(one.message, 1000)} for one in problems]
+    return error_message(printable(clipped(str(error), 4000))) | {"problems": listed}
+
+
+def _refused_fields(error: Any) -> Message:
+    found = [{"path": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()[:20]]
+    return error_message("; ".join(f"{one['path']}: {one['message']}" for one in found)) | {"problems": found}
+
+
+def warm() -> None:
+    """Predict what a fresh page shows, so that a first request finds all that is loaded once."""
+    from .first import FIRST
+
+    predict(PredictRequest(document=FIRST), lambda message: None)
