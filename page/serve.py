@@ -34,8 +34,9 @@ def serve(port: int | None, opened: Callable[[str], None]) -> None:
 
     listening = listening_socket(port)
     token = secrets.token_urlsafe(24)
+    workers = PageWorkers(size=WORKERS)
     config = uvicorn.Config(
-        application(token, PageWorkers(size=WORKERS)),
+        application(token, workers),
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -47,7 +48,10 @@ def serve(port: int | None, opened: Callable[[str], None]) -> None:
     )
     with listening:
         opened(f"http://{HOST}:{listening.getsockname()[1]}/#token={token}")
-        uvicorn.Server(config).run(sockets=[listening])
+        try:
+            uvicorn.Server(config).run(sockets=[listening])
+        finally:
+            workers.kill()
 
 
 def listening_socket(port: int | None) -> socket.socket:

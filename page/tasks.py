@@ -12,18 +12,27 @@ from typing import TYPE_CHECKING, Any
 from .replies import error_message
 from .requests import (
     MOST_EVENTS,
+    ExportRequest,
     FaultsRequest,
     MemoryRequest,
     PageRequest,
+    PlanRequest,
     PredictRequest,
 )
 
 if TYPE_CHECKING:
+    from ..sim.plan.search.candidates import Candidates
     from ..sim.result.result import Result
     from ..sim.scenario.models import Scenario
 
 Message = dict[str, Any]
 Say = Callable[[Message], None]
+
+YAML = "yaml"
+AUDIT = 8
+"""Layouts ruled out that a plan replays all the same; fewer than the command's, since somebody waits."""
+JOBS = 2
+"""Processes of a plan: another tab wants its answer meanwhile."""
 
 NAME = "page"
 """Of a scenario whose document has none."""
@@ -97,6 +106,44 @@ def faults(asked: FaultsRequest, say: Say) -> None:
     say({"event": "faults", "faults": answers_document(answers)})
 
 
+def plan(asked: PlanRequest, say: Say) -> None:
+    """The layouts as they are screened, then the answer as ``stepsim plan --json`` prints it."""
+    from ..sim.plan.search.plan import Means, planned, wishes_of
+    from .points import points
+
+    wishes = wishes_of(
+        top=asked.top,
+        objective=asked.objective,
+        deadline_s=asked.deadline_s,
+        budget=asked.budget,
+        fits=asked.fits,
+        audit=AUDIT,
+    )
+
+    def screened(among: Candidates) -> None:
+        for message in points(among, asked.points):
+            say({"event": "points", **message})
+
+    found = planned(
+        scenario_asked(asked), asked.fix, asked.vary, wishes, Means(jobs=JOBS), _progress(say), screened
+    )
+    say({"event": "plan", "plan": found.to_dict()})
+
+
+def export(asked: ExportRequest, say: Say) -> None:
+    """The scenario as YAML, or as the file or flags of a framework, which ``stepsim export`` writes."""
+    scenario = scenario_asked(asked)
+    if asked.to == YAML:
+        import yaml
+
+        text = yaml.safe_dump(asked.document, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    else:
+        from ..sim.scenario.importers.export import export as exported
+
+        text = exported(scenario, asked.to)
+    say({"event": "export", "text": text})
+
+
 def scenario_asked(asked: PageRequest) -> Scenario:
     """The scenario of a request. ScenarioError with every problem of its document."""
     from ..sim.scenario.load import scenario_from_document
@@ -111,7 +158,9 @@ def _progress(say: Say) -> Callable[[str], None]:
 TASKS: Mapping[str, tuple[type[PageRequest], Callable[[Any, Say], None]]] = {
     "predict": (PredictRequest, predict),
     "memory": (MemoryRequest, memory),
+    "plan": (PlanRequest, plan),
     "faults": (FaultsRequest, faults),
+    "export": (ExportRequest, export),
 }
 """Every task: what it is asked by, and who answers."""
 

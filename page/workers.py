@@ -68,7 +68,7 @@ def start_worker() -> WorkerProcess:
     if "forkserver" in methods:
         context.set_forkserver_preload([PRELOAD])
     ours, theirs = context.Pipe()
-    process = context.Process(target=worker.serve, args=(theirs,), daemon=True)  # type: ignore[attr-defined]
+    process = context.Process(target=worker.serve, args=(theirs,))  # type: ignore[attr-defined]
     process.start()
     theirs.close()
     found = WorkerProcess(process=process, pipe=ours, messages=asyncio.Queue())
@@ -107,10 +107,14 @@ class PageWorkers:
         """Kill them all."""
         for task in self._ending:
             task.cancel()
-        for one in self._all:
-            one.kill()
+        self.kill()
         for one in self._all:
             await asyncio.to_thread(one.process.join, 5.0)
+
+    def kill(self) -> None:
+        """Kill them all without waiting: Python would wait for them as it exits."""
+        for one in self._all:
+            one.kill()
 
     @property
     def pids(self) -> tuple[int, ...]:
