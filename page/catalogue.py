@@ -16,6 +16,7 @@ from .first import FIRST
 def catalogue() -> dict[str, Any]:
     """One JSON document; the same for as long as the server runs."""
     from ..hardware.interconnect import interconnect_names
+    from ..sim.scenario.aliases import SHORT_FORMS
     from ..sim.scenario.optimizers import optimizer_names
     from ..sim.scenario.schedules import schedule_names
 
@@ -32,6 +33,7 @@ def catalogue() -> dict[str, Any]:
         "scenarios": _scenarios(),
         "frameworks": _frameworks(),
         "fields": fields(),
+        "short_forms": SHORT_FORMS,
         "palette": _palette(),
     }
 

@@ -13,7 +13,16 @@ from .documents import FILE_FIELDS
 DEEPEST = 3
 """Blocks within blocks that the page opens; deeper ones are entered as JSON."""
 
-_LEFT_OUT = (*FILE_FIELDS, "name", "published", "calibration", "model", "cluster.measured_network")
+_LEFT_OUT = (
+    *FILE_FIELDS,
+    "name",
+    "title",
+    "published",
+    "model.preset",
+    "software.preset",
+    "calibration",
+    "cluster.measured_network",
+)
 """Fields that the page has elsewhere, or not."""
 
 _BOUNDS = {"ge": "min", "minimum": "min", "le": "max", "maximum": "max"}

@@ -22,14 +22,13 @@ CHUNK = 2_000
 
 def points(among: Candidates, most: int) -> Iterator[dict[str, Any]]:
     """Messages with ``legal``, ``fit`` and columns: ``number``, ``bound_s``, ``peak_bytes``, ``fits`` (the
-    probability), ``gpu_bytes``, and under ``axes`` the fields in which layouts differ."""
+    probability), ``gpu_bytes``, under ``axes`` the fields in which layouts differ, under ``same`` the
+    others."""
     bound = among.bounds.bound_s
     shown = chosen(bound, among.fit_probability, most)
-    columns = {
-        name: values
-        for name, values in among.layouts.columns.items()
-        if len(np.unique(_comparable(values))) > 1
-    }
+    columns = among.layouts.columns if len(among.layouts) else {}
+    varied = {name: values for name, values in columns.items() if len(np.unique(_comparable(values))) > 1}
+    same = {name: values for name, values in columns.items() if name not in varied}
     for first in range(0, max(len(shown), 1), CHUNK):
         rows = shown[first : first + CHUNK]
         yield {
@@ -40,7 +39,8 @@ def points(among: Candidates, most: int) -> Iterator[dict[str, Any]]:
             "peak_bytes": among.bounds.peak_bytes[rows],
             "gpu_bytes": float(among.bounds.capacity_bytes.max(initial=0.0)),
             "fits": among.fit_probability[rows],
-            "axes": {name: _comparable(values)[rows].tolist() for name, values in columns.items()},
+            "axes": {name: np.asarray(values)[rows].tolist() for name, values in varied.items()},
+            "same": {name: np.asarray(values)[0].tolist() for name, values in same.items()},
         }
 
 
