@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-LIMITS_S = {"predict": 60.0, "memory": 60.0, "plan": 300.0, "faults": 120.0, "export": 20.0}
+LIMITS_S = {
+    "predict": 60.0,
+    "memory": 60.0,
+    "plan": 300.0,
+    "faults": 120.0,
+    "export": 20.0,
+    "catalogue": 20.0,
+}
 """Of each request, from the moment when a worker has it."""
 
 BODY_S = 10.0
@@ -47,15 +54,8 @@ def application(token: str, pool: PageWorkers) -> Guard:
             await pool.close()
 
     routes = [Route(f"/api/{name}", _endpoint(name, pool), methods=["POST"]) for name in TASKS]
-    routes.append(Route("/api/catalogue", _catalogue, methods=["GET"]))
     routes += [Route(path, _file(name), methods=["GET"]) for path, name in _static_paths().items()]
     return Guard(Starlette(routes=routes, lifespan=living), token)
-
-
-async def _catalogue(_: Request) -> Response:
-    from .catalogue import catalogue
-
-    return answer(await asyncio.to_thread(catalogue))
 
 
 def _static_paths() -> dict[str, str]:

@@ -40,7 +40,7 @@ def points(among: Candidates, most: int) -> Iterator[dict[str, Any]]:
             "gpu_bytes": float(among.bounds.capacity_bytes.max(initial=0.0)),
             "fits": among.fit_probability[rows],
             "axes": {name: np.asarray(values)[rows].tolist() for name, values in varied.items()},
-            "same": {name: np.asarray(values)[0].tolist() for name, values in same.items()},
+            "same": {name: np.asarray(values)[:1].tolist()[0] for name, values in same.items()},
         }
 
 

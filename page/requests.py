@@ -17,10 +17,14 @@ Lines = Annotated[list[Annotated[str, Field(max_length=400)]], Field(max_length=
 Values = Annotated[list[Any], Field(min_length=1, max_length=64)]
 
 
-class PageRequest(BaseModel):
-    """Of every request: the scenario's document."""
+class CatalogueRequest(BaseModel):
+    """What there is to choose from: nothing is asked."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class PageRequest(CatalogueRequest):
+    """Of every other request: the scenario's document."""
 
     document: dict[str, Any]
 

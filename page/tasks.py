@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .replies import error_message
 from .requests import (
     MOST_EVENTS,
+    CatalogueRequest,
     ExportRequest,
     FaultsRequest,
     MemoryRequest,
@@ -155,7 +156,15 @@ def _progress(say: Say) -> Callable[[str], None]:
     return lambda text: say({"event": "progress", "text": text})
 
 
-TASKS: Mapping[str, tuple[type[PageRequest], Callable[[Any, Say], None]]] = {
+def catalogue(_: CatalogueRequest, say: Say) -> None:
+    """What the page offers to choose from."""
+    from .catalogue import catalogue
+
+    say({"event": "catalogue", **catalogue()})
+
+
+TASKS: Mapping[str, tuple[type[CatalogueRequest], Callable[[Any, Say], None]]] = {
+    "catalogue": (CatalogueRequest, catalogue),
     "predict": (PredictRequest, predict),
     "memory": (MemoryRequest, memory),
     "plan": (PlanRequest, plan),
@@ -202,7 +211,8 @@ def _refused_fields(error: Any) -> Message:
 
 
 def warm() -> None:
-    """Predict what a fresh page shows, so that a first request finds all that is loaded once."""
+    """Ask for what a fresh page shows, so that a first request finds all that is loaded once."""
     from .first import FIRST
 
+    catalogue(CatalogueRequest(), lambda message: None)
     predict(PredictRequest(document=FIRST), lambda message: None)

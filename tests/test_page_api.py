@@ -124,7 +124,7 @@ def test_mutated_requests_end_cleanly(client: TestClient, body: object) -> None:
 
 
 def test_the_catalogue_has_every_choice(client: TestClient) -> None:
-    found = client.get("/api/catalogue").json()
+    found = events(client, "catalogue")["catalogue"]
     for kind in ("models", "gpus", "software", "faults"):
         assert len(found[kind]) > 5
     paths = [one["path"] for one in found["fields"]]

@@ -26,11 +26,11 @@ export class Refusal extends Error {
   }
 }
 
-/** @returns {Promise<any>} */
+/** What there is to choose from. @returns {Promise<any>} */
 export async function catalogue() {
-  const reply = await fetch("/api/catalogue", { headers: headers() });
-  if (!reply.ok) throw await refused(reply);
-  return reply.json();
+  let found = null;
+  await ask("catalogue", {}, (message) => (found = message));
+  return found;
 }
 
 /** @param {Response} reply */

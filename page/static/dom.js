@@ -59,7 +59,7 @@ export function seconds(s) {
   if (s >= 7200) return `${digits(s / 3600)} h`;
   if (s >= 1) return `${digits(s)} s`;
   if (s >= 1e-3) return `${digits(s * 1e3)} ms`;
-  if (s > 0) return `${digits(s * 1e6)} µs`;
+  if (s >= 5e-8) return `${digits(s * 1e6)} µs`;
   return "0 s";
 }
 
@@ -69,7 +69,7 @@ export function digits(x) {
 }
 
 /** @param {number | null | undefined} share */
-export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(1)} %`);
+export const percent = (share) => (share === null || share === undefined ? "–" : `${(100 * share).toFixed(Math.abs(share) < 0.01 && share !== 0 ? 2 : 1)} %`);
 
 /** @param {number | null | undefined} bytes */
 export const gigabytes = (bytes) => (bytes === null || bytes === undefined ? "–" : `${(bytes / 1e9).toFixed(1)} GB`);

@@ -27,6 +27,7 @@ export class Faults {
     this.asked = asked;
     this.strike = strike;
     this.changed = changed;
+    /** @type {Latest} */
     this.step = new Latest();
     this.weeks = new Latest();
     this.kind = h("select", { id: "strike-kind" }, Object.entries(STRIKES).map(([kind, [word]]) => h("option", { value: kind }, word)));
@@ -165,7 +166,7 @@ export class Faults {
       h("p", { class: "big" }, `${percent(found.ettr.mean)} of the time is useful (${percent(found.ettr.low)} to ${percent(found.ettr.high)}); ${seconds(found.wall_s.mean)} for the work`),
       h("p", { class: "note" }, `${digits(found.interruptions.mean)} interruptions, one in ${seconds(found.mtbf_s)}; ${digits(found.goodput_tokens_per_s)} useful tokens/s`),
       h("h3", {}, "Where the rest goes"),
-      h("div", { class: "bars", role: "table", "aria-label": "Goodput lost, by cause" }, lost.sort((a, b) => /** @type {number} */ (b[1]) - /** @type {number} */ (a[1])).map(([name, share]) =>
+      h("div", { class: "bars long", role: "table", "aria-label": "Goodput lost, by cause" }, lost.sort((a, b) => /** @type {number} */ (b[1]) - /** @type {number} */ (a[1])).map(([name, share]) =>
         bar(name, /** @type {number} */ (share) / most, percent(/** @type {number} */ (share)), range[name] ? `${percent(range[name].low)} to ${percent(range[name].high)}` : "", "dp"))),
       table("Failures", ["failure", "in the run"], Object.entries(found.failures).map(([name, count]) => [name, digits(/** @type {number} */ (count))])));
   }

@@ -164,7 +164,7 @@ async function predict() {
   const slow = setTimeout(() => say("predicting…"), 400);
   try {
     const whole = await latest.ask("predict", { document: state.document }, heard);
-    if (whole) say(`answered in ${seconds((performance.now() - began) / 1000)}`);
+    if (whole && last) say(`${seconds(last.result.step_time_s)} a step, answered in ${seconds((performance.now() - began) / 1000)}`);
   } catch (error) {
     say("");
     form.blame(/** @type {any} */ (error).problems ?? [], /** @type {Error} */ (error).message);

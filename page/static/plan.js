@@ -20,7 +20,6 @@ export class Plan {
    * @param {(pin: any) => void} pin
    */
   constructor(place, document, open, pin) {
-    Object.assign(this, { document, open, pin });
     this.document = document;
     this.open = open;
     this.pin = pin;
@@ -30,6 +29,13 @@ export class Plan {
     /** @type {Record<string, [number, number]>} */
     this.brushes = {};
     this.gpuBytes = 0;
+    this.caption = "";
+    /** The fastest that fit, which stand on the axes. @type {Point[]} */
+    this.fast = [];
+    /** Where a layout stands on each axis, 0 to 1. @type {Record<string, (one: Point) => number>} */
+    this.scales = {};
+    /** What is written along each axis. @type {Record<string, string[]>} */
+    this.marks = {};
     /** @type {any} */
     this.found = null;
     this.objective = h("select", { id: "plan-objective" }, OBJECTIVES.map((one) => h("option", {}, one)));
@@ -149,6 +155,7 @@ export class Plan {
   /** @param {string} [text] */
   draw(text) {
     if (text) this.caption = text;
+    if (!this.points.length) return;
     this.prepare();
     this.drawScatter();
     this.drawLines();
@@ -156,9 +163,7 @@ export class Plan {
 
   /** Where a layout stands on each axis, 0 to 1. */
   prepare() {
-    /** @type {Record<string, (one: Point) => number>} */
     this.scales = {};
-    /** @type {Record<string, string[]>} */
     this.marks = {};
     const axes = PARALLEL.filter((axis) => this.points.some((one) => axis in one.set && one.set[axis] !== this.points[0].set[axis]));
     for (const axis of axes) {
@@ -166,7 +171,8 @@ export class Plan {
       this.marks[axis] = values.map(String);
       this.scales[axis] = (one) => (values.length < 2 ? 0.5 : values.indexOf(one.set[axis]) / (values.length - 1));
     }
-    const times = this.points.map((one) => Math.log(one.s));
+    this.fast = this.points.filter((one) => one.fits >= 0.5).sort((a, b) => a.s - b.s).slice(0, 600);
+    const times = (this.fast.length ? this.fast : this.points).map((one) => Math.log(one.s));
     const [low, high] = [Math.min(...times), Math.max(...times)];
     this.scales["step time"] = (one) => (Math.log(one.s) - low) / Math.max(high - low, 1e-9);
     this.marks["step time"] = [seconds(Math.exp(low)), seconds(Math.exp(high))];
@@ -182,8 +188,8 @@ export class Plan {
     const x = (/** @type {number} */ s) => L + (Math.log(s / x0) / Math.log(x1 / x0)) * (W - L - 12);
     const y = (/** @type {number} */ bytes) => H - B - (bytes / top) * (H - B - 14);
     const marks = this.found ? this.found.choices.map((/** @type {any} */ one, /** @type {number} */ i) => svg("g", { class: "choice" },
-      svg("circle", { cx: x(one.step_time_s), cy: y(one.peak_memory_bytes), r: 6 }),
-      svg("text", { x: x(one.step_time_s) + 8, y: y(one.peak_memory_bytes) + 4 }, i + 1))) : [];
+      svg("circle", { cx: x(one.step_time_s), cy: y(one.peak_memory_bytes), r: i ? 4 : 6 }),
+      i ? null : svg("text", { x: x(one.step_time_s) - 9, y: y(one.peak_memory_bytes) + 4, "text-anchor": "end" }, "best"))) : [];
     const front = (this.found?.front ?? []).slice().sort((/** @type {any} */ a, /** @type {any} */ b) => a.step_time_s - b.step_time_s);
     const ticks = [1, 1.5, 2, 3, 4, 6, 8, 12].map((one) => Math.min(...xs) * one).filter((s) => s < x1);
     const dots = svg("g", { onclick: (/** @type {any} */ event) => {
@@ -199,7 +205,7 @@ export class Plan {
         [0.25, 0.5, 0.75, 1].map((one) => svg("text", { x: L - 8, y: y(one * this.gpuBytes) + 4, "text-anchor": "end" }, gigabytes(one * this.gpuBytes))),
         svg("line", { class: "limit", x1: L, x2: W, y1: y(this.gpuBytes), y2: y(this.gpuBytes) }),
         svg("text", { x: W, y: H - 6, "text-anchor": "end" }, "step time (points: the least it can be)"),
-        svg("text", { x: L + 6, y: y(this.gpuBytes) - 6 }, "memory of a GPU"),
+        svg("text", { x: W - 4, y: y(this.gpuBytes) - 6, "text-anchor": "end" }, "memory of a GPU"),
         dots,
         front.length > 1 ? svg("path", { class: "front", d: front.map((/** @type {any} */ one, /** @type {number} */ i) => `${i ? "L" : "M"}${x(one.step_time_s).toFixed(1)} ${y(one.peak_memory_bytes).toFixed(1)}`).join("") }) : null,
         marks),
@@ -217,11 +223,10 @@ export class Plan {
     const [W, H, T, B] = [Math.max(axes.length * 110, 500), 260, 28, 16];
     const x = (/** @type {number} */ i) => 50 + (i * (W - 100)) / Math.max(axes.length - 1, 1);
     const y = (/** @type {number} */ at) => H - B - at * (H - B - T);
-    const fast = [...this.points].filter((one) => one.fits >= 0.5).sort((a, b) => a.s - b.s).slice(0, 600);
     const kept = new Set(this.kept());
     const path = (/** @type {Point} */ one) => axes.map((axis, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(this.scales[axis](one)).toFixed(1)}`).join("");
     const chart = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "group", "aria-label": "Parallel coordinates of the fastest 600 layouts that fit" },
-      fast.map((one) => svg("path", { class: kept.has(one) ? "line" : "line out", d: path(one) })),
+      this.fast.map((one) => svg("path", { class: kept.has(one) ? "line" : "line out", d: path(one) })),
       axes.map((axis, i) => this.axis(axis, x(i), y, axes)));
     this.lines.replaceChildren(chart);
   }
