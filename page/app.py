@@ -22,16 +22,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-LIMITS_S = {
-    "predict": 60.0,
-    "memory": 60.0,
-    "plan": 300.0,
-    "faults": 120.0,
-    "export": 20.0,
-    "catalogue": 20.0,
-}
-"""Of each request, from the moment when a worker has it."""
-
 BODY_S = 10.0
 """In which the body of a request has to be there."""
 
@@ -91,7 +81,7 @@ def _endpoint(name: str, pool: PageWorkers) -> Endpoint:
             problems = [{"path": path, "message": why} for path, why in found[:20]]
             lines = "\n".join(f"{one['path']}: {one['message']}" for one in problems)
             return answer({"event": "error", "message": lines, "problems": problems}, 422)
-        return await _answered(request, pool.ask(name, body, LIMITS_S[name]))
+        return await _answered(request, pool.ask(name, body, TASKS[name].limit_s))
 
     return ask
 

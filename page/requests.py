@@ -63,6 +63,20 @@ class FaultsRequest(PageRequest):
     what_if: bool = False
 
 
+class SweepRequest(PageRequest):
+    """One or two fields over ranges, as ``--sweep`` has them: ``checkpoint.storage.every=5min..2h``."""
+
+    axes: Annotated[list[Annotated[str, Field(max_length=400)]], Field(min_length=1, max_length=2)]
+    replications: Annotated[int, Field(ge=1, le=200)] = 8
+
+
+class StreamsRequest(PageRequest):
+    """What runs on every stream within ``window``, first and last second."""
+
+    window: Annotated[list[float], Field(min_length=2, max_length=2)]
+    faults: Lines = []
+
+
 class ExportRequest(PageRequest):
     """The scenario in other words: ``yaml``, or the flags or file of a framework."""
 

@@ -42,3 +42,34 @@ def schedule_rows(result: Result) -> dict[str, Any]:
         "makespan_s": result.makespan_s,
         "until_s": actions[-1].start_s if len(result.actions) > len(actions) else None,
     }
+
+
+MOST_SPANS = 20_000
+
+
+def stream_rows(result: Result, first_s: float, last_s: float) -> dict[str, Any]:
+    """Rows of every stream that works within a window, by class and stream; boxes are category, 0, name,
+    first and last second. ``whole`` says whether all of them are there."""
+    rows: dict[tuple[int, str], list[Any]] = defaultdict(list)
+    count = 0
+    for span in result.iter_spans():
+        if span.end_s < first_s or span.start_s > last_s:
+            continue
+        count += 1
+        if count > MOST_SPANS:
+            break
+        kind = span.kind if span.category == "compute" else span.category
+        rows[span.rank, span.stream].append([kind, 0, span.name, span.start_s, span.end_s])
+    order = sorted(rows, key=lambda key: (result.ranks[key[0]].pp, key[0], key[1] != "compute", key[1]))
+    return {
+        "rows": [
+            {
+                "name": f"{result.ranks[rank].name} · {stream}",
+                "class": result.ranks[rank].name,
+                "chunks": 1,
+                "boxes": rows[rank, stream],
+            }
+            for rank, stream in order
+        ],
+        "whole": count <= MOST_SPANS,
+    }

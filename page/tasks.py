@@ -7,6 +7,7 @@ HTTP. A message has an ``event`` and that event's own fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .replies import error_message
@@ -19,6 +20,8 @@ from .requests import (
     PageRequest,
     PlanRequest,
     PredictRequest,
+    StreamsRequest,
+    SweepRequest,
 )
 
 if TYPE_CHECKING:
@@ -107,6 +110,34 @@ def faults(asked: FaultsRequest, say: Say) -> None:
     say({"event": "faults", "faults": answers_document(answers)})
 
 
+def sweep(asked: SweepRequest, say: Say) -> None:
+    """Weeks at every point of a range, as ``stepsim faults --sweep --json`` prints them."""
+    from ..sim.reliability.study.sweep import parse_axis
+    from ..sim.reliability.study.sweep import sweep as swept
+    from ..sim.report.reliability.sweep_table import sweep_document
+
+    axes = [parse_axis(text) for text in asked.axes]
+    points = swept(
+        asked.document,
+        (),
+        axes,
+        replications=asked.replications,
+        max_events=MOST_EVENTS,
+        progress=_progress(say),
+    )
+    say({"event": "sweep", "sweep": sweep_document(axes, points)})
+
+
+def streams(asked: StreamsRequest, say: Say) -> None:
+    """The streams of every class of ranks within a window of the step."""
+    from ..sim.simulate import simulate
+    from .schedule import stream_rows
+
+    result = simulate(scenario_asked(asked), max_events=MOST_EVENTS, faults=asked.faults or None)
+    first, last = asked.window
+    say({"event": "streams", "streams": stream_rows(result, first, last)})
+
+
 def plan(asked: PlanRequest, say: Say) -> None:
     """The layouts as they are screened, then the answer as ``stepsim plan --json`` prints it."""
     from ..sim.plan.search.plan import Means, planned, wishes_of
@@ -163,15 +194,26 @@ def catalogue(_: CatalogueRequest, say: Say) -> None:
     say({"event": "catalogue", **catalogue()})
 
 
-TASKS: Mapping[str, tuple[type[CatalogueRequest], Callable[[Any, Say], None]]] = {
-    "catalogue": (CatalogueRequest, catalogue),
-    "predict": (PredictRequest, predict),
-    "memory": (MemoryRequest, memory),
-    "plan": (PlanRequest, plan),
-    "faults": (FaultsRequest, faults),
-    "export": (ExportRequest, export),
+@dataclass(frozen=True)
+class Task:
+    """What a request of a kind holds, who answers it, and the seconds that this may take."""
+
+    asked: type[CatalogueRequest]
+    answer: Callable[[Any, Say], None]
+    limit_s: float = 60.0
+
+
+TASKS: dict[str, Task] = {
+    "catalogue": Task(CatalogueRequest, catalogue),
+    "predict": Task(PredictRequest, predict),
+    "streams": Task(StreamsRequest, streams),
+    "memory": Task(MemoryRequest, memory),
+    "plan": Task(PlanRequest, plan, 300.0),
+    "faults": Task(FaultsRequest, faults, 120.0),
+    "sweep": Task(SweepRequest, sweep, 180.0),
+    "export": Task(ExportRequest, export),
 }
-"""Every task: what it is asked by, and who answers."""
+"""Every kind of request; each has an endpoint of its name."""
 
 
 def answered(name: str, body: Mapping[str, Any], say: Say) -> None:
@@ -181,10 +223,10 @@ def answered(name: str, body: Mapping[str, Any], say: Say) -> None:
     from ..hardware.files import shipped_files_only
     from ..sim.defects import defect_text, is_of_the_user
 
-    model, function = TASKS[name]
+    task = TASKS[name]
     try:
         with shipped_files_only():
-            function(model.model_validate(body), say)
+            task.answer(task.asked.model_validate(body), say)
     except ValidationError as error:
         say(_refused_fields(error))
     except MemoryError:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from starlette.testclient import TestClient
 
 from stepsim.page.app import application
 from stepsim.page.fields import fields
+from stepsim.page.tasks import TASKS
 from stepsim.page.workers import PageWorkers
 from stepsim.sim.report.memory.document import memory_document
 from stepsim.sim.scenario.load import load_scenario
@@ -158,12 +160,11 @@ def test_many_ask_at_once_and_no_process_is_left() -> None:
 
 
 def test_a_worker_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stepsim.page import app
-
-    monkeypatch.setitem(app.LIMITS_S, "predict", 1e-4)
+    usual = TASKS["predict"]
+    monkeypatch.setitem(TASKS, "predict", replace(usual, limit_s=1e-4))
     with page(size=1) as client:
         assert events(client, "predict", document=SMALL)["status"] == 504
-        monkeypatch.setitem(app.LIMITS_S, "predict", 60.0)
+        monkeypatch.setitem(TASKS, "predict", usual)
         assert events(client, "predict", document=SMALL)["status"] == 200
 
 

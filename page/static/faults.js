@@ -3,10 +3,12 @@
 
 import { bar } from "./answer.js";
 import { Latest } from "./api.js";
-import { digits, h, percent, seconds, table } from "./dom.js";
+import { digits, h, percent, seconds, svg, table } from "./dom.js";
 import { get, set } from "./state.js";
 
 const MOST_HOSTS = 64;
+
+const SWEEPS = /** @type {Record<string, string>} */ ({ "checkpoint.storage.every": "5min..2h", "recovery.spares.warm": "0..6", "recovery.spares.cold": "0..6" });
 
 const STRIKES = /** @type {Record<string, [string, string, string]>} */ ({
   gpu_throttle: ["GPU slow", "gpu", "slow_factor=1.3"],
@@ -40,6 +42,13 @@ export class Faults {
     this.weekError = h("p", { class: "error", role: "alert" });
     this.go = h("button", { type: "submit", class: "main" }, "Simulate weeks");
     this.inputs = this.weekFields();
+    this.sweeps = new Latest();
+    this.sweepField = h("select", { id: "sweep-field", onchange: () => (this.sweepRange.value = SWEEPS[this.sweepField.value]) },
+      Object.keys(SWEEPS).map((field) => h("option", { value: field }, field)));
+    this.sweepRange = h("input", { id: "sweep-range", type: "text", value: Object.values(SWEEPS)[0], spellcheck: "false" });
+    this.sweepGo = h("button", { type: "submit" }, "Sweep");
+    this.sweepError = h("p", { class: "error", role: "alert" });
+    this.swept = h("div", { class: "chart" });
     place.replaceChildren(
       h("section", { "aria-labelledby": "h-strike" }, h("h2", { id: "h-strike" }, "Strike the cluster"),
         h("p", { class: "note" }, "Each square is a GPU, each box a host. Choose what goes wrong and click what it strikes; again heals it."),
@@ -52,7 +61,13 @@ export class Faults {
         h("form", { class: "row-form", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.simulate(); } },
           this.inputs.map(({ label, input }) => h("div", { class: "field" }, h("label", { for: input.id }, label), input)),
           h("div", { class: "buttons" }, this.go, h("button", { type: "button", onclick: () => this.weeks.stop() }, "Stop"))),
-        this.weekError, this.goodput));
+        this.weekError, this.goodput),
+      h("section", { "aria-labelledby": "h-sweep" }, h("h2", { id: "h-sweep" }, "Spares and intervals"),
+        h("form", { class: "row-form", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.sweep(); } },
+          h("div", { class: "field" }, h("label", { for: "sweep-field" }, "Sweep"), this.sweepField),
+          h("div", { class: "field" }, h("label", { for: "sweep-range" }, "Over"), this.sweepRange),
+          h("div", { class: "buttons" }, this.sweepGo, h("button", { type: "button", onclick: () => this.sweeps.stop() }, "Stop"))),
+        this.sweepError, this.swept));
   }
 
   weekFields() {
@@ -135,7 +150,8 @@ export class Faults {
       blame.length > 1 ? table("Without each fault", ["without", "step time", "gains"], blame) : "");
   }
 
-  async simulate() {
+  /** The scenario with the weeks that are asked for. */
+  campaign() {
     let { document } = this.asked();
     for (const { path, input } of this.inputs) {
       const text = input.value.trim();
@@ -143,6 +159,52 @@ export class Faults {
       document = set(document, path, value);
     }
     this.changed(document);
+    return document;
+  }
+
+  async sweep() {
+    const axis = `${this.sweepField.value}=${this.sweepRange.value}`;
+    this.sweepError.textContent = "";
+    this.sweepGo.disabled = true;
+    try {
+      await this.sweeps.ask("sweep", { document: this.campaign(), axes: [axis] }, (message) => {
+        if (message.event === "sweep") this.tellSweep(message.sweep);
+      });
+    } catch (error) {
+      this.sweepError.textContent = /** @type {Error} */ (error).message;
+    } finally {
+      this.sweepGo.disabled = false;
+    }
+  }
+
+  /** @param {any} found */
+  tellSweep(found) {
+    const [{ field }] = found.axes;
+    const by = found.best_by;
+    const points = found.points.map((/** @type {any} */ one) => ({ ...one[by], at: one.values[field], ettr: one.ettr, held: one.ettr_held, wall: one.wall_s.mean }));
+    const [W, H, L, B] = [760, 240, 70, 34];
+    const low = Math.min(...points.map((/** @type {any} */ one) => one.low ?? one.mean));
+    const high = Math.max(...points.map((/** @type {any} */ one) => one.high ?? one.mean));
+    const x = (/** @type {number} */ i) => L + 20 + (i * (W - L - 50)) / Math.max(points.length - 1, 1);
+    const y = (/** @type {number} */ share) => H - B - ((share - low) / Math.max(high - low, 1e-9)) * (H - B - 16);
+    const equal = new Set(found.equal.map((/** @type {any} */ one) => one[field]));
+    const title = by === "ettr_held" ? "useful share of all GPUs held, spares included" : "useful share of the time";
+    this.swept.replaceChildren(
+      svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${title} over ${field}` },
+        [low, (low + high) / 2, high].map((share) => [svg("line", { class: "grid", x1: L, x2: W, y1: y(share), y2: y(share) }),
+          svg("text", { x: L - 8, y: y(share) + 4, "text-anchor": "end" }, percent(share))]).flat(),
+        svg("path", { class: "front", d: points.map((/** @type {any} */ one, /** @type {number} */ i) => `${i ? "L" : "M"}${x(i)} ${y(one.mean).toFixed(1)}`).join("") }),
+        points.map((/** @type {any} */ one, /** @type {number} */ i) => [
+          one.low === null ? null : svg("line", { class: "axis", x1: x(i), x2: x(i), y1: y(one.low), y2: y(one.high) }),
+          svg("circle", { class: equal.has(one.at) ? "fit" : "large", cx: x(i), cy: y(one.mean), r: 5 }),
+          svg("text", { x: x(i), y: H - 10, "text-anchor": "middle" }, one.at)]).flat()),
+      h("p", { class: "note" }, `${title}; blue points are as good as the best${found.no_difference ? ": all of them" : ""}. ${found.held_fixed}`),
+      table("The sweep", [field, "useful time", "of GPUs held", "takes", "as good as the best"], points.map((/** @type {any} */ one) =>
+        [one.at, percent(one.ettr.mean), percent(one.held?.mean), seconds(one.wall), equal.has(one.at) ? "yes" : "no"])));
+  }
+
+  async simulate() {
+    const document = this.campaign();
     this.weekError.textContent = "";
     this.go.disabled = true;
     try {

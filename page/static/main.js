@@ -28,6 +28,7 @@ let last = null;
 /** The document that copies as --set are relative to. @type {any} */
 let base = {};
 const latest = new Latest();
+const streams = new Latest();
 
 async function begin() {
   keepToken();
@@ -74,7 +75,11 @@ function build() {
       h("div", { class: "columns" }, part("rests", "What it rests on"), h("section", { class: "part", "aria-labelledby": "h-topology" }, h("h2", { id: "h-topology" }, "The network"),
         h("button", { type: "button", id: "draw-network", onclick: drawNetwork }, "Draw it with its loads"), h("div", { id: "network" })))),
     h("div", { id: "in-plan" }), h("div", { id: "in-compare" }), h("div", { id: "in-faults" }));
-  schedule = new Schedule(by("schedule"));
+  schedule = new Schedule(by("schedule"), async (from, to) => {
+    let found = null;
+    await streams.ask("streams", { document: state.document, window: [from, to] }, (message) => message.event === "streams" && (found = message.streams)).catch((error) => say(error.message));
+    return found;
+  });
   plan = new Plan(by("in-plan"), () => state.document, (document) => { state.view = "step"; change(document); }, pin);
   faults = new Faults(by("in-faults"), () => ({ document: state.document, faults: state.faults, layout: last?.layout ?? guess() }),
     (lines) => { state.faults = lines; remember(); faults.show(); }, (document) => { state.document = document; remember(); form.show(document); });

@@ -7,11 +7,24 @@ import { h, seconds } from "./dom.js";
 const ROW = 26;
 const GAP = 6;
 const AXIS = 24;
+const MOST_LANES = 96;
 const KINDS = /** @type {Record<string, string>} */ ({ F: "forward", B: "backward", I: "backward, input", W: "backward, weights" });
 
+/** Kernels of streams in the colours of the bars above. */
+const COLOURS = /** @type {Record<string, string>} */ ({ gemm: "F", attention: "W", "memory-bound": "B", fixed: "host" });
+
+/** @param {{row: any, box: any}} found */
+const what = ({ row, box }) =>
+  row.thin ? `${box[2]} (${box[0]})` : `${KINDS[box[0]] ?? box[0]} of microbatch ${box[2]}${row.chunks > 1 ? `, chunk ${box[1]}` : ""}`;
+
 export class Schedule {
-  /** @param {any} place */
-  constructor(place) {
+  /** @param {any} place @param {(from: number, to: number) => Promise<any>} streams what runs on each stream in a window */
+  constructor(place, streams) {
+    this.streams = streams;
+    /** Rows of streams, by the class of ranks. @type {Map<string, any[]>} */
+    this.below = new Map();
+    this.timer = 0;
+    this.shows = h("input", { type: "checkbox", id: "show-streams", onchange: () => this.askStreams(0) });
     this.canvas = h("canvas", {
       tabindex: 0, role: "img", "aria-label": "Schedule of the step; arrow keys move, plus and minus zoom",
       onwheel: (/** @type {WheelEvent} */ event) => this.wheel(event),
@@ -28,7 +41,8 @@ export class Schedule {
       h("button", { type: "button", "aria-label": label, title: label, onclick }, text);
     const buttons = h("div", { class: "buttons" },
       button("+", "Zoom in", () => this.zoom(0.5)), button("−", "Zoom out", () => this.zoom(2)),
-      button("⟷", "The whole step", () => this.window(0, this.end)), this.tip);
+      button("⟷", "The whole step", () => this.window(0, this.end)),
+      h("label", { class: "check" }, this.shows, "Streams of the enlarged part"), this.tip);
     const legend = h("ul", { class: "legend" }, ["F", "B", "W"].map((kind) => h("li", {}, h("span", { class: `key c-${kind}` }), KINDS[kind])),
       h("li", {}, h("span", { class: "key idle" }), "idle"), h("li", {}, "lighter: a later chunk"));
     place.replaceChildren(buttons, legend, h("div", { class: "canvas-box" }, this.canvas), this.note, this.list);
@@ -49,6 +63,8 @@ export class Schedule {
     this.rows = schedule.rows;
     this.end = schedule.makespan_s;
     if (!same) [this.from, this.to] = [0, this.end];
+    this.below = new Map();
+    this.askStreams(0);
     this.note.textContent = schedule.until_s === null ? "" : `Boxes are shown for the first ${seconds(schedule.until_s)}.`;
     this.draw();
     this.tabulate();
@@ -59,8 +75,31 @@ export class Schedule {
     const width = Math.min(Math.max(to - from, this.end * 1e-4), this.end);
     this.from = Math.min(Math.max(from, 0), this.end - width);
     this.to = this.from + width;
+    this.askStreams(300);
     this.draw();
     this.tabulate();
+  }
+
+  /** The streams of the window, once it has stood still for a while. @param {number} wait milliseconds */
+  askStreams(wait) {
+    clearTimeout(this.timer);
+    if (!this.shows.checked) {
+      this.below = new Map();
+      return this.draw();
+    }
+    this.timer = setTimeout(async () => {
+      const found = await this.streams(this.from, this.to);
+      if (!found) return;
+      this.below = new Map();
+      for (const row of found.rows) this.below.set(row.class, [...(this.below.get(row.class) ?? []), { ...row, thin: true }]);
+      if (!found.whole) this.note.textContent = "Only the first streams are shown: zoom in for all of them.";
+      this.draw();
+    }, wait);
+  }
+
+  /** What is drawn: each class of ranks, with its streams below it. */
+  get lanes() {
+    return this.rows.flatMap((row) => [row, ...(this.below.get(row.name) ?? [])]).slice(0, MOST_LANES);
   }
 
   /** @param {number} factor @param {number} [at] */
@@ -118,7 +157,7 @@ export class Schedule {
 
   /** The box under a pixel. @param {number} x @param {number} y */
   at(x, y) {
-    const row = this.rows[Math.floor((y - AXIS) / (ROW + GAP))];
+    const row = this.lanes[Math.floor((y - AXIS) / (ROW + GAP))];
     const s = this.second(x);
     const box = row?.boxes.find((/** @type {any} */ one) => one[3] <= s && s < one[4]);
     return box ? { row, box } : null;
@@ -127,14 +166,14 @@ export class Schedule {
   /** @param {{row: any, box: any} | null} found */
   tell(found) {
     this.tip.textContent = found
-      ? `${found.row.name}: ${KINDS[found.box[0]] ?? found.box[0]} of microbatch ${found.box[2]}${found.row.chunks > 1 ? `, chunk ${found.box[1]}` : ""}, ${seconds(found.box[3])} to ${seconds(found.box[4])} (${seconds(found.box[4] - found.box[3])})`
+      ? `${found.row.name}: ${what(found)}, ${seconds(found.box[3])} to ${seconds(found.box[4])} (${seconds(found.box[4] - found.box[3])})`
       : "Ctrl and wheel zooms, dragging moves";
   }
 
   draw() {
     const width = this.canvas.parentElement?.clientWidth ?? 600;
-    const shown = Math.min(this.rows.length, 64);
-    const height = AXIS + shown * (ROW + GAP);
+    const lanes = this.lanes;
+    const height = AXIS + lanes.length * (ROW + GAP);
     const ratio = devicePixelRatio || 1;
     this.canvas.style.height = `${height}px`;
     this.canvas.width = width * ratio;
@@ -149,10 +188,10 @@ export class Schedule {
     pen.font = "12px system-ui, sans-serif";
     pen.textBaseline = "middle";
     this.ticks(pen, width, scale, colour("--faint"), colour("--grid"), height);
-    for (const [i, row] of this.rows.slice(0, shown).entries()) {
+    for (const [i, row] of lanes.entries()) {
       const y = AXIS + i * (ROW + GAP);
       pen.fillStyle = ink;
-      pen.fillText(row.name, 4, y + ROW / 2, this.left - 10);
+      pen.fillText(row.thin ? `   ${row.name.split(" · ").pop()}` : row.name, 4, y + ROW / 2, this.left - 10);
       pen.save();
       pen.beginPath();
       pen.rect(this.left, y, width - this.left, ROW);
@@ -164,7 +203,7 @@ export class Schedule {
         const x = this.left + (first - this.from) * scale;
         const w = Math.max((last - first) * scale, 0.6);
         pen.globalAlpha = row.chunks > 1 ? 1 - (0.6 * chunk) / (row.chunks - 1) : 1;
-        pen.fillStyle = colour(`--c-${kind}`) || ink;
+        pen.fillStyle = colour(`--c-${COLOURS[kind] ?? kind}`) || ink;
         pen.fillRect(x, y, w > 3 ? w - 0.7 : w, ROW);
         pen.globalAlpha = 1;
         if (w > 16) {
@@ -174,7 +213,8 @@ export class Schedule {
       }
       pen.restore();
     }
-    if (shown < this.rows.length) this.note.textContent = `${this.rows.length - shown} more classes of ranks are not drawn.`;
+    const missing = this.rows.length - lanes.filter((one) => !one.thin).length;
+    if (missing) this.note.textContent = `${missing} more classes of ranks are not drawn.`;
   }
 
   /** @param {CanvasRenderingContext2D} pen @param {number} width @param {number} scale @param {string} ink @param {string} grid @param {number} height */
