@@ -43,7 +43,10 @@ class MemoryRequest(PageRequest):
 
 
 class PlanRequest(PageRequest):
-    """The best layouts; fields as ``stepsim plan`` has them. ``points``: layouts that are sent at most."""
+    """The best layouts; fields as ``stepsim plan`` has them. ``points``: layouts that are sent at most.
+
+    With ``find`` one number is sought in their place: the fewest gpus, the longest seq_length, ...
+    """
 
     fix: dict[str, Any] = {}
     vary: Annotated[dict[str, Values], Field(max_length=8)] = {}
@@ -52,6 +55,7 @@ class PlanRequest(PageRequest):
     deadline_s: Annotated[float, Field(gt=0)] | None = None
     budget: Annotated[float, Field(gt=0)] | None = None
     fits: float = 0.9
+    find: Annotated[str, Field(max_length=20)] | None = None
     points: Annotated[int, Field(ge=0, le=20_000)] = 4_000
 
 

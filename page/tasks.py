@@ -156,10 +156,16 @@ def plan(asked: PlanRequest, say: Say) -> None:
         for message in points(among, asked.points):
             say({"event": "points", **message})
 
-    found = planned(
-        scenario_asked(asked), asked.fix, asked.vary, wishes, Means(jobs=JOBS), _progress(say), screened
-    )
-    say({"event": "plan", "plan": found.to_dict()})
+    base, means = scenario_asked(asked), Means(jobs=JOBS)
+    if asked.find is not None:
+        from ..sim.plan.questions.find import find
+        from ..sim.report.plan.found import found_document
+
+        sought = find(asked.find, base, asked.fix, asked.vary, wishes, means=means, progress=_progress(say))
+        say({"event": "found", "found": found_document(sought)})
+        return
+    plan = planned(base, asked.fix, asked.vary, wishes, means, _progress(say), screened)
+    say({"event": "plan", "plan": plan.to_dict()})
 
 
 def export(asked: ExportRequest, say: Say) -> None:

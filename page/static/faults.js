@@ -72,13 +72,14 @@ export class Faults {
 
   weekFields() {
     const text = (/** @type {string} */ path, /** @type {string} */ label, /** @type {string} */ value) =>
-      ({ path, label, input: h("input", { id: `w-${path.replaceAll(".", "-")}`, type: "text", value }) });
+      ({ path, label, input: h("input", { id: `w-${path.replaceAll(".", "-")}`, type: "text", value, placeholder: path ? "none" : "never; e.g. 3h" }) });
     return [
       text("faults.presets", "Failure rates", "llama3-2024"),
       text("run.work", "Work", "14 d"),
       text("checkpoint.storage.every", "Checkpoint every", "30 min"),
       text("recovery.spares.warm", "Warm spares", "2"),
       text("run.replications", "Replications", "20"),
+      text("", "A host dies at", ""),
     ];
   }
 
@@ -95,7 +96,7 @@ export class Faults {
     this.drawCluster(layout, faults);
     this.lines.replaceChildren(...faults.map((line) => h("li", {}, h("code", {}, line),
       h("button", { type: "button", "aria-label": `Heal ${line}`, onclick: () => this.add(line) }, "×"))));
-    for (const { path, input } of this.inputs) {
+    for (const { path, input } of this.inputs.filter((one) => one.path)) {
       const value = get(document, path);
       if (value !== undefined) input.value = Array.isArray(value) ? value.join(" ") : String(value);
     }
@@ -153,13 +154,19 @@ export class Faults {
   /** The scenario with the weeks that are asked for. */
   campaign() {
     let { document } = this.asked();
-    for (const { path, input } of this.inputs) {
+    for (const { path, input } of this.inputs.filter((one) => one.path)) {
       const text = input.value.trim();
       const value = !text ? undefined : path === "faults.presets" ? text.split(/[\s,]+/) : /^\d+$/.test(text) ? Number(text) : text;
       document = set(document, path, value);
     }
     this.changed(document);
     return document;
+  }
+
+  /** The host that dies at a known time, as a line of --fault. */
+  deaths() {
+    const at = this.inputs[this.inputs.length - 1].input.value.trim();
+    return at ? [`node_down node/0 at=${at.replace(/\s+/g, "")}`] : [];
   }
 
   async sweep() {
@@ -208,7 +215,7 @@ export class Faults {
     this.weekError.textContent = "";
     this.go.disabled = true;
     try {
-      await this.weeks.ask("faults", { document }, (message) => {
+      await this.weeks.ask("faults", { document, lines: this.deaths() }, (message) => {
         if (message.event === "faults") this.tellWeeks(message.faults);
       });
     } catch (error) {
@@ -226,10 +233,10 @@ export class Faults {
     const range = found.waterfall_intervals ?? {};
     this.goodput.replaceChildren(
       h("p", { class: "big" }, `${percent(found.ettr.mean)} of the time is useful (${percent(found.ettr.low)} to ${percent(found.ettr.high)}); ${seconds(found.wall_s.mean)} for the work`),
-      h("p", { class: "note" }, `${digits(found.interruptions.mean)} interruptions, one in ${seconds(found.mtbf_s)}; ${digits(found.goodput_tokens_per_s)} useful tokens/s`),
+      h("p", { class: "note" }, `${digits(found.interruptions.mean)} interruptions${found.mtbf_s ? `, one in ${seconds(found.mtbf_s)}` : ""}; lost in all: ${seconds((1 - found.ettr.mean) * found.wall_s.mean)}; ${digits(found.goodput_tokens_per_s)} useful tokens/s`),
       h("h3", {}, "Where the rest goes"),
       h("div", { class: "bars long", role: "table", "aria-label": "Goodput lost, by cause" }, lost.sort((a, b) => /** @type {number} */ (b[1]) - /** @type {number} */ (a[1])).map(([name, share]) =>
-        bar(name, /** @type {number} */ (share) / most, percent(/** @type {number} */ (share)), range[name] ? `${percent(range[name].low)} to ${percent(range[name].high)}` : "", "dp"))),
+        bar(name, /** @type {number} */ (share) / most, seconds(/** @type {number} */ (share) * found.wall_s.mean), range[name] ? `${percent(range[name].low)} to ${percent(range[name].high)}` : "", "dp"))),
       table("Failures", ["failure", "in the run"], Object.entries(found.failures).map(([name, count]) => [name, digits(/** @type {number} */ (count))])));
   }
 }

@@ -7,7 +7,7 @@ import { h } from "./dom.js";
 /** Fields that everybody sets; all others are behind "more". */
 const CORE = {
   Job: ["model", "cluster.gpu", "cluster.gpus", "cluster.interconnect", "training.seq_length", "training.global_batch",
-    "training.micro_batch", "training.precision", "software"],
+    "training.micro_batch", "training.precision", "software", "training.tokens"],
   Layout: ["parallelism.tp", "parallelism.pp", "parallelism.vpp", "parallelism.cp", "parallelism.ep", "parallelism.zero",
     "parallelism.sequence_parallel", "schedule", "training.recompute"],
 };
@@ -17,7 +17,7 @@ const WORDS = {
   "training.precision": "Precision", software: "Software", "parallelism.tp": "Tensor (tp)", "parallelism.pp": "Pipeline (pp)",
   "parallelism.vpp": "Chunks (vpp)", "parallelism.cp": "Context (cp)", "parallelism.ep": "Experts (ep)",
   "parallelism.zero": "ZeRO", "parallelism.sequence_parallel": "Sequence parallel", schedule: "Schedule",
-  "training.recompute": "Recompute",
+  "training.recompute": "Recompute", "training.tokens": "Token budget",
 };
 
 /** @typedef {{path: string, block: string, name: string, kind: string, help: string, choices?: any[], example?: any,

@@ -6,6 +6,7 @@ import { asTable } from "./answer.js";
 import { gigabytes, h, percent, say, seconds, svg, table, whole } from "./dom.js";
 import { set } from "./state.js";
 
+const QUESTIONS = [["", "the best layouts"], ["gpus", "the fewest GPUs that do"], ["seq_length", "the longest sequence that fits"], ["micro_batch", "the largest microbatch that fits"]];
 const OBJECTIVES = ["step-time", "tokens-per-dollar", "days", "goodput"];
 const PARALLEL = ["parallelism.tp", "parallelism.cp", "parallelism.pp", "parallelism.vpp", "parallelism.ep", "parallelism.zero", "training.micro_batch",
   "training.recompute"];
@@ -38,11 +39,12 @@ export class Plan {
     this.marks = {};
     /** @type {any} */
     this.found = null;
+    this.question = h("select", { id: "plan-question" }, QUESTIONS.map(([value, text]) => h("option", { value }, text)));
     this.objective = h("select", { id: "plan-objective" }, OBJECTIVES.map((one) => h("option", {}, one)));
     this.deadline = h("input", { id: "plan-deadline", type: "number", min: 0, step: "any", placeholder: "none" });
     this.keep = h("input", { id: "plan-keep", type: "text", placeholder: "e.g. parallelism.tp=8", spellcheck: "false" });
     this.vary = h("input", { id: "plan-vary", type: "text", placeholder: "e.g. cluster.gpus=64,128,256", spellcheck: "false" });
-    this.start = h("button", { type: "submit", class: "main" }, "Find the best layouts");
+    this.start = h("button", { type: "submit", class: "main" }, "Find");
     this.stop = h("button", { type: "button", disabled: true, onclick: () => this.latest.stop() }, "Stop");
     this.told = h("p", { class: "note", role: "status" });
     this.error = h("p", { class: "error", role: "alert" });
@@ -52,7 +54,7 @@ export class Plan {
     const field = (/** @type {string} */ label, /** @type {any} */ input) => h("div", { class: "field" }, h("label", { for: input.id }, label), input);
     place.replaceChildren(
       h("form", { class: "row-form", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.run(); } },
-        field("Objective", this.objective), field("Deadline, days", this.deadline), field("Keep", this.keep), field("Also try", this.vary),
+        field("Find", this.question), field("Objective", this.objective), field("Deadline, days", this.deadline), field("Keep", this.keep), field("Also try", this.vary),
         h("div", { class: "buttons" }, this.start, this.stop)),
       this.told, this.error,
       h("section", { "aria-labelledby": "h-best" }, h("h2", { id: "h-best" }, "The best layouts, and why others lost"), this.best),
@@ -64,19 +66,19 @@ export class Plan {
   }
 
   async run() {
-    const asked = { document: this.document(), objective: this.objective.value, top: 5,
+    const asked = { document: this.document(), find: this.question.value || null, objective: this.objective.value, top: 5,
       deadline_s: this.deadline.value ? Number(this.deadline.value) * 86400 : null, ...this.wishes() };
     this.points = [];
     this.brushes = {};
     this.found = null;
     this.error.textContent = "";
-    this.best.replaceChildren();
+    for (const place of [this.best, this.scatter, this.lines]) place.replaceChildren();
     this.start.disabled = true;
     this.stop.disabled = false;
     const began = performance.now();
     try {
       const whole = await this.latest.ask("plan", asked, (message) => this.heard(message));
-      this.told.textContent = whole ? `${this.found?.certificate.sentence ?? ""} (${seconds((performance.now() - began) / 1000)})` : "Stopped.";
+      this.told.textContent = whole ? `${this.found?.certificate?.sentence ?? ""} (${seconds((performance.now() - began) / 1000)})` : "Stopped.";
     } catch (error) {
       this.error.textContent = /** @type {Error} */ (error).message;
     } finally {
@@ -114,6 +116,7 @@ export class Plan {
           set: { ...message.same, ...Object.fromEntries(names.map((name) => [name, message.axes[name][i]])) } }));
       this.draw(`${whole(message.legal)} legal layouts, ${whole(message.shown)} drawn by their least step time`);
     }
+    if (message.event === "found") this.tellFound(message.found);
     if (message.event === "plan") {
       this.found = message.plan;
       this.draw();
@@ -124,6 +127,16 @@ export class Plan {
   /** The scenario with the fields of a layout. @param {Record<string, any>} fields */
   laidOut(fields) {
     return Object.entries(fields).reduce((document, [path, value]) => set(document, path, value), this.document());
+  }
+
+  /** One number in place of a plan. @param {any} found */
+  tellFound(found) {
+    const act = (/** @type {any} */ one) => h("button", { type: "button", onclick: () => this.open(set(this.laidOut(one.set), found.field, one.value)) }, "Open");
+    const best = found.tried.find((/** @type {any} */ one) => one.value === found.value);
+    this.best.replaceChildren(
+      h("p", { class: "big" }, found.value === null ? `No ${found.field} will do.` : `${found.field}: ${whole(found.value)}${best ? `, as ${short(best.set)}` : ""}`),
+      table("What was tried", [found.field, "will do", "layouts that fit", "of", "the smallest takes", "layout", ""], found.tried.map((/** @type {any} */ one) =>
+        [whole(one.value), one.good ? "yes" : "no", whole(one.fit), whole(one.legal), gigabytes(one.peak_memory_bytes), short(one.set), one.legal ? act(one) : ""])));
   }
 
   tables() {
