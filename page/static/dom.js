@@ -57,6 +57,7 @@ export function seconds(s) {
   if (s === null || s === undefined || !Number.isFinite(s)) return "–";
   if (s >= 172800) return `${digits(s / 86400)} d`;
   if (s >= 7200) return `${digits(s / 3600)} h`;
+  if (s >= 600) return `${digits(s / 60)} min`;
   if (s >= 1) return `${digits(s)} s`;
   if (s >= 1e-3) return `${digits(s * 1e3)} ms`;
   if (s >= 5e-8) return `${digits(s * 1e6)} µs`;

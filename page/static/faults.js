@@ -163,10 +163,11 @@ export class Faults {
     return document;
   }
 
-  /** The host that dies at a known time, as a line of --fault. */
-  deaths() {
+  /** The scenario with the host that dies at a known time. @param {any} document */
+  withDeath(document) {
     const at = this.inputs[this.inputs.length - 1].input.value.trim();
-    return at ? [`node_down node/0 at=${at.replace(/\s+/g, "")}`] : [];
+    if (!at) return document;
+    return set(document, "faults.events", [...(get(document, "faults.events") ?? []), `node_down node/0 at=${at.replace(/\s+/g, "")}`]);
   }
 
   async sweep() {
@@ -215,7 +216,7 @@ export class Faults {
     this.weekError.textContent = "";
     this.go.disabled = true;
     try {
-      await this.weeks.ask("faults", { document, lines: this.deaths() }, (message) => {
+      await this.weeks.ask("faults", { document: this.withDeath(document) }, (message) => {
         if (message.event === "faults") this.tellWeeks(message.faults);
       });
     } catch (error) {

@@ -9,7 +9,7 @@ import { Faults } from "./faults.js";
 import { Form } from "./form.js";
 import { Plan, short } from "./plan.js";
 import { Schedule } from "./schedule.js";
-import { get, recall, remember, set, setLines, state, useShortForms } from "./state.js";
+import { changes, get, recall, remember, set, setLines, state, useShortForms } from "./state.js";
 
 const VIEWS = /** @type {Record<string, string>} */ ({ step: "Step", plan: "Plan", compare: "Compare", faults: "Faults" });
 
@@ -80,7 +80,7 @@ function build() {
     await streams.ask("streams", { document: state.document, window: [from, to] }, (message) => message.event === "streams" && (found = message.streams)).catch((error) => say(error.message));
     return found;
   });
-  plan = new Plan(by("in-plan"), () => state.document, (document) => { state.view = "step"; change(document); }, pin);
+  plan = new Plan(by("in-plan"), () => state.document, (document) => { state.view = "step"; change(document); }, pin, (problems) => form.blame(problems));
   faults = new Faults(by("in-faults"), () => ({ document: state.document, faults: state.faults, layout: last?.layout ?? guess() }),
     (lines) => { state.faults = lines; remember(); faults.show(); }, (document) => { state.document = document; remember(); form.show(document); });
 }
@@ -120,8 +120,11 @@ function tools() {
   return [h("button", { type: "button", id: "pin", onclick: () => pin({ name: pinName(), document: state.document }) }, "Pin"), menu, theme];
 }
 
-const pinName = () => short(Object.fromEntries(["tp", "cp", "pp", "ep", "vpp", "zero", "sequence_parallel"].map((one) => [`parallelism.${one}`, get(state.document, `parallelism.${one}`)])
-  .concat([["schedule", get(state.document, "schedule")], ["training.micro_batch", get(state.document, "training.micro_batch")], ["cluster.gpus", get(state.document, "cluster.gpus")]])));
+/** The layout, and what else differs from where one began. */
+const pinName = () => short({ ...changes(base, state.document), ...layoutFields() });
+
+const layoutFields = () => Object.fromEntries(["tp", "cp", "pp", "ep", "vpp", "zero", "sequence_parallel"].map((one) => [`parallelism.${one}`, get(state.document, `parallelism.${one}`)])
+  .concat([["schedule", get(state.document, "schedule")], ["training.micro_batch", get(state.document, "training.micro_batch")], ["cluster.gpus", get(state.document, "cluster.gpus")]]));
 
 function csv() {
   const rows = schedule.rows.flatMap((row) => row.boxes.map((/** @type {any} */ one) => [`"${row.name}"`, ...one].join(",")));

@@ -19,8 +19,10 @@ export class Plan {
    * @param {() => any} document the scenario that is planned
    * @param {(document: any) => void} open show a layout
    * @param {(pin: any) => void} pin
+   * @param {(problems: any[]) => void} blame show fields that are wrong
    */
-  constructor(place, document, open, pin) {
+  constructor(place, document, open, pin, blame) {
+    this.blame = blame;
     this.document = document;
     this.open = open;
     this.pin = pin;
@@ -81,6 +83,7 @@ export class Plan {
       this.told.textContent = whole ? `${this.found?.certificate?.sentence ?? ""} (${seconds((performance.now() - began) / 1000)})` : "Stopped.";
     } catch (error) {
       this.error.textContent = /** @type {Error} */ (error).message;
+      this.blame(/** @type {any} */ (error).problems ?? []);
     } finally {
       this.start.disabled = false;
       this.stop.disabled = true;
@@ -294,6 +297,9 @@ export class Plan {
   }
 }
 
+/** Fields that have words of their own below, or that say nothing of a layout by themselves. */
+const KNOWN = /^(parallelism\.|schedule$|training\.(micro_batch|recompute)$|cluster\.gpus$)/;
+
 /** A layout in a few words. @param {Record<string, any>} fields */
 export function short(fields) {
   const of = (/** @type {string} */ path) => fields[path];
@@ -303,8 +309,10 @@ export function short(fields) {
   if (of("training.micro_batch")) words.push(`mbs${of("training.micro_batch")}`);
   if (of("schedule") && of("schedule") !== "none") words.push(of("schedule"));
   const recompute = of("training.recompute");
+  const others = Object.keys(fields).filter((path) => !KNOWN.test(path) && fields[path] !== undefined);
   if (recompute && recompute !== "none") words.push(`recompute ${typeof recompute === "object" ? recompute.kind : recompute}`);
   if (of("cluster.gpus")) words.push(`${of("cluster.gpus")} GPUs`);
+  for (const path of others) words.push(`${path.split(".").pop()} ${typeof of(path) === "object" ? "…" : of(path)}`);
   return words.join(" ") || "data parallel";
 }
 

@@ -111,11 +111,19 @@ function within(block, keys, at, value) {
  * @param {any} after
  */
 export function setLines(before, after) {
+  return Object.entries(changes(before, after)).map(([path, value]) => `--set ${quoted(`${path}=${value === undefined ? "null" : flow(value)}`)}`);
+}
+
+/**
+ * Fields of `after` that differ from `before`, with their values; undefined where they were taken out.
+ * @param {any} before
+ * @param {any} after
+ * @returns {Record<string, any>}
+ */
+export function changes(before, after) {
   const [first, second] = [leaves(before), leaves(after)];
   const paths = [...new Set([...Object.keys(first), ...Object.keys(second)])];
-  return paths
-    .filter((path) => JSON.stringify(first[path]) !== JSON.stringify(second[path]))
-    .map((path) => `--set ${quoted(`${path}=${path in second ? flow(second[path]) : "null"}`)}`);
+  return Object.fromEntries(paths.filter((path) => JSON.stringify(first[path]) !== JSON.stringify(second[path])).map((path) => [path, second[path]]));
 }
 
 /** @param {any} block @param {string} [at] @returns {Record<string, any>} */
