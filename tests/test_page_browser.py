@@ -92,6 +92,7 @@ def change(page: Any, field: str, value: str) -> str:
 def picture(page: Any, name: str) -> None:
     if PICTURES:
         Path(PICTURES).mkdir(parents=True, exist_ok=True)
+        page.evaluate("scrollTo(0, 0)")
         page.screenshot(path=f"{PICTURES}/{name}.png", full_page=True)
 
 
@@ -278,9 +279,9 @@ def test_no_width_scrolls_sideways(page: Any, width: int) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_audit_finds_nothing_serious(page: Any, theme: str) -> None:
     page.emulate_media(color_scheme=theme)
+    page.locator("canvas").wait_for()
+    picture(page, f"step-{theme}")
     page.click(".more > summary")
     for view in VIEWS:
         page.click(f"#view-{view}")
         assert serious(page) == []
-        if view == "step":
-            picture(page, f"step-{theme}")

@@ -25,7 +25,7 @@ export function figures(result, layout) {
 
 /** @param {string} title @param {string} value @param {string} [note] @param {any} [more] @param {string} [kind] */
 const card = (title, value, note = "", more = null, kind = "") =>
-  h("div", { class: `card ${kind}` }, h("h3", {}, title), h("p", { class: "value" }, value), h("p", { class: "note" }, note), more);
+  h("div", { class: `card ${kind}` }, h("h2", {}, title), h("p", { class: "value" }, value), h("p", { class: "note" }, note), more);
 
 /** @param {any} result */
 function fit(result) {

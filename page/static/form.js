@@ -93,8 +93,20 @@ export class Form {
         const block = field.block || "scenario";
         blocks.set(block, [...(blocks.get(block) ?? []), field.path]);
       }
-      for (const [block, paths] of blocks)
-        list.append(h("details", {}, h("summary", {}, block), paths.map((path) => this.row(path))));
+      /** @type {Map<string, any>} */
+      const roots = new Map();
+      for (const [block, paths] of blocks) {
+        const [root] = block.split(".");
+        const details = h("details", {}, h("summary", {}, block === root ? block : block.slice(root.length + 1)), paths.map((path) => this.row(path)));
+        if (roots.has(root)) roots.get(root).append(details);
+        else if (block === root) {
+          roots.set(root, details);
+          list.append(details);
+        } else {
+          roots.set(root, h("details", {}, h("summary", {}, root), details));
+          list.append(roots.get(root));
+        }
+      }
       this.show(this.document);
     };
     const whole = h("details", { class: "more", ontoggle: build }, h("summary", {}, "More: every field"),
