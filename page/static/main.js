@@ -39,6 +39,7 @@ async function begin() {
     return;
   }
   useShortForms(known.short_forms);
+  for (const [kind, colour] of Object.entries(known.palette)) document.documentElement.style.setProperty(`--p-${kind}`, /** @type {string} */ (colour));
   if (!(await recall())) state.document = structuredClone(known.first);
   base = structuredClone(known.first);
   build();

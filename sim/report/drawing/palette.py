@@ -1,8 +1,9 @@
 """Colours of the timeline: one hue a kind, one shade a virtual chunk.
 
-Hues are those of Paul Tol's colour-blind safe sets (SRON/EPS/TN/09-002); forward is blue and
-backward amber, which stay apart in every common form of colour blindness. Chunks run from dark
-(the first) to light, so a print without colour still shows their order.
+Forward is blue and backward amber, as in Paul Tol's colour-blind safe sets (SRON/EPS/TN/09-002). All
+others were searched for, near the hues that people expect, so that any two kinds differ by 7 (CIEDE2000) or
+more, also as people see them who lack one kind of cones (Machado et al. 2009); tests/test_palette.py holds
+that. Chunks run from dark (the first) to light, so a print without colour still shows their order.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ RAMPS = {
     "F": ("#2b5c8f", "#b5d3ea"),
     "B": ("#c06a12", "#f8d9a0"),
     "I": ("#c06a12", "#f8d9a0"),
-    "W": ("#2f7d4f", "#bfe0c4"),
+    "W": ("#306020", "#cadfc3"),
 }
 """Darkest and lightest shade by kind of action."""
 
-SINGLE = {"F": "#6f9fcd", "B": "#eeb15c", "I": "#eeb15c", "W": "#7dbb8a"}
+SINGLE = {"F": "#6f9fcd", "B": "#eeb15c", "I": "#eeb15c", "W": "#608753"}
 """The one shade where a rank holds one chunk."""
 
 FLAT = {
-    "optimizer": "#55585c",
-    "tp": "#d94f5c",
-    "cp": "#9a8a1f",
-    "ep": "#3fa9c9",
-    "pp": "#8d9096",
-    "dp": "#9b3f7f",
+    "optimizer": "#494d50",
+    "tp": "#ac5367",
+    "cp": "#502b1b",
+    "ep": "#4fc4b1",
+    "pp": "#8f9299",
+    "dp": "#9c1172",
 }
 
 WORDS = {
