@@ -24,8 +24,9 @@ from . import worker
 
 PRELOAD = f"{__package__}.preload"
 
-GRACE_S = 0.4
-"""A worker whose answer is not wanted any more may finish in it: starting another takes as long."""
+GRACE_S = 1.0
+"""A worker whose answer is not wanted any more may finish in it, and keep its tables: whoever types fast
+asks for much that nobody waits for."""
 
 MOST_WAITING = 32
 """Requests that wait for a worker; more are refused."""

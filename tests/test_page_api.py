@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from page_client import SMALL, TOKEN, changed, events, page
@@ -18,8 +20,10 @@ from starlette.testclient import TestClient
 
 from stepsim.page.app import application
 from stepsim.page.fields import fields
+from stepsim.page.points import chosen
 from stepsim.page.tasks import TASKS
 from stepsim.page.workers import PageWorkers
+from stepsim.sim.plan.search.plan import plan
 from stepsim.sim.report.memory.document import memory_document
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
@@ -63,6 +67,71 @@ def test_memory_is_memory(client: TestClient) -> None:
     found = events(client, "memory", document=SMALL)
     expected = as_json(memory_document(simulate(load_scenario(SMALL))))
     assert found["memory"]["memory"]["stages"] == expected["stages"]
+
+
+def test_a_plan_is_the_commands(client: TestClient) -> None:
+    """Points first; the answer is that of plan(), whose replays these processes repeat."""
+    keep = {"parallelism.tp": 4, "training.micro_batch": 1}
+    reply = client.post("/api/plan", json={"document": SMALL, "fix": keep, "top": 3, "points": 50})
+    heard = [json.loads(line) for line in reply.text.splitlines()]
+    order = [one["event"] for one in heard if one["event"] != "progress"]
+    assert order == ["points", "plan"]
+    points, found = (next(one for one in heard if one["event"] == event) for event in order)
+    expected = plan(SMALL, fix=keep, top=3, audit=0, jobs=1).to_dict()
+    assert found["plan"]["choices"] == as_json(expected)["choices"]
+    assert points["legal"] == expected["space"]["legal"]
+    assert len(points["number"]) == len(points["bound_s"]) == points["shown"] <= 50
+    assert points["same"]["parallelism.tp"] == 4
+    for choice in found["plan"]["choices"]:  # no point is slower than what was replayed of its layout
+        assert choice["step_time_s"] >= min(points["bound_s"]) * (1 - 1e-9)
+
+
+def test_one_number_in_place_of_a_plan(client: TestClient) -> None:
+    vary = {"training.seq_length": [1024, 2048]}
+    found = events(client, "plan", document=SMALL, find="seq_length", vary=vary)["found"]["found"]
+    assert {one["value"] for one in found["tried"]} <= {1024, 2048}
+    assert found["value"] == 2048  # the largest of them fits
+
+
+def test_a_sweep_has_every_point(client: TestClient) -> None:
+    weeks = {**SMALL, "faults": {"presets": ["llama3-2024"]}, "run": {"work": "1 d"}}
+    axes = ["recovery.spares.warm=0..2"]
+    found = events(client, "sweep", document=weeks, axes=axes, replications=2)["sweep"]["sweep"]
+    assert [one["values"]["recovery.spares.warm"] for one in found["points"]] == ["0", "1", "2"]
+
+
+def test_streams_are_those_within_the_window(client: TestClient) -> None:
+    result = simulate(load_scenario(SMALL))
+    first, last = 0.4 * result.makespan_s, 0.42 * result.makespan_s
+    found = events(client, "streams", document=SMALL, window=[first, last])["streams"]["streams"]
+    expected = sum(span.end_s >= first and span.start_s <= last for span in result.iter_spans())
+    assert found["whole"]
+    assert sum(len(row["boxes"]) for row in found["rows"]) == expected > 0
+
+
+def test_a_copy_reads_back_as_the_same(client: TestClient) -> None:
+    text = events(client, "export", document=SMALL, to="yaml")["export"]["text"]
+    assert load_scenario(yaml.safe_load(text)) == load_scenario(SMALL)
+    assert events(client, "export", document=SMALL, to="megatron-lm")["status"] == 200
+    assert events(client, "export", document=SMALL, to="nothing")["status"] == 422
+
+
+@given(
+    bound=st.lists(st.floats(0, 10), min_size=1, max_size=60),
+    most=st.integers(0, 30),
+    seed=st.integers(0, 99),
+)
+def test_the_points_that_are_drawn(bound: list[float], most: int, seed: int) -> None:
+    """Each once, no more than wanted, and half of them the fastest that fit."""
+    bound_s = np.array(bound)
+    fits = np.random.default_rng(seed).random(len(bound))
+    numbers = chosen(bound_s, fits, most)
+    bounded = np.flatnonzero(bound_s > 0)
+    assert len(set(numbers.tolist())) == len(numbers) == min(most, len(bounded))
+    assert (bound_s[numbers] > 0).all()
+    proposed = sorted(bound_s[i] for i in bounded if fits[i] >= 0.5)
+    drawn = sorted(bound_s[i] for i in numbers if fits[i] >= 0.5)
+    assert drawn[: most // 2] == proposed[: most // 2] or len(numbers) == len(bounded)
 
 
 def test_faults_are_weeks(client: TestClient) -> None:
