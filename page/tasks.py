@@ -38,6 +38,9 @@ AUDIT = 8
 JOBS = 2
 """Processes of a plan: another tab wants its answer meanwhile."""
 
+MOST_DRAWN = 4_096
+"""GPUs that the page colours."""
+
 NAME = "page"
 """Of a scenario whose document has none."""
 
@@ -49,7 +52,7 @@ def predict(asked: PredictRequest, say: Say) -> None:
     scenario = scenario_asked(asked)
     faults = asked.faults or None
     result = simulate(scenario, max_events=MOST_EVENTS, faults=faults, progress=_progress(say))
-    say({"event": "result", "result": result.to_dict(), "layout": _layout(scenario)})
+    say({"event": "result", "result": result.to_dict(), "layout": _layout(scenario), "who": _who(result)})
     if asked.schedule:
         from .schedule import schedule_rows
 
@@ -60,6 +63,21 @@ def predict(asked: PredictRequest, say: Say) -> None:
         say({"event": "timeline", "svg": timeline_svg(result)})
     if asked.topology and not asked.faults:
         say({"event": "topology", "svg": _topology(result)})
+
+
+def _who(result: Result) -> list[int] | None:
+    """Of each GPU, in order, the number of its row in ``who_waits``; None where ranks do not sit in order, or
+    nothing is struck."""
+    found, scenario = result.faults, result.scenario
+    if found is None or not found.relations or scenario is None:
+        return None
+    if scenario.cluster.placement is not None or scenario.cluster.gpus > MOST_DRAWN:
+        return None
+    rows = [0] * scenario.cluster.gpus
+    for number, relation in enumerate(found.relations):
+        for rank in relation.members:
+            rows[rank] = number
+    return rows
 
 
 def _layout(scenario: Scenario) -> Message:

@@ -61,6 +61,9 @@ def test_a_fault_strikes_the_step(client: TestClient) -> None:
     expected = simulate(load_scenario(SMALL), faults=[line])
     assert found["result"]["result"]["step_time_s"] == pytest.approx(expected.step_time_s)
     assert found["result"]["result"]["faults"] is not None
+    who, rows = found["result"]["who"], found["result"]["result"]["faults"]["who_waits"]
+    assert [who.count(number) for number in range(len(rows))] == [row["ranks"] for row in rows]
+    assert rows[who[3]]["relation"] == "struck"
 
 
 def test_memory_is_memory(client: TestClient) -> None:

@@ -36,6 +36,7 @@ export class Faults {
     this.own = h("input", { id: "strike-line", type: "text", placeholder: "gpu_throttle gpu/37 slow_factor=1.3", spellcheck: "false" });
     this.grid = h("div", { class: "hosts", role: "group", "aria-label": "The cluster: choose what is struck" });
     this.lines = h("ul", { class: "strikes" });
+    this.key = h("p", { class: "note", hidden: true }, "The darker a GPU, the longer it waits for what is struck; red is struck.");
     this.error = h("p", { class: "error", role: "alert" });
     this.told = h("div", {});
     this.goodput = h("div", {});
@@ -56,7 +57,7 @@ export class Faults {
           h("div", { class: "field" }, h("label", { for: "strike-kind" }, "What goes wrong"), this.kind),
           h("div", { class: "field" }, h("label", { for: "strike-line" }, "Or as a line"), this.own),
           h("div", { class: "buttons" }, h("button", { type: "submit" }, "Strike"), h("button", { type: "button", onclick: () => this.strike([]) }, "Heal all"))),
-        this.grid, this.lines, this.error, this.told),
+        this.grid, this.key, this.lines, this.error, this.told),
       h("section", { "aria-labelledby": "h-weeks" }, h("h2", { id: "h-weeks" }, "Weeks of this run"),
         h("form", { class: "row-form", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.simulate(); } },
           this.inputs.map(({ label, input }) => h("div", { class: "field" }, h("label", { for: input.id }, label), input)),
@@ -101,13 +102,17 @@ export class Faults {
       if (value !== undefined) input.value = Array.isArray(value) ? value.join(" ") : String(value);
     }
     this.error.textContent = "";
+    this.key.hidden = true;
     if (!faults.length) {
       this.step.stop();
       this.told.replaceChildren();
       return;
     }
     this.step.ask("predict", { document, faults, schedule: false }, (message) => {
-      if (message.event === "result") this.tell(message.result);
+      if (message.event === "result") {
+        this.tell(message.result);
+        this.colour(message.result.faults, message.who);
+      }
     }).catch((error) => {
       this.error.textContent = error.message;
       this.told.replaceChildren();
@@ -127,11 +132,27 @@ export class Faults {
       h("span", {}, `host ${n}`),
       h("div", { class: "gpus" }, Array.from({ length: Math.min(each, gpus - n * each) }, (_, i) => {
         const [gpu, nic] = [`gpu/${n * each + i}`, `nic/${i}@node/${n}`];
-        return h("button", { type: "button", class: struck(gpu) || struck(nic) ? "gpu struck" : "gpu", "aria-label": `GPU ${n * each + i} of host ${n}`,
+        return h("button", { type: "button", class: struck(gpu) || struck(nic) ? "gpu struck" : "gpu", "data-gpu": n * each + i, "aria-label": `GPU ${n * each + i} of host ${n}`,
           "aria-pressed": String(struck(gpu) || struck(nic)), onclick: () => this.add(line(gpu, `node/${n}`, nic)) });
       })));
     this.grid.replaceChildren(...Array.from({ length: Math.min(hosts, MOST_HOSTS) }, (_, n) => host(n)),
       hosts > MOST_HOSTS ? h("p", { class: "note" }, `and ${hosts - MOST_HOSTS} more hosts: write a line to strike them`) : "");
+  }
+
+  /** Show on each GPU how much longer it waits. @param {any} found @param {number[] | null} who */
+  colour(found, who) {
+    if (!found || !who) return;
+    const total = (/** @type {any} */ side) => Object.values(side.waiting_s).reduce((/** @type {number} */ sum, one) => sum + /** @type {number} */ (one), 0);
+    const more = found.who_waits.map((/** @type {any} */ one) => Math.max(total(one.after) - total(one.before), 0));
+    const most = Math.max(...more, 1e-12);
+    for (const gpu of this.grid.querySelectorAll(".gpu")) {
+      const row = who[gpu.dataset.gpu];
+      const one = found.who_waits[row];
+      if (!one || gpu.classList.contains("struck")) continue;
+      gpu.style.setProperty("--waits", `${Math.round((85 * more[row]) / most)}%`);
+      gpu.title = `${one.relation}: waits ${seconds(more[row])} longer`;
+    }
+    this.key.hidden = false;
   }
 
   /** @param {any} result */

@@ -144,7 +144,8 @@ export class Form {
         h("option", { value: "false" }, "no"));
     }
     const hint = field.default ?? field.example;
-    const placeholder = hint === undefined ? "" : typeof hint === "object" ? JSON.stringify(hint) : String(hint);
+    const text = typeof hint === "object" ? JSON.stringify(hint) : String(hint);
+    const placeholder = hint === undefined ? "" : field.default === undefined ? `e.g. ${hint > 1e9 ? Number(hint).toExponential() : text}` : text;
     if (field.kind === "integer" || field.kind === "number") {
       const step = field.kind === "integer" ? 1 : "any";
       return h("input", { id, type: "number", step, min: field.min, max: field.max, placeholder });

@@ -44,7 +44,7 @@ export class Schedule {
       button("⟷", "The whole step", () => this.window(0, this.end)),
       h("label", { class: "check" }, this.shows, "Streams of the enlarged part"), this.tip);
     const legend = h("ul", { class: "legend" }, ["F", "B", "W"].map((kind) => h("li", {}, h("span", { class: `key c-${kind}` }), KINDS[kind])),
-      h("li", {}, h("span", { class: "key idle" }), "idle"), h("li", {}, "lighter: a later chunk"));
+      h("li", {}, h("span", { class: "key idle" }), "idle"), h("li", {}, "paler: a later chunk"));
     place.replaceChildren(buttons, legend, h("div", { class: "canvas-box" }, this.canvas), this.note, this.list);
     /** @type {any[]} */
     this.rows = [];

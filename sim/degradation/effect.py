@@ -86,6 +86,7 @@ def effect(
                 ranks=int(ranks.sum()),
                 before=healthy.side(before[ranks]),
                 after=struck.side(after[ranks]),
+                members=tuple(np.flatnonzero(ranks).tolist()),
             )
             for name, ranks in _relations(groups, struck_ranks(degradation))
         ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .step import AXES, PEERS, PathSegment
@@ -36,12 +36,13 @@ class Side:
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """Ranks by how they are joined to the nearest one that is struck, before and after."""
+    """Ranks (``members``) by how they are joined to the nearest one that is struck, before and after."""
 
     name: str  # "struck", "same TP group", ...
     ranks: int
     before: Side
     after: Side
+    members: tuple[int, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
