@@ -18,6 +18,10 @@ const STRIKES = /** @type {Record<string, [string, string, string]>} */ ({
 });
 const KIND = /** @type {Record<string, string>} */ ({ nic_lost: "nic_down", host_slow: "gpu_throttle" });
 
+/** Colours of GPUs by what joins them to the nearest one that is struck. */
+const RELATIONS = /** @type {Record<string, string>} */ ({ "same TP group": "tp", "same CP group": "cp", "same replica and stage": "ep",
+  "same replica, other stages": "B", "same stage, other replicas": "dp", "other replicas and stages": "pp" });
+
 export class Faults {
   /**
    * @param {any} place
@@ -36,7 +40,6 @@ export class Faults {
     this.own = h("input", { id: "strike-line", type: "text", placeholder: "gpu_throttle gpu/37 slow_factor=1.3", spellcheck: "false" });
     this.grid = h("div", { class: "hosts", role: "group", "aria-label": "The cluster: choose what is struck" });
     this.lines = h("ul", { class: "strikes" });
-    this.key = h("p", { class: "note", hidden: true }, "The darker a GPU, the longer it waits for what is struck; red is struck.");
     this.error = h("p", { class: "error", role: "alert" });
     this.told = h("div", {});
     this.goodput = h("div", {});
@@ -57,7 +60,7 @@ export class Faults {
           h("div", { class: "field" }, h("label", { for: "strike-kind" }, "What goes wrong"), this.kind),
           h("div", { class: "field" }, h("label", { for: "strike-line" }, "Or as a line"), this.own),
           h("div", { class: "buttons" }, h("button", { type: "submit" }, "Strike"), h("button", { type: "button", onclick: () => this.strike([]) }, "Heal all"))),
-        this.grid, this.key, this.lines, this.error, this.told),
+        this.grid, this.lines, this.error, this.told),
       h("section", { "aria-labelledby": "h-weeks" }, h("h2", { id: "h-weeks" }, "Weeks of this run"),
         h("form", { class: "row-form", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.simulate(); } },
           this.inputs.map(({ label, input }) => h("div", { class: "field" }, h("label", { for: input.id }, label), input)),
@@ -102,7 +105,6 @@ export class Faults {
       if (value !== undefined) input.value = Array.isArray(value) ? value.join(" ") : String(value);
     }
     this.error.textContent = "";
-    this.key.hidden = true;
     if (!faults.length) {
       this.step.stop();
       this.told.replaceChildren();
@@ -139,20 +141,18 @@ export class Faults {
       hosts > MOST_HOSTS ? h("p", { class: "note" }, `and ${hosts - MOST_HOSTS} more hosts: write a line to strike them`) : "");
   }
 
-  /** Show on each GPU how much longer it waits. @param {any} found @param {number[] | null} who */
+  /** Show on each GPU what joins it to what is struck, and how much longer it waits. @param {any} found @param {number[] | null} who */
   colour(found, who) {
     if (!found || !who) return;
     const total = (/** @type {any} */ side) => Object.values(side.waiting_s).reduce((/** @type {number} */ sum, one) => sum + /** @type {number} */ (one), 0);
     const more = found.who_waits.map((/** @type {any} */ one) => Math.max(total(one.after) - total(one.before), 0));
-    const most = Math.max(...more, 1e-12);
     for (const gpu of this.grid.querySelectorAll(".gpu")) {
       const row = who[gpu.dataset.gpu];
       const one = found.who_waits[row];
       if (!one || gpu.classList.contains("struck")) continue;
-      gpu.style.setProperty("--waits", `${Math.round((85 * more[row]) / most)}%`);
+      gpu.style.setProperty("--gpu", `var(--c-${RELATIONS[one.relation] ?? "F"})`);
       gpu.title = `${one.relation}: waits ${seconds(more[row])} longer`;
     }
-    this.key.hidden = false;
   }
 
   /** @param {any} result */
@@ -163,7 +163,8 @@ export class Faults {
       return;
     }
     const total = (/** @type {any} */ side) => Object.values(side.waiting_s).reduce((/** @type {number} */ sum, one) => sum + /** @type {number} */ (one), 0);
-    const waits = (found.who_waits ?? []).map((/** @type {any} */ one) => [one.relation, one.ranks, seconds(one.before.work_s), seconds(one.after.work_s),
+    const waits = (found.who_waits ?? []).map((/** @type {any} */ one) => [
+      h("span", {}, h("span", { class: `key ${one.relation === "struck" ? "struck" : `c-${RELATIONS[one.relation] ?? "F"}`}` }), one.relation), one.ranks, seconds(one.before.work_s), seconds(one.after.work_s),
       seconds(total(one.before)), seconds(total(one.after))]);
     const blame = (found.without ?? []).map((/** @type {any} */ one) => [one.fault, seconds(one.step_time_s), `−${seconds(Math.max(found.step_time_s.after - one.step_time_s, 0))}`]);
     this.told.replaceChildren(
