@@ -16,6 +16,7 @@ from checkout import PACKAGES, ROOT, modules
 
 FLOORS = """
 cli
+page
 calibration.explain
 calibration.validation
 calibration.fit
@@ -36,7 +37,7 @@ sim.lowering
 sim.estimate
 sim.program
 sim.result
-sim.children  sim.figures  sim.what_if
+sim.children  sim.defects  sim.figures  sim.what_if
 sim.scenario.importers
 sim.scenario
 sim.network
@@ -51,7 +52,7 @@ FLOOR_OF = {
     name: height for height, line in enumerate(reversed(FLOORS.strip().splitlines())) for name in line.split()
 }
 
-OPTIONAL = {"torch", "triton", "ray", "pyarrow"}
+OPTIONAL = {"torch", "triton", "ray", "pyarrow", "starlette", "uvicorn"}
 HEAVY = {"pandas", "scipy", "networkx", "matplotlib"}
 SLOW_TO_LOAD = OPTIONAL | HEAVY | {"simpy", "rich", "numpy", "joblib", "orjson"}
 
