@@ -53,7 +53,7 @@ def breakdown(step: RankStep) -> Breakdown:
     return Breakdown(
         took_s=step.took_s,
         parts={name: seconds for name, seconds in parts.items() if seconds},
-        counts={kind: sum(op.kind == kind for op in step.ops) for kind in KINDS},
+        counts={kind: sum(op.kind == kind for op in step.ops if _lasts(op)) for kind in KINDS},
         sent_s=sent_s,
         hidden_s=sent_s - _length(without(total, computing)),
     )
@@ -106,6 +106,11 @@ def _idle(step: RankStep, gaps: Sequence[Span]) -> dict[str, float]:
         found[HOST] += late_s
         found[WAITING] += end - begin - late_s
     return found
+
+
+def _lasts(op: DeviceOp) -> bool:
+    """Whether an op takes time: one of less than half a nanosecond is none in a trace."""
+    return op.end_s - op.start_s > _TOUCH_S / 4
 
 
 def _clipped(step: RankStep, wanted: object) -> Iterable[Span]:

@@ -19,7 +19,11 @@ from hypothesis import strategies as st
 from imported_models import import_model
 
 from stepsim.calibration.cases.case import read_cases
+from stepsim.calibration.explain.explained import explained
+from stepsim.calibration.explain.reading import read_traces
+from stepsim.calibration.explain.stragglers import stragglers
 from stepsim.calibration.readers.measurements import read_measurements
+from stepsim.calibration.readers.operation_log import read_operation_log
 from stepsim.calibration.readers.read import read_one
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.graph_file import read_graph
@@ -54,8 +58,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "nccl.txt": read_one,
     "kernels.csv": read_one,
     "collectives.csv": read_one,
-    "torch.json": read_one,
-    "nsight.sqlite": read_one,
+    "torch.json": lambda path: (read_one(path), explained(read_traces([path])[0])),
+    "nsight.sqlite": lambda path: (read_one(path), explained(read_traces([path])[0])),
+    "operations.csv": lambda path: (stragglers(read_operation_log(path)), read_traces([path])),
     "kernels.yaml": lambda path: read_measurements([path]),
     "cases.yaml": read_cases,
     "events.csv": lambda path: read_trace(path, 10.0),
