@@ -91,8 +91,8 @@ def run(
         typer.Option(
             "--chakra",
             metavar="DIR",
-            help="Write MLCommons Chakra execution traces into this folder, one for each class of ranks; with "
-            "--no-fold for each rank.",
+            help="Write MLCommons Chakra execution traces into this folder, one for each class of ranks; "
+            "with --no-fold for each rank.",
         ),
     ] = None,
 ) -> None:

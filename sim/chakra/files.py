@@ -28,7 +28,7 @@ from .schema import messages
 MACHINE = "machine.json"
 GROUPS = "comm_groups.json"
 VERSION = "0.0.4"
-MOST_NODES = 20_000_000
+MOST_NODES = 5_000_000
 _RANK = re.compile(r"(?:^|[._-])(\d{1,7})\.et(?:\.gz)?$", re.IGNORECASE)
 _DECLARED = {"is_cpu_op": "bool_val", "num_ops": "int64_val", "comm_type": "int64_val", "stream": "int64_val"}
 _UNSIGNED = ("tensor_size", "comm_size", "comm_priority")
@@ -49,8 +49,7 @@ def read_traces(path: Path) -> TraceSet:
     named = list(_files(path))
     traces = [(name, content) for name, content in named if is_trace_file(name)]
     if not traces:
-        others = f": {', '.join(name.name for name, _ in named[:3])}" if named else ""
-        raise ValueError(f"{path}: holds no execution trace of Chakra (.et){others}")
+        raise ValueError(f"{path}: holds no execution trace of Chakra (.et){_instead(named)}")
     groups: dict[str, tuple[int, ...]] = {}
     machine = None
     for name, content in named:
@@ -77,6 +76,22 @@ def write_traces(
         found.append(folder / file)
         write_bytes(found[-1], content)
     return tuple(found)
+
+
+def _instead(named: Iterable[tuple[Path, bytes]]) -> str:
+    """What is there in place of traces."""
+    found = []
+    for name, content in named:
+        if name.name.startswith("._"):
+            continue  # what macOS puts beside a file in an archive
+        said = name.name
+        if content[:4096].lstrip().startswith(b"{") and b'"schema"' in content[:4096]:
+            said += (
+                " is an execution trace of PyTorch's host, which knows no time of a kernel: convert it and"
+            )
+            said += " its Kineto trace with Chakra's own tools"
+        found.append(said)
+    return f"; {', '.join(found[:3])}" if found else ""
 
 
 def _files(path: Path) -> Iterator[tuple[Path, bytes]]:
@@ -149,6 +164,10 @@ def _framed(path: Path, content: bytes) -> Iterator[bytes]:
         if at + length > len(view):
             raise FileError(
                 path, f"a damaged execution trace: {length:,} bytes wanted at byte {at:,} of {len(view):,}"
+            )
+        if not length and at > 1:
+            raise FileError(
+                path, f"no execution trace of Chakra, or a damaged one: an empty node at byte {at}"
             )
         yield bytes(view[at : at + length])
         at += length

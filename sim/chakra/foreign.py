@@ -2,7 +2,8 @@
 
 Nodes of a stream (or, where a trace names none, of the GPU) run one after the other, and so do those of a
 thread of the host. Kernels take what the trace says, or what their FLOPs and bytes cost on a cluster; so do
-collectives and messages. Ranks without a trace are taken to come when the others do.
+collectives and messages, which share links but slow no kernel: traced ones have been slowed already. Ranks
+without a trace are taken to come when the others do.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class _Builder:
             ops.append(
                 Op(
                     name=node.name[:120] or f"node {node.id}",
-                    stream=self._stream(node, main, sends=sends),
+                    stream=self._stream(node, main, work),
                     category="dp" if sends else "compute",
                     work=work,
                     after=tuple(sorted({place[before] for before in node.data_deps if before in place})),
@@ -105,12 +106,15 @@ class _Builder:
         )
         return count.most_common(1)[0][0] if count else None
 
-    def _stream(self, node: Node, main: object, *, sends: bool) -> str:
+    def _stream(self, node: Node, main: object, work: Work) -> str:
+        """Messages are posted and wait for nothing but their dependencies."""
         stream = _stream_of(node)
-        if node.on_host and not sends:
-            return f"host {node.text('tid', '0')}"
-        if sends:
+        if isinstance(work, Exchange):
+            return UNORDERED
+        if isinstance(work, Collective):
             return UNORDERED if stream is None else f"stream {stream}"
+        if node.on_host:
+            return f"host {node.text('tid', '0')}"
         return "compute" if stream == main else f"stream {stream}"
 
     def _work(self, node: Node) -> Work:
@@ -118,9 +122,9 @@ class _Builder:
             return self._collective(node)
         if node.type in _MESSAGES:
             return self._message(node)
-        return Compute(
-            self._seconds(node), "fixed", max(0.0, node.number("num_ops")), node.number("tensor_size")
-        )
+        flops, size = max(0.0, node.number("num_ops")), node.number("tensor_size")
+        kind = "fixed" if node.on_host else "gemm" if flops else "memory-bound"
+        return Compute(self._seconds(node), kind, flops, size)
 
     def _seconds(self, node: Node) -> float:
         """What a kernel, a copy or the host takes; a node without an amount of anything takes no time."""
@@ -139,10 +143,10 @@ class _Builder:
         if self.prices is None:
             transfer = _as_traced(node, size)
         else:
-            transfer = self.prices.collective(kind, size, self._members(name, node))
+            transfer = self.prices.collective(kind, size, self._members(name))
         return Collective(kind, name or "all", transfer)
 
-    def _members(self, name: str, node: Node) -> Sequence[int]:
+    def _members(self, name: str) -> Sequence[int]:
         """The ranks of a group; of one that nothing lists all that are traced, and of one trace all GPUs."""
         if name in self.traces.groups:
             return self.traces.groups[name]

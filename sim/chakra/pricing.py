@@ -1,13 +1,13 @@
 """What a node takes on a given cluster: kernels by FLOPs and bytes, collectives and messages by its network.
 
 Knows which GPU a rank runs on (the placement of the scenario, else rank by rank) and NCCL's costs. Does not
-know what waits for what.
+know what waits for what, nor what kernels lose to messages beside them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -72,12 +72,13 @@ class Prices:
             kind, handed_bytes = "all_reduce", _BARRIER_BYTES
         payload = handed_bytes * (len(ranks) if kind == "all_gather" else 1)
         placement = placement_on(self._gpus[list(ranks)], self.cluster)
-        return collective_transfer(_AS.get(kind, kind), payload, placement, self.cluster)
+        priced = collective_transfer(_AS.get(kind, kind), payload, placement, self.cluster)
+        return replace(priced, sms=0)
 
     def message(self, size: float, source: int, target: int) -> Transfer:
         """A message between two ranks."""
         self.check((source, target))
-        return message_transfer(size, self._distance(source, target), self.cluster)
+        return replace(message_transfer(size, self._distance(source, target), self.cluster), sms=0)
 
     def _distance(self, source: int, target: int) -> Distance:
         here, there = int(self._gpus[source]), int(self._gpus[target])

@@ -27,6 +27,9 @@ from stepsim.calibration.readers.operation_log import read_operation_log
 from stepsim.calibration.readers.read import read_one
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.graph_file import read_graph
+from stepsim.sim.chakra.files import read_traces as read_traces_of_chakra
+from stepsim.sim.chakra.foreign import foreign_programs
+from stepsim.sim.chakra.validate import problems
 from stepsim.sim.lowering.layers.routing import _counts
 from stepsim.sim.program.file import read_program
 from stepsim.sim.reliability.planning.traces import read_trace
@@ -35,6 +38,14 @@ from stepsim.sim.scenario.load import load_campaign, load_scenario
 from stepsim.sim.scenario.table_files import read_table
 
 _MACHINE = ("gpu=H100-SXM5-80GB", "interconnect=ib-ndr400-x8")
+
+
+def _replayed(path: Path) -> Any:
+    """An execution trace, checked, and as a program."""
+    found = read_traces_of_chakra(path)
+    if wrong := problems(found):
+        raise ValueError(wrong[0])
+    return foreign_programs(found, None, "duration")
 
 
 def _imported(*more: str) -> Callable[[Path], Any]:
@@ -70,6 +81,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "nanotron.yaml": _imported(),
     "deepspeed.json": _imported("gpus=16", "model=llama3-8b", "seq_length=2048"),
     "program.json": read_program,
+    "rank.0.et": lambda path: _replayed(path),
 }
 
 
