@@ -22,10 +22,10 @@ from wire_format import attribute, fields, messages, packed
 from stepsim import simulate
 from stepsim.cli.replay import BROKEN
 from stepsim.sim.chakra.files import read_traces, write_traces
-from stepsim.sim.chakra.node import Node, NodeType, RankTrace, TraceSet
+from stepsim.sim.chakra.node import ExecutionTrace, NodeType, TraceNode, TraceSet
 from stepsim.sim.chakra.pricing import Prices
 from stepsim.sim.chakra.replay import replay_traces, save_traces
-from stepsim.sim.chakra.schema import PACKAGE, proto_text
+from stepsim.sim.chakra.schema import PACKAGE
 from stepsim.sim.chakra.validate import in_order, problems
 from stepsim.sim.program.check import BrokenProgram
 from stepsim.sim.scenario.load import scenario_from_document
@@ -126,18 +126,17 @@ def test_nodes_decode_by_hand(folder: Path) -> None:
                 assert [types[n] for n in ("comm_src", "comm_dst", "comm_tag")] == ["int32"] * 3
 
 
-def test_another_decoder_reads_the_schema_and_the_nodes(folder: Path, tmp_path: Path) -> None:
+def test_another_decoder_reads_the_nodes(folder: Path) -> None:
     """``protoc --decode`` with the schema as text."""
     pytest.importorskip("grpc_tools")
-    schema = tmp_path / "chakra.proto"
-    schema.write_text(proto_text())
+    schema = Path(__file__).parent / "chakra.proto"
     traces = read_traces(folder)
     row = list(messages(Path(traces.ranks[0].file).read_bytes()))[-1]
     protoc = [
         sys.executable,
         "-m",
         "grpc_tools.protoc",
-        f"-I{tmp_path}",
+        f"-I{schema.parent}",
         f"--decode={PACKAGE}.Node",
         schema.name,
     ]
@@ -200,7 +199,7 @@ def test_traces_of_others_are_read(shared: Path) -> None:
 # Others' traces, by hand ---------------------------------------------------------------------------
 
 
-def coll(number: int, after: tuple[int, ...] = (), size: int = 1 << 20, **more: Any) -> Node:
+def coll(number: int, after: tuple[int, ...] = (), size: int = 1 << 20, **more: Any) -> TraceNode:
     """An all-reduce of a MiB."""
     attributes: dict[str, Any] = {
         "is_cpu_op": False,
@@ -208,11 +207,11 @@ def coll(number: int, after: tuple[int, ...] = (), size: int = 1 << 20, **more: 
         "comm_size": size,
         "pg_name": "0",
     } | more
-    return Node(id=number, name="sum", type=NodeType.COMM_COLL, data_deps=after, attributes=attributes)
+    return TraceNode(id=number, name="sum", type=NodeType.COMM_COLL, data_deps=after, attributes=attributes)
 
 
-def comp(number: int, micros: int, after: tuple[int, ...] = (), **more: Any) -> Node:
-    return Node(
+def comp(number: int, micros: int, after: tuple[int, ...] = (), **more: Any) -> TraceNode:
+    return TraceNode(
         id=number,
         name="kernel",
         type=NodeType.COMP,
@@ -222,19 +221,19 @@ def comp(number: int, micros: int, after: tuple[int, ...] = (), **more: Any) -> 
     )
 
 
-def message(number: int, kind: NodeType, source: int, target: int, **more: Any) -> Node:
+def message(number: int, kind: NodeType, source: int, target: int, **more: Any) -> TraceNode:
     attributes: dict[str, Any] = {
         "comm_src": source,
         "comm_dst": target,
         "comm_tag": 7,
         "comm_size": 4096,
     } | more
-    return Node(id=number, name="message", type=kind, duration_micros=5, attributes=attributes)
+    return TraceNode(id=number, name="message", type=kind, duration_micros=5, attributes=attributes)
 
 
-def traced(*ranks: tuple[Node, ...]) -> TraceSet:
+def traced(*ranks: tuple[TraceNode, ...]) -> TraceSet:
     groups = {"0": tuple(range(len(ranks)))}
-    found = tuple(RankTrace(file=f"t.{r}.et", rank=r, nodes=nodes) for r, nodes in enumerate(ranks))
+    found = tuple(ExecutionTrace(file=f"t.{r}.et", rank=r, nodes=nodes) for r, nodes in enumerate(ranks))
     return TraceSet(source="t", ranks=found, groups=groups)
 
 

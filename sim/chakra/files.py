@@ -22,7 +22,7 @@ from ...hardware.files import (
     unpacked,
     write_bytes,
 )
-from .node import Node, RankTrace, TraceSet, Value
+from .node import ExecutionTrace, TraceNode, TraceSet, Value
 from .schema import messages
 
 MACHINE = "machine.json"
@@ -125,7 +125,7 @@ def _groups(document: object) -> dict[str, tuple[int, ...]]:
 # Reading -------------------------------------------------------------------------------------------
 
 
-def _trace(path: Path, content: bytes) -> RankTrace:
+def _trace(path: Path, content: bytes) -> ExecutionTrace:
     kinds = messages()
     if path.name.lower().endswith(".gz") or content.startswith(b"\x1f\x8b"):
         content = unpacked(content, path)
@@ -135,7 +135,7 @@ def _trace(path: Path, content: bytes) -> RankTrace:
     if not nodes:
         raise FileError(path, "an execution trace without a node")
     named = _RANK.search(path.name)
-    return RankTrace(
+    return ExecutionTrace(
         file=str(path),
         rank=int(named[1]) if named else 0,
         nodes=nodes,
@@ -186,8 +186,8 @@ def _parsed(path: Path, kind: Any, row: bytes, number: int) -> Any:
     return message
 
 
-def _node(message: Any) -> Node:
-    return Node(
+def _node(message: Any) -> TraceNode:
+    return TraceNode(
         id=message.id,
         name=message.name,
         type=message.type,
@@ -213,7 +213,7 @@ def _attributes(found: Iterable[Any]) -> dict[str, Value]:
 # Writing -------------------------------------------------------------------------------------------
 
 
-def _encoded(trace: RankTrace) -> bytes:
+def _encoded(trace: ExecutionTrace) -> bytes:
     kinds = messages()
     metadata = kinds.metadata(version=VERSION)
     _put(metadata.attr, trace.attributes)

@@ -26,7 +26,7 @@ from ..program.program import (
     Programs,
     Work,
 )
-from .node import Node, NodeType, RankTrace, TraceSet
+from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
 from .pricing import Prices
 from .validate import collective_kind, in_order, is_collective
 
@@ -69,7 +69,7 @@ class _Builder:
     """The program of one trace."""
 
     traces: TraceSet
-    trace: RankTrace
+    trace: ExecutionTrace
     class_of: dict[int, int]
     prices: Prices | None
     rule: Rule
@@ -106,7 +106,7 @@ class _Builder:
         )
         return count.most_common(1)[0][0] if count else None
 
-    def _stream(self, node: Node, main: object, work: Work) -> str:
+    def _stream(self, node: TraceNode, main: object, work: Work) -> str:
         """Messages are posted and wait for nothing but their dependencies."""
         stream = _stream_of(node)
         if isinstance(work, Exchange):
@@ -117,7 +117,7 @@ class _Builder:
             return f"host {node.text('tid', '0')}"
         return "compute" if stream == main else f"stream {stream}"
 
-    def _work(self, node: Node) -> Work:
+    def _work(self, node: TraceNode) -> Work:
         if is_collective(node):
             return self._collective(node)
         if node.type in _MESSAGES:
@@ -126,7 +126,7 @@ class _Builder:
         kind = "fixed" if node.on_host else "gemm" if flops else "memory-bound"
         return Compute(self._seconds(node), kind, flops, size)
 
-    def _seconds(self, node: Node) -> float:
+    def _seconds(self, node: TraceNode) -> float:
         """What a kernel, a copy or the host takes; a node without an amount of anything takes no time."""
         flops, size = node.number("num_ops"), node.number("tensor_size")
         known = flops > 0 or (size > 0 and self.rule == "flops")
@@ -136,7 +136,7 @@ class _Builder:
             raise ValueError("has FLOPs and no duration; give --cluster SCENARIO to price it on")
         return self.prices.kernel_s(flops, size)
 
-    def _collective(self, node: Node) -> Collective:
+    def _collective(self, node: TraceNode) -> Collective:
         name = node.text("pg_name")
         self.called.add(name or "all")
         kind, size = collective_kind(node), float(node.whole("comm_size"))
@@ -154,7 +154,7 @@ class _Builder:
         assert self.prices is not None
         return there if len(there) > 1 else range(self.prices.scenario.cluster.gpus)
 
-    def _message(self, node: Node) -> Exchange:
+    def _message(self, node: TraceNode) -> Exchange:
         send = node.type == NodeType.COMM_SEND
         source, target = node.whole("comm_src", self.trace.rank), node.whole("comm_dst", self.trace.rank)
         peer = target if send else source
@@ -167,12 +167,12 @@ class _Builder:
         return Exchange((MessageEnd(send, self.class_of[peer], str(node.whole("comm_tag")), transfer),))
 
 
-def _stream_of(node: Node) -> object:
+def _stream_of(node: TraceNode) -> object:
     """The stream or thread that a trace names for a node; None where it names none."""
     return node.attributes.get("stream", node.attributes.get("tid"))
 
 
-def _as_traced(node: Node, size: float) -> Transfer:
+def _as_traced(node: TraceNode, size: float) -> Transfer:
     """What the trace says, on no link. ValueError where it says nothing."""
     if not node.duration_s and size:
         raise ValueError("moves bytes and has no duration; give --cluster SCENARIO to price it on")

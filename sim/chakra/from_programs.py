@@ -16,7 +16,7 @@ from ..network.transfer import Transfer
 from ..program.bind import bound
 from ..program.expand import expand
 from ..program.program import UNORDERED, Collective, Compute, Exchange, MessageEnd, Op, Program, Programs
-from .node import COLLECTIVES, Node, NodeType, RankTrace, TraceSet, Value
+from .node import COLLECTIVES, ExecutionTrace, NodeType, TraceNode, TraceSet, Value
 
 if TYPE_CHECKING:
     from ..lowering.process_groups import ProcessGroups
@@ -36,7 +36,7 @@ def traces_of(programs: Programs, ranks: Sequence[RankClass], groups: ProcessGro
         for index, op in enumerate(expand(program, lambda _: True).ops):
             writer.write(index, op)
         traces.append(
-            RankTrace(
+            ExecutionTrace(
                 file=source,
                 rank=ranks[r].first_rank,
                 nodes=tuple(writer.nodes),
@@ -91,7 +91,7 @@ class _Writer:
 
     r: int
     names: _Groups
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[TraceNode] = field(default_factory=list)
     ends: list[tuple[int, ...]] = field(default_factory=list)
     last: dict[str, tuple[int, ...]] = field(default_factory=dict)
     called: tuple[int, ...] = ()
@@ -130,7 +130,7 @@ class _Writer:
         micros = round(seconds * 1e6)
         exact = {} if seconds == micros * 1e-6 else {"duration_s": float(seconds)}
         self.nodes.append(
-            Node(
+            TraceNode(
                 id=len(self.nodes) + 1,
                 name=name,
                 type=kind,

@@ -44,7 +44,7 @@ Value = bool | int | float | str | bytes | tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+class TraceNode:
     """One node. It may run once all of ``data_deps`` have ended; ``ctrl_deps`` name the call that it is
     part of where a converter leaves them, and do not hold it up. Durations are whole microseconds in Chakra;
     ``duration_s``, an attribute of ours, holds what is lost by that.
@@ -90,12 +90,12 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankTrace:
+class ExecutionTrace:
     """The nodes of one rank, as the ``file`` has them."""
 
     file: str
     rank: int
-    nodes: tuple[Node, ...]
+    nodes: tuple[TraceNode, ...]
     version: str = ""
     attributes: Mapping[str, Value] = field(default_factory=dict)
 
@@ -107,6 +107,6 @@ class TraceSet:
     """
 
     source: str
-    ranks: tuple[RankTrace, ...]
+    ranks: tuple[ExecutionTrace, ...]
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     machine: Mapping[str, object] | None = None

@@ -61,7 +61,7 @@ _FIELDS: dict[str, tuple[tuple[str, int, str, bool], ...]] = {
 
 
 @dataclass(frozen=True)
-class Messages:
+class ChakraMessages:
     """The classes of the messages that files hold."""
 
     metadata: Any
@@ -69,7 +69,7 @@ class Messages:
 
 
 @cache
-def messages() -> Messages:
+def messages() -> ChakraMessages:
     """The classes. ValueError naming the extra where protobuf is not installed."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -92,27 +92,7 @@ def messages() -> Messages:
     def made(name: str) -> Any:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
-    return Messages(metadata=made("GlobalMetadata"), node=made("Node"))
-
-
-def proto_text() -> str:
-    """The schema in protobuf's own language, as other decoders want it."""
-    lines = ['syntax = "proto3";', f"package {PACKAGE};", "enum NodeType {"]
-    lines += [f"  {name} = {number};" for number, name in enumerate(_NODE_TYPES)] + ["}"]
-    for name, fields in _FIELDS.items():
-        lines.append(f"message {name} {{")
-        lines += [
-            f"  {'repeated ' * repeated}{kind} {field} = {number};"
-            for field, number, kind, repeated in fields
-        ]
-        lines.append("}")
-    for kind, _ in SCALARS:
-        lines.append(f"message {_list_name(kind)} {{ repeated {kind} values = 1; }}")
-    lines += ["message AttributeProto {", "  string name = 1;", "  string doc_string = 2;", "  oneof value {"]
-    for number, (kind, _) in enumerate(SCALARS):
-        lines.append(f"    {kind} {kind}_val = {3 + 2 * number};")
-        lines.append(f"    {_list_name(kind)} {kind}_list = {4 + 2 * number};")
-    return "\n".join([*lines, "  }", "}", ""])
+    return ChakraMessages(metadata=made("GlobalMetadata"), node=made("Node"))
 
 
 def _list_name(kind: str) -> str:

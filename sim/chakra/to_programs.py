@@ -24,7 +24,7 @@ from ..program.program import (
     Work,
 )
 from ..program.reader import Reader
-from .node import Node, NodeType, RankTrace, TraceSet
+from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
 
 if TYPE_CHECKING:
     from ..result.step import RankClass
@@ -65,7 +65,7 @@ def own_programs(traces: TraceSet) -> OwnPrograms:
 class _Reader:
     """One trace, op by op: ``op_of`` is by node the op that it became."""
 
-    trace: RankTrace
+    trace: ExecutionTrace
     class_of: Mapping[int, int]
     op_of: dict[int, int] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
@@ -79,9 +79,9 @@ class _Reader:
                 raise ValueError(f"{self.trace.file}: node {call.id} ({call.name}): {error}") from None
         return Program(ops=tuple(self.ops))
 
-    def _calls(self) -> Iterator[tuple[Node, list[Node]]]:
+    def _calls(self) -> Iterator[tuple[TraceNode, list[TraceNode]]]:
         """Each call of the host with the nodes that it starts."""
-        started: dict[int, list[Node]] = {}
+        started: dict[int, list[TraceNode]] = {}
         calls = []
         for node in self.trace.nodes:
             if node.on_host:
@@ -94,7 +94,7 @@ class _Reader:
                 started[call].append(node)
         return ((call, started[call.id]) for call in calls)
 
-    def _op(self, call: Node, nodes: list[Node]) -> None:
+    def _op(self, call: TraceNode, nodes: list[TraceNode]) -> None:
         if not nodes:
             raise ValueError("starts nothing")
         for waited in call.data_deps:  # the host waits for what it launched
@@ -121,7 +121,7 @@ class _Reader:
         self.last[stream] = index
         self.op_of |= dict.fromkeys((node.id for node in nodes), index)
 
-    def _work(self, nodes: list[Node]) -> Work:
+    def _work(self, nodes: list[TraceNode]) -> Work:
         first = nodes[0]
         if first.type in _MESSAGES:
             return Exchange(tuple(self._message(node) for node in nodes))
@@ -134,7 +134,7 @@ class _Reader:
         flops, size = first.number("num_ops"), first.number("tensor_size")
         return Compute(first.duration_s, first.text("kernel", "fixed"), flops, size)
 
-    def _message(self, node: Node) -> MessageEnd:
+    def _message(self, node: TraceNode) -> MessageEnd:
         send = node.type == NodeType.COMM_SEND
         peer = node.whole("comm_dst" if send else "comm_src")
         if peer not in self.class_of:
@@ -142,7 +142,7 @@ class _Reader:
         return MessageEnd(send, self.class_of[peer], node.text("message"), _transfer(node))
 
 
-def _transfer(node: Node) -> Transfer:
+def _transfer(node: TraceNode) -> Transfer:
     from orjson import loads
 
     weights = loads(node.text("weights", "{}"))

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
-from .node import COLLECTIVES, Node, NodeType, RankTrace, TraceSet
+from .node import COLLECTIVES, ExecutionTrace, NodeType, TraceNode, TraceSet
 
 SHOWN = 5
 """Problems of one kind in one trace that are told one by one."""
@@ -38,7 +38,7 @@ def notes(traces: TraceSet) -> tuple[str, ...]:
     return tuple(found)
 
 
-def in_order(nodes: Sequence[Node]) -> list[Node]:
+def in_order(nodes: Sequence[TraceNode]) -> list[TraceNode]:
     """The nodes so that each follows all that it waits for, else in order of start and number; those in
     circles are left out.
     """
@@ -61,12 +61,12 @@ def in_order(nodes: Sequence[Node]) -> list[Node]:
     return found
 
 
-def is_collective(node: Node) -> bool:
+def is_collective(node: TraceNode) -> bool:
     """Whether a node is a collective on the network: the host's call of one is not."""
     return node.type == NodeType.COMM_COLL and not (node.on_host and "comm_type" not in node.attributes)
 
 
-def collective_kind(node: Node) -> str:
+def collective_kind(node: TraceNode) -> str:
     """The name of a collective's kind. ValueError for a number that is none."""
     number = node.whole("comm_type", -1)
     if not 0 <= number < len(COLLECTIVES):
@@ -74,7 +74,7 @@ def collective_kind(node: Node) -> str:
     return COLLECTIVES[number]
 
 
-def _own(trace: RankTrace) -> Iterator[str]:
+def _own(trace: ExecutionTrace) -> Iterator[str]:
     """Of one rank by itself."""
     count = Counter(node.id for node in trace.nodes)
     twice = [number for number, times in count.items() if times > 1]
@@ -100,7 +100,7 @@ def _own(trace: RankTrace) -> Iterator[str]:
     yield from _some(trace, wrong)
 
 
-def _check_communication(node: Node) -> None:
+def _check_communication(node: TraceNode) -> None:
     if is_collective(node):
         collective_kind(node)
     elif node.type not in (NodeType.COMM_SEND, NodeType.COMM_RECV):
@@ -109,7 +109,7 @@ def _check_communication(node: Node) -> None:
         raise ValueError(f"node {node.id} ({node.name}): comm_size: must be stated, in bytes")
 
 
-def _some(trace: RankTrace, wrong: Sequence[str]) -> Iterator[str]:
+def _some(trace: ExecutionTrace, wrong: Sequence[str]) -> Iterator[str]:
     for one in wrong[:SHOWN]:
         yield f"{trace.file}: {one}"
     if len(wrong) > SHOWN:
