@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..readers.kernel_kinds import KINDS
 from ..readers.traced import Span, merged
-from .step_record import DeviceOp, RankStep
+from .step_record import LATE, DeviceOp, RankStep
 
 HOST, WAITING, BESIDE = "host", "waiting", "outside"
 """Idle because nothing was launched; idle although something was; the step's time on the host that is not the
@@ -109,8 +109,10 @@ def _idle(step: RankStep, gaps: Sequence[Span]) -> dict[str, float]:
 
 
 def _lasts(op: DeviceOp) -> bool:
-    """Whether an op takes time: one of less than half a nanosecond is none in a trace."""
-    return op.end_s - op.start_s > _TOUCH_S / 4
+    """Whether an op counts: one of less than half a nanosecond is none in a trace, and waiting for late peers
+    is part of the op behind it.
+    """
+    return op.end_s - op.start_s > _TOUCH_S / 4 and op.axis != LATE
 
 
 def _clipped(step: RankStep, wanted: object) -> Iterable[Span]:
