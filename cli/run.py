@@ -75,6 +75,26 @@ def run(
             "--max-classes", metavar="N", min=1, help="Replay up to so many different ranks; default 4,096."
         ),
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Replay all ranks, also where few replicas would bound the step."),
+    ] = False,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="SHARE",
+            help="How far apart the bounds of a step with many slow parts may be; default 0.001.",
+        ),
+    ] = None,
+    each_fault: Annotated[
+        bool | None,
+        typer.Option(
+            "--each-fault/--no-each-fault",
+            help="Replay once more without each fault; by default where all ranks are replayed and faults are "
+            "at most eight.",
+        ),
+    ] = None,
     given: GivenOption = None,
     files: WithOption = None,
     framework: FrameworkOption = None,
@@ -109,7 +129,15 @@ def run(
     _tell_jitter(events, loaded.cluster.gpus)
     with progress() as say:
         result = simulate(
-            loaded, fold=fold, max_classes=max_classes, max_events=max_events, faults=events, progress=say
+            loaded,
+            fold=fold,
+            max_classes=max_classes,
+            max_events=max_events,
+            faults=events,
+            each_fault=each_fault,
+            exact=exact,
+            tolerance=tolerance,
+            progress=say,
         )
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)

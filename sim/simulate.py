@@ -17,6 +17,7 @@ from .result.result import Result
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
     from ..hardware.profile import GpuProfile
+    from .bounded.bounds import Bounded
     from .engine.record import Record
     from .fold.ranks import Degradation
     from .fold.whole import Folded
@@ -25,17 +26,30 @@ if TYPE_CHECKING:
     from .result.step import StageMemory
     from .result.step_faults import StepFaults
     from .scenario.faults.faults import Event
-    from .scenario.faults.machine import Machine
     from .scenario.models import Scenario
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Classes and events of a simulation at most; None: the defaults."""
+class Asked:
+    """How a step is to be simulated. Classes and events at most (None: the defaults); whether ranks fold,
+    whether each fault is left out once, and how far apart bounds may be, unless all ranks are replayed.
+    """
 
-    classes: int | None = None
-    events: int | None = None
+    classes: int | None
+    events: int | None
+    fold: bool
+    each_fault: bool | None
+    exact: bool
+    tolerance: float
 
+    def leaves_out(self, faults: int) -> int:
+        """How many faults are left out once each, of so many."""
+        wanted = faults <= FEW_FAULTS if self.each_fault is None else self.each_fault
+        return faults if wanted else 0
+
+
+FEW_FAULTS = 8
+"""So many are left out once each unless somebody asks for it: each takes a replay."""
 
 MANY_EVENTS = 2_000
 """Of a replay: from so many on, a child for another one costs less than the replay."""
@@ -49,6 +63,9 @@ def simulate(
     max_classes: int | None = None,
     max_events: int | None = None,
     faults: Iterable[str | Event] | None = None,
+    each_fault: bool | None = None,
+    exact: bool = False,
+    tolerance: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
     """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
@@ -58,6 +75,10 @@ def simulate(
     made before (None: an hour's worth, estimate.py). ``faults`` are what is wrong, as lines
     (``gpu_throttle gpu/37 slow_factor=1.3 at=1.2s duration=0.5s``) or events; None: those of the scenario
     that have no time, or strike its first step. Where a rank hangs, the figures are of the healthy step.
+    ``each_fault`` replays once more without each of them (None: if they are few). Where many ranks differ,
+    few replicas are replayed and the step is known between bounds (sim/bounded), whose gap is ``tolerance``,
+    a share of the step, where few decide (None: 0.1 %); ``exact`` replays all, as do the options that
+    concern all ranks (``fold``, ``max_classes``, ``each_fault``).
 
     Raises:
         ScenarioError: a scenario that was changed by hand (``model_copy``) and is none any more; change one
@@ -71,8 +92,15 @@ def simulate(
 
     scenario = checked(scenario)
     with collection_paused():
-        limits = Limits(classes=max_classes, events=max_events)
-        result = _simulated(scenario, profile, fold, limits, faults, progress)
+        asked = Asked(
+            classes=max_classes,
+            events=max_events,
+            fold=fold,
+            each_fault=each_fault,
+            exact=exact or not fold or bool(each_fault) or max_classes is not None,
+            tolerance=_tolerance(tolerance),
+        )
+        result = _simulated(scenario, profile, asked, faults, progress)
         if scenario.training.loss_scale is None or result.faults:
             return result
         return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
@@ -97,82 +125,145 @@ def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float)
     )
 
 
+def _tolerance(tolerance: float | None) -> float:
+    from .bounded.bounds import TOLERANCE
+
+    if tolerance is None:
+        return TOLERANCE
+    if not 0 < tolerance < 1:
+        raise ValueError(f"tolerance: {tolerance:g} is no share of a step: give one above 0 and below 1")
+    return tolerance
+
+
 def _simulated(
     scenario: Scenario,
     profile: GpuProfile | None,
-    fold: bool,
-    limits: Limits,
+    asked: Asked,
     faults: Iterable[str | Event] | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
-    from .engine.replay import replay
+    from .degradation.of_scenario import degradation_in, faults_in, of_this_step
     from .fold.ranks import HEALTHY
-    from .fold.whole import MOST_CLASSES, folded, unfolded
     from .lowering.lower import lower
 
-    say = progress or (lambda _: None)
-    clock = [time.perf_counter()]
+    run = _Run(scenario, asked, progress or (lambda _: None))
+    run.say("building the cluster")
+    events = faults_in(scenario, faults)
+    ranks = None if asked.fold else scenario.world_size
+    check_work(step_work(scenario, ranks=ranks, replays=1 + asked.leaves_out(len(events))), asked.events)
+    cluster = build_cluster(scenario)
+    run.lap("build_s")
+    run.say("lowering")
+    lowered = lower(scenario, cluster, profile=profile)
+    run.lap("lower_s")
+    ready = run.folded(lowered, HEALTHY)
+    run.lap("fold_s")
+    record = run.replayed(ready)
+    run.lap("replay_s")
+    events = of_this_step(scenario, events, record.makespan_s)
+    if not events:
+        run.say("reading the result")
+        return read_result(lowered, ready, record, run.timing, run.began)
+    return _struck(run, lowered, events, degradation_in(lowered, events), (ready, record))
 
-    def lap() -> float:
-        clock.append(time.perf_counter())
-        return clock[-1] - clock[-2]
 
-    def fold_with(degradation: Degradation) -> Folded:
-        if fold:
-            found = folded(lowered, degradation, max_classes=limits.classes or MOST_CLASSES)
+class _Run:
+    """One simulation: what is asked for, what it tells of itself, and how long its parts have taken."""
+
+    def __init__(self, scenario: Scenario, asked: Asked, say: Callable[[str], None]) -> None:
+        self.scenario, self.asked, self.say = scenario, asked, say
+        self.timing: dict[str, float] = {}
+        self.began = self.since = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """Seconds since the last of these go to a part."""
+        now = time.perf_counter()
+        self.timing[part] = self.timing.get(part, 0.0) + now - self.since
+        self.since = now
+
+    def folded(self, lowered: Lowered, degradation: Degradation, *, replays: int = 1) -> Folded:
+        """The programs to replay, if that is not too much work."""
+        from .fold.whole import MOST_CLASSES, folded, unfolded
+
+        if self.asked.fold:
+            found = folded(lowered, degradation, max_classes=self.asked.classes or MOST_CLASSES)
         else:
             found = unfolded(lowered, degradation)
-        check_work(programs_work(found.programs, replays=1 + len(events)), limits.events)
+        check_work(programs_work(found.programs, replays=replays), self.asked.events)
         return found
 
-    def replayed(ready: Folded, what: str = "") -> Record:
-        classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
-        text = f"replaying {classes:,} classes of {scenario.cluster.gpus:,} ranks{what}"
-        say(text)
-        return replay(ready.programs, tick=lambda done: say(f"{text}: {_so_far(done, expected)}"))
+    def replayed(self, ready: Folded, what: str = "") -> Record:
+        """Their replay, with its progress told."""
+        from .engine.replay import replay
 
-    say("building the cluster")
-    events = _faults_of(scenario, faults)
-    ranks = None if fold else scenario.world_size
-    check_work(step_work(scenario, ranks=ranks, replays=1 + len(events)), limits.events)
-    cluster = build_cluster(scenario)
-    timing = {"build_s": lap()}
-    say("lowering")
-    lowered = lower(scenario, cluster, profile=profile)
-    timing["lower_s"] = lap()
-    ready = fold_with(HEALTHY)
-    timing["fold_s"] = lap()
-    record = replayed(ready)
-    timing["replay_s"] = lap()
-    if not events:
-        say("reading the result")
-        return read_result(lowered, ready, record, timing, clock[0])
-    events = _of_this_step(scenario, events, record.makespan_s)
-    if not events:
-        return read_result(lowered, ready, record, timing, clock[0])
-    degradation = _degradation(lowered, events)
+        classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
+        text = f"replaying {classes:,} classes of {self.scenario.cluster.gpus:,} ranks{what}"
+        self.say(text)
+        return replay(ready.programs, tick=lambda done: self.say(f"{text}: {_so_far(done, expected)}"))
+
+
+def _struck(
+    run: _Run,
+    lowered: Lowered,
+    events: tuple[Event, ...],
+    degradation: Degradation,
+    healthy: tuple[Folded, Record],
+) -> Result:
+    """The step with something wrong, against the healthy one."""
+    from .degradation.of_scenario import check_begins
+
+    without_s: tuple[float, ...] = ()
+    few = None if run.asked.exact else _bounded(run, lowered, degradation, healthy[1])
+    if few is not None:
+        struck, with_faults = few.folded, few.record
+        run.lap("replay_s")
+    else:
+        struck, with_faults, without_s = _replayed(run, lowered, events, degradation, healthy[1])
+    # A step that never ends has no end to come after; the healthy one has.
+    hangs = with_faults.makespan_s == math.inf
+    check_begins(events, healthy[1].makespan_s if hangs else with_faults.makespan_s)
+    run.say("reading the result")
+    ran = (struck, with_faults) if with_faults.step_s < math.inf else healthy
+    result = read_result(lowered, *ran, run.timing, run.began)
+    found = _cost(lowered, events, degradation, healthy, (struck, with_faults))
+    if with_faults.step_s < healthy[1].step_s:
+        found = replace(found, least_s=_least_s(healthy[0]))
+    bounds = few.bounds if few is not None else None
+    return replace(result, faults=replace(found, without_s=without_s), step_bounds=bounds)
+
+
+def _bounded(run: _Run, lowered: Lowered, degradation: Degradation, healthy: Record) -> Bounded | None:
+    """The step by few replicas, where it has bounds and many ranks differ; else None."""
+    from .bounded.bounds import bounded, worth_it
+
+    if not worth_it(lowered, degradation):
+        return None
+    return bounded(lowered, degradation, healthy, tolerance=run.asked.tolerance, say=run.say)
+
+
+def _replayed(
+    run: _Run, lowered: Lowered, events: tuple[Event, ...], degradation: Degradation, healthy: Record
+) -> tuple[Folded, Record, tuple[float, ...]]:
+    """The replay of all ranks, and the step without each of few faults."""
+    from .degradation.of_scenario import degradation_in
+    from .engine.replay import replay
+
+    left_out = run.asked.leaves_out(len(events))
 
     def without(i: int) -> float:
         others = events[:i] + events[i + 1 :]
-        return replay(fold_with(_degradation(lowered, others)).programs).step_s if others else record.step_s
+        if not others:
+            return healthy.step_s
+        return replay(run.folded(lowered, degradation_in(lowered, others)).programs).step_s
 
-    tasks = [partial(without, i) for i in range(len(events))]
-    with in_children(tasks, worth_it=len(events) > 1 and record.events >= MANY_EVENTS) as numbers:
-        struck = fold_with(degradation)
-        timing["fold_s"] += lap()
-        with_faults = replayed(struck, " with faults")
-        # A step that never ends has no end to come after; the healthy one has.
-        hangs = with_faults.makespan_s == math.inf
-        _check_begins(events, record.makespan_s if hangs else with_faults.makespan_s)
+    tasks = [partial(without, i) for i in range(left_out)]
+    with in_children(tasks, worth_it=left_out > 1 and healthy.events >= MANY_EVENTS) as numbers:
+        struck = run.folded(lowered, degradation, replays=1 + left_out)
+        run.lap("fold_s")
+        record = run.replayed(struck, " with faults")
         without_s = numbers()
-        timing["replay_s"] += lap()
-    say("reading the result")
-    ran = (struck, with_faults) if with_faults.step_s < math.inf else (ready, record)
-    result = read_result(lowered, *ran, timing, clock[0])
-    found = _cost(lowered, events, degradation, (ready, record), (struck, with_faults))
-    if with_faults.step_s < record.step_s:
-        found = replace(found, least_s=_least_s(ready))
-    return replace(result, faults=replace(found, without_s=without_s))
+        run.lap("replay_s")
+    return struck, record, without_s
 
 
 def _least_s(healthy: Folded) -> float:
@@ -188,61 +279,6 @@ def _so_far(done: int, expected: float) -> str:
     if done < 0.95 * expected:
         return f"about {done / expected:.0%} of {expected:,.0f} events"
     return f"{done:,} events, about all"
-
-
-def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:
-    """What is wrong during the step: what is given, else what the scenario has of its first step."""
-    if faults is None and (scenario.faults is None or not scenario.faults.events):
-        return ()
-    from .degradation.of_faults import beginning, given, standing
-
-    if faults is None:
-        wanted: tuple[str | Event, ...] = (*standing(scenario.faults), *beginning(scenario.faults))
-    else:
-        wanted = (faults,) if isinstance(faults, str) else tuple(faults)
-    return given(wanted, _machine(scenario)) if wanted else ()
-
-
-def _of_this_step(scenario: Scenario, events: tuple[Event, ...], step_s: float) -> tuple[Event, ...]:
-    """Without those of the scenario that strike later steps."""
-    from .degradation.of_faults import beginning
-    from .degradation.windows import begins_after
-
-    later = begins_after(beginning(scenario.faults), step_s)
-    return tuple(event for event in events if event not in later)
-
-
-def _check_begins(events: tuple[Event, ...], step_s: float) -> None:
-    """ValueError for a fault that begins when the step is over."""
-    from ..hardware.quantities import format_quantity
-    from .degradation.of_faults import named
-    from .degradation.windows import begins_after
-
-    for event in begins_after(events, step_s):
-        at = format_quantity(event.at or 0.0, "seconds")
-        raise ValueError(f"fault {named(event)}: at: {at} is after the step, which takes {step_s:.4g} s")
-
-
-def _machine(scenario: Scenario) -> Machine:
-    from .scenario.checks_faults import machine_of
-    from .scenario.faults.faults import Domains
-
-    domains = scenario.faults.domains if scenario.faults else Domains()
-    return machine_of(scenario.cluster, scenario.parallelism, domains)
-
-
-def _degradation(lowered: Lowered, events: tuple[Event, ...]) -> Degradation:
-    from .degradation.of_faults import Job
-    from .degradation.windows import degradation_over_time
-
-    plan = lowered.plan
-    machine, faults = _machine(plan.scenario), plan.scenario.faults
-    job = Job(cluster=plan.cluster, gpu=plan.placed.gpu, machine=machine)
-    if faults is not None:
-        job = replace(job, seed=faults.seed)
-    if plan.scenario.detection is not None:
-        job = replace(job, flap_budget_s=plan.scenario.detection.flap_budget)
-    return degradation_over_time(events, job)
 
 
 def _cost(

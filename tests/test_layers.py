@@ -30,6 +30,7 @@ sim.simulate  sim.replay
 sim.read_record
 sim.evidence
 sim.degradation
+sim.bounded
 sim.engine
 sim.fold
 sim.lowering

@@ -35,6 +35,7 @@ from .step import (
     Span,
     StageMemory,
 )
+from .step_bounds import StepBounds, bounds_document
 from .step_faults import StepFaults, step_faults_document
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Result:
     which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
     ``faults`` compares a step with faults to the healthy one. ``loss_scaling`` is what steps that overflow
     in FP16 cost, where the scenario asks for it.
+    ``step_bounds`` are those of a step of which few replicas were replayed; None: all of it was.
     ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     ``fit_probability`` is that the job has memory enough, by how far measured peaks were from predicted ones.
     """
@@ -104,6 +106,7 @@ class Result:
     waiting_s: Mapping[str, float] = field(default_factory=dict)
     faults: StepFaults | None = None
     loss_scaling: LossScaling | None = None
+    step_bounds: StepBounds | None = None
 
     def __repr__(self) -> str:
         """The figures that people ask for first, on one line; ``to_dict`` has all of them."""
@@ -128,6 +131,7 @@ class Result:
         return {
             "scenario": self.scenario.name if self.scenario else None,
             "step_time_s": float(self.step_time_s),
+            **bounds_document(self.step_time_s, self.step_bounds),
             "step_time_interval_s": None if interval is None else [interval.low_s, interval.high_s],
             "makespan_s": float(self.makespan_s),
             "published": published_document(self.scenario, self.step_time_s),
