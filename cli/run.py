@@ -91,8 +91,8 @@ def run(
         bool | None,
         typer.Option(
             "--each-fault/--no-each-fault",
-            help="Replay once more without each fault; by default where all ranks are replayed and faults are "
-            "at most eight.",
+            help="Replay once more without each fault; by default where all ranks are replayed and at most "
+            "eight faults are there.",
         ),
     ] = None,
     given: GivenOption = None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class RunOptions:
     """How a step is to be simulated. Classes and events at most (None: the defaults); whether ranks fold,
     whether each fault is left out once, and how far apart bounds may be, unless all ranks are replayed.
     """
@@ -92,7 +92,7 @@ def simulate(
 
     scenario = checked(scenario)
     with collection_paused():
-        asked = Asked(
+        asked = RunOptions(
             classes=max_classes,
             events=max_events,
             fold=fold,
@@ -138,7 +138,7 @@ def _tolerance(tolerance: float | None) -> float:
 def _simulated(
     scenario: Scenario,
     profile: GpuProfile | None,
-    asked: Asked,
+    asked: RunOptions,
     faults: Iterable[str | Event] | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
@@ -170,7 +170,7 @@ def _simulated(
 class _Run:
     """One simulation: what is asked for, what it tells of itself, and how long its parts have taken."""
 
-    def __init__(self, scenario: Scenario, asked: Asked, say: Callable[[str], None]) -> None:
+    def __init__(self, scenario: Scenario, asked: RunOptions, say: Callable[[str], None]) -> None:
         self.scenario, self.asked, self.say = scenario, asked, say
         self.timing: dict[str, float] = {}
         self.began = self.since = time.perf_counter()

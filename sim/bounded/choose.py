@@ -58,7 +58,7 @@ def groups_of_rows(
             return rows
         end_s = max_plus(graph, table, full).arrive_s[-1][len(kept) :]
         worst = [g for g in np.argsort(-end_s, kind="stable").tolist() if len(groups[g]) > 1]
-        halved = set(worst[: max(1, len(groups) // 4)])
+        halved = set(worst[: max(1, len(groups) // 2)])
         groups = [
             part for g, group in enumerate(groups) for part in (_halves(group) if g in halved else [group])
         ]

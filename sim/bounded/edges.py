@@ -1,4 +1,4 @@
-"""Edges of layers: kernels before the first and after the last collective of the tensor-parallel group.
+"""LayerEdges of layers: kernels before the first and after the last collective of the tensor-parallel group.
 
 Between two such collectives of a block all members of the group take what the slowest takes, who is awaited.
 At its edges a member that is faster may be ahead: its messages leave sooner, and its layer begins sooner.
@@ -25,7 +25,7 @@ SHARE = 0.49
 
 
 @dataclass(frozen=True, kw_only=True)
-class Edges:
+class LayerEdges:
     """``of_message`` (sending class, receiving class, tag): seconds of kernels at the edge of what is sent,
     and of what needs it. By class, the most such ``tail_s`` and ``head_s`` of all its layers, and ``ahead``:
     by how much of its kernels' time a rank may be ahead at most, so that no message takes less than nothing.
@@ -37,7 +37,7 @@ class Edges:
     ahead: tuple[float, ...]
 
 
-def edges_of(programs: Programs) -> Edges:
+def edges_of(programs: Programs) -> LayerEdges:
     """The edges of healthy programs, one of each pipeline rank."""
     known: dict[Block, tuple[float, float]] = {}
     ends: dict[tuple[int, int, str], list[float]] = {}
@@ -61,7 +61,7 @@ def edges_of(programs: Programs) -> Edges:
                 ends.setdefault(key, [0.0, 0.0])[0 if part.send else 1] = edge_s
                 if edge_s:
                     ahead[r] = min(ahead[r], SHARE * part.transfer.solo_s / edge_s)
-    return Edges(
+    return LayerEdges(
         of_message={key: (tail_s, head_s) for key, (tail_s, head_s) in ends.items()},
         tail_s=tuple(tail for _, tail in of_class),
         head_s=tuple(head for head, _ in of_class),

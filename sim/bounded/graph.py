@@ -23,7 +23,7 @@ HOST_S = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Node:
+class StepNode:
     """An op: it waits for ``before``, and does not start before ``earliest_s``. Its own work takes
     ``fixed_s`` and ``kernel_s`` times the factor of its ``stage``; while a collective of several replicas
     holds SMs of its rank, a share ``lost`` of its time passes for nothing. ``holds``: it is such a
@@ -54,7 +54,7 @@ class StepGraph:
     then meetings. A node ends when its meetings have and its own work has.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[StepNode, ...]
     meetings: tuple[Meeting, ...]
     order: tuple[int, ...]
 
@@ -80,7 +80,9 @@ def graph_of(record: Record, crossing: Collection[str]) -> StepGraph:
     return StepGraph(nodes=nodes, meetings=meetings, order=_order(nodes, meetings, at_s))
 
 
-def _nodes(record: Record, r: int, program: Program, first: int, crossing: Collection[str]) -> Iterator[Node]:
+def _nodes(
+    record: Record, r: int, program: Program, first: int, crossing: Collection[str]
+) -> Iterator[StepNode]:
     last: dict[str, int] = {}
     _, _, ends, _ = record.of_class(r)
     held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing)]
@@ -102,7 +104,7 @@ def _nodes(record: Record, r: int, program: Program, first: int, crossing: Colle
         if lost:
             end_s -= lost * sum(max(0.0, min(end_s, b) - max(begin_s, a)) for a, b in windows)
         kernel_s = min(kernel_s, end_s - begin_s)
-        yield Node(
+        yield StepNode(
             stage=r,
             before=tuple(first + j for j in sorted(before)),
             earliest_s=start_s if start_s > ready_s + HOST_S else 0.0,
@@ -169,7 +171,7 @@ def _meetings(programs: Programs, first: Sequence[int], crossing: Collection[str
         yield Meeting(nodes=tuple(nodes), crossing=name in crossing)
 
 
-def _order(nodes: Sequence[Node], meetings: Sequence[Meeting], at_s: Sequence[float]) -> tuple[int, ...]:
+def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequence[float]) -> tuple[int, ...]:
     """Nodes as they start and meetings as they begin, each after all that it waits for, and else as nodes
     start (``at_s``) in the healthy step.
     """

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .graph import Node, StepGraph
+    from .graph import StepNode, StepGraph
 
     Seconds = NDArray[np.float64]
 
@@ -106,7 +106,7 @@ def _beside(windows: list[_Window], start: Seconds, end: Seconds, lost: float) -
     return end
 
 
-def _start(node: Node, end: list[Seconds], count: int) -> Seconds:
+def _start(node: StepNode, end: list[Seconds], count: int) -> Seconds:
     if not node.before:
         return np.full(count, node.earliest_s)
     at = end[node.before[0]]

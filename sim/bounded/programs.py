@@ -17,7 +17,7 @@ import numpy as np
 from ..fold.programs import programs_of_classes
 from ..fold.ranks import Degradation, Ranks
 from ..program.program import Exchange, MessageEnd, Program, Programs
-from .edges import TENSOR, Edges
+from .edges import TENSOR, LayerEdges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,7 +60,12 @@ def class_of_ranks(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ids:
 
 
 def from_below(
-    programs: Programs, ranks: Ranks, replicas: Replicas, chosen: Ids, edges: Edges, turns: tuple[int, int]
+    programs: Programs,
+    ranks: Ranks,
+    replicas: Replicas,
+    chosen: Ids,
+    edges: LayerEdges,
+    turns: tuple[int, int],
 ) -> FromBelow:
     """One class for each of the ``chosen`` replicas and stage. ``turns`` is how often a way through the step
     goes from a collective of several replicas to a layer, and back (graph.py).
@@ -97,7 +102,7 @@ def _group_of(ranks: Ranks, replicas: Replicas, chosen: Ids, place: Ids) -> NDAr
     return same
 
 
-def _sooner(program: Program, stage: int, ahead: Factors, edges: Edges) -> Program:
+def _sooner(program: Program, stage: int, ahead: Factors, edges: LayerEdges) -> Program:
     """``program`` with messages that take less, where their ends are ``ahead`` of the slowest by stage."""
     if not ahead.any():
         return program
@@ -111,7 +116,7 @@ def _sooner(program: Program, stage: int, ahead: Factors, edges: Edges) -> Progr
     return Program(ops=tuple(ops))
 
 
-def _sooner_part(part: MessageEnd, stage: int, ahead: Factors, edges: Edges) -> MessageEnd:
+def _sooner_part(part: MessageEnd, stage: int, ahead: Factors, edges: LayerEdges) -> MessageEnd:
     sender, receiver = (stage, part.peer) if part.send else (part.peer, stage)
     tail_s, head_s = edges.of_message.get((sender, receiver, part.tag), (0.0, 0.0))
     less_s = float(ahead[sender] * tail_s + ahead[receiver] * head_s)
