@@ -169,7 +169,7 @@ def test_a_run_tells_bounds_and_the_exact_one_is_between_them(
 
 
 def test_a_tolerance_is_a_share() -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="2"):
         simulate(scenario(**TWIN), tolerance=2.0)
 
 

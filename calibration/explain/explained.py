@@ -16,7 +16,7 @@ from .axes import GroupAxes, with_axes
 from .breakdown import Breakdown, breakdown
 from .from_result import traces_of
 from .ranks import RankShare, first_of_each, shares, with_late_peers
-from .repeats import Repeats, microbatches_of, repeats_of
+from .repeats import RepeatedKernels, microbatches_of, repeats_of
 from .step_record import RankStep, RankTrace
 from .worst_ops import WorstOp, worst_ops
 
@@ -61,7 +61,7 @@ class Explained:
     peak_flops_per_s: float | None
     worst: tuple[WorstOp, ...]
     ranks: tuple[RankShare, ...]
-    repeats: Repeats | None
+    repeats: RepeatedKernels | None
     microbatches: int | None
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .graph import StepNode, StepGraph
+    from .graph import StepGraph, StepNode
 
     Seconds = NDArray[np.float64]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..figures import count, gigabytes, large, percent, seconds, signed_percent
+from ..result.energy import J_PER_KWH, StepEnergy
 from ..result.result import Result
 from ..result.step import AXES, PEERS, Assumption, Interval
 from . import captions
@@ -106,6 +107,23 @@ def headline(result: Result) -> Iterator[Line]:
         per_trillion = f"{large(cost.per_trillion_tokens)} {money(cost.currency)} a trillion tokens"
         rate = f"at {cost.price_per_gpu_hour:g} a GPU-hour ({cost.source})"
         yield "cost of a step", f"{cost.per_step:,.4g} {cost.currency}", f"{per_trillion}, {rate}"
+    if energy := result.energy:
+        yield "energy of a step", *_energy(energy)
+
+
+def _energy(energy: StepEnergy) -> tuple[str, str]:
+    """The energy of a step, and what is in it."""
+    off = percent(1 - energy.low_j / energy.per_step_j, 0)
+    known = "" if energy.measured else ", of a GPU whose draw nobody published"
+    counted = [f"{energy.per_gpu_w:,.0f} W a GPU with its host"]
+    counted += ["network"] if energy.network_w else []
+    counted += [f"PUE {energy.pue:g}"] if energy.pue else []
+    carbon = "" if energy.carbon_g is None else f"; {energy.carbon_g / 1e3:,.4g} kg of CO2"
+    per_trillion = f"{large(energy.per_trillion_tokens_kwh)} kWh a trillion tokens"
+    return (
+        f"{energy.per_step_j / J_PER_KWH:,.4g} kWh",
+        f"±{off}{known}: {', '.join(counted)}; {per_trillion}{carbon}",
+    )
 
 
 def money(currency: str) -> str:

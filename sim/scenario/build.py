@@ -94,6 +94,7 @@ _UNCHECKED: Final = {
     ("price_per_gpu_hour",),
     ("currency",),
     ("price_list",),
+    ("power",),
     ("cpu_offload",),
     ("nvme_offload",),
     ("activation_offload",),
