@@ -45,18 +45,14 @@ MEETS = ("dp", "world", "edp", "hsdp")
 
 @st.composite
 def wrong(draw: st.DrawFn, world: int) -> Degradation:
-    """Some slow ranks, or every rank a little different; and sometimes a weak NIC."""
+    """Some slow ranks, or every rank a little different."""
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     if draw(st.booleans()):
         slow = {rank: max(0.8, 1 + 0.03 * float(random.standard_normal())) for rank in range(world)}
     else:
         struck = random.choice(world, size=min(world, draw(st.integers(1, 8))), replace=False)
         slow = {int(rank): float(random.choice([1.1, 1.3, 2.0])) for rank in struck}
-    share = {}
-    if draw(st.booleans()):
-        rank = int(random.integers(world))
-        share = {(rank, port): 0.5 for port in ("nic.out", "nic.in")}
-    return Degradation(slow=slow, link_share=share)
+    return Degradation(slow=slow)
 
 
 def step_s(programs: Programs, alone: bool = False) -> float:
@@ -127,13 +123,14 @@ def test_edges_are_what_runs_outside_of_collectives() -> None:
     [
         (Degradation(slow={0: 1.3}, later=((0.1, Degradation()),)), {}),
         (Degradation(slow={0: float("inf")}), {}),
+        (Degradation(slow={0: 1.3}, link_share={(3, "nic.out"): 0.5}), {}),
         (Degradation(slow={0: 1.3}), {"dp": 1}),
         (
             Degradation(slow={0: 1.3}),
             {"gpus_per_node": 2, "fabric": {"kind": "fat-tree", "oversubscription": 8}},
         ),
     ],
-    ids=["within the step", "stops", "one replica", "shared links"],
+    ids=["within the step", "stops", "weak link", "one replica", "shared links"],
 )
 def test_what_has_no_bounds_is_replayed_in_full(given_: Degradation, fields: dict[str, Any]) -> None:
     assert why_exact(lowered(scenario(**{**TWIN, **fields})), given_)

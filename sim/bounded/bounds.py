@@ -8,7 +8,7 @@ lower bound; programs.py says what a rank of a tensor-parallel group may be ahea
 which groups of replicas are one that is in each stage as slow as their slowest end no earlier (the upper).
 
 That holds where (``why_exact``)
-- what is wrong is wrong all step long, and nothing stops;
+- ranks are slow, all step long, and none stops; weak links change who shares with whom;
 - ranks share links with others of their own kind alone: no link of the fabric can be full;
 - ranks of one stage run one program, and replicas meet between layers, not within them;
 - the step ends for all ranks together.
@@ -79,8 +79,6 @@ SHARE = 0.2
 UNSURE = 0.003
 """A pass that is further from the replay of the same replicas widens the bounds by what it is further."""
 
-WEIGHT = 0.25
-
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
@@ -95,14 +93,16 @@ def why_exact(lowered: Lowered, degradation: Degradation) -> str:
     """Why a step has no bounds, and only all of its ranks say how long it takes; empty where it has."""
     if degradation.later:
         return "what is wrong comes or goes within the step"
-    if not all(map(math.isfinite, degradation.slow.values())) or 0.0 in degradation.link_share.values():
+    if not all(map(math.isfinite, degradation.slow.values())):
         return "a rank stops"
+    if degradation.link_share or degradation.fabric_share:
+        return "links are weak"
     if not lowered.alike:
         return "ranks of one stage have different programs"
     if lowered.programs.ends != "together":
         return "ranks end the step one by one"
     ranks = ranks_of(lowered)
-    if degradation.fabric_share or fabric_of(lowered, ranks, degradation) is not None:
+    if fabric_of(lowered, ranks, degradation) is not None:
         return "replicas share links of the fabric"
     replicas = replicas_of(lowered.plan.process_groups, ranks, degradation)
     if replicas is None or replicas.count < 2:
@@ -126,7 +126,7 @@ def bounded(
 
 def worth_it(lowered: Lowered, degradation: Degradation) -> bool:
     """Whether so many classes of ranks differ that bounds are cheaper, and the step has them."""
-    struck = len({*degradation.slow, *(rank for rank, _ in degradation.link_share)})
+    struck = len(degradation.slow)
     if struck < 2 or why_exact(lowered, degradation):
         return False
     if struck > MOST_STRUCK:
@@ -144,7 +144,7 @@ class _Search:
         assert found is not None  # why_exact
         self.replicas = found
         self.kinds = found.kinds()
-        self.slow = found.worst(self.kinds)[0] * _weak(found, self.kinds)
+        self.slow = found.worst(self.kinds)
         self.graph = graph_of(healthy, _crossing(self.ranks, found))
 
     def bounds(self, tolerance: float, say: Callable[[str], None]) -> Bounded:
@@ -152,10 +152,10 @@ class _Search:
         say(f"choosing among {self.replicas.count:,} replicas")
         kept = kept_rows(self.graph, self.slow, tolerance * SHARE, MOST_KEPT)
         rows = groups_of_rows(self.graph, self.slow, kept, tolerance * SHARE, MOST_GROUPS)
-        passed = rows is None and not self.replicas.share
+        passed = rows is None
         if rows is None:
             others = [u for u in range(len(self.kinds)) if u not in set(kept)]
-            rows = [[u] for u in kept] + [[self._middle(others)] if passed else others]
+            rows = [[u] for u in kept] + [[self._middle(others)]]
         members = [np.concatenate([self.kinds[u] for u in row]) for row in rows]
         say(f"replaying {len(members):,} of {self.replicas.count:,} replicas")
         with in_children([partial(self._lower_s, kept)]) as lower:
@@ -214,15 +214,6 @@ def _holds(work: Work) -> bool:
     if isinstance(work, Exchange):
         return any(part.transfer.sms for part in work.parts)
     return isinstance(work, Collective) and work.transfer.sms > 0
-
-
-def _weak(replicas: Replicas, kinds: list[Ids]) -> Seconds | float:
-    """What weak links count for where replicas are chosen: less than slow kernels, which are never hidden."""
-    if not replicas.share:
-        return 1.0
-    left = np.min(list(replicas.worst(kinds)[1].values()), axis=0)
-    found: Seconds = left**-WEIGHT
-    return found
 
 
 def _crossing(ranks: Ranks, replicas: Replicas) -> list[str]:

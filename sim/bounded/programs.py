@@ -42,9 +42,8 @@ class FromBelow:
 
 def from_above(programs: Programs, ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Programs:
     """One class for each group of replicas and stage; ``groups`` has all replicas, each once."""
-    slow, share = replicas.worst(groups)
     few = _few(ranks, replicas, groups)
-    return programs_of_classes(programs, few, np.arange(few.world), _wrong(slow, share))
+    return programs_of_classes(programs, few, np.arange(few.world), _slow(replicas.worst(groups)))
 
 
 def class_of_ranks(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ids:
@@ -78,9 +77,8 @@ def from_below(
     slowest = np.where(members, replicas.slow[chosen], 0.0).max(axis=2)
     least = np.where(members, replicas.slow[chosen], np.inf).min(axis=2)
     pace = np.minimum(slowest, own + np.array(edges.ahead))
-    share = {link: left[chosen][each, :, place] for link, left in replicas.share.items()}
     few = _few(ranks, replicas, [np.array([u]) for u in chosen])
-    found = programs_of_classes(programs, few, np.arange(few.world), _wrong(pace, share))
+    found = programs_of_classes(programs, few, np.arange(few.world), _slow(pace))
     ahead = pace - own
     classes = []
     for number, program in enumerate(found.classes):
@@ -166,14 +164,6 @@ def _joined(instance: Ids, of_rank: Ids, count: int) -> Ids:
     return found
 
 
-def _wrong(slow: Factors, share: dict[str, Factors]) -> Degradation:
-    flat = slow.ravel()
-    weak = {link: left.ravel() for link, left in share.items()}
-    return Degradation(
-        slow={r: float(flat[r]) for r in np.flatnonzero(flat != 1.0).tolist()},
-        link_share={
-            (r, link): float(left[r])
-            for link, left in weak.items()
-            for r in np.flatnonzero(left != 1.0).tolist()
-        },
-    )
+def _slow(factors: Factors) -> Degradation:
+    flat = factors.ravel()
+    return Degradation(slow={r: float(flat[r]) for r in np.flatnonzero(flat != 1.0).tolist()})
