@@ -5,54 +5,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .children import in_children
 from .engine.collection import collection_paused
-from .estimate import check_work, programs_work, step_work
+from .estimate import check_work, step_work
 from .result.result import Result
 
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
     from ..hardware.profile import GpuProfile
-    from .bounded.bounds import Bounded
     from .engine.record import Record
-    from .fold.ranks import Degradation
     from .fold.whole import Folded
     from .lowering.lower import Lowered
     from .result.loss_scaling import LossScaling
     from .result.step import StageMemory
     from .result.step_faults import StepFaults
+    from .result.variation import StepVariation
     from .scenario.faults.faults import Event
     from .scenario.models import Scenario
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How a step is to be simulated. Classes and events at most (None: the defaults); whether ranks fold,
-    whether each fault is left out once, and how far apart bounds may be, unless all ranks are replayed.
-    """
-
-    classes: int | None
-    events: int | None
-    fold: bool
-    each_fault: bool | None
-    exact: bool
-    tolerance: float
-
-    def leaves_out(self, faults: int) -> int:
-        """How many faults are left out once each, of so many."""
-        wanted = faults <= FEW_FAULTS if self.each_fault is None else self.each_fault
-        return faults if wanted else 0
-
-
-FEW_FAULTS = 8
-"""So many are left out once each unless somebody asks for it: each takes a replay."""
-
-MANY_EVENTS = 2_000
-"""Of a replay: from so many on, a child for another one costs less than the replay."""
+    from .struck import RunOptions, StepRun, Struck
 
 
 def simulate(
@@ -92,6 +64,8 @@ def simulate(
 
     scenario = checked(scenario)
     with collection_paused():
+        from .struck import RunOptions
+
         asked = RunOptions(
             classes=max_classes,
             events=max_events,
@@ -101,7 +75,7 @@ def simulate(
             tolerance=_tolerance(tolerance),
         )
         result = _simulated(scenario, profile, asked, faults, progress)
-        if scenario.training.loss_scale is None or result.faults:
+        if scenario.training.loss_scale is None or result.faults or result.variation:
             return result
         return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
 
@@ -142,11 +116,12 @@ def _simulated(
     faults: Iterable[str | Event] | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
-    from .degradation.of_scenario import degradation_in, faults_in, of_this_step
+    from .degradation.of_scenario import faults_in, of_this_step
     from .fold.ranks import HEALTHY
     from .lowering.lower import lower
+    from .struck import StepRun
 
-    run = _Run(scenario, asked, progress or (lambda _: None))
+    run = StepRun(scenario, asked, progress or (lambda _: None))
     run.say("building the cluster")
     events = faults_in(scenario, faults)
     ranks = None if asked.fold else scenario.world_size
@@ -161,109 +136,56 @@ def _simulated(
     record = run.replayed(ready)
     run.lap("replay_s")
     events = of_this_step(scenario, events, record.makespan_s)
-    if not events:
+    if not events and scenario.cluster.variation is None:
         run.say("reading the result")
         return read_result(lowered, ready, record, run.timing, run.began)
-    return _struck(run, lowered, events, degradation_in(lowered, events), (ready, record))
+    return _wrong(run, lowered, events, (ready, record))
 
 
-class _Run:
-    """One simulation: what is asked for, what it tells of itself, and how long its parts have taken."""
-
-    def __init__(self, scenario: Scenario, asked: RunOptions, say: Callable[[str], None]) -> None:
-        self.scenario, self.asked, self.say = scenario, asked, say
-        self.timing: dict[str, float] = {}
-        self.began = self.since = time.perf_counter()
-
-    def lap(self, part: str) -> None:
-        """Seconds since the last of these go to a part."""
-        now = time.perf_counter()
-        self.timing[part] = self.timing.get(part, 0.0) + now - self.since
-        self.since = now
-
-    def folded(self, lowered: Lowered, degradation: Degradation, *, replays: int = 1) -> Folded:
-        """The programs to replay, if that is not too much work."""
-        from .fold.whole import MOST_CLASSES, folded, unfolded
-
-        if self.asked.fold:
-            found = folded(lowered, degradation, max_classes=self.asked.classes or MOST_CLASSES)
-        else:
-            found = unfolded(lowered, degradation)
-        check_work(programs_work(found.programs, replays=replays), self.asked.events)
-        return found
-
-    def replayed(self, ready: Folded, what: str = "") -> Record:
-        """Their replay, with its progress told."""
-        from .engine.replay import replay
-
-        classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
-        text = f"replaying {classes:,} classes of {self.scenario.cluster.gpus:,} ranks{what}"
-        self.say(text)
-        return replay(ready.programs, tick=lambda done: self.say(f"{text}: {_so_far(done, expected)}"))
-
-
-def _struck(
-    run: _Run,
-    lowered: Lowered,
-    events: tuple[Event, ...],
-    degradation: Degradation,
-    healthy: tuple[Folded, Record],
+def _wrong(
+    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: tuple[Folded, Record]
 ) -> Result:
-    """The step with something wrong, against the healthy one."""
+    """The step with something wrong, or with GPUs that differ, against the healthy one."""
     from .degradation.of_scenario import check_begins
+    from .struck import struck
 
-    without_s: tuple[float, ...] = ()
-    few = None if run.asked.exact else _bounded(run, lowered, degradation, healthy[1])
-    if few is not None:
-        struck, with_faults = few.folded, few.record
-        run.lap("replay_s")
-    else:
-        struck, with_faults, without_s = _replayed(run, lowered, events, degradation, healthy[1])
+    found = struck(run, lowered, events, healthy[1])
     # A step that never ends has no end to come after; the healthy one has.
-    hangs = with_faults.makespan_s == math.inf
-    check_begins(events, healthy[1].makespan_s if hangs else with_faults.makespan_s)
+    hangs = found.record.makespan_s == math.inf
+    check_begins(events, healthy[1].makespan_s if hangs else found.record.makespan_s)
     run.say("reading the result")
-    ran = (struck, with_faults) if with_faults.step_s < math.inf else healthy
-    result = read_result(lowered, *ran, run.timing, run.began)
-    found = _cost(lowered, events, degradation, healthy, (struck, with_faults))
-    if with_faults.step_s < healthy[1].step_s:
-        found = replace(found, least_s=_least_s(healthy[0]))
-    bounds = few.bounds if few is not None else None
-    return replace(result, faults=replace(found, without_s=without_s), step_bounds=bounds)
+    ran = healthy if hangs else (found.folded, found.record)
+    result = replace(read_result(lowered, *ran, run.timing, run.began), step_bounds=found.bounds)
+    if events:
+        result = replace(result, faults=_cost(lowered, events, healthy, found))
+    if lowered.plan.scenario.cluster.variation is not None and not hangs:
+        result = replace(result, variation=_variation(run, lowered, events, healthy[1], found))
+    return result
 
 
-def _bounded(run: _Run, lowered: Lowered, degradation: Degradation, healthy: Record) -> Bounded | None:
-    """The step by few replicas, where it has bounds and many ranks differ; else None."""
-    from .bounded.bounds import bounded, worth_it
+def _variation(
+    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, first: Struck
+) -> StepVariation:
+    """The steps of all draws, the first of which has been replayed."""
+    from .degradation.of_scenario import speeds_in
+    from .result.variation import Draw, StepVariation
+    from .struck import struck
 
-    if not worth_it(lowered, degradation):
-        return None
-    return bounded(lowered, degradation, healthy, tolerance=run.asked.tolerance, say=run.say)
-
-
-def _replayed(
-    run: _Run, lowered: Lowered, events: tuple[Event, ...], degradation: Degradation, healthy: Record
-) -> tuple[Folded, Record, tuple[float, ...]]:
-    """The replay of all ranks, and the step without each of few faults."""
-    from .degradation.of_scenario import degradation_in
-    from .engine.replay import replay
-
-    left_out = run.asked.leaves_out(len(events))
-
-    def without(i: int) -> float:
-        others = events[:i] + events[i + 1 :]
-        if not others:
-            return healthy.step_s
-        return replay(run.folded(lowered, degradation_in(lowered, others)).programs).step_s
-
-    tasks = [partial(without, i) for i in range(left_out)]
-    with in_children(tasks, worth_it=left_out > 1 and healthy.events >= MANY_EVENTS) as numbers:
-        struck = run.folded(lowered, degradation, replays=1 + left_out)
-        run.lap("fold_s")
-        record = run.replayed(struck, " with faults")
-        without_s = numbers()
-        run.lap("replay_s")
-    return struck, record, without_s
+    spec = lowered.plan.scenario.cluster.variation
+    assert spec is not None
+    draws = []
+    for draw in range(spec.draws):
+        found = struck(run, lowered, events, healthy, draw) if draw else first
+        step_s, bounds = found.record.step_s, found.bounds
+        lower_s, upper_s = (bounds.lower_s, bounds.upper_s) if bounds else (step_s, step_s)
+        draws.append(Draw(seed=spec.seed + draw, step_time_s=step_s, lower_s=lower_s, upper_s=upper_s))
+    speeds = speeds_in(lowered)
+    return StepVariation(
+        slowest=float(speeds.min()),
+        mean=float(speeds.mean()),
+        draws=tuple(draws),
+        equal_step_time_s=healthy.step_s,
+    )
 
 
 def _least_s(healthy: Folded) -> float:
@@ -274,33 +196,27 @@ def _least_s(healthy: Folded) -> float:
     return replay(uncontended(healthy.programs)).step_s
 
 
-def _so_far(done: int, expected: float) -> str:
-    """How far a replay is; an estimate may be too low."""
-    if done < 0.95 * expected:
-        return f"about {done / expected:.0%} of {expected:,.0f} events"
-    return f"{done:,} events, about all"
-
-
 def _cost(
-    lowered: Lowered,
-    events: tuple[Event, ...],
-    degradation: Degradation,
-    healthy: tuple[Folded, Record],
-    struck: tuple[Folded, Record],
+    lowered: Lowered, events: tuple[Event, ...], healthy: tuple[Folded, Record], found: Struck
 ) -> StepFaults:
     """What faults cost a step."""
     from .degradation.effect import Replayed, effect, hang_effect
     from .degradation.of_faults import line_of
+    from .degradation.of_scenario import degradation_in
     from .read_record import path_of
 
     scenario, lines = lowered.plan.scenario, tuple(line_of(event) for event in events)
+    degradation = degradation_in(lowered, events, None)
     before = Replayed(folded=healthy[0], record=healthy[1], path=path_of(healthy[1]))
-    if struck[1].step_s == math.inf:
-        after = Replayed(folded=struck[0], record=struck[1], path=())
+    if found.record.step_s == math.inf:
+        after = Replayed(folded=found.folded, record=found.record, path=())
         watchdog_s = _watchdog_s(scenario)
-        return hang_effect(lines, degradation, scenario.parallelism, before, after, watchdog_s)
-    after = Replayed(folded=struck[0], record=struck[1], path=path_of(struck[1]))
-    return effect(lines, degradation, scenario.parallelism, before, after)
+        cost = hang_effect(lines, degradation, scenario.parallelism, before, after, watchdog_s)
+        return replace(cost, without_s=found.without_s)
+    after = Replayed(folded=found.folded, record=found.record, path=path_of(found.record))
+    cost = effect(lines, degradation, scenario.parallelism, before, after)
+    least_s = _least_s(healthy[0]) if found.record.step_s < healthy[1].step_s else None
+    return replace(cost, without_s=found.without_s, least_s=least_s)
 
 
 def _watchdog_s(scenario: Scenario) -> float:

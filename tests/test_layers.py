@@ -27,6 +27,7 @@ sim.plan
 sim.reliability
 sim.brief
 sim.simulate  sim.replay
+sim.struck
 sim.read_record
 sim.evidence
 sim.degradation

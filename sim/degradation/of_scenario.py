@@ -13,6 +13,7 @@ from ...hardware.quantities import format_quantity
 from ..scenario.checks_faults import machine_of
 from ..scenario.faults.faults import Domains
 from .of_faults import Job, beginning, given, named, standing
+from .variation import rank_speeds, varied
 from .windows import begins_after, degradation_over_time
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..scenario.faults.faults import Event
     from ..scenario.faults.machine import Machine
     from ..scenario.models import Scenario
+    from ..scenario.variation import Speeds
 
 
 def faults_in(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:
@@ -52,8 +54,10 @@ def _machine(scenario: Scenario) -> Machine:
     return machine_of(scenario.cluster, scenario.parallelism, domains)
 
 
-def degradation_in(lowered: Lowered, events: tuple[Event, ...]) -> Degradation:
-    """What faults do to the ranks and links of a lowered step, and when."""
+def degradation_in(lowered: Lowered, events: tuple[Event, ...], draw: int | None = 0) -> Degradation:
+    """What faults do to the ranks and links of a lowered step, and when, on the cluster as ``draw`` has it;
+    None: on one whose parts are alike.
+    """
     plan = lowered.plan
     machine, faults = _machine(plan.scenario), plan.scenario.faults
     job = Job(cluster=plan.cluster, gpu=plan.placed.gpu, machine=machine)
@@ -61,4 +65,12 @@ def degradation_in(lowered: Lowered, events: tuple[Event, ...]) -> Degradation:
         job = replace(job, seed=faults.seed)
     if plan.scenario.detection is not None:
         job = replace(job, flap_budget_s=plan.scenario.detection.flap_budget)
-    return degradation_over_time(events, job)
+    found = degradation_over_time(events, job)
+    return found if draw is None else varied(found, lowered, machine, draw)
+
+
+def speeds_in(lowered: Lowered) -> Speeds:
+    """By rank, the speed of its GPU in the first draw of the cluster."""
+    spec = lowered.plan.scenario.cluster.variation
+    assert spec is not None
+    return rank_speeds(spec, lowered, _machine(lowered.plan.scenario), 0)[0]

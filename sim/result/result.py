@@ -38,6 +38,7 @@ from .step import (
 )
 from .step_bounds import StepBounds, bounds_document
 from .step_faults import StepFaults, step_faults_document
+from .variation import StepVariation, variation_document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,6 +78,7 @@ class Result:
     ``faults`` compares a step with faults to the healthy one. ``loss_scaling`` is what steps that overflow
     in FP16 cost, where the scenario asks for it.
     ``step_bounds`` are those of a step of which few replicas were replayed; None: all of it was.
+    ``variation`` is what GPUs that differ cost, where the cluster has such.
     ``stream_s`` is the mean rank's step by what its compute stream ran or awaited.
     ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     ``fit_probability`` is that the job has memory enough, by how far measured peaks were from predicted ones.
@@ -109,6 +111,7 @@ class Result:
     faults: StepFaults | None = None
     loss_scaling: LossScaling | None = None
     step_bounds: StepBounds | None = None
+    variation: StepVariation | None = None
     stream_s: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -174,6 +177,7 @@ class Result:
                 for a in self.assumptions
             ],
             "faults": step_faults_document(self.faults) if self.faults else None,
+            "variation": variation_document(self.variation),
             "loss_scaling": loss_scaling_document(self.loss_scaling),
         }
 
