@@ -15,6 +15,7 @@ from ..result.step import AXES, PEERS, Assumption, Interval
 from . import captions
 from .bounds_table import bounds_table
 from .step_faults_table import peers_title, print_step_faults
+from .variation_table import print_variation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +44,8 @@ def print_result(result: Result, console: Console, *, assumptions: bool = False)
     console.print(_grid(headline(result)))
     if result.faults:
         print_step_faults(result.faults, console)
+    if result.variation:
+        print_variation(result.variation, console)
     _section(console, "Where the time goes")
     console.print(_path_table(result, console))
     if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):
