@@ -28,9 +28,11 @@ sim.plan
 sim.reliability
 sim.brief
 sim.simulate  sim.replay  sim.chakra
+sim.struck
 sim.read_record
 sim.evidence
 sim.degradation
+sim.bounded
 sim.engine
 sim.fold
 sim.lowering
