@@ -9,6 +9,7 @@ which takes twice the step, and knows what else is to be looked at.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,13 +35,15 @@ UNSETTLED = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
     """``period`` turns make a period, of so many ``microbatches``; the last ``compared`` of those before a
-    cut are compared, and the first cut is ``settled`` turns after the first backward of rank 0.
+    cut are compared. The first cut is at least ``settled`` turns after the first backward of rank 0, which
+    has a ``margin`` of them left behind the second.
     """
 
     period: int
     microbatches: int
     compared: int
     settled: int
+    margin: int
 
 
 def turns_of(scenario: Scenario) -> Turns | None:
@@ -55,6 +58,7 @@ def turns_of(scenario: Scenario) -> Turns | None:
         microbatches=par.pp if schedule.grouped else 1,
         compared=compared,
         settled=compared + min(UNSETTLED, par.pp - 1),
+        margin=par.pp // 2,
     )
 
 
@@ -62,20 +66,37 @@ def fewest_microbatches(scenario: Scenario, turns: Turns) -> int:
     """Of a step that has both cuts on every rank, and a steady stretch of a period on all at once."""
     pp, vpp = scenario.parallelism.pp, scenario.parallelism.vpp
     warm_up = (vpp + 1) * pp - 2 if turns.microbatches > 1 else pp - 1
-    wanted = warm_up + turns.settled + turns.period + pp // 2 + 2  # forwards of rank 0
+    wanted = warm_up + turns.settled + turns.period + turns.margin + 2  # forwards of rank 0
     return -(-wanted // turns.period) * turns.microbatches
 
 
 def period_of_turns(record: Record, turns: Turns, within: float) -> Period | None:
-    """The period of a step whose last turns before both cuts are alike, ``within`` this share of it."""
+    """The period of a step whose last turns before both cuts are alike, ``within`` this share of it.
+
+    The cuts are as late as they can be, where what goes on beside the first microbatches is over; or else as
+    early, where what goes on beside the last has not begun.
+    """
     found = [_forwards(program.ops) for program in record.programs.classes]
-    if any(one is None for one in found):
-        return None
     ranks = [one for one in found if one is not None]
+    if len(ranks) < len(found):
+        return None
+    spare = min(len(forwards) - ahead for forwards, ahead in ranks) - turns.period - turns.margin
+    for settled in dict.fromkeys((spare, (spare + turns.settled) // 2, turns.settled)):
+        if settled >= turns.settled:
+            period = _period_at(record, ranks, turns, settled, within)
+            if period is not None:
+                return period
+    return None
+
+
+def _period_at(
+    record: Record, ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int, within: float
+) -> Period | None:
+    """The same with the first cut so many turns after the first backward of the rank that is ahead most."""
     most = max(ahead for _, ahead in ranks)
-    leads_s, seconds, since_s, until_s = dict[int, float](), None, 0.0, float("inf")
+    leads_s, seconds, since_s, until_s = dict[int, float](), None, 0.0, math.inf
     for r, (forwards, ahead) in enumerate(ranks):
-        cut = ahead - 1 + turns.settled + (most - ahead) // 2  # later ranks are as much ahead in their turns
+        cut = ahead - 1 + settled + (most - ahead) // 2  # later ranks are as much ahead in their turns
         first, second, between = _compared(record.programs.classes[r].ops, forwards, cut, turns)
         if not first:
             return None

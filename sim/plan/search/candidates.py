@@ -19,8 +19,12 @@ if TYPE_CHECKING:
 
     from ...scenario.models import Scenario
 
-SHORT_GROUPS = 8
+SHORT_GROUPS = 4
 """Groups of as many microbatches as pipeline ranks: about as many run in a step that is shortened."""
+
+DETAIL = 10
+"""Actions that take as long as a layer beside gathers of parameters and messages, which is replayed op by op
+in a step that is seldom steady."""
 
 BESIDES = 100
 """What a replay takes besides actions, counted in these."""
@@ -94,8 +98,11 @@ class Candidates:
         batch = self.column("training.global_batch", training.global_batch)
         micro = self.column("training.micro_batch", training.micro_batch)
         pp, vpp = (self.column(f"parallelism.{name}", getattr(parallel, name)) for name in ("pp", "vpp"))
-        groups = np.minimum(batch / (micro * self.column("parallelism.dp", parallel.dp) * pp), SHORT_GROUPS)
-        return np.asarray(BESIDES + 2 * groups * pp * pp * vpp)
+        groups = batch / (micro * self.column("parallelism.dp", parallel.dp) * pp)
+        gathers = (self.column("parallelism.zero", parallel.zero) >= 3) & (pp > 1)
+        short = np.where(gathers, groups, np.minimum(groups, SHORT_GROUPS))
+        layers = np.where(gathers, DETAIL * self.base.model.num_layers / (pp * vpp), 0.0)
+        return np.asarray(BESIDES + 2 * short * pp * pp * vpp * (1.0 + layers))
 
     @cached_property
     def dollars_per_s(self) -> NDArray[np.float64]:
