@@ -33,8 +33,7 @@ GEMM_WORKSPACE_BYTES = 64e6
 def memory_of(
     plan: StepPlan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float], *, traced: bool = True
 ) -> tuple[StageMemory, ...]:
-    """The bill of every pipeline rank, with its peak and when it is reached, and where ``traced`` all that led
-    there.
+    """The bill of every pipeline rank, with its peak and when that is, and if ``traced`` all that led there.
 
     ``host_leads_s``: how far each rank's host was ahead of its GPU (engine/host_lead.py).
     """
