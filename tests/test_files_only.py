@@ -45,7 +45,7 @@ ALLOWED = {
     ("sim/report/drawing/chart.py", "figure.savefig(document, format='svg', metadata={'Date': None})"),
     ("sim/report/drawing/chart.py", "json.loads(group.get('id', '').removeprefix(_HINT))"),  # its own words
     ("sim/plan/search/journal.py", "path.read_bytes()"),  # the program's own source
-    ("calibration/readers/operation_log.py", "pd.read_csv(StringIO(read_text(path)))"),  # in memory
+    ("calibration/readers/operation_log.py", "pd.read_csv(StringIO(text))"),  # in memory
     ("hardware/graph_file.py", "nx.read_graphml(BytesIO(content))"),  # checked, and in memory
     ("calibration/measure/collectives.py", "Path('/proc/cpuinfo').read_text(encoding='utf-8')"),
     ("calibration/measure/device.py", "info.read_text(encoding='utf-8', errors='replace')"),  # /proc/cpuinfo

@@ -27,10 +27,12 @@ sim.report
 sim.plan
 sim.reliability
 sim.brief
-sim.simulate  sim.replay
+sim.simulate  sim.replay  sim.chakra
+sim.struck
 sim.read_record
 sim.evidence
 sim.degradation
+sim.bounded
 sim.engine
 sim.fold
 sim.lowering
@@ -52,7 +54,7 @@ FLOOR_OF = {
     name: height for height, line in enumerate(reversed(FLOORS.strip().splitlines())) for name in line.split()
 }
 
-OPTIONAL = {"torch", "triton", "ray", "pyarrow", "starlette", "uvicorn"}
+OPTIONAL = {"google", "torch", "triton", "ray", "pyarrow", "starlette", "uvicorn"}
 HEAVY = {"pandas", "scipy", "networkx", "matplotlib"}
 SLOW_TO_LOAD = OPTIONAL | HEAVY | {"simpy", "rich", "numpy", "joblib", "orjson"}
 
