@@ -182,8 +182,28 @@ def plan(asked: PlanRequest, say: Say) -> None:
         sought = find(asked.find, base, asked.fix, asked.vary, wishes, means=means, progress=_progress(say))
         say({"event": "found", "found": found_document(sought)})
         return
+    _preview(base, asked, say)
     plan = planned(base, asked.fix, asked.vary, wishes, means, _progress(say), screened)
     say({"event": "plan", "plan": plan.to_dict()})
+
+
+_NEAR = ("parallelism.tp", "parallelism.zero", "training.micro_batch")
+"""Fields that stay the scenario's own in what is shown first."""
+
+
+def _preview(base: Scenario, asked: PlanRequest, say: Say) -> None:
+    """The layouts near the scenario's own, which are screened at once: something to see while all are."""
+    from ..sim.plan.axes import field_value
+    from ..sim.plan.search.plan import candidates_of
+    from .points import points
+
+    kept = {name: field_value(base, name) for name in _NEAR if name not in (*asked.fix, *asked.vary)}
+    try:
+        among, _ = candidates_of(base, {**asked.fix, **kept}, {}, lambda text: None)
+    except ValueError:  # none of them is legal, or what is asked is wrong, which the plan will tell
+        return
+    for message in points(among, asked.points):
+        say({"event": "points", "preview": True, **message})
 
 
 def export(asked: ExportRequest, say: Say) -> None:

@@ -78,8 +78,9 @@ def test_a_plan_is_the_commands(client: TestClient) -> None:
     reply = client.post("/api/plan", json={"document": SMALL, "fix": keep, "top": 3, "points": 50})
     heard = [json.loads(line) for line in reply.text.splitlines()]
     order = [one["event"] for one in heard if one["event"] != "progress"]
-    assert order == ["points", "plan"]
-    points, found = (next(one for one in heard if one["event"] == event) for event in order)
+    assert order == ["points", "points", "plan"]  # those near the own layout first
+    found, points = heard[-1], next(one for one in reversed(heard) if one["event"] == "points")
+    assert [one.get("preview", False) for one in heard if one["event"] == "points"] == [True, False]
     expected = plan(SMALL, fix=keep, top=3, audit=0, jobs=1).to_dict()
     assert found["plan"]["choices"] == as_json(expected)["choices"]
     assert points["legal"] == expected["space"]["legal"]

@@ -54,8 +54,9 @@ def status_of(port: int, token: str, document: object) -> int:
         return reply.status
 
 
-def leave_a_plan(port: int, token: str) -> None:
-    """Ask for a plan, and go when it has begun to search."""
+@contextmanager
+def planning(port: int, token: str) -> Iterator[None]:
+    """A plan that has begun to search, and that nobody waits for any more at the end."""
     body = json.dumps({"document": FIRST})
     head = (
         f"POST /api/plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -66,6 +67,7 @@ def leave_a_plan(port: int, token: str) -> None:
         heard = b""
         while b"replayed" not in heard:
             heard += line.recv(1 << 16)
+        yield
 
 
 def below(pid: int) -> set[int]:
@@ -118,7 +120,8 @@ def test_a_reader_that_leaves_has_its_plan_ended() -> None:
     with served() as (server, port, token):
         assert status_of(port, token, SMALL) == 200
         workers = below(server.pid)
-        leave_a_plan(port, token)
+        with planning(port, token):
+            assert status_of(port, token, SMALL) == 200  # another tab is answered meanwhile
         assert any(not gone({pid}, 5.0) for pid in sorted(workers, reverse=True))  # one was killed
         assert status_of(port, token, SMALL) == 200
 

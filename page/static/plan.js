@@ -32,6 +32,7 @@ export class Plan {
     /** @type {Record<string, [number, number]>} */
     this.brushes = {};
     this.gpuBytes = 0;
+    this.preview = false;
     this.caption = "";
     /** The fastest that fit, which stand on the axes. @type {Point[]} */
     this.fast = [];
@@ -112,12 +113,14 @@ export class Plan {
   heard(message) {
     if (message.event === "progress") this.told.textContent = message.text;
     if (message.event === "points") {
+      if (this.preview && !message.preview) this.points = [];
+      this.preview = Boolean(message.preview);
       this.gpuBytes = message.gpu_bytes;
       const names = Object.keys(message.axes);
       message.number.forEach((/** @type {number} */ number, /** @type {number} */ i) =>
         this.points.push({ number, s: message.bound_s[i], bytes: message.peak_bytes[i], fits: message.fits[i],
           set: { ...message.same, ...Object.fromEntries(names.map((name) => [name, message.axes[name][i]])) } }));
-      this.draw(`${whole(message.legal)} legal layouts, ${whole(message.shown)} drawn by their least step time`);
+      this.draw(message.preview ? `${whole(message.shown)} layouts near your own; all others are being screened` : `${whole(message.legal)} legal layouts, ${whole(message.shown)} drawn by their least step time`);
     }
     if (message.event === "found") this.tellFound(message.found);
     if (message.event === "plan") {
