@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_EVENTS = 400_000
-"""Of a replay that the page asks for: about 40 s (sim/estimate.py)."""
+MOST_EVENTS = 1_000_000
+"""Of a replay that the page asks for: about two minutes (sim/estimate.py). What ships takes up to 410,000."""
 
 Lines = Annotated[list[Annotated[str, Field(max_length=400)]], Field(max_length=64)]
 Values = Annotated[list[Any], Field(min_length=1, max_length=64)]

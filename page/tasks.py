@@ -249,9 +249,9 @@ class Task:
 
 TASKS: dict[str, Task] = {
     "catalogue": Task(CatalogueRequest, catalogue),
-    "predict": Task(PredictRequest, predict),
-    "streams": Task(StreamsRequest, streams),
-    "memory": Task(MemoryRequest, memory),
+    "predict": Task(PredictRequest, predict, 240.0),
+    "streams": Task(StreamsRequest, streams, 240.0),
+    "memory": Task(MemoryRequest, memory, 240.0),
     "plan": Task(PlanRequest, plan, 300.0),
     "faults": Task(FaultsRequest, faults, 120.0),
     "sweep": Task(SweepRequest, sweep, 180.0),

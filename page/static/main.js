@@ -59,6 +59,11 @@ function askToken(error) {
 }
 
 async function back() {
+  if (location.hash.includes("token=")) {
+    keepToken();
+    location.reload();
+    return;
+  }
   if (!(await recall())) return;
   show();
 }
@@ -118,7 +123,8 @@ function tools() {
     document.documentElement.dataset.theme = dark ? "light" : "dark";
     schedule.draw();
   } }, "Light or dark");
-  return [h("button", { type: "button", id: "pin", onclick: () => pin({ name: pinName(), document: state.document }) }, "Pin"), menu, theme];
+  const stop = h("button", { type: "button", id: "stop", hidden: true, onclick: () => { latest.stop(); say("stopped"); } }, "Stop");
+  return [stop, h("button", { type: "button", id: "pin", onclick: () => pin({ name: pinName(), document: state.document }) }, "Pin"), menu, theme];
 }
 
 /** The layout, and what else differs from where one began. */
@@ -170,9 +176,17 @@ function show() {
 async function predict() {
   const began = performance.now();
   by("in-step").setAttribute("aria-busy", "true");
-  const slow = setTimeout(() => say("predicting…"), 400);
+  let patient = true;
+  const slow = setTimeout(() => {
+    patient = false;
+    say("predicting…");
+    by("stop").hidden = false;
+  }, 600);
   try {
-    const whole = await latest.ask("predict", { document: state.document }, heard);
+    const whole = await latest.ask("predict", { document: state.document }, (message) => {
+      if (message.event === "progress" && !patient) say(message.text);
+      heard(message);
+    });
     if (whole && last) say(`${seconds(last.result.step_time_s)} a step, answered in ${seconds((performance.now() - began) / 1000)}`);
   } catch (error) {
     say("");
@@ -180,6 +194,7 @@ async function predict() {
     by("in-step").classList.add("stale");
   } finally {
     clearTimeout(slow);
+    if (!latest.running) by("stop").hidden = true;
     by("in-step").removeAttribute("aria-busy");
   }
 }
