@@ -39,7 +39,7 @@ JOBS = 2
 """Processes of a plan: another tab wants its answer meanwhile."""
 
 MOST_DRAWN = 4_096
-"""GPUs that the page colours."""
+"""GPUs that the page colours: more than it draws."""
 
 NAME = "page"
 """Of a scenario whose document has none."""
@@ -66,17 +66,20 @@ def predict(asked: PredictRequest, say: Say) -> None:
 
 
 def _who(result: Result) -> list[int] | None:
-    """Of each GPU, in order, the number of its row in ``who_waits``; None where ranks do not sit in order, or
-    nothing is struck."""
+    """Of each GPU, in order up to MOST_DRAWN, the number of its row in ``who_waits``.
+
+    None where ranks do not sit in order, or nothing is struck.
+    """
     found, scenario = result.faults, result.scenario
     if found is None or not found.relations or scenario is None:
         return None
-    if scenario.cluster.placement is not None or scenario.cluster.gpus > MOST_DRAWN:
+    if scenario.cluster.placement is not None:
         return None
-    rows = [0] * scenario.cluster.gpus
+    rows = [0] * min(scenario.cluster.gpus, MOST_DRAWN)
     for number, relation in enumerate(found.relations):
         for rank in relation.members:
-            rows[rank] = number
+            if rank < len(rows):
+                rows[rank] = number
     return rows
 
 

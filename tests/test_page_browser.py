@@ -224,7 +224,7 @@ def test_plan_brush_open_pin_compare(page: Any) -> None:
 def test_a_plan_can_be_stopped(page: Any) -> None:
     page.click("#view-plan")
     page.click("#in-plan button.main")
-    page.get_by_text("Stop", exact=True).first.click()
+    page.locator("#in-plan").get_by_text("Stop", exact=True).click()
     page.wait_for_selector("#in-plan button.main:enabled")
     page.click("#view-step")
     assert change(page, "training-global_batch", "384")  # another answer comes all the same
