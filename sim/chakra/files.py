@@ -31,8 +31,8 @@ VERSION = "0.0.4"
 MOST_NODES = 5_000_000
 _RANK = re.compile(r"(?:^|[._-])(\d{1,7})\.et(?:\.gz)?$", re.IGNORECASE)
 _DECLARED = {"is_cpu_op": "bool_val", "num_ops": "int64_val", "comm_type": "int64_val", "stream": "int64_val"}
-_UNSIGNED = ("tensor_size", "comm_size", "comm_priority")
-_SIGNED_32 = ("comm_src", "comm_dst", "comm_tag")
+_UNSIGNED = ("tensor_size",)
+_SIGNED_32 = ("comm_src", "comm_dst", "comm_tag", "comm_priority")
 
 
 def is_trace_file(path: Path) -> bool:

@@ -24,6 +24,7 @@ from ..program.program import (
     Work,
 )
 from ..program.reader import Reader
+from .from_programs import LEAST
 from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
 
 if TYPE_CHECKING:
@@ -131,7 +132,10 @@ class _Reader:
             return Collective(
                 first.text("collective"), first.text("pg_desc"), _transfer(first), first.whole("calls", 1)
             )
-        flops, size = first.number("num_ops"), first.number("tensor_size")
+        flops, size = (
+            amount if amount > LEAST else 0.0
+            for amount in (first.number("num_ops"), first.number("tensor_size"))
+        )
         return Compute(first.duration_s, first.text("kernel", "fixed"), flops, size)
 
     def _message(self, node: TraceNode) -> MessageEnd:
