@@ -193,8 +193,26 @@ def test_traces_of_others_are_read(shared: Path) -> None:
     kernels = sum(node.duration_s for node in one.nodes if not node.on_host and node.text("tid") == "7")
     step_s = replay_traces(path).step_time_s
     assert kernels <= step_s <= sum(node.duration_s for node in one.nodes)
-    other = place / "chakra__tests__data__1.0.2-chakra.0.0.4.tgz"
-    assert "PyTorch" in command("replay", other, code=2)
+
+
+def test_traces_of_the_host_are_read(shared: Path) -> None:
+    """Ten all-gathers of one number a rank, of two ranks; all else takes no time that the trace tells."""
+    path = shared / "data" / "traces" / "chakra" / "chakra__tests__data__1.0.2-chakra.0.0.4.tgz"
+    if not path.is_file():
+        pytest.skip(f"no traces of others at {path.parent}")
+    traces = read_traces(path)
+    (one,) = traces.ranks
+    gathers = [node for node in one.nodes if node.type == NodeType.COMM_COLL]
+    assert len(one.nodes) == 263
+    assert [node.whole("comm_size") for node in gathers] == [4] * 10
+    assert {node.whole("comm_type") for node in gathers} == {2}
+    assert traces.groups == {"0": (0, 1)}
+    assert not problems(traces)
+    with pytest.raises(ValueError, match="--cluster"):
+        replay_traces(path)
+    cluster = small()
+    alone_s = Prices(scenario=cluster).collective("all_gather", 4.0, (0, 1)).solo_s
+    assert replay_traces(path, cluster=cluster).step_time_s == pytest.approx(10 * alone_s, rel=1e-6)
 
 
 # Others' traces, by hand ---------------------------------------------------------------------------

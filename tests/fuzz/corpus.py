@@ -109,6 +109,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "faults --record {file} --hosts 8 --json",
         "faults --record {file}",
     ),
+    "host.json": ("replay {file} --cluster llama3-8b-h100 --json", "replay {file} --json"),
     "rank.0.et": (
         "replay {file} --json",
         "replay {file} --cluster llama3-8b-h100 --json",

@@ -84,6 +84,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "deepspeed.json": _imported("gpus=16", "model=llama3-8b", "seq_length=2048"),
     "program.json": read_program,
     "record.json": lambda path: record_figures(read_record(path)),
+    "host.json": lambda path: problems(read_traces_of_chakra(path)),
     "rank.0.et": lambda path: _replayed(path),
 }
 
