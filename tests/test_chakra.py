@@ -15,8 +15,8 @@ import orjson
 import pytest
 import yaml
 from hypothesis import given, settings
+from small_jobs import SMALL, command
 from small_scenarios import layouts
-from test_explain import SMALL, command
 from wire_format import attribute, fields, messages, packed
 
 from stepsim import simulate
@@ -26,6 +26,7 @@ from stepsim.sim.chakra.node import ExecutionTrace, NodeType, TraceNode, TraceSe
 from stepsim.sim.chakra.pricing import Prices
 from stepsim.sim.chakra.replay import replay_traces, save_traces
 from stepsim.sim.chakra.schema import PACKAGE
+from stepsim.sim.chakra.schema import messages as make_messages
 from stepsim.sim.chakra.validate import in_order, problems
 from stepsim.sim.program.check import BrokenProgram
 from stepsim.sim.scenario.load import scenario_from_document
@@ -350,6 +351,12 @@ def test_a_deadlock_of_ranks_is_found(tmp_path: Path) -> None:
 def test_order_follows_dependencies_then_time() -> None:
     nodes = [replace(comp(1, 1, (3,)), start_micros=0), replace(comp(2, 1), start_micros=9), comp(3, 1)]
     assert [node.id for node in in_order(nodes)] == [3, 1, 2]
+
+
+def test_without_protobuf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    with pytest.raises(ValueError, match="chakra"):
+        make_messages.__wrapped__()
 
 
 def test_files_that_are_none_are_refused(folder: Path, tmp_path: Path) -> None:

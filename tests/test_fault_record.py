@@ -13,7 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from test_explain import command
+from small_jobs import command
 
 from stepsim.sim.reliability.planning.record import DAY_S, fault_lines, read_record
 from stepsim.sim.reliability.study.fits import fits, frailty, trend

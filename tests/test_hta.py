@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_explain import OWN, command, written
+from small_jobs import OWN, command, written
 
 pytest.importorskip("hta")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from fuzz.corpus import FOLDER
-from test_explain import command
+from small_jobs import command
 
 LOG = FOLDER / "operations.csv"
 """Two replicas of two stages, two microbatches, two steps; replica 1's first forward of stage 0 is slow."""
