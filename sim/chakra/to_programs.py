@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ...schedules.orders.action import Action
 from ..network.transfer import Transfer
 from ..program.fields import Malformed
 from ..program.program import (
@@ -115,7 +116,7 @@ class _Reader:
                 category=first.text("category", stream),
                 work=self._work(nodes),
                 after=tuple(sorted(after)),
-                action=first.text("action"),
+                action=_action(first.text("action")),
                 host_s=call.duration_s,
             )
         )
@@ -144,6 +145,15 @@ class _Reader:
         if peer not in self.class_of:
             raise ValueError(f"rank {peer}, the other end, has no trace")
         return MessageEnd(send, self.class_of[peer], node.text("message"), _transfer(node))
+
+
+def _action(text: str) -> str:
+    """The pipeline action that an op belongs to; of two that run together a program names none."""
+    try:
+        Action.parse(text)
+    except ValueError:
+        return ""
+    return text
 
 
 def _transfer(node: TraceNode) -> Transfer:
