@@ -76,6 +76,20 @@ def faults(
         ),
     ] = None,
     svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE.svg", help="Draw the sweep.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            "--record",
+            metavar="RECORD.json",
+            help="A record of real faults: what it says, and with a SCENARIO what it would do to that job.",
+        ),
+    ] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option(
+            "--hosts", metavar="N", min=1, help="Of how many hosts the record is; default: those that failed."
+        ),
+    ] = None,
     cases: Annotated[
         Path | None,
         typer.Option(
@@ -92,6 +106,11 @@ def faults(
     if cases:
         _cases(cases, as_json, named)
         return
+    if hosts is not None and record is None:
+        raise ValueError("--hosts says of how many hosts a --record is, and none is given")
+    if record is not None and not named:
+        _record(record, hosts, as_json)
+        return
     if len(named) != 1 or (ranges and not sweeps):
         raise ValueError("give one SCENARIO, as in stepsim faults llama3.1-405b-16k; ranges follow --sweep")
     source = named[0]
@@ -100,7 +119,13 @@ def faults(
     output_file("--svg", svg, (".svg",), [source])
     changes = [*(overrides or ()), *([f"faults.seed={seed}"] if seed is not None else [])]
     if sweeps:
-        unused = {"--html": html, "--events": events, "--fault": fault, "--what-if": what_if or None}
+        unused = {
+            "--record": record,
+            "--html": html,
+            "--events": events,
+            "--fault": fault,
+            "--what-if": what_if or None,
+        }
         wrong = [option for option, value in unused.items() if value]
         if wrong:
             raise ValueError(f"{wrong[0]} does not go with --sweep")
@@ -109,7 +134,11 @@ def faults(
     if svg:
         raise ValueError("--svg draws a sweep; give --sweep FIELD=LOW..HIGH")
     what_if = what_if or html is not None
-    answers = _answers(source, changes, fault or [], replications, what_if, max_events)
+    lines = fault or []
+    if record is not None:
+        changes, recorded = _on_record(source, changes, record, hosts, seed or 0)
+        lines = [*recorded, *lines]
+    answers = _answers(source, changes, lines, replications, what_if, max_events)
     if html:
         from ..sim.report.reliability.page import write_page
 
@@ -121,7 +150,7 @@ def faults(
     if as_json:
         from ..sim.report.reliability.document import answers_document
 
-        echo_json(answers_document(answers))
+        echo_json(answers_document(answers) | ({"record": str(record)} if record else {}))
     else:
         from ..sim.report.reliability.tables import print_answers
 
@@ -131,6 +160,35 @@ def faults(
             wrote(what, path)
     if answers.stuck:
         raise typer.Exit(STUCK)
+
+
+def _record(path: Path, hosts: int | None, as_json: bool) -> None:
+    """What a record says by itself."""
+    from ..sim.reliability.planning.record import read_record
+    from ..sim.reliability.study.recorded import record_figures
+    from ..sim.report.reliability.record import print_record, record_document
+
+    found = record_figures(read_record(path, hosts))
+    if as_json:
+        echo_json(record_document(found))
+    else:
+        print_record(found, console())
+
+
+def _on_record(
+    source: str, changes: list[str], path: Path, hosts: int | None, seed: int
+) -> tuple[list[str], list[str]]:
+    """The changes that make a job run for as long as a record, with its faults alone; and these."""
+    from ..sim.reliability.planning.record import fault_lines, read_record
+    from ..sim.scenario.load import load_campaign
+
+    found = read_record(path, hosts)
+    alone = ["faults.clock=wall", "faults.presets=[]", "faults.processes=[]", "faults.events=[]"]
+    changed = [*changes, *alone, f"run.horizon={found.length_s:.0f} s"]
+    cluster = load_campaign(source, changed).cluster
+    if cluster is None:
+        raise ValueError(f"{source}: --record needs a job with a cluster")
+    return changed, list(fault_lines(found, -(-cluster.gpus // cluster.gpus_per_node), seed))
 
 
 def _answers(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..sim.result.result import Result
 
 BROKEN = 1
+_BEGINNING = 1024
 
 
 class Kernels(StrEnum):
@@ -92,10 +93,15 @@ def replay(
 
 
 def is_traces(path: Path) -> bool:
-    """Whether ``path`` is a folder, an archive or a file of execution traces, by its name."""
-    from ..hardware.files import is_archive
+    """Whether ``path`` is a folder, an archive or a file of execution traces: by its name, a document of JSON
+    by its beginning.
+    """
+    from ..hardware.files import is_archive, read_bytes
 
-    return path.is_dir() or is_archive(path) or path.name.lower().endswith((".et", ".et.gz"))
+    name = path.name.lower()
+    if path.is_dir() or is_archive(path) or name.endswith((".et", ".et.gz")):
+        return True
+    return name.endswith(".json") and b'"schema"' in read_bytes(path)[:_BEGINNING]
 
 
 def _traces(

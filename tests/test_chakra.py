@@ -15,8 +15,8 @@ import orjson
 import pytest
 import yaml
 from hypothesis import given, settings
+from small_jobs import SMALL, command
 from small_scenarios import layouts
-from test_explain import SMALL, command
 from wire_format import attribute, fields, messages, packed
 
 from stepsim import simulate
@@ -26,6 +26,7 @@ from stepsim.sim.chakra.node import ExecutionTrace, NodeType, TraceNode, TraceSe
 from stepsim.sim.chakra.pricing import Prices
 from stepsim.sim.chakra.replay import replay_traces, save_traces
 from stepsim.sim.chakra.schema import PACKAGE
+from stepsim.sim.chakra.schema import messages as make_messages
 from stepsim.sim.chakra.validate import in_order, problems
 from stepsim.sim.program.check import BrokenProgram
 from stepsim.sim.scenario.load import scenario_from_document
@@ -119,9 +120,10 @@ def test_nodes_decode_by_hand(folder: Path) -> None:
             elif node.type == NodeType.COMM_COLL:
                 assert (types["comm_type"], types["comm_size"], types["pg_name"]) == (
                     "int64",
-                    "uint64",
+                    "int64",
                     "string",
                 )
+                assert int(node.text("pg_name")) > 0
             else:
                 assert [types[n] for n in ("comm_src", "comm_dst", "comm_tag")] == ["int32"] * 3
 
@@ -192,8 +194,26 @@ def test_traces_of_others_are_read(shared: Path) -> None:
     kernels = sum(node.duration_s for node in one.nodes if not node.on_host and node.text("tid") == "7")
     step_s = replay_traces(path).step_time_s
     assert kernels <= step_s <= sum(node.duration_s for node in one.nodes)
-    other = place / "chakra__tests__data__1.0.2-chakra.0.0.4.tgz"
-    assert "PyTorch" in command("replay", other, code=2)
+
+
+def test_traces_of_the_host_are_read(shared: Path) -> None:
+    """Ten all-gathers of one number a rank, of two ranks; all else takes no time that the trace tells."""
+    path = shared / "data" / "traces" / "chakra" / "chakra__tests__data__1.0.2-chakra.0.0.4.tgz"
+    if not path.is_file():
+        pytest.skip(f"no traces of others at {path.parent}")
+    traces = read_traces(path)
+    (one,) = traces.ranks
+    gathers = [node for node in one.nodes if node.type == NodeType.COMM_COLL]
+    assert len(one.nodes) == 263
+    assert [node.whole("comm_size") for node in gathers] == [4] * 10
+    assert {node.whole("comm_type") for node in gathers} == {2}
+    assert traces.groups == {"0": (0, 1)}
+    assert not problems(traces)
+    with pytest.raises(ValueError, match="--cluster"):
+        replay_traces(path)
+    cluster = small()
+    alone_s = Prices(scenario=cluster).collective("all_gather", 4.0, (0, 1)).solo_s
+    assert replay_traces(path, cluster=cluster).step_time_s == pytest.approx(10 * alone_s, rel=1e-6)
 
 
 # Others' traces, by hand ---------------------------------------------------------------------------
@@ -331,6 +351,12 @@ def test_a_deadlock_of_ranks_is_found(tmp_path: Path) -> None:
 def test_order_follows_dependencies_then_time() -> None:
     nodes = [replace(comp(1, 1, (3,)), start_micros=0), replace(comp(2, 1), start_micros=9), comp(3, 1)]
     assert [node.id for node in in_order(nodes)] == [3, 1, 2]
+
+
+def test_without_protobuf_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf", None)
+    with pytest.raises(ValueError, match="chakra"):
+        make_messages.__wrapped__()
 
 
 def test_files_that_are_none_are_refused(folder: Path, tmp_path: Path) -> None:

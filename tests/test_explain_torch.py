@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import traced_job
 import yaml
-from test_explain import command, told
+from small_jobs import command, told
 
 pytestmark = pytest.mark.torch
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_explain import OWN, command, written
+from small_jobs import OWN, command, written
 
 pytest.importorskip("hta")
 
@@ -107,3 +107,19 @@ def test_every_launch_has_its_kernel(analysed: Analysed) -> None:
     (found,) = analysed.analysis.get_cuda_kernel_launch_stats(visualize=False).values()
     assert len(found) == len(analysed.kernels)
     assert analysed.analysis.get_queue_length_summary(ranks=[0]) is not None
+
+
+def test_critical_path(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found, from the host's first call to the last kernel, and kernels bind a part of it."""
+    import pandas as pd
+
+    drop: Any = pd.DataFrame.drop
+
+    def lenient(self: Any, *args: Any, axis: int = 0, columns: Any = None, **more: Any) -> Any:
+        return drop(self, *args, **({"columns": columns} if columns is not None else {"axis": axis}), **more)
+
+    monkeypatch.setattr(pd.DataFrame, "drop", lenient)  # it names an axis and columns, which pandas 3 refuses
+    graph, found = analysed.analysis.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=0)
+    assert found
+    assert len(graph.critical_path_nodes) > 10
+    assert graph.summary()["gpu_compute_bound"] > 1.0

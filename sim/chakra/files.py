@@ -22,6 +22,7 @@ from ...hardware.files import (
     unpacked,
     write_bytes,
 )
+from .host_trace import is_host_trace, read_host_trace
 from .node import ExecutionTrace, TraceNode, TraceSet, Value
 from .schema import messages
 
@@ -31,8 +32,8 @@ VERSION = "0.0.4"
 MOST_NODES = 5_000_000
 _RANK = re.compile(r"(?:^|[._-])(\d{1,7})\.et(?:\.gz)?$", re.IGNORECASE)
 _DECLARED = {"is_cpu_op": "bool_val", "num_ops": "int64_val", "comm_type": "int64_val", "stream": "int64_val"}
-_UNSIGNED = ("tensor_size", "comm_size", "comm_priority")
-_SIGNED_32 = ("comm_src", "comm_dst", "comm_tag")
+_UNSIGNED = ("tensor_size",)
+_SIGNED_32 = ("comm_src", "comm_dst", "comm_tag", "comm_priority")
 
 
 def is_trace_file(path: Path) -> bool:
@@ -46,18 +47,29 @@ def read_traces(path: Path) -> TraceSet:
     Raises:
         ValueError: naming the file: no trace in it, a damaged one, two of one rank, groups that are none.
     """
-    named = list(_files(path))
-    traces = [(name, content) for name, content in named if is_trace_file(name)]
-    if not traces:
-        raise ValueError(f"{path}: holds no execution trace of Chakra (.et){_instead(named)}")
+    found: list[ExecutionTrace] = []
     groups: dict[str, tuple[int, ...]] = {}
-    machine = None
-    for name, content in named:
-        if name.name == MACHINE:
+    machine, others = None, []
+    for name, content in _files(path):
+        if is_trace_file(name):
+            found.append(_trace(name, content))
+        elif name.name == MACHINE:
             machine = _object(load_json(content, name, TRACES), name)
-        elif name.name.lower().endswith(".json"):
-            groups |= _groups(load_json(content, name, TRACES))
-    ranks = sorted((_trace(name, content) for name, content in traces), key=lambda one: one.rank)
+        elif name.name.lower().endswith(".json") and not name.name.startswith("._"):  # those are of macOS
+            document = load_json(content, name, TRACES)
+            if is_host_trace(document):
+                trace, listed = read_host_trace(name, document)
+                found.append(trace)
+                groups |= listed
+            else:
+                groups |= _groups(document)
+                others.append(name.name)
+        else:
+            others.append(name.name)
+    if not found:
+        beside = f": {', '.join(others[:3])}" if others else ""
+        raise ValueError(f"{path}: holds no execution trace (.et, or PyTorch's .json){beside}")
+    ranks = sorted(found, key=lambda one: one.rank)
     for before, after in pairwise(ranks):
         if before.rank == after.rank:
             raise ValueError(f"{after.file} and {before.file} are both of rank {after.rank}")
@@ -76,22 +88,6 @@ def write_traces(
         found.append(folder / file)
         write_bytes(found[-1], content)
     return tuple(found)
-
-
-def _instead(named: Iterable[tuple[Path, bytes]]) -> str:
-    """What is there in place of traces."""
-    found = []
-    for name, content in named:
-        if name.name.startswith("._"):
-            continue  # what macOS puts beside a file in an archive
-        said = name.name
-        if content[:4096].lstrip().startswith(b"{") and b'"schema"' in content[:4096]:
-            said += (
-                " is an execution trace of PyTorch's host, which knows no time of a kernel: convert it and"
-            )
-            said += " its Kineto trace with Chakra's own tools"
-        found.append(said)
-    return f"; {', '.join(found[:3])}" if found else ""
 
 
 def _files(path: Path) -> Iterator[tuple[Path, bytes]]:

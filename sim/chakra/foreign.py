@@ -26,6 +26,7 @@ from ..program.program import (
     Programs,
     Work,
 )
+from .from_programs import LEAST
 from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
 from .pricing import Prices
 from .validate import collective_kind, in_order, is_collective
@@ -123,13 +124,13 @@ class _Builder:
         if node.type in _MESSAGES:
             return self._message(node)
         flops, size = max(0.0, node.number("num_ops")), node.number("tensor_size")
-        kind = "fixed" if node.on_host else "gemm" if flops else "memory-bound"
+        kind = "fixed" if node.on_host else "gemm" if flops > LEAST else "memory-bound"
         return Compute(self._seconds(node), kind, flops, size)
 
     def _seconds(self, node: TraceNode) -> float:
         """What a kernel, a copy or the host takes; a node without an amount of anything takes no time."""
         flops, size = node.number("num_ops"), node.number("tensor_size")
-        known = flops > 0 or (size > 0 and self.rule == "flops")
+        known = flops > LEAST or (size > LEAST and self.rule == "flops")
         if node.on_host or not known or (self.rule == "duration" and node.duration_s):
             return node.duration_s
         if self.prices is None:

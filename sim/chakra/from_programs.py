@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..lowering.process_groups import ProcessGroups
     from ..result.step import RankClass
 
+LEAST = 1
+"""FLOPs and bytes of a node that has none: a roofline divides one by the other."""
 _NAMED = {"ring_step": "all_gather", "neighbours": "all_to_all"}
 """What Chakra has no number for, as what moves the same bytes between the same ranks."""
 
@@ -53,7 +55,7 @@ def without_ops(programs: Programs) -> Programs:
 
 @dataclass(kw_only=True)
 class _Groups:
-    """Process groups by number, as the profiler of torch names them, each with its ranks."""
+    """Process groups by number, each with its ranks. ASTRA-sim wants numbers above 0."""
 
     programs: Programs
     ranks: Sequence[RankClass]
@@ -65,7 +67,7 @@ class _Groups:
         """The number of a communicator of class ``r``, and how many ranks are in it."""
         if (r, communicator) not in self.known:
             ranks = self._ranks(r, communicator)
-            number = self.numbers.setdefault(ranks, str(len(self.numbers)))
+            number = self.numbers.setdefault(ranks, str(1 + len(self.numbers)))
             self.known[r, communicator] = number, len(ranks)
         return self.known[r, communicator]
 
@@ -104,7 +106,7 @@ class _Writer:
             NodeType.COMP,
             self.called,
             op.host_s,
-            {"is_cpu_op": True, "num_ops": 0, "tensor_size": 0, "tid": 0},
+            {"is_cpu_op": True, "num_ops": LEAST, "tensor_size": LEAST, "tid": 0},
         )
         before = () if op.stream == UNORDERED else self.last.get(op.stream, ())
         waits = (call, *before, *(end for earlier in op.after for end in self.ends[earlier]))
@@ -144,7 +146,10 @@ class _Writer:
     def _parts(self, op: Op) -> Iterator[tuple[str, NodeType, float, dict[str, Value]]]:
         match op.work:
             case Compute() as work:
-                amounts: dict[str, Value] = {"num_ops": round(work.flops), "tensor_size": round(work.bytes)}
+                amounts: dict[str, Value] = {
+                    "num_ops": max(LEAST, round(work.flops)),
+                    "tensor_size": max(LEAST, round(work.bytes)),
+                }
                 yield op.name, NodeType.COMP, work.seconds, amounts | {"kernel": work.kind}
             case Collective() as work:
                 yield op.name, NodeType.COMM_COLL, work.transfer.solo_s, self._collective(work)

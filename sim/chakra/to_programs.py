@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ...schedules.orders.action import Action
 from ..network.transfer import Transfer
 from ..program.fields import Malformed
 from ..program.program import (
@@ -24,6 +25,7 @@ from ..program.program import (
     Work,
 )
 from ..program.reader import Reader
+from .from_programs import LEAST
 from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
 
 if TYPE_CHECKING:
@@ -114,7 +116,7 @@ class _Reader:
                 category=first.text("category", stream),
                 work=self._work(nodes),
                 after=tuple(sorted(after)),
-                action=first.text("action"),
+                action=_action(first.text("action")),
                 host_s=call.duration_s,
             )
         )
@@ -131,7 +133,10 @@ class _Reader:
             return Collective(
                 first.text("collective"), first.text("pg_desc"), _transfer(first), first.whole("calls", 1)
             )
-        flops, size = first.number("num_ops"), first.number("tensor_size")
+        flops, size = (
+            amount if amount > LEAST else 0.0
+            for amount in (first.number("num_ops"), first.number("tensor_size"))
+        )
         return Compute(first.duration_s, first.text("kernel", "fixed"), flops, size)
 
     def _message(self, node: TraceNode) -> MessageEnd:
@@ -140,6 +145,15 @@ class _Reader:
         if peer not in self.class_of:
             raise ValueError(f"rank {peer}, the other end, has no trace")
         return MessageEnd(send, self.class_of[peer], node.text("message"), _transfer(node))
+
+
+def _action(text: str) -> str:
+    """The pipeline action that an op belongs to; of two that run together a program names none."""
+    try:
+        Action.parse(text)
+    except ValueError:
+        return ""
+    return text
 
 
 def _transfer(node: TraceNode) -> Transfer:

@@ -105,6 +105,11 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "titan.toml": _SIXTEEN,
     "nanotron.yaml": _FRAMEWORK,
     "deepspeed.json": _NO_MODEL,
+    "record.json": (
+        "faults --record {file} --hosts 8 --json",
+        "faults --record {file}",
+    ),
+    "host.json": ("replay {file} --cluster llama3-8b-h100 --json", "replay {file} --json"),
     "rank.0.et": (
         "replay {file} --json",
         "replay {file} --cluster llama3-8b-h100 --json",

@@ -23,7 +23,7 @@ TRACES = ("Traceback (most recent call last)", "MemoryError", "Segmentation faul
 
 SIGNED = re.compile(
     r"(error|signed|difference|delta|change|saved|correlation|offset|bias|gain|margin|effect|headroom|seed"
-    r"|^measured_s$|_workers_share$|_stage_share$)",
+    r"|^measured_s$|_workers_share$|_stage_share$|^log_likelihood$|^aic$|_deviations$)",
     re.IGNORECASE,
 )
 """Fields that are differences: they may be negative. A part of a measured step is one where the GPU lags

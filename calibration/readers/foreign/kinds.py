@@ -22,7 +22,7 @@ _MARKS = (
     (b"\x00\x05\x16\x07", "what macOS puts beside a file in an archive"),
 )
 _NAMES = {
-    ".et": "an execution trace of Chakra",
+    ".et": "an execution trace of Chakra, for stepsim replay",
     ".tar": "a tar archive; unpack it",
     ".nsys-rep": "a report of Nsight Systems; export it: nsys export --type sqlite",
     ".qdrep": "a report of Nsight Systems; export it: nsys export --type sqlite",
@@ -31,7 +31,7 @@ _NAMES = {
 
 
 _DOCUMENTS = (
-    ({"nodes", "schema"}, "an execution trace of PyTorch or Chakra; convert it with Chakra's own tools"),
+    ({"nodes", "schema"}, "an execution trace of PyTorch's host, for stepsim replay"),
     ({"step_t_base", "step_t_noblk"}, "the result of a what-if analysis, whose log stepsim stragglers reads"),
     ({"trem", "tadd"}, "the result of a what-if analysis, whose log stepsim stragglers reads"),
     ({"scenario", "step_time_s"}, "what stepsim run --json prints"),
