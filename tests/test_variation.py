@@ -135,7 +135,7 @@ def test_a_file_that_does_not_have_them(text: str, tmp_path: Path) -> None:
     [{}, {"gpu_speed": {}}, {"gpu_speed": {"values": []}}, {"gpu_speed": {**NORMAL, "values": [1.0]}}],
 )
 def test_one_law_and_something_that_varies(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="Spec|Law"):
+    with pytest.raises(ValueError, match=r"Spec|Law"):
         VariationSpec.model_validate(fields)
 
 
