@@ -16,7 +16,7 @@ That holds where (``why_exact``)
 Where communication takes SMs or links from others, a step is not quite max-plus: who comes later may find
 more room. What moves so is a part of one communication. Of 660 drawn jobs of 2 to 8 replicas, whose kernels
 and messages contend, four were outside of these bounds, by 0.36 to 0.43 of what the longest communication may
-take from kernels; of Llama 3.1 405B with 128 replicas, where it is the same share of a step, 0.05 of it. So both
+take from kernels; of Llama 3.1 405B with 128 replicas 0.05 of it. So both
 bounds are wider by ``MOVES`` of it, less with many replicas, and by ``LEAST`` of the step at least.
 
 With every GPU a little different no group is small enough. Then a pass over all replicas (max_plus.py) says
@@ -82,8 +82,11 @@ MOST_CLASSES = 256
 MOST_STRUCK = 512
 """Ranks with something wrong, of which classes are counted; more of them make more classes than these."""
 
-SHARE = 0.2
+KEPT_SHARE, GROUP_SHARE = 0.03, 0.2
 """Of the tolerance, that either choice of replicas may take: the rest is for contention and edges."""
+
+PASSED = 1e-4
+"""Of the step, by which the upper bound is wider where a pass stands for replicas."""
 
 UNSURE = 0.003
 """A pass that is further from the replay of the same replicas widens the bounds by what it is further."""
@@ -159,8 +162,8 @@ class _Search:
     def bounds(self, tolerance: float, say: Callable[[str], None]) -> Bounded:
         """The bounds, narrowed as far as the limits of replicas allow."""
         say(f"choosing among {self.replicas.count:,} replicas")
-        kept = kept_rows(self.graph, self.slow, tolerance * SHARE / 2, MOST_KEPT)
-        rows = groups_of_rows(self.graph, self.slow, kept, tolerance * SHARE, MOST_GROUPS)
+        kept = kept_rows(self.graph, self.slow, tolerance * KEPT_SHARE, MOST_KEPT)
+        rows = groups_of_rows(self.graph, self.slow, kept, tolerance * GROUP_SHARE, MOST_GROUPS)
         passed = rows is None
         if rows is None:
             others = [u for u in range(len(self.kinds)) if u not in set(kept)]
@@ -205,7 +208,7 @@ class _Search:
         """
         ours = float(max_plus(self.graph, self.slow[kept]).begin_s[-1])
         every = float(max_plus(self.graph, self.slow).begin_s[-1])
-        return max(0.0, every / ours - 1) + max(0.0, abs(step_s / ours - 1) - UNSURE)
+        return PASSED + max(0.0, every / ours - 1) + max(0.0, abs(step_s / ours - 1) - UNSURE)
 
 
 def _moves_s(record: Record, replicas: int) -> float:
