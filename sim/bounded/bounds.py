@@ -27,7 +27,7 @@ how much the others add to the kept ones, and the upper bound is as good as that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -44,6 +44,7 @@ from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks
 from ..result.step_bounds import StepBounds
 from .choose import groups_of_rows, kept_rows
 from .edges import edges_of
+from .gains import gains
 from .graph import graph_of, turns
 from .max_plus import max_plus
 from .programs import class_of_ranks, from_above, from_below
@@ -94,11 +95,14 @@ UNSURE = 0.003
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
-    """``folded`` and ``record`` are the replay from above; the step is between ``bounds``."""
+    """``folded`` and ``record`` are the replay from above; the step is between ``bounds``. ``gains`` is what
+    mending each part that was asked for is worth (gains.py).
+    """
 
     folded: Folded
     record: Record
     bounds: StepBounds
+    gains: tuple[float | None, ...] = ()
 
 
 def why_exact(lowered: Lowered, degradation: Degradation) -> str:
@@ -130,10 +134,13 @@ def bounded(
     healthy: Record,
     *,
     tolerance: float = TOLERANCE,
+    parts: Sequence[Mapping[int, float]] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Bounded:
-    """Bounds of a step that has them (``why_exact``), its gap ``tolerance`` where few replicas decide."""
-    return _Search(lowered, degradation, healthy).bounds(tolerance, say)
+    """Bounds of a step that has them (``why_exact``), whose gap is ``tolerance`` where few replicas decide;
+    ``parts`` has, for each part that may be mended, by how much it makes ranks slow.
+    """
+    return _Search(lowered, degradation, healthy).bounds(tolerance, parts, say)
 
 
 def worth_it(lowered: Lowered, degradation: Degradation) -> bool:
@@ -159,7 +166,9 @@ class _Search:
         self.slow = found.worst(self.kinds)
         self.graph = graph_of(healthy, _crossing(self.ranks, found))
 
-    def bounds(self, tolerance: float, say: Callable[[str], None]) -> Bounded:
+    def bounds(
+        self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
+    ) -> Bounded:
         """The bounds, narrowed as far as the limits of replicas allow."""
         say(f"choosing among {self.replicas.count:,} replicas")
         kept = kept_rows(self.graph, self.slow, tolerance * KEPT_SHARE, MOST_KEPT)
@@ -189,6 +198,7 @@ class _Search:
                 of=self.replicas.count,
                 passed=passed,
             ),
+            gains=gains(self.graph, self.replicas, self.kinds, kept, parts) if parts else (),
         )
 
     def _lower_s(self, kept: list[int]) -> float:
