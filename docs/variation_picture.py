@@ -22,7 +22,7 @@ from stepsim.sim.simulate import simulate
 
 DOCS = Path(__file__).resolve().parent
 CV = 0.02
-JOBS = ((8, 1, 1, 8), (128, 16, 1, 8), (1024, 16, 8, 4), (16384, 16, 128, 2))
+JOBS = ((8, 1, 1, 60), (128, 16, 1, 20), (1024, 16, 8, 4), (16384, 16, 128, 2))
 """GPUs, pipeline stages, replicas, and draws; tensor parallelism is 8 in all."""
 PLACE = re.compile(r"(<!-- made by docs/variation_picture.py -->\n).*?(<!-- end -->)", re.DOTALL)
 
