@@ -30,7 +30,7 @@ WITHIN = 1e-3
 
 
 def kernels_s(run: Scenario, stage: int = 0, action: str | None = None) -> float:
-    """Seconds of the kernels of a rank of a stage: all, or those of forwards (F), backwards (B) or neither."""
+    """Seconds of a rank's kernels: all, or those of forwards (F), of backwards (B), or of neither."""
     found = 0.0
     for op in lowered(run).programs.classes[stage].ops:
         kind = "".join(letter for letter in op.action if letter.isalpha())
