@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import output_file, save_text, wrote
+from .output import output_file, output_folder, save_text, wrote
 from .progress import progress
 from .sources import (
     SOURCE_HELP,
@@ -100,6 +100,15 @@ def run(
             "--save-program", metavar="FILE.json[.gz]", help="Write the lowered program, for stepsim replay."
         ),
     ] = None,
+    chakra: Annotated[
+        Path | None,
+        typer.Option(
+            "--chakra",
+            metavar="DIR",
+            help="Write MLCommons Chakra execution traces into this folder, one for each class of ranks; "
+            "with --no-fold for each rank.",
+        ),
+    ] = None,
 ) -> None:
     """Predict the time, memory and utilisation of one training step.
 
@@ -109,6 +118,8 @@ def run(
     views.check([scenario])
     output_file("--topology", topology, (".svg",), [scenario, *([timeline] if timeline else [])])
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
+    if chakra:
+        output_folder("--chakra", chakra, [scenario])
 
     from ..sim.degradation.of_faults import beginning, standing
     from ..sim.simulate import simulate
@@ -116,7 +127,7 @@ def run(
     beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     loaded = load_any(scenario, overrides or (), beside)
     events = (*standing(loaded.faults), *(fault or ()))
-    for option, value in (("--topology", topology), ("--save-program", save_program)):
+    for option, value in (("--topology", topology), ("--save-program", save_program), ("--chakra", chakra)):
         if events and value:
             raise ValueError(f"{option} knows the healthy step alone, and there are faults; leave one out")
         if loaded.cluster.variation is not None and value:
@@ -144,12 +155,18 @@ def run(
         from ..sim.replay import save_program as save
 
         save(save_program, loaded)
+    if chakra:
+        from ..sim.chakra.replay import save_traces
+
+        save_traces(chakra, loaded, fold=fold)
     show_result(result, as_json, assumptions=assumptions)
     views.announce()
     if topology:
         wrote("topology", topology)
     if save_program:
         wrote("program", save_program)
+    if chakra:
+        wrote("execution traces", chakra)
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
 

@@ -106,7 +106,8 @@ def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
         between = period.since_s, period.since_s + period.seconds
         for segment in path_of(record, between):
             parts[segment.name] = parts.get(segment.name, 0.0) + found.more * segment.seconds
-    return [PathSegment(name=name, seconds=seconds) for name, seconds in parts.items()]
+    longest_first = sorted(parts.items(), key=lambda part: -part[1])
+    return [PathSegment(name=name, seconds=seconds) for name, seconds in longest_first]
 
 
 def memory_of_step(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
