@@ -1,8 +1,8 @@
 """Small valid files of every kind that a command reads (``corpus/``), and the commands that read them.
 
 ``{file}`` in a command is the file, whole or made wrong, ``{other}`` a valid one of the same kind; ``{svg}``,
-``{json}``, ``{csv}`` and others are outputs; ``{graph}``, ``{model}``, ``{routing}``, ``{speeds}``, ``{weeks}``
-and ``{scheduled}`` are scenarios that name the file in one of their fields. Knows no mutation and no verdict.
+``{json}``, ``{csv}`` and so on are outputs; ``{graph}``, ``{model}``, ``{routing}``, ``{speeds}``,
+``{weeks}`` and ``{scheduled}`` are scenarios that name the file in one of their fields. Knows no mutation and no verdict.
 """
 
 from __future__ import annotations
