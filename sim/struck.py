@@ -86,7 +86,7 @@ class StepRun:
         return replay(ready.programs, tick=lambda done: self.say(f"{text}: {_so_far(done, expected)}"))
 
 
-MOST_SLOWEST = 16
+MOST_SLOWEST = 4
 """Of GPUs that differ, of which is said what a GPU of full speed in their place would gain."""
 
 

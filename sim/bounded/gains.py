@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
     Seconds = NDArray[np.float64]
 
-MOST_PASSES = 24
+MOST_PASSES = 12
 """Parts of replicas that others wait for, each of which takes a pass."""
 
 
