@@ -168,7 +168,7 @@ def _variation(
 ) -> StepVariation:
     """The steps of all draws, the first of which has been replayed."""
     from .degradation.of_scenario import speeds_in
-    from .result.variation import Draw, StepVariation
+    from .result.variation import Draw, StepVariation, slow_gpus
     from .struck import struck
 
     spec = lowered.plan.scenario.cluster.variation
@@ -185,6 +185,7 @@ def _variation(
         mean=float(speeds.mean()),
         draws=tuple(draws),
         equal_step_time_s=healthy.step_s,
+        gains=() if events else tuple(slow_gpus(first.parts, first.gains_s)),
     )
 
 
@@ -216,7 +217,7 @@ def _cost(
     after = Replayed(folded=found.folded, record=found.record, path=path_of(found.record))
     cost = effect(lines, degradation, scenario.parallelism, before, after)
     least_s = _least_s(healthy[0]) if found.record.step_s < healthy[1].step_s else None
-    return replace(cost, without_s=found.without_s, least_s=least_s)
+    return replace(cost, without_s=found.without_s, gains_s=found.gains_s, least_s=least_s)
 
 
 def _watchdog_s(scenario: Scenario) -> float:

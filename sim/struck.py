@@ -5,8 +5,9 @@ Knows lowered steps and what is wrong in them; reads no figures.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -85,16 +86,23 @@ class StepRun:
         return replay(ready.programs, tick=lambda done: self.say(f"{text}: {_so_far(done, expected)}"))
 
 
+MOST_SLOWEST = 4
+"""Of GPUs that differ, of which is said what a GPU of full speed in their place would gain."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Struck:
     """A replay with something wrong; ``bounds`` of the step where not all ranks were replayed, and the steps
-    without each fault where these were.
+    without each fault where these were; ``gains_s`` is what mending each of ``parts`` gains
+    (None: not known), which are faults in their order, else the slowest GPUs.
     """
 
     folded: Folded
     record: Record
     bounds: StepBounds | None = None
     without_s: tuple[float, ...] = ()
+    gains_s: tuple[float | None, ...] = ()
+    parts: tuple[Mapping[int, float], ...] = ()
 
 
 def struck(
@@ -106,9 +114,18 @@ def struck(
     degradation = degradation_in(lowered, events, draw)
     if not run.options.exact and worth_it(lowered, degradation):
         tolerance = run.options.tolerance
-        found = bounded(lowered, degradation, healthy, tolerance=tolerance, say=run.say)
+        parts = [] if draw else _parts(lowered, events, degradation)
+        found = bounded(lowered, degradation, healthy, tolerance=tolerance, parts=parts, say=run.say)
         run.lap("replay_s")
-        return Struck(folded=found.folded, record=found.record, bounds=found.bounds)
+        step_s = found.record.step_s
+        gains_s = tuple(None if share is None else share * step_s for share in found.gains)
+        return Struck(
+            folded=found.folded,
+            record=found.record,
+            bounds=found.bounds,
+            gains_s=gains_s,
+            parts=tuple(parts),
+        )
     left_out = 0 if draw else run.options.leaves_out(len(events))
     varies = lowered.plan.scenario.cluster.variation is not None
 
@@ -125,7 +142,18 @@ def struck(
         record = run.replayed(ready, " with faults" if events else "")
         without_s = numbers()
         run.lap("replay_s")
-    return Struck(folded=ready, record=record, without_s=without_s)
+    gains_s = tuple(max(0.0, record.step_s - one) for one in without_s if math.isfinite(record.step_s))
+    return Struck(folded=ready, record=record, without_s=without_s, gains_s=gains_s)
+
+
+def _parts(
+    lowered: Lowered, events: tuple[Event, ...], degradation: Degradation
+) -> list[Mapping[int, float]]:
+    """What may be mended, by the factors of its ranks: each fault, else each of the slowest GPUs."""
+    if events:
+        return [degradation_in(lowered, (event,), None).slow for event in events]
+    slowest = sorted(degradation.slow.items(), key=lambda one: (-one[1], one[0]))[:MOST_SLOWEST]
+    return [{rank: factor} for rank, factor in slowest if factor > 1]
 
 
 def _so_far(done: int, expected: float) -> str:

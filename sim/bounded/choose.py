@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 SAME = 1e-9
 
+BARELY = 1.005
+"""Groups further from what is wanted are not looked for: halving the worst does not bring as much."""
+
 
 def kept_rows(graph: StepGraph, slow: Seconds, within: float, most: int) -> list[int]:
     """Rows of ``slow[u, stage]``, at most so many, that by themselves make the step of all of them but for a
@@ -49,12 +52,16 @@ def groups_of_rows(
     """
     full = max_plus(graph, slow).begin_s
     others = [u for u in _like_beside_like(slow) if u not in set(kept)]
+    finest = [part.tolist() for part in np.array_split(others, most - len(kept)) if len(part)]
+    most_s = full[-1] * (1 + within)
+    if len(finest) < len(others) and _together_s(graph, slow, [[u] for u in kept] + finest) > most_s * BARELY:
+        return None  # as many groups as may be are far from enough
     groups = [others] if others else []
     while len(groups) + len(kept) <= most:
         rows = [[u] for u in kept] + groups
         table = np.array([slow[row].max(axis=0) for row in rows])
         found = max_plus(graph, table).begin_s[-1]
-        if found <= full[-1] * (1 + within) or all(len(group) == 1 for group in groups):
+        if found <= most_s or all(len(group) == 1 for group in groups):
             return rows
         end_s = max_plus(graph, table, full).arrive_s[-1][len(kept) :]
         worst = [g for g in np.argsort(-end_s, kind="stable").tolist() if len(groups[g]) > 1]
@@ -63,6 +70,12 @@ def groups_of_rows(
             part for g, group in enumerate(groups) for part in (_halves(group) if g in halved else [group])
         ]
     return None
+
+
+def _together_s(graph: StepGraph, slow: Seconds, rows: list[list[int]]) -> float:
+    """The step of groups of rows, each as slow in every stage as its slowest row."""
+    table = np.array([slow[row].max(axis=0) for row in rows])
+    return float(max_plus(graph, table).begin_s[-1])
 
 
 def _like_beside_like(slow: Seconds) -> list[int]:

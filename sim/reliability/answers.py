@@ -10,6 +10,7 @@ from ..figures import lasting
 from .campaign.plan import CampaignPlan
 from .planning.blocks import CampaignBlocks
 from .planning.build_plan import DEFAULT_HORIZON_S
+from .study.money import Money, money_of
 from .study.optimum import Optimum
 from .study.study import Study
 from .study.variants import Worth
@@ -29,6 +30,12 @@ class Answers:
         """Goodput: tokens of steps that count over the wall clock; nan without a model."""
         plan = self.study.plan
         return plan.tokens_per_step / plan.step_s * self.study.ettr.mean
+
+    @property
+    def money(self) -> Money | None:
+        """What the mean run costs; None without a price of a GPU-hour."""
+        price = self.blocks.price
+        return money_of(self.study, price) if price else None
 
     @property
     def stuck(self) -> bool:

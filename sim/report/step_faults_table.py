@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 ABOVE_S = 1e-9
 """Below this, a wait is rounding."""
 
+SHOWN = 5
+"""Of many faults, those whose mending gains most."""
+
 
 def print_step_faults(found: StepFaults, console: Console) -> None:
     """The slowdown, where the time went, and who waits for whom."""
@@ -39,6 +42,8 @@ def print_step_faults(found: StepFaults, console: Console) -> None:
         for fault, step_s in zip(found.faults, found.without_s, strict=False):
             ratio = step_s / found.healthy_step_time_s
             console.print(f"  without {fault}: {seconds(step_s)}, {ratio:.4f} times", markup=False)
+        if not found.without_s:
+            _print_gains(found, console)
     console.print(f"  {count(found.classes_after)} classes of ranks, healthy {count(found.classes_before)}\n")
     console.print(_changes("critical path", _path(found), found))
     console.print()
@@ -46,6 +51,17 @@ def print_step_faults(found: StepFaults, console: Console) -> None:
     if found.relations:
         console.print()
         console.print(_relations(found.relations))
+
+
+def _print_gains(found: StepFaults, console: Console) -> None:
+    """The parts that are worth most to mend, of many."""
+    known = [(gain_s, fault) for fault, gain_s in zip(found.faults, found.gains_s, strict=False) if gain_s]
+    for gain_s, fault in sorted(known, reverse=True)[:SHOWN]:
+        share = percent(gain_s / found.step_time_s, 2)
+        console.print(f"  mending {fault} gains {seconds(gain_s)} ({share})", markup=False)
+    if found.gains_s:
+        none = sum(gain_s is not None and gain_s <= ABOVE_S for gain_s in found.gains_s)
+        console.print(f"  mending {count(none)} of {count(len(found.gains_s))} by itself gains nothing")
 
 
 def _path(found: StepFaults) -> list[Difference]:

@@ -50,7 +50,8 @@ class StepFaults:
     """The step with ``faults`` against the healthy one. ``relations`` has all ranks, each once; a fault
     between switches strikes none. ``without_s`` is the step time without each of ``faults`` in
     turn, where that was replayed (else empty). With a ``hang`` the step has no end: its time is infinite, and
-    nothing is known after it.
+    nothing is known after it. ``gains_s`` is how much shorter the step is with each of them mended, or
+    its host drained, by those replays or by a pass over all replicas; None: not known.
     ``least_s`` is known where the step is shorter than the healthy one, since what is late leaves shared
     links to what is awaited: the healthy step with nothing shared, which no fault can undercut.
     """
@@ -66,6 +67,7 @@ class StepFaults:
     classes_before: int
     classes_after: int
     without_s: tuple[float, ...] = ()
+    gains_s: tuple[float | None, ...] = ()
     least_s: float | None = None
     hang: Hang | None = None
 
@@ -85,6 +87,15 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
         "without": [
             {"fault": fault, "step_time_s": _finite(step_s)}
             for fault, step_s in zip(found.faults, found.without_s, strict=False)
+        ],
+        "gains": [
+            {
+                "fault": fault,
+                "gain_s": gain_s,
+                "gain": None if gain_s is None else gain_s / found.step_time_s,
+                "replayed": bool(found.without_s),
+            }
+            for fault, gain_s in zip(found.faults, found.gains_s, strict=False)
         ],
         "waiting_s": {
             name: {"before": float(found.before.waiting_s[name]), "after": float(found.after.waiting_s[name])}

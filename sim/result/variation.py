@@ -5,6 +5,7 @@ Knows figures; draws and simulates nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
@@ -21,15 +22,28 @@ class Draw:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SlowGpu:
+    """A rank whose GPU takes ``slow`` times as long, and what one of full speed in its place would gain
+    (None: not known).
+    """
+
+    rank: int
+    slow: float
+    gain_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepVariation:
     """``slowest`` and ``mean`` speed of the GPUs in the first draw, as shares of what the catalogue says; all
     ``draws``, the first of which is the step that is told; and the step if all GPUs were alike.
+    ``gains`` are those of the slowest GPUs, where few replicas were replayed.
     """
 
     slowest: float
     mean: float
     draws: tuple[Draw, ...]
     equal_step_time_s: float
+    gains: tuple[SlowGpu, ...] = ()
 
     @property
     def mean_slowdown(self) -> float:
@@ -42,6 +56,13 @@ class StepVariation:
         return stdev(one.step_time_s for one in self.draws) if len(self.draws) > 1 else 0.0
 
 
+def slow_gpus(parts: Sequence[Mapping[int, float]], gains_s: Sequence[float | None]) -> Iterator[SlowGpu]:
+    """One for each of ``parts``, which have a rank each with its factor."""
+    for part, gain_s in zip(parts, gains_s, strict=False):
+        for rank, slow in part.items():
+            yield SlowGpu(rank=rank, slow=slow, gain_s=gain_s)
+
+
 def variation_document(found: StepVariation | None) -> dict[str, Any] | None:
     """Every figure, in SI units; None where all GPUs are alike."""
     if found is None:
@@ -52,6 +73,7 @@ def variation_document(found: StepVariation | None) -> dict[str, Any] | None:
         "equal_step_time_s": float(found.equal_step_time_s),
         "mean_slowdown": float(found.mean_slowdown),
         "step_time_sd_s": float(found.spread_s),
+        "gains": [{"rank": one.rank, "slow_factor": one.slow, "gain_s": one.gain_s} for one in found.gains],
         "draws": [
             {
                 "seed": one.seed,

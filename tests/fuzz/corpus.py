@@ -1,8 +1,9 @@
 """Small valid files of every kind that a command reads (``corpus/``), and the commands that read them.
 
 ``{file}`` in a command is the file, whole or made wrong, ``{other}`` a valid one of the same kind; ``{svg}``,
-``{json}``, ``{csv}`` and so on are outputs; ``{graph}``, ``{model}``, ``{routing}``, ``{weeks}`` and
-``{scheduled}`` are scenarios that name the file in one of their fields. Knows no mutation and no verdict.
+``{json}``, ``{csv}`` and so on are outputs; ``{graph}``, ``{model}``, ``{routing}``, ``{speeds}``,
+``{weeks}`` and ``{scheduled}`` are scenarios that name the file in one of their fields. Knows no mutation
+and no verdict.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "qwen.json": ("run {model} --json", "memory {model} --json"),
     "gpt2.json": ("run {model} --json", "memory {model} --json"),
     "counts.json": ("run {routing} --json",),
+    "speeds.csv": ("run {speeds} --json",),
     "nccl.txt": _LOGS,
     "kernels.csv": _TABLES,
     "collectives.csv": _TABLES,
@@ -173,6 +175,7 @@ def scenarios_around(file: str) -> dict[str, dict[str, Any]]:
     return {
         "graph": flat | {"cluster": cluster, "parallelism": {"tp": 2}},
         "model": step | {"model": f"./{file}"},
+        "speeds": step | {"cluster": step["cluster"] | {"variation": {"gpu_speed": {"file": file}}}},
         "routing": flat | {"model": experts, "parallelism": {"ep": 4}, "training": training},
         "weeks": weeks | {"faults": weeks["faults"] | {"events": [{"trace": file}]}},
         "scheduled": step | {"schedule": file},

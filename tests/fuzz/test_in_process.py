@@ -38,6 +38,7 @@ from stepsim.sim.reliability.study.recorded import record_figures
 from stepsim.sim.scenario.importers.entry import import_files
 from stepsim.sim.scenario.load import load_campaign, load_scenario
 from stepsim.sim.scenario.table_files import read_table
+from stepsim.sim.scenario.variation import SpeedLaw, speeds
 
 _MACHINE = ("gpu=H100-SXM5-80GB", "interconnect=ib-ndr400-x8")
 
@@ -67,6 +68,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "llama.json": import_model,
     "qwen.json": import_model,
     "gpt2.json": import_model,
+    "speeds.csv": lambda path: speeds(SpeedLaw(file=str(path)), 16, 1, 0),
     "counts.json": lambda path: _counts(str(path)),
     "nccl.txt": read_one,
     "kernels.csv": read_one,

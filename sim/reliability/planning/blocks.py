@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from ...scenario.faults.bare import Bare
     from ...scenario.faults.machine import Machine
     from ...scenario.models import Scenario
+    from ...scenario.price import GpuHourPrice
 
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignBlocks:
-    """The fault blocks of a document, defaults filled in. ``scenario`` is None in a bare campaign."""
+    """The fault blocks of a document, defaults filled in. ``scenario`` is None in a bare campaign, ``price``
+    that of a GPU-hour where there is one.
+    """
 
     name: str
     title: str
@@ -29,12 +32,14 @@ class CampaignBlocks:
     recovery: Recovery
     checkpoint: Checkpoint
     run: Run
+    price: GpuHourPrice | None = None
 
 
 def blocks_of(loaded: Scenario | Bare) -> CampaignBlocks:
     """The blocks of a loaded document. ValueError for a scenario that says nothing of faults."""
     from ...scenario.checks_faults import bare_machine, machine_of
     from ...scenario.faults.bare import Bare
+    from ...scenario.price import price_of
 
     if isinstance(loaded, Bare):
         machine = bare_machine(loaded.cluster, loaded.faults.domains, loaded.recovery.elastic.replicas)
@@ -49,6 +54,7 @@ def blocks_of(loaded: Scenario | Bare) -> CampaignBlocks:
             recovery=loaded.recovery,
             checkpoint=loaded.checkpoint,
             run=loaded.run,
+            price=_stated(loaded.cluster.price_per_gpu_hour),
         )
     if loaded.faults is None:
         raise ValueError(
@@ -66,4 +72,13 @@ def blocks_of(loaded: Scenario | Bare) -> CampaignBlocks:
         recovery=loaded.recovery or Recovery(),
         checkpoint=loaded.checkpoint or Checkpoint(),
         run=loaded.run or Run(),
+        price=price_of(loaded.cluster),
     )
+
+
+def _stated(price: float | None) -> GpuHourPrice | None:
+    from ...scenario.price import GpuHourPrice
+
+    if price is None:
+        return None
+    return GpuHourPrice(amount=price, currency="USD", source="cluster.price_per_gpu_hour")

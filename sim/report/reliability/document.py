@@ -13,6 +13,7 @@ from typing import Any
 
 from ...reliability.answers import Answers, rests_on
 from ...reliability.campaign.ledger import BADPUT
+from ...reliability.study.money import Money
 from ...reliability.study.optimum import Optimum
 from ...reliability.study.statistics import Estimate, quantile
 from ...reliability.study.variants import Worth
@@ -57,6 +58,7 @@ def answers_document(answers: Answers) -> dict[str, Any]:
         "stuck": _stuck(answers),
         "gpus_held": study.gpus_held,
         "ettr_held": estimate(study.ettr_held) if study.ettr_held else None,
+        "money": _money(answers.money),
         "goodput_tokens_per_s": known(answers.tokens_per_s),
         "step_time_s": plan.step_s,
         "gpus": plan.machine.gpus,
@@ -76,6 +78,19 @@ def answers_document(answers: Answers) -> dict[str, Any]:
         "what_if": [_worth(one) for one in answers.worths],
         "optimal_interval": _optimum(answers.optimum),
         "assumptions": [{"text": text, "source": source} for text, source in rests_on(answers)],
+    }
+
+
+def _money(found: Money | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "currency": found.currency,
+        "price_per_gpu_hour": found.price_per_gpu_hour,
+        "source": found.source,
+        "total": found.total,
+        "parts": dict(found.parts),
+        "per_useful_gpu_hour": found.per_useful_gpu_hour,
     }
 
 

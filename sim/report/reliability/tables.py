@@ -94,6 +94,11 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
             interval(study.ettr_held),
             f"{count(study.gpus_held or 0)} with idle spares",
         )
+    if money := answers.money:
+        idle = money.parts["spares"] / money.total if money.total else 0.0
+        useful = money.per_useful_gpu_hour
+        each = "" if useful is None else f"{useful:.3f} for a useful GPU-hour; "
+        yield "price", f"{large(money.total)} {money.currency}", f"{each}{percent(idle)} of it for spares"
     if plan.recovering.warm is not None:
         repair = fmean(one.mean_repair for one in study.outcomes)
         most = max(one.most_repair for one in study.outcomes)

@@ -1,0 +1,85 @@
+"""Slow GPUs against formulas that are derived here, with kernel seconds counted in the programs.
+
+A rank's kernels take K seconds of a step in all. Where everybody waits for the slow rank with every kernel,
+a factor f makes the step (f - 1) K longer; a slow stage of a pipeline makes it longer by less.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_scenarios import changed, every_op, lowered, scenario
+
+from stepsim.sim.program.program import Compute, Program
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+
+LARGE: dict[str, Any] = {
+    "hidden_size": 4096,
+    "ffn_hidden_size": 16384,
+    "num_attention_heads": 32,
+    "seq_length": 2048,
+    "software": "megatron-2021",
+    "interconnect": "ib-ndr400-x8",
+}
+"""Kernels that take longer than their launches, on a stack that overlaps nothing."""
+
+WITHIN = 1e-3
+
+
+def kernels_s(run: Scenario, stage: int = 0, action: str | None = None) -> float:
+    """Seconds of a rank's kernels: all, or those of forwards (F), of backwards (B), or of neither."""
+    found = 0.0
+    for op in lowered(run).programs.classes[stage].ops:
+        kind = "".join(letter for letter in op.action if letter.isalpha())
+        if action is None or kind == action:
+            inner = every_op(Program(ops=(op,)))
+            found += sum(count * one.work.seconds for one, count in inner if isinstance(one.work, Compute))
+    return found
+
+
+def step_s(run: Scenario, *faults: str) -> float:
+    return simulate(run, faults=faults).step_time_s
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.3, 2.0])
+def test_pure_data_parallelism_waits_for_the_slowest(factor: float) -> None:
+    run = scenario(**LARGE, dp=8)
+    expected = step_s(run) + (factor - 1) * kernels_s(run)
+    assert step_s(run, f"gpu_throttle rank/3 slow_factor={factor}") == pytest.approx(expected, rel=WITHIN)
+
+
+@pytest.mark.parametrize("factor", [1.05, 1.3, 2.0])
+def test_a_tensor_parallel_group_goes_at_the_pace_of_its_slow_member(factor: float) -> None:
+    run = scenario(**LARGE, tp=4, dp=1)
+    expected = step_s(run) + (factor - 1) * kernels_s(run)
+    assert step_s(run, f"gpu_throttle rank/2 slow_factor={factor}") == pytest.approx(expected, rel=WITHIN)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_a_pipeline_goes_at_the_pace_of_its_slow_stage(stage: int) -> None:
+    """1F1B: the slow stage s of p runs its first forward, waits until that microbatch is back, and works from
+    then on without a pause. So all of its m forwards and backwards count but the p - 1 - s forwards that it
+    runs while it waits; its optimizer counts on the first stage alone, which is the last to end. Messages, of
+    which a slow stage waits for fewer, are not in it: a hundredth.
+    """
+    stages = 4
+    run = scenario(**LARGE, pp=stages, dp=1, schedule="1f1b", microbatches=16)
+    forward_s = kernels_s(run, stage, "F") / 16
+    slowed_s = kernels_s(run, stage, "F") + kernels_s(run, stage, "B") - (stages - 1 - stage) * forward_s
+    if stage == 0:
+        slowed_s += kernels_s(run, stage, "")
+    one, two = (step_s(run, f"gpu_throttle rank/{stage} slow_factor={factor}") for factor in (1.5, 2.0))
+    assert two - one == pytest.approx(0.5 * slowed_s, rel=0.012)
+
+
+@pytest.mark.parametrize("fast", [1.0, 1.25])
+def test_hosts_of_two_speeds_go_at_that_of_the_slower(fast: float, tmp_path: Path) -> None:
+    measured = tmp_path / "speeds.txt"
+    measured.write_text(f"{fast}\n0.8\n")
+    run = scenario(**LARGE, dp=16)
+    expected = step_s(run) + (1 / 0.8 - 1) * kernels_s(run)
+    mixed = changed(run, cluster={"variation": {"gpu_speed": {"file": str(measured)}, "per": "host"}})
+    assert step_s(mixed) == pytest.approx(expected, rel=WITHIN)
