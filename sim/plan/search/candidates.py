@@ -34,7 +34,8 @@ class Layouts(Protocol):
     """A space: legal layouts by number, with fields as ``columns``; ``refused`` counts others by reason.
 
     ``bases`` are the scenario with each combination of fields that are no layout's, ``base`` which each has.
-    ``own`` is the number of the scenario's own layout, None where it is not among them.
+    ``own`` is the number of the scenario's own layout, None where it is not among them; ``twin`` that of one
+    which is the same to the simulator.
     """
 
     @property
@@ -50,6 +51,7 @@ class Layouts(Protocol):
     def __len__(self) -> int: ...
     def settings(self, i: int) -> dict[str, Any]: ...
     def scenario_of(self, i: int) -> Scenario: ...
+    def twin(self, i: int) -> int: ...
 
 
 class Screening(Protocol):
