@@ -69,6 +69,7 @@ reliability: $(VENV)/.installed ## simulate closed forms and published cases of 
 
 docs: $(VENV)/.installed ## rewrite what README and docs repeat of the program's output (after validate, which it reads)
 	$(BIN)/python docs/remake.py
+	$(BIN)/python docs/architecture_picture.py
 
 benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md
 	$(BIN)/python benchmarks/run.py --markdown docs/speed.md

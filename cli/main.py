@@ -6,8 +6,10 @@ Knows nothing of what the commands do. Everything heavy is imported inside the c
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -30,6 +32,7 @@ from .run import run
 from .schedule import schedule
 from .schema import schema
 from .sensitivity import sensitivity
+from .serve import serve
 from .stragglers import stragglers
 from .sweep import sweep
 from .validate import validate
@@ -63,6 +66,7 @@ app.command("collective")(reported(collective))
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(schedule, name="schedule")
 app.add_typer(hardware, name="hardware")
+app.command("serve")(reported(serve))
 app.command("schema")(reported(schema))
 app.command("list")(reported(list_names))
 
@@ -87,7 +91,21 @@ def _options(
 
 def main() -> None:
     """Entry point of the script ``stepsim`` and of ``python -m stepsim.cli.main``."""
+    sys.unraisablehook = _interrupt_again
     sys.exit(_code())
+
+
+_AGAIN_S = 0.02
+"""After it what could not raise is over."""
+
+
+def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
+    """Ctrl-C while Python runs what cannot raise (a finalizer, a callback of a fork) would be lost: it comes
+    again when that is done."""
+    if lost.exc_type is not None and issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(_AGAIN_S, _thread.interrupt_main).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def _code() -> int:

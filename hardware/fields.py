@@ -205,3 +205,5 @@ Spread = Annotated[float, number(gt=0, le=10)]
 Shape = Annotated[float, number(ge=0.1, le=100)]
 """Shape of a Weibull law: below a tenth its mean is of events that nobody sees, above 100 it is constant."""
 Price = Annotated[float, number(gt=0, le=1e6)]
+Power = Annotated[float, *quantity("watts", 1.0, 1e6), Field(examples=["350 W"])]
+PowerOrZero = Annotated[float, *quantity("watts", 0.0, 1e6), Field(examples=["2 kW"])]

@@ -17,14 +17,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from .carried import CarriedFigure, Moves, spread
-from .fields import Count, Flag, OneOf, Rate, Size, Text, quantity
+from .fields import Count, Flag, OneOf, Power, Rate, Size, Text, quantity
 from .gpu import Gpu
 from .gpus import GPUS, get_gpu, gpu_called, gpu_names
 from .quantities import Dimension, shown_quantity
 
 ComputeRate = Annotated[float, *quantity("flops_per_s", 1e9, 1e18), Field(examples=["181 TFLOP/s"])]
 Clock = Annotated[float, *quantity("hertz", 1e8, 1e10), Field(examples=["1.98 GHz"])]
-Power = Annotated[float, *quantity("watts", 1.0, 1e5), Field(examples=["350 W"])]
 
 _NCCL_SHARE = 0.824
 """What NCCL counts as usable of an NVLink: 20.6 of 25 GB/s (NVIDIA/nccl v2.28.9 src/graph/topo.h, SM90)."""

@@ -7,7 +7,7 @@ from the record alone. Memory and assumptions are added by whoever knows how the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from .result.result import Result
 from .result.step import AXES, PEERS, Assumption, PathSegment, RankClass, StageMemory
 
 if TYPE_CHECKING:
+    from .engine.accounting import RankTime
     from .engine.record import Record
     from .scenario.models import Scenario
 
@@ -127,7 +128,18 @@ def read_record(
         events=record.events,
         spans_source=lambda: iter_spans(record),
         bounds=bounds(record, counts),
+        stream_s=_stream_s(share, times),
     )
+
+
+def _stream_s(share: Sequence[float], times: Sequence[RankTime]) -> dict[str, float]:
+    """Seconds of the mean rank's compute stream by the kernels that it ran and by what it waited for."""
+    found: dict[str, float] = {}
+    for part, one in zip(share, times, strict=True):
+        for name, seconds in (*one.parts.items(), *one.exposed.items(), *one.late.items()):
+            found[name] = found.get(name, 0.0) + part * seconds
+        found["bubble"] = found.get("bubble", 0.0) + part * one.bubble_s
+    return found
 
 
 def _mean(share: Iterable[float], values: Iterable[float]) -> float:

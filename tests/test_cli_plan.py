@@ -185,7 +185,7 @@ def test_a_search_that_is_interrupted_tells_the_best_so_far(tmp_path: Path) -> N
     model = {**DOCUMENT["model"], "num_layers": 64}
     document = {**DOCUMENT, "model": model, "training": {**DOCUMENT["training"], "global_batch": 1024}}
     scenario.write_text(yaml.safe_dump(document), encoding="utf-8")
-    command = [sys.executable, "-m", "stepsim.cli.main", "plan", str(scenario), "--json", "--top", "200"]
+    command = [sys.executable, "-m", "stepsim.cli.main", "plan", str(scenario), "--json", "--top", "100"]
     with subprocess.Popen(
         [*command, "--journal", str(journal)],
         stdout=subprocess.PIPE,

@@ -30,6 +30,15 @@ THEIRS = re.compile(
 )
 """Words of others."""
 
+NDTIMELINE = {
+    "params-all-gather",
+    "grads-reduce-scatter",
+    "separate-grads-all-reduce",
+    "layernorm-grads-all-reduce",
+    "embedding-grads-all-reduce",
+}
+"""Operations as the logs of ByteDance's NDTimeline name them."""
+
 THEIR_STRINGS = {
     # Megatron's moe_token_dispatcher_type, and NCCL_ALGO:
     "sim/scenario/software/exchange.py": {"alltoall", "allreduce"},
@@ -40,7 +49,10 @@ THEIR_STRINGS = {
     # NCCL's kernels:
     "calibration/readers/traced.py": {"allreduce", "allgather", "reducescatter", "alltoall"},
     "sim/network/selection.py": {"hierarchical-all-to-all"},  # as earlier versions called it
-    "sim/report/trace.py": {"AllReduce", "AllGather", "ReduceScatter"},  # NCCL's kernels
+    "sim/report/trace_messages.py": {"AllReduce", "AllGather", "ReduceScatter"},  # NCCL's kernels
+    "calibration/explain/from_operations.py": NDTIMELINE,
+    "calibration/explain/waiting_order.py": NDTIMELINE,
+    "calibration/readers/operation_log.py": NDTIMELINE,
 }
 """By file, what a framework or NCCL calls them by."""
 

@@ -99,7 +99,7 @@ def test_bad_input_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="circle"):
         Operations(all=circle)
-    with pytest.raises(ValueError, match="ends the step"):
+    with pytest.raises(ValueError, match="step"):
         Operations(all=(Operation(kind="a", stage=0),))
     with pytest.raises(ValueError, match="shape"):
         what_if(operations, np.ones((1, 1, 1)))

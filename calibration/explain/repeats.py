@@ -17,7 +17,7 @@ LONGEST = 2_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeats:
+class RepeatedKernels:
     """``times`` rows of ``kernels`` like kernels each, from kernel ``first`` on."""
 
     kernels: int
@@ -25,17 +25,17 @@ class Repeats:
     first: int
 
 
-def repeats(names: Sequence[str]) -> Repeats | None:
+def repeats(names: Sequence[str]) -> RepeatedKernels | None:
     """The row of kernels that covers most of ``names`` by repeating itself, at least three times.
 
     >>> repeats(["head", *(["gemm", "norm"] * 5), "tail"])
-    Repeats(kernels=2, times=5, first=1)
+    RepeatedKernels(kernels=2, times=5, first=1)
     """
     import numpy as np
 
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     row = np.array([numbers[name] for name in names[:MOST_KERNELS]])
-    best: Repeats | None = None
+    best: RepeatedKernels | None = None
     for period in range(1, min(LONGEST, len(row) // 3) + 1):
         same = row[:-period] == row[period:]
         found = _longest(same, period)
@@ -46,7 +46,7 @@ def repeats(names: Sequence[str]) -> Repeats | None:
     return best
 
 
-def _longest(same: object, period: int) -> Repeats | None:
+def _longest(same: object, period: int) -> RepeatedKernels | None:
     """The longest stretch of equal kernels one period later."""
     import numpy as np
 
@@ -57,10 +57,10 @@ def _longest(same: object, period: int) -> Repeats | None:
     lengths = edges[1::2] - edges[::2]
     at = int(np.argmax(lengths))
     times = int(lengths[at]) // period + 1
-    return Repeats(kernels=period, times=times, first=int(edges[2 * at])) if times >= 3 else None
+    return RepeatedKernels(kernels=period, times=times, first=int(edges[2 * at])) if times >= 3 else None
 
 
-def repeats_of(step: RankStep) -> Repeats | None:
+def repeats_of(step: RankStep) -> RepeatedKernels | None:
     """Of the stream that runs most kernels which compute."""
     ops = [op for op in step.ops if op.kind not in ("communication", "copy")]
     if not ops:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...sim.figures import percent, seconds
-from ...sim.what_if.figures import WhatIf, usual, what_if
+from ...sim.what_if.figures import StragglerFigures, usual, what_if
 from ..readers.operation_log import OperationLog
 from ..validation.grids import Grid
 from .waiting_order import WaitingOrder, waiting_order
@@ -40,7 +40,7 @@ class Stragglers:
     file: str
     steps: int
     measured_s: float
-    figures: WhatIf
+    figures: StragglerFigures
     by_worker: Slowdowns
     ranks: dict[tuple[int, int], int]
 

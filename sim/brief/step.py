@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
 from ..estimate import check_work, step_work
+from ..scenario.refusal import NotSupported
 from .steady import Extended, extended
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
 
 
 def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[ShortStep]:
+    if scenario.cluster.variation is not None:
+        raise NotSupported("cluster.variation", "a shortened step is that of equal GPUs; leave it out")
     return extended(scenario, lambda one: _run(one, profile), lambda one: one.record)
 
 

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..figures import count, gigabytes, large, percent, seconds, signed_percent
+from ..result.energy import J_PER_KWH, StepEnergy
 from ..result.result import Result
 from ..result.step import AXES, PEERS, Assumption, Interval
 from . import captions
 from .bounds_table import bounds_table
 from .step_faults_table import peers_title, print_step_faults
+from .variation_table import print_variation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,6 +44,8 @@ def print_result(result: Result, console: Console, *, assumptions: bool = False)
     console.print(_grid(headline(result)))
     if result.faults:
         print_step_faults(result.faults, console)
+    if result.variation:
+        print_variation(result.variation, console)
     _section(console, "Where the time goes")
     console.print(_path_table(result, console))
     if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):
@@ -71,6 +75,9 @@ def headline(result: Result) -> Iterator[Line]:
     if interval := result.interval:
         range_ = f"{seconds(interval.low_s)} to {seconds(interval.high_s)}"
         yield f"{percent(interval.level, 0)} interval", "", f"{range_}; mostly {_main_causes(interval)}"
+    if few := result.step_bounds:
+        between = f"{seconds(few.lower_s)} to {seconds(few.upper_s)}, {percent(few.gap, 2)} apart"
+        yield "bounds", "", f"{between}: {count(few.replicas)} of {count(few.of)} replicas were replayed"
     if found := result.loss_scaling:
         each = seconds(found.skipped_step_s)
         every = f"{percent(found.skipped_share, 2)} of steps overflow and are skipped, {each} each"
@@ -103,6 +110,23 @@ def headline(result: Result) -> Iterator[Line]:
         per_trillion = f"{large(cost.per_trillion_tokens)} {money(cost.currency)} a trillion tokens"
         rate = f"at {cost.price_per_gpu_hour:g} a GPU-hour ({cost.source})"
         yield "cost of a step", f"{cost.per_step:,.4g} {cost.currency}", f"{per_trillion}, {rate}"
+    if energy := result.energy:
+        yield "energy of a step", *_energy(energy)
+
+
+def _energy(energy: StepEnergy) -> tuple[str, str]:
+    """The energy of a step, and what is in it."""
+    off = percent(1 - energy.low_j / energy.per_step_j, 0)
+    known = "" if energy.measured else ", of a GPU whose draw nobody published"
+    counted = [f"{energy.per_gpu_w:,.0f} W a GPU with its host"]
+    counted += ["network"] if energy.network_w else []
+    counted += [f"PUE {energy.pue:g}"] if energy.pue else []
+    carbon = "" if energy.carbon_g is None else f"; {energy.carbon_g / 1e3:,.4g} kg of CO2"
+    per_trillion = f"{large(energy.per_trillion_tokens_kwh)} kWh a trillion tokens"
+    return (
+        f"{energy.per_step_j / J_PER_KWH:,.4g} kWh",
+        f"±{off}{known}: {', '.join(counted)}; {per_trillion}{carbon}",
+    )
 
 
 def money(currency: str) -> str:

@@ -29,6 +29,7 @@ KERNELS = {
     "send": "SendRecv",
     "recv": "SendRecv",
 }
+_GATHER, _SCATTER = "all_gather".replace("_", ""), "reduce_scatter".replace("_", "")  # as PyTorch writes them
 TYPES = {2: "BFloat16", 4: "Float"}
 MOST_RANKS = 64
 """Ranks of a group that are listed; torch itself cuts longer lists short."""
@@ -68,8 +69,8 @@ class TraceMessages:
         if not ranks or self.scenario is None:
             return found
         element = self._element_bytes(span)
-        handed = span.bytes / (len(ranks) if kind == "allgather" else 1)
-        received = span.bytes / (len(ranks) if kind == "reducescatter" else 1)
+        handed = span.bytes / (len(ranks) if kind == _GATHER else 1)
+        received = span.bytes / (len(ranks) if kind == _SCATTER else 1)
         return found | {
             "Process Group Description": span.category,
             "Process Group Ranks": list(ranks[:MOST_RANKS]) + (["..."] if len(ranks) > MOST_RANKS else []),

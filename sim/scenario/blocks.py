@@ -29,6 +29,8 @@ from ...hardware.fields import (
     Layers,
     LayersOrZero,
     OneOf,
+    Power,
+    PowerOrZero,
     Price,
     Ratio,
     SecondsAboveZero,
@@ -48,6 +50,7 @@ from ..network.measured import MeasuredNetwork
 from .loss_scale import LossScale
 from .optimizers import OptimizerSpec
 from .schedules import is_table, schedule_names
+from .variation import VariationSpec
 
 FabricKind = Annotated[str, OneOf(fabric_kinds)]
 PlacementKind = Literal["contiguous", "rail-aware", "scattered", "explicit"]
@@ -156,6 +159,26 @@ def _named_or_described(value: Any) -> str:
     return "~described" if isinstance(value, dict | BaseModel) else "~named"
 
 
+class PowerSpec(ScenarioBlock):
+    """What the cluster may draw, and what is counted beside its GPUs (docs/energy.md)."""
+
+    limit: Power | None = Field(
+        default=None, description="of each GPU, as nvidia-smi -pl sets it; default: its maker's"
+    )
+    host: PowerOrZero | None = Field(
+        default=None, description="of a host beside its GPUs; default: by measured hosts", examples=["2.4 kW"]
+    )
+    network_per_host: PowerOrZero = Field(
+        default=0.0, description="of switches and storage, for each host", examples=["900 W"]
+    )
+    pue: Annotated[float, number(ge=1, le=5)] | None = Field(
+        default=None, description="what the site draws over what its machines do; default: not counted"
+    )
+    carbon_g_per_kwh: Annotated[float, number(ge=0, le=2000)] | None = Field(
+        default=None, description="grams of CO2 of a kWh of the grid", examples=[350]
+    )
+
+
 class ClusterSpec(ScenarioBlock):
     """The GPUs and what connects them, by catalogue keys.
 
@@ -204,6 +227,10 @@ class ClusterSpec(ScenarioBlock):
         default=None, description="whose published price counts where none is stated; in US dollars"
     )
     what_if: WhatIf | None = Field(default=None, description="other hardware than there is")
+    variation: VariationSpec | None = Field(
+        default=None, description="how much the GPUs differ from one another; default: not at all"
+    )
+    power: PowerSpec | None = Field(default=None, description="power limit, and what energy is counted with")
 
     @property
     def gpu_name(self) -> str:

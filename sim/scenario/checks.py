@@ -17,6 +17,7 @@ from ...hardware.interconnect import interconnect_names
 from ...hardware.placement import gpus_of_ranks
 from .checks_faults import machine_of, presets_exist, targets_exist
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
+from .checks_power import power_limit_is_possible
 from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
 from .frameworks import lookup_in, refused_by_framework
@@ -102,6 +103,7 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
                 price_of(cluster)
             except ValueError as error:
                 yield Finding(path=("cluster", "price_list"), message=str(error))
+        yield from power_limit_is_possible(cluster)
     if not is_known(cluster.interconnect, interconnect_names()):
         return
     if interconnect_of(cluster).kind == "none" and not inside_one_domain(cluster):

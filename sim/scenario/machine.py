@@ -25,11 +25,17 @@ if TYPE_CHECKING:
     from .blocks import ClusterSpec
 
 
-def gpu_of(spec: ClusterSpec) -> Gpu:
-    """The GPU of the catalogue or of the block's own description, joined as its host joins it and as fast as
-    ``what_if`` would have it."""
+def gpu_as_sold(spec: ClusterSpec) -> Gpu:
+    """The GPU of the catalogue or of the block's own description, joined as its host joins it."""
     gpu = get_gpu(spec.gpu) if isinstance(spec.gpu, str) else gpu_from(spec.gpu)
-    gpu, times = gpu_in(spec.node, gpu) if spec.node else gpu, spec.what_if
+    return gpu_in(spec.node, gpu) if spec.node else gpu
+
+
+def gpu_of(spec: ClusterSpec) -> Gpu:
+    """The GPU at the power limit of the block, and as fast as ``what_if`` would have it."""
+    gpu, times = gpu_as_sold(spec), spec.what_if
+    if spec.power is not None and spec.power.limit is not None:
+        gpu = replace(gpu, tdp_w=spec.power.limit)
     if times is None:
         return gpu
     return replace(

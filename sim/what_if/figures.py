@@ -31,7 +31,7 @@ WORST_SHARE = 0.03
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhatIf:
+class StragglerFigures:
     """Means over steps, in seconds, and what follows.
 
     ``step_s`` is the replayed step, ``ideal_s`` that with usual durations alone. ``by_replica``, ``by_stage``
@@ -74,7 +74,7 @@ class WhatIf:
         return (self.step_s - without_s) / lost_s if lost_s else None
 
 
-def what_if(operations: Operations, own_s: Seconds) -> WhatIf:
+def what_if(operations: Operations, own_s: Seconds) -> StragglerFigures:
     """The figures of a job from ``own_s[operation, replica, step]`` (operations.py says of which seconds).
 
     A row of an operation that some replicas or steps do not have is an error of whoever reads the log.
@@ -104,7 +104,7 @@ def what_if(operations: Operations, own_s: Seconds) -> WhatIf:
     mended = np.zeros(shape, dtype=bool)
     for replica, at in worst:
         mended[stage == at, replica] = True
-    return WhatIf(
+    return StragglerFigures(
         step_s=mean_s(np.ones(shape, dtype=bool)),
         ideal_s=ideal_s,
         by_replica=tuple(by_replica),
