@@ -127,6 +127,19 @@ def test_the_proposed_are_the_best_of_all_that_fit(exhaustive: dict[int, float])
     assert found.choices[0].figures.step_time_s == pytest.approx(simulate(found.best).step_time_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("software", ["torchtitan-2024", "deepspeed-zero3-2021"])
+def test_a_twin_takes_the_same_step_and_the_same_memory(software: str) -> None:
+    layouts = candidates_of(small(software=software), FIX, {}, lambda _: None)[0].layouts
+    zero = layouts.columns["parallelism.zero"]
+    twins = [(i, layouts.twin(i)) for i in range(len(layouts)) if layouts.twin(i) != i]
+    assert all(1 <= zero[j] < zero[i] for i, j in twins)
+    assert all(layouts.twin(j) == j for _, j in twins)
+    assert twins or software == "deepspeed-zero3-2021"
+    for i, j in twins[:: max(1, len(twins) // 4)]:
+        one, other = (ReplayOf()(layouts.scenario_of(number)) for number in (i, j))
+        assert (one.step_time_s, one.memory) == (other.step_time_s, other.memory)
+
+
 def test_any_layout_may_be_audited_those_with_short_replays_rather_than_others() -> None:
     among, _ = candidates_of(small(), FIX, {}, lambda _: None)
     work, ranked = among.replayed_actions, Ranked(best=(0,), value={0: 1.0}, proven=True)

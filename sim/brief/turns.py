@@ -29,14 +29,15 @@ MOST_BACK = 4
 rank within another, and are awaited before the next but one. As many are compared."""
 
 UNSETTLED = 2
-"""Turns at most until a full pipeline takes them all alike."""
+"""Turns until most full pipelines take them all alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
     """``period`` turns make a period, of so many ``microbatches``; the last ``compared`` of those before a
     cut are compared. The first cut is at least ``settled`` turns after the first backward of rank 0, which
-    has a ``margin`` of them left behind the second.
+    has a ``margin`` of them left behind the second. ``warm_up``: forwards by which each rank is ahead of
+    the next before its first backward.
     """
 
     period: int
@@ -44,6 +45,7 @@ class Turns:
     compared: int
     settled: int
     margin: int
+    warm_up: int
 
 
 def turns_of(scenario: Scenario) -> Turns | None:
@@ -59,6 +61,7 @@ def turns_of(scenario: Scenario) -> Turns | None:
         compared=compared,
         settled=compared + min(UNSETTLED, par.pp - 1),
         margin=par.pp // 2,
+        warm_up=2 if schedule.grouped else 1,
     )
 
 
@@ -73,15 +76,16 @@ def fewest_microbatches(scenario: Scenario, turns: Turns) -> int:
 def period_of_turns(record: Record, turns: Turns, within: float) -> Period | None:
     """The period of a step whose last turns before both cuts are alike, ``within`` this share of it.
 
-    The cuts are as late as they can be, where what goes on beside the first microbatches is over; or else as
-    early, where what goes on beside the last has not begun.
+    The cuts are late, where what goes on beside the first microbatches is over; or else early, where what
+    goes on beside the last has not begun.
     """
     found = [_forwards(program.ops) for program in record.programs.classes]
     ranks = [one for one in found if one is not None]
     if len(ranks) < len(found):
         return None
-    spare = min(len(forwards) - ahead for forwards, ahead in ranks) - turns.period - turns.margin
-    for settled in dict.fromkeys((spare, (spare + turns.settled) // 2, turns.settled)):
+    last = min(len(forwards) - ahead for forwards, ahead in ranks) - turns.period
+    spare = last - turns.margin
+    for settled in dict.fromkeys((spare, last - turns.margin // 2, turns.settled)):
         if settled >= turns.settled:
             period = _period_at(record, ranks, turns, settled, within)
             if period is not None:
@@ -96,7 +100,7 @@ def _period_at(
     most = max(ahead for _, ahead in ranks)
     leads_s, seconds, since_s, until_s = dict[int, float](), None, 0.0, math.inf
     for r, (forwards, ahead) in enumerate(ranks):
-        cut = ahead - 1 + settled + (most - ahead) // 2  # later ranks are as much ahead in their turns
+        cut = ahead - 1 + settled + (most - ahead) // turns.warm_up  # later ranks are ahead in their turns
         first, second, between = _compared(record.programs.classes[r].ops, forwards, cut, turns)
         if not first:
             return None

@@ -104,6 +104,20 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
     )
 
 
+def same_stages(scenario: Scenario) -> list[int]:
+    """ZeRO stages from 1 to that of ``scenario`` which its software makes the same of."""
+    parallel, rule = scenario.parallelism, sharding_rule(scenario)
+    found = []
+    for zero in range(1, parallel.zero):
+        other = scenario.model_copy(update={"parallelism": parallel.model_copy(update={"zero": zero})})
+        try:
+            if sharding_rule(other) == rule:
+                found.append(zero)
+        except NotSupported:
+            continue
+    return [*found, parallel.zero]
+
+
 def _torch(flat: bool, pipelined: bool, reshards: str, zero: int) -> ShardingRule:
     """Units of torch: one prefetched ahead, one reduction at a time."""
     frees = zero == 3 and (reshards == "always" or (reshards == "default" and not pipelined))

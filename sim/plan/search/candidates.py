@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ...scenario.machine import cluster_of
 from ...scenario.price import price_of
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ SHORT_GROUPS = 4
 """Groups of as many microbatches as pipeline ranks: about as many run in a step that is shortened."""
 
 DETAIL = 10
-"""Actions that take as long as a layer beside gathers of parameters and messages, which is replayed op by op
-in a step that is seldom steady."""
+"""Actions that take as long as a layer whose collectives share the network with messages, which is replayed
+op by op: gathers of parameters (such a step is seldom steady), context parallelism beyond an NVLink domain."""
 
 BESIDES = 100
 """What a replay takes besides actions, counted in these."""
@@ -34,7 +35,8 @@ class Layouts(Protocol):
     """A space: legal layouts by number, with fields as ``columns``; ``refused`` counts others by reason.
 
     ``bases`` are the scenario with each combination of fields that are no layout's, ``base`` which each has.
-    ``own`` is the number of the scenario's own layout, None where it is not among them.
+    ``own`` is the number of the scenario's own layout, None where it is not among them; ``twin`` that of one
+    which is the same to the simulator.
     """
 
     @property
@@ -50,6 +52,7 @@ class Layouts(Protocol):
     def __len__(self) -> int: ...
     def settings(self, i: int) -> dict[str, Any]: ...
     def scenario_of(self, i: int) -> Scenario: ...
+    def twin(self, i: int) -> int: ...
 
 
 class Screening(Protocol):
@@ -101,7 +104,9 @@ class Candidates:
         groups = batch / (micro * self.column("parallelism.dp", parallel.dp) * pp)
         gathers = (self.column("parallelism.zero", parallel.zero) >= 3) & (pp > 1)
         short = np.where(gathers, groups, np.minimum(groups, SHORT_GROUPS))
-        layers = np.where(gathers, DETAIL * self.base.model.num_layers / (pp * vpp), 0.0)
+        tp, cp = (self.column(f"parallelism.{name}", getattr(parallel, name)) for name in ("tp", "cp"))
+        crosses = (cp > 1) & (tp * cp > cluster_of(self.base.cluster).nvlink_domain) & (pp > 1)
+        layers = np.where(gathers | crosses, DETAIL * self.base.model.num_layers / (pp * vpp), 0.0)
         return np.asarray(BESIDES + 2 * short * pp * pp * vpp * (1.0 + layers))
 
     @cached_property

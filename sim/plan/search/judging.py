@@ -42,7 +42,8 @@ class Answering:
 class Judging:
     """Gives results in the order in which they are asked for. ``known`` are those so far, by number, and
     ``remembered`` those among them that the journal had. What workers did ahead and nobody asked for is kept,
-    but not known: what there is to tell is the same for any number of them.
+    but not known: what there is to tell is the same for any number of them. ``alike`` gives the layout whose
+    replay stands for that of another; by default each for itself.
     """
 
     scenario_of: Callable[[int], Scenario]
@@ -50,8 +51,10 @@ class Judging:
     journal: Journal = field(default_factory=Journal)
     known: dict[int, JudgedLayout] = field(default_factory=dict)
     remembered: set[int] = field(default_factory=set)
+    alike: Callable[[int], int] = int
     _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
+    _ones: dict[int, int] = field(default_factory=dict, repr=False)
 
     def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
         wanted = list(numbers)
@@ -60,7 +63,9 @@ class Judging:
             for number in wanted:
                 while not self._is_at_hand(number):
                     self._keep(*next(results))
-                self.known[number] = self._at_hand[number]
+                self.known[number] = self._at_hand[self._one_of(number)]
+                if self._one_of(number) in self.remembered:
+                    self.remembered.add(number)
                 yield self.known[number]
         finally:
             results.close()
@@ -68,9 +73,16 @@ class Judging:
                 self._keep(*spared)
 
     def _tasks(self, numbers: Iterable[int]) -> Iterator[Asked]:
-        for number in numbers:
-            if not self._is_at_hand(number):
+        begun: set[int] = set()
+        for number in map(self._one_of, numbers):
+            if number not in begun and not self._is_at_hand(number):
+                begun.add(number)
                 yield Asked(number=number, scenario=self.scenario_of(number))
+
+    def _one_of(self, number: int) -> int:
+        if number not in self._ones:
+            self._ones[number] = self.alike(number)
+        return self._ones[number]
 
     def ahead(self, numbers: Iterable[int]) -> None:
         """Replay what will be asked for; it is at hand then, but not known before."""
@@ -84,6 +96,7 @@ class Judging:
 
     def _is_at_hand(self, number: int) -> bool:
         """Whether it needs no replay; what the journal has is at hand from now on."""
+        number = self._one_of(number)
         if number in self._at_hand:
             return True
         if self.journal.path is None:

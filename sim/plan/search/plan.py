@@ -114,7 +114,10 @@ def planned(
     workers = _workers(means)
     try:
         judging = Judging(
-            scenario_of=among.layouts.scenario_of, workers=workers, journal=Journal(path=means.journal)
+            scenario_of=among.layouts.scenario_of,
+            workers=workers,
+            journal=Journal(path=means.journal),
+            alike=among.layouts.twin,
         )
         search = LayoutSearch(among=among, wishes=wishes, judging=judging, tell=_telling(say, among))
         if wishes.objective is Objective.GOODPUT:
