@@ -35,6 +35,7 @@ from .run import run
 from .schedule import schedule
 from .schema import schema
 from .sensitivity import sensitivity
+from .serve import serve
 from .stragglers import stragglers
 from .sweep import sweep
 from .validate import validate
@@ -68,6 +69,7 @@ app.command("collective")(reported(collective))
 app.add_typer(calibrate, name="calibrate")
 app.add_typer(schedule, name="schedule")
 app.add_typer(hardware, name="hardware")
+app.command("serve")(reported(serve))
 app.command("schema")(reported(schema))
 app.command("list")(reported(list_names))
 app.command("init")(reported(init))

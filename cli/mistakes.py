@@ -1,8 +1,8 @@
 """How a command ends when something went wrong: one message on stderr, and an exit code to rely on.
 
 0 done; 1 the answer is no; 2 the input is wrong, or the machine cannot (a full disk, no memory); 3 a defect
-of stepsim; 130 interrupted; 141 the reader of the output has left. Which of 2 and 3 an error is, defects.py
-decides. STEPSIM_TRACEBACK=1 prints the traceback besides.
+of stepsim; 130 interrupted; 141 the reader of the output has left. Which of 2 and 3 an error is is for
+sim/defects.py to say. STEPSIM_TRACEBACK=1 prints the traceback besides.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def reported_error(error: BaseException) -> int:
     if isinstance(error, OSError):
         _say(f"stepsim: {_of_the_system(error)}")
         return BAD_INPUT
-    from .defects import defect_text, is_of_the_user
+    from ..sim.defects import defect_text, is_of_the_user
 
     if is_of_the_user(error):
         _say(told(error))

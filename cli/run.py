@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import output_file, save_text, wrote
+from .output import output_file, output_folder, save_text, wrote
 from .progress import progress
 from .sources import (
     SOURCE_HELP,
@@ -31,15 +31,9 @@ from .views import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..sim.result.result import Result
-    from ..sim.scenario.faults.faults import Event
 
 DOES_NOT_FIT = 1
-
-QUIET_GPUS = 4096
-"""With jitter, a class for each rank of a host: up to so many GPUs a step takes seconds."""
 
 
 def run(
@@ -75,6 +69,26 @@ def run(
             "--max-classes", metavar="N", min=1, help="Replay up to so many different ranks; default 4,096."
         ),
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="Replay all ranks, also where few replicas would bound the step."),
+    ] = False,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="SHARE",
+            help="How far apart the bounds of a step with many slow parts may be; default 0.001.",
+        ),
+    ] = None,
+    each_fault: Annotated[
+        bool | None,
+        typer.Option(
+            "--each-fault/--no-each-fault",
+            help="Replay once more without each fault; by default where all ranks are replayed and at most "
+            "eight faults are there.",
+        ),
+    ] = None,
     given: GivenOption = None,
     files: WithOption = None,
     framework: FrameworkOption = None,
@@ -86,6 +100,15 @@ def run(
             "--save-program", metavar="FILE.json[.gz]", help="Write the lowered program, for stepsim replay."
         ),
     ] = None,
+    chakra: Annotated[
+        Path | None,
+        typer.Option(
+            "--chakra",
+            metavar="DIR",
+            help="Write MLCommons Chakra execution traces into this folder, one for each class of ranks; "
+            "with --no-fold for each rank.",
+        ),
+    ] = None,
 ) -> None:
     """Predict the time, memory and utilisation of one training step.
 
@@ -95,6 +118,8 @@ def run(
     views.check([scenario])
     output_file("--topology", topology, (".svg",), [scenario, *([timeline] if timeline else [])])
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
+    if chakra:
+        output_folder("--chakra", chakra, [scenario])
 
     from ..sim.degradation.of_faults import beginning, standing
     from ..sim.simulate import simulate
@@ -102,14 +127,25 @@ def run(
     beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     loaded = load_any(scenario, overrides or (), beside)
     events = (*standing(loaded.faults), *(fault or ()))
-    for option, value in (("--topology", topology), ("--save-program", save_program)):
+    for option, value in (("--topology", topology), ("--save-program", save_program), ("--chakra", chakra)):
         if events and value:
             raise ValueError(f"{option} knows the healthy step alone, and there are faults; leave one out")
+        if loaded.cluster.variation is not None and value:
+            raise ValueError(
+                f"{option} knows equal GPUs alone, and there is cluster.variation; leave one out"
+            )
     events = (*events, *beginning(loaded.faults))
-    _tell_jitter(events, loaded.cluster.gpus)
     with progress() as say:
         result = simulate(
-            loaded, fold=fold, max_classes=max_classes, max_events=max_events, faults=events, progress=say
+            loaded,
+            fold=fold,
+            max_classes=max_classes,
+            max_events=max_events,
+            faults=events,
+            each_fault=each_fault,
+            exact=exact,
+            tolerance=tolerance,
+            progress=say,
         )
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
@@ -119,26 +155,20 @@ def run(
         from ..sim.replay import save_program as save
 
         save(save_program, loaded)
+    if chakra:
+        from ..sim.chakra.replay import save_traces
+
+        save_traces(chakra, loaded, fold=fold)
     show_result(result, as_json, assumptions=assumptions)
     views.announce()
     if topology:
         wrote("topology", topology)
     if save_program:
         wrote("program", save_program)
+    if chakra:
+        wrote("execution traces", chakra)
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
-
-
-def _tell_jitter(events: Iterable[str | Event], gpus: int) -> None:
-    """That a large job with jitter takes long."""
-    from ..sim.scenario.faults.kinds import get_kind, step_kinds
-
-    kinds = {event.strip().partition(" ")[0] if isinstance(event, str) else event.kind for event in events}
-    jitters = [name for name in step_kinds() if name in kinds and get_kind(name).in_step == "jitter"]
-    if jitters and gpus > QUIET_GPUS:
-        typer.echo(
-            f"{jitters[0]}: every host of {gpus:,} GPUs is replayed by itself, which takes long", err=True
-        )
 
 
 def loaded_topology(result: Result) -> str:

@@ -16,6 +16,7 @@ TOP, HEIGHT, GAP = 210, 22, 4
 LEFT, RIGHT = 32.0, 928.0
 COLOURS = {
     "cli": ("#f3ecfa", "#9b7cc4"),
+    "page": ("#f3ecfa", "#9b7cc4"),
     "calibration": ("#fdf1e3", "#d69a4c"),
     "sim": ("#e8f0fb", "#6f97cf"),
     "kernels": ("#e7f5ec", "#63ab80"),

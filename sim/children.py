@@ -32,7 +32,7 @@ def in_children(tasks: Sequence[Task], *, worth_it: bool = True) -> Iterator[Cal
     Whoever is free takes the next task, the caller too once it asks for the numbers. Without ``worth_it``,
     and wherever a fork is not safe, the caller computes all of them.
     """
-    children = min(len(tasks), _cores() - 1) if worth_it and _may_fork() else 0
+    children = min(len(tasks), cores() - 1) if worth_it and _may_fork() else 0
     if not children:
         yield lambda: tuple(task() for task in tasks)
         return
@@ -81,7 +81,7 @@ def _child(tasks: Sequence[Task], queue: int, deliver: int) -> int | None:
         os._exit(0)  # nothing of the caller's is run or flushed twice, and no traceback printed
 
 
-def _cores() -> int:
+def cores() -> int:
     """That this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 

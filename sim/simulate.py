@@ -5,40 +5,26 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .children import in_children
 from .engine.collection import collection_paused
-from .estimate import check_work, programs_work, step_work
+from .estimate import check_work, step_work
 from .result.result import Result
 
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
     from ..hardware.profile import GpuProfile
     from .engine.record import Record
-    from .fold.ranks import Degradation
     from .fold.whole import Folded
     from .lowering.lower import Lowered
     from .result.loss_scaling import LossScaling
     from .result.step import StageMemory
     from .result.step_faults import StepFaults
+    from .result.variation import StepVariation
     from .scenario.faults.faults import Event
-    from .scenario.faults.machine import Machine
     from .scenario.models import Scenario
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Classes and events of a simulation at most; None: the defaults."""
-
-    classes: int | None = None
-    events: int | None = None
-
-
-MANY_EVENTS = 2_000
-"""Of a replay: from so many on, a child for another one costs less than the replay."""
+    from .struck import RunOptions, StepRun, Struck
 
 
 def simulate(
@@ -49,6 +35,9 @@ def simulate(
     max_classes: int | None = None,
     max_events: int | None = None,
     faults: Iterable[str | Event] | None = None,
+    each_fault: bool | None = None,
+    exact: bool = False,
+    tolerance: float | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
     """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
@@ -58,6 +47,10 @@ def simulate(
     made before (None: an hour's worth, estimate.py). ``faults`` are what is wrong, as lines
     (``gpu_throttle gpu/37 slow_factor=1.3 at=1.2s duration=0.5s``) or events; None: those of the scenario
     that have no time, or strike its first step. Where a rank hangs, the figures are of the healthy step.
+    ``each_fault`` replays once more without each of them (None: if they are few). Where many ranks differ,
+    few replicas are replayed and the step is known between bounds (sim/bounded), whose gap is ``tolerance``,
+    a share of the step, where few decide (None: 0.1 %); ``exact`` replays all, as do the options that
+    concern all ranks (``fold``, ``max_classes``, ``each_fault``).
 
     Raises:
         ScenarioError: a scenario that was changed by hand (``model_copy``) and is none any more; change one
@@ -71,9 +64,18 @@ def simulate(
 
     scenario = checked(scenario)
     with collection_paused():
-        limits = Limits(classes=max_classes, events=max_events)
-        result = _simulated(scenario, profile, fold, limits, faults, progress)
-        if scenario.training.loss_scale is None or result.faults:
+        from .struck import RunOptions
+
+        asked = RunOptions(
+            classes=max_classes,
+            events=max_events,
+            fold=fold,
+            each_fault=each_fault,
+            exact=exact or not fold or bool(each_fault) or max_classes is not None,
+            tolerance=_tolerance(tolerance),
+        )
+        result = _simulated(scenario, profile, asked, faults, progress)
+        if scenario.training.loss_scale is None or result.faults or result.variation:
             return result
         return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
 
@@ -97,82 +99,93 @@ def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float)
     )
 
 
+def _tolerance(tolerance: float | None) -> float:
+    from .bounded.bounds import TOLERANCE
+
+    if tolerance is None:
+        return TOLERANCE
+    if not 0 < tolerance < 1:
+        raise ValueError(f"tolerance: {tolerance:g} is no share of a step: give one above 0 and below 1")
+    return tolerance
+
+
 def _simulated(
     scenario: Scenario,
     profile: GpuProfile | None,
-    fold: bool,
-    limits: Limits,
+    asked: RunOptions,
     faults: Iterable[str | Event] | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
-    from .engine.replay import replay
+    from .degradation.of_scenario import faults_in, of_this_step
     from .fold.ranks import HEALTHY
-    from .fold.whole import MOST_CLASSES, folded, unfolded
     from .lowering.lower import lower
+    from .struck import StepRun
 
-    say = progress or (lambda _: None)
-    clock = [time.perf_counter()]
-
-    def lap() -> float:
-        clock.append(time.perf_counter())
-        return clock[-1] - clock[-2]
-
-    def fold_with(degradation: Degradation) -> Folded:
-        if fold:
-            found = folded(lowered, degradation, max_classes=limits.classes or MOST_CLASSES)
-        else:
-            found = unfolded(lowered, degradation)
-        check_work(programs_work(found.programs, replays=1 + len(events)), limits.events)
-        return found
-
-    def replayed(ready: Folded, what: str = "") -> Record:
-        classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
-        text = f"replaying {classes:,} classes of {scenario.cluster.gpus:,} ranks{what}"
-        say(text)
-        return replay(ready.programs, tick=lambda done: say(f"{text}: {_so_far(done, expected)}"))
-
-    say("building the cluster")
-    events = _faults_of(scenario, faults)
-    ranks = None if fold else scenario.world_size
-    check_work(step_work(scenario, ranks=ranks, replays=1 + len(events)), limits.events)
+    run = StepRun(scenario, asked, progress or (lambda _: None))
+    run.say("building the cluster")
+    events = faults_in(scenario, faults)
+    ranks = None if asked.fold else scenario.world_size
+    check_work(step_work(scenario, ranks=ranks, replays=1 + asked.leaves_out(len(events))), asked.events)
     cluster = build_cluster(scenario)
-    timing = {"build_s": lap()}
-    say("lowering")
+    run.lap("build_s")
+    run.say("lowering")
     lowered = lower(scenario, cluster, profile=profile)
-    timing["lower_s"] = lap()
-    ready = fold_with(HEALTHY)
-    timing["fold_s"] = lap()
-    record = replayed(ready)
-    timing["replay_s"] = lap()
-    if not events:
-        say("reading the result")
-        return read_result(lowered, ready, record, timing, clock[0])
-    events = _of_this_step(scenario, events, record.makespan_s)
-    if not events:
-        return read_result(lowered, ready, record, timing, clock[0])
-    degradation = _degradation(lowered, events)
+    run.lap("lower_s")
+    ready = run.folded(lowered, HEALTHY)
+    run.lap("fold_s")
+    record = run.replayed(ready)
+    run.lap("replay_s")
+    events = of_this_step(scenario, events, record.makespan_s)
+    if not events and scenario.cluster.variation is None:
+        run.say("reading the result")
+        return read_result(lowered, ready, record, run.timing, run.began)
+    return _wrong(run, lowered, events, (ready, record))
 
-    def without(i: int) -> float:
-        others = events[:i] + events[i + 1 :]
-        return replay(fold_with(_degradation(lowered, others)).programs).step_s if others else record.step_s
 
-    tasks = [partial(without, i) for i in range(len(events))]
-    with in_children(tasks, worth_it=len(events) > 1 and record.events >= MANY_EVENTS) as numbers:
-        struck = fold_with(degradation)
-        timing["fold_s"] += lap()
-        with_faults = replayed(struck, " with faults")
-        # A step that never ends has no end to come after; the healthy one has.
-        hangs = with_faults.makespan_s == math.inf
-        _check_begins(events, record.makespan_s if hangs else with_faults.makespan_s)
-        without_s = numbers()
-        timing["replay_s"] += lap()
-    say("reading the result")
-    ran = (struck, with_faults) if with_faults.step_s < math.inf else (ready, record)
-    result = read_result(lowered, *ran, timing, clock[0])
-    found = _cost(lowered, events, degradation, (ready, record), (struck, with_faults))
-    if with_faults.step_s < record.step_s:
-        found = replace(found, least_s=_least_s(ready))
-    return replace(result, faults=replace(found, without_s=without_s))
+def _wrong(
+    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: tuple[Folded, Record]
+) -> Result:
+    """The step with something wrong, or with GPUs that differ, against the healthy one."""
+    from .degradation.of_scenario import check_begins
+    from .struck import struck
+
+    found = struck(run, lowered, events, healthy[1])
+    # A step that never ends has no end to come after; the healthy one has.
+    hangs = found.record.makespan_s == math.inf
+    check_begins(events, healthy[1].makespan_s if hangs else found.record.makespan_s)
+    run.say("reading the result")
+    ran = healthy if hangs else (found.folded, found.record)
+    result = replace(read_result(lowered, *ran, run.timing, run.began), step_bounds=found.bounds)
+    if events:
+        result = replace(result, faults=_cost(lowered, events, healthy, found))
+    if lowered.plan.scenario.cluster.variation is not None and not hangs:
+        result = replace(result, variation=_variation(run, lowered, events, healthy[1], found))
+    return result
+
+
+def _variation(
+    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, first: Struck
+) -> StepVariation:
+    """The steps of all draws, the first of which has been replayed."""
+    from .degradation.of_scenario import speeds_in
+    from .result.variation import Draw, StepVariation
+    from .struck import struck
+
+    spec = lowered.plan.scenario.cluster.variation
+    assert spec is not None
+    draws = []
+    for draw in range(spec.draws):
+        found = struck(run, lowered, events, healthy, draw) if draw else first
+        step_s, bounds = found.record.step_s, found.bounds
+        lower_s, upper_s = (bounds.lower_s, bounds.upper_s) if bounds else (step_s, step_s)
+        draws.append(Draw(seed=spec.seed + draw, step_time_s=step_s, lower_s=lower_s, upper_s=upper_s))
+    speeds = speeds_in(lowered)
+    return StepVariation(
+        slowest=float(speeds.min()),
+        mean=float(speeds.mean()),
+        draws=tuple(draws),
+        equal_step_time_s=healthy.step_s,
+    )
 
 
 def _least_s(healthy: Folded) -> float:
@@ -183,88 +196,27 @@ def _least_s(healthy: Folded) -> float:
     return replay(uncontended(healthy.programs)).step_s
 
 
-def _so_far(done: int, expected: float) -> str:
-    """How far a replay is; an estimate may be too low."""
-    if done < 0.95 * expected:
-        return f"about {done / expected:.0%} of {expected:,.0f} events"
-    return f"{done:,} events, about all"
-
-
-def _faults_of(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:
-    """What is wrong during the step: what is given, else what the scenario has of its first step."""
-    if faults is None and (scenario.faults is None or not scenario.faults.events):
-        return ()
-    from .degradation.of_faults import beginning, given, standing
-
-    if faults is None:
-        wanted: tuple[str | Event, ...] = (*standing(scenario.faults), *beginning(scenario.faults))
-    else:
-        wanted = (faults,) if isinstance(faults, str) else tuple(faults)
-    return given(wanted, _machine(scenario)) if wanted else ()
-
-
-def _of_this_step(scenario: Scenario, events: tuple[Event, ...], step_s: float) -> tuple[Event, ...]:
-    """Without those of the scenario that strike later steps."""
-    from .degradation.of_faults import beginning
-    from .degradation.windows import begins_after
-
-    later = begins_after(beginning(scenario.faults), step_s)
-    return tuple(event for event in events if event not in later)
-
-
-def _check_begins(events: tuple[Event, ...], step_s: float) -> None:
-    """ValueError for a fault that begins when the step is over."""
-    from ..hardware.quantities import format_quantity
-    from .degradation.of_faults import named
-    from .degradation.windows import begins_after
-
-    for event in begins_after(events, step_s):
-        at = format_quantity(event.at or 0.0, "seconds")
-        raise ValueError(f"fault {named(event)}: at: {at} is after the step, which takes {step_s:.4g} s")
-
-
-def _machine(scenario: Scenario) -> Machine:
-    from .scenario.checks_faults import machine_of
-    from .scenario.faults.faults import Domains
-
-    domains = scenario.faults.domains if scenario.faults else Domains()
-    return machine_of(scenario.cluster, scenario.parallelism, domains)
-
-
-def _degradation(lowered: Lowered, events: tuple[Event, ...]) -> Degradation:
-    from .degradation.of_faults import Job
-    from .degradation.windows import degradation_over_time
-
-    plan = lowered.plan
-    machine, faults = _machine(plan.scenario), plan.scenario.faults
-    job = Job(cluster=plan.cluster, gpu=plan.placed.gpu, machine=machine)
-    if faults is not None:
-        job = replace(job, seed=faults.seed)
-    if plan.scenario.detection is not None:
-        job = replace(job, flap_budget_s=plan.scenario.detection.flap_budget)
-    return degradation_over_time(events, job)
-
-
 def _cost(
-    lowered: Lowered,
-    events: tuple[Event, ...],
-    degradation: Degradation,
-    healthy: tuple[Folded, Record],
-    struck: tuple[Folded, Record],
+    lowered: Lowered, events: tuple[Event, ...], healthy: tuple[Folded, Record], found: Struck
 ) -> StepFaults:
     """What faults cost a step."""
     from .degradation.effect import Replayed, effect, hang_effect
     from .degradation.of_faults import line_of
+    from .degradation.of_scenario import degradation_in
     from .read_record import path_of
 
     scenario, lines = lowered.plan.scenario, tuple(line_of(event) for event in events)
+    degradation = degradation_in(lowered, events, None)
     before = Replayed(folded=healthy[0], record=healthy[1], path=path_of(healthy[1]))
-    if struck[1].step_s == math.inf:
-        after = Replayed(folded=struck[0], record=struck[1], path=())
+    if found.record.step_s == math.inf:
+        after = Replayed(folded=found.folded, record=found.record, path=())
         watchdog_s = _watchdog_s(scenario)
-        return hang_effect(lines, degradation, scenario.parallelism, before, after, watchdog_s)
-    after = Replayed(folded=struck[0], record=struck[1], path=path_of(struck[1]))
-    return effect(lines, degradation, scenario.parallelism, before, after)
+        cost = hang_effect(lines, degradation, scenario.parallelism, before, after, watchdog_s)
+        return replace(cost, without_s=found.without_s)
+    after = Replayed(folded=found.folded, record=found.record, path=path_of(found.record))
+    cost = effect(lines, degradation, scenario.parallelism, before, after)
+    least_s = _least_s(healthy[0]) if found.record.step_s < healthy[1].step_s else None
+    return replace(cost, without_s=found.without_s, least_s=least_s)
 
 
 def _watchdog_s(scenario: Scenario) -> float:

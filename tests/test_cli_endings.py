@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.cli import defects
 from stepsim.cli.main import app
 from stepsim.cli.mistakes import reported
 from stepsim.hardware.catalogue import unknown_name
 from stepsim.hardware.files import FileError
 from stepsim.hardware.shown import printable, printable_line
+from stepsim.sim import defects
 from stepsim.sim.report.drawing import svg
 from stepsim.sim.scenario.load import load_scenario
 

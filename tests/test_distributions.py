@@ -72,9 +72,14 @@ def shipped(copy: Path) -> set[str]:
     wanted = {"py.typed"}
     for package in PACKAGES:
         home = copy / folder(package).relative_to(ROOT)
-        data = [] if package == "stepsim" else home.rglob("*.yaml")
+        data = [] if package == "stepsim" else [*home.rglob("*.yaml"), *page_files(home)]
         wanted |= {path.relative_to(copy).as_posix() for path in [*home.glob("*.py"), *data]}
     return wanted
+
+
+def page_files(home: Path) -> list[Path]:
+    """What a browser reads; how its types are checked stays in the checkout."""
+    return [path for path in home.glob("static/*") if path.suffix != ".json"]
 
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:

@@ -17,7 +17,6 @@ from test_step_faults import LINKED
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.cli.run import _tell_jitter
 from stepsim.sim.reliability.answers import Answers, rests_on
 from stepsim.sim.reliability.ask import ask
 from stepsim.sim.reliability.planning.tiers import sizes_of, tiers_of
@@ -65,14 +64,6 @@ def test_jitter_beyond_its_normal_distribution_is_refused() -> None:
     assert parse_fault("host_jitter job cv=0.3").cv == 0.3
     with pytest.raises(ValueError, match=r"cv: 5 .*0\.3"):
         parse_fault("host_jitter job cv=5")
-
-
-def test_jitter_of_a_large_job_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    _tell_jitter(["host_jitter job"], 16384)
-    assert "every host of 16,384 GPUs is replayed by itself" in capsys.readouterr().err
-    _tell_jitter(["host_jitter job"], 512)
-    _tell_jitter(["gpu_throttle gpu/3", parse_fault("hang job")], 16384)
-    assert capsys.readouterr().err == ""
 
 
 STORAGE = {"every": "30 min", "mode": "async", "snapshot_stall": "1 s", "persist": "2 min", "load": "1 s"}

@@ -39,12 +39,13 @@ WRITERS = {"to_csv", "to_parquet", "to_json", "to_pickle", "savefig", "tofile"}
 
 ALLOWED = {
     ("cli/main.py", "open(os.devnull, 'w', encoding='utf-8')"),  # where messages go that nobody can have
+    ("cli/serve.py", "webbrowser.open(address)"),  # a browser
     ("cli/mistakes.py", "os.open(os.devnull, os.O_WRONLY)"),
     ("hardware/catalogue.py", "path.read_text(encoding='utf-8')"),  # tables of ours, and what a program adds
     ("sim/report/drawing/chart.py", "figure.savefig(document, format='svg', metadata={'Date': None})"),
     ("sim/report/drawing/chart.py", "json.loads(group.get('id', '').removeprefix(_HINT))"),  # its own words
     ("sim/plan/search/journal.py", "path.read_bytes()"),  # the program's own source
-    ("calibration/readers/operation_log.py", "pd.read_csv(StringIO(read_text(path)))"),  # in memory
+    ("calibration/readers/operation_log.py", "pd.read_csv(StringIO(text))"),  # in memory
     ("hardware/graph_file.py", "nx.read_graphml(BytesIO(content))"),  # checked, and in memory
     ("calibration/measure/collectives.py", "Path('/proc/cpuinfo').read_text(encoding='utf-8')"),
     ("calibration/measure/device.py", "info.read_text(encoding='utf-8', errors='replace')"),  # /proc/cpuinfo

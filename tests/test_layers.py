@@ -16,6 +16,7 @@ from checkout import PACKAGES, ROOT, modules
 
 FLOORS = """
 cli
+page
 calibration.explain
 calibration.validation
 calibration.fit
@@ -26,17 +27,19 @@ sim.report
 sim.plan
 sim.reliability
 sim.brief
-sim.simulate  sim.replay
+sim.simulate  sim.replay  sim.chakra
+sim.struck
 sim.read_record
 sim.evidence
 sim.degradation
+sim.bounded
 sim.engine
 sim.fold
 sim.lowering
 sim.estimate
 sim.program
 sim.result
-sim.children  sim.figures  sim.what_if
+sim.children  sim.defects  sim.figures  sim.what_if
 sim.scenario.importers
 sim.scenario
 sim.network
@@ -51,7 +54,7 @@ FLOOR_OF = {
     name: height for height, line in enumerate(reversed(FLOORS.strip().splitlines())) for name in line.split()
 }
 
-OPTIONAL = {"torch", "triton", "ray", "pyarrow"}
+OPTIONAL = {"google", "torch", "triton", "ray", "pyarrow", "starlette", "uvicorn"}
 HEAVY = {"pandas", "scipy", "networkx", "matplotlib"}
 SLOW_TO_LOAD = OPTIONAL | HEAVY | {"simpy", "rich", "numpy", "joblib", "orjson"}
 

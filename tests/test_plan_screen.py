@@ -11,6 +11,7 @@ from small_scenarios import presets_for, scenario
 
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
+from stepsim.sim.plan.screen import screen as module
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.scenario.load import load_scenario
@@ -113,3 +114,15 @@ def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:
     space = space_of(run, fix={name: field_value(run, name) for name in LAYOUT})
     step_s = simulate(run).step_time_s
     assert 0.9 * step_s < screen(space).bound_s[0] <= step_s
+
+
+def test_layouts_in_parts_are_screened_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    space = space_of(load_scenario("llama3-8b-h100"), fix={"training.recompute": "none"})
+    monkeypatch.setattr(module, "MANY", len(space) + 1)
+    whole = screen(space)
+    monkeypatch.setattr(module, "MANY", 1)
+    for cores in (1, 3):
+        monkeypatch.setattr(module, "cores", lambda cores=cores: cores)
+        found = screen(space)
+        for name in ("peak_bytes", "static_bytes", "capacity_bytes", "bound_s"):
+            assert (getattr(found, name) == getattr(whole, name)).all()

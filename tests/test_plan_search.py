@@ -20,13 +20,14 @@ from small_plans import FIX, answer, small
 from stepsim.hardware.files import FileError
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.search.alternatives import ALTERNATIVES
-from stepsim.sim.plan.search.best_first import best_first
+from stepsim.sim.plan.search.best_first import Ranked, best_first
 from stepsim.sim.plan.search.front import front_of, hopeful
 from stepsim.sim.plan.search.goodput import goodput_share
 from stepsim.sim.plan.search.journal import Journal, key_of
 from stepsim.sim.plan.search.judged import JudgedLayout, ReplayOf, refused
 from stepsim.sim.plan.search.judging import Answered, Answering, Asked, Judging
 from stepsim.sim.plan.search.plan import candidates_of, plan
+from stepsim.sim.plan.search.searching import LayoutSearch, Wishes
 from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.plan.search.workers import Local
 from stepsim.sim.scenario.errors import ScenarioError
@@ -124,6 +125,23 @@ def test_the_proposed_are_the_best_of_all_that_fit(exhaustive: dict[int, float])
     best = sorted(exhaustive.values())[:4]
     assert [one.figures.step_time_s for one in found.choices] == pytest.approx(best, rel=1e-9)
     assert found.choices[0].figures.step_time_s == pytest.approx(simulate(found.best).step_time_s, rel=1e-9)
+
+
+def test_any_layout_may_be_audited_those_with_short_replays_rather_than_others() -> None:
+    among, _ = candidates_of(small(), FIX, {}, lambda _: None)
+    work, ranked = among.replayed_actions, Ranked(best=(0,), value={0: 1.0}, proven=True)
+
+    def drawn(count: int) -> list[int]:
+        wishes = Wishes(audit=count, fits=0.5)
+        judging = Judging(scenario_of=among.layouts.scenario_of, workers=Local(_square, 1))  # type: ignore[arg-type]
+        return LayoutSearch(among=among, wishes=wishes, judging=judging).drawn(ranked)
+
+    every = drawn(len(among.layouts))
+    assert len(every) == len(set(every)) > 20
+    assert 0 not in every
+    assert drawn(10) == drawn(10)
+    assert set(drawn(10)) < set(every)
+    assert work[drawn(len(every) // 3)].mean() < work[every].mean()
 
 
 def test_the_front_is_that_of_all_that_fit(exhaustive: dict[int, float]) -> None:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("schedules", "hardware", "kernels", "sim", "calibration")
-SHELLS = ("cli",)
+SHELLS = ("cli", "page")
 FOUND_BY_NAME = {"SCHEDULE", "ALGORITHM", "IMPORTER", "EXPORTER", "network"}
 
 Module: TypeAlias = tuple[str, ...]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..readers.kernel_kinds import KINDS
 from ..readers.traced import Span, merged
-from .step_record import DeviceOp, RankStep
+from .step_record import LATE, DeviceOp, RankStep
 
 HOST, WAITING, BESIDE = "host", "waiting", "outside"
 """Idle because nothing was launched; idle although something was; the step's time on the host that is not the
@@ -53,7 +53,7 @@ def breakdown(step: RankStep) -> Breakdown:
     return Breakdown(
         took_s=step.took_s,
         parts={name: seconds for name, seconds in parts.items() if seconds},
-        counts={kind: sum(op.kind == kind for op in step.ops) for kind in KINDS},
+        counts={kind: sum(op.kind == kind for op in step.ops if _lasts(op)) for kind in KINDS},
         sent_s=sent_s,
         hidden_s=sent_s - _length(without(total, computing)),
     )
@@ -106,6 +106,13 @@ def _idle(step: RankStep, gaps: Sequence[Span]) -> dict[str, float]:
         found[HOST] += late_s
         found[WAITING] += end - begin - late_s
     return found
+
+
+def _lasts(op: DeviceOp) -> bool:
+    """Whether an op counts: one of less than half a nanosecond is none in a trace, and waiting for late peers
+    is part of the op behind it.
+    """
+    return op.end_s - op.start_s > _TOUCH_S / 4 and op.axis != LATE
 
 
 def _clipped(step: RankStep, wanted: object) -> Iterable[Span]:

@@ -15,7 +15,7 @@ from ...sim.result.result import Result
 from .axes import GroupAxes, with_axes
 from .breakdown import Breakdown, breakdown
 from .from_result import traces_of
-from .ranks import RankShare, first_of_each, shares, with_late_peers
+from .ranks import RankShare, first_of_each, same_step, shares, with_late_peers
 from .repeats import RepeatedKernels, microbatches_of, repeats_of
 from .step_record import RankStep, RankTrace
 from .worst_ops import WorstOp, worst_ops
@@ -41,7 +41,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """The median step of every traced rank, averaged. ``parts`` sum up to ``step_s``, their predictions to
+    """The median step, averaged over the traced ranks. ``parts`` sum up to ``step_s``, their predictions to
     ``predicted_step_s``.
 
     ``flops`` are those of the kernels whose shapes a curve knows, a rank and step; ``model_flops`` those of
@@ -90,7 +90,7 @@ def explained(
     """
     by_rank = first_of_each(traces)
     axes = GroupAxes(groups=groups)
-    steps = {rank: one.median_step for rank, one in sorted(by_rank.items())}
+    steps = same_step(dict(sorted(by_rank.items())))
     steps = {rank: replace(step, ops=with_axes(step.ops, rank, axes)) for rank, step in steps.items()}
     steps, waits = with_late_peers(steps)
     measured = {rank: breakdown(step) for rank, step in steps.items()}

@@ -28,6 +28,7 @@ from .step_record import DeviceOp, RankStep, RankTrace
 
 _RANK_OF_NAME = re.compile(r"rank[_-]?(\d+)", re.IGNORECASE)
 _SENT = ("communication",)
+_PRODUCTS = ("GEMM", "attention")
 WHOLE = "whole trace"
 NO_LAUNCH = "kernels whose launch is not in the trace, which no step can be told for"
 
@@ -101,9 +102,16 @@ class _Reader:
         )
 
     def of_cpu(self) -> RankTrace:
-        """Operators that call no other one are a CPU's kernels, each thread a stream."""
+        """Operators that call no other one, and products with all that they call, are a CPU's kernels, each
+        thread a stream; calls of c10d only post the messages that its backend marks.
+        """
         messages = [op for op in self.events.annotations if kind_of_kernel(op.name) == "communication"]
-        inner = [op for op in _innermost(self.events.host_ops) if kind_of_kernel(op.name) != "communication"]
+        messages.sort(key=lambda op: op.span)
+        inner = [
+            op
+            for op in _innermost(self.events.host_ops)
+            if kind_of_kernel(op.name) != "communication" and not op.name.startswith("c10d::")
+        ]
         ops = [self._host_op(op) for op in (*inner, *messages)]
         return RankTrace(
             file=str(self.path),
@@ -187,11 +195,14 @@ class _Reader:
         kind = kind_of_kernel(op.name)
         if kind == "pointwise" and any(b <= begin <= e for b, e in self._optimizers):
             kind = "optimizer"
+        only = next(iter(self.groups.items())) if len(self.groups) == 1 and kind == "communication" else None
         return DeviceOp(
             name=op.name,
             kind=kind,
             start_s=begin,
             end_s=end,
+            group=only[0] if only else "",
+            ranks=only[1] if only else (),
             stream=f"thread {op.thread[1]}",
             operator=op.name,
             shape=_shape(op),
@@ -249,17 +260,37 @@ def _window(span: Span, ops: Sequence[DeviceOp], following: float | None) -> Spa
 
 
 def _innermost(ops: Iterable[Operator]) -> list[Operator]:
-    """Operators within which their thread runs no other one."""
+    """Operators within which their thread runs no other one; a product within which it runs no other product
+    stands for all that it calls.
+    """
     threads: dict[object, list[Operator]] = {}
     for op in ops:
         threads.setdefault(op.thread, []).append(op)
-    found = []
+    found: list[Operator] = []
     for row in threads.values():
-        row.sort(key=lambda op: (op.span[0], -op.span[1]))
-        for op, following in zip(row, [*row[1:], None], strict=True):
-            if following is None or following.span[0] >= op.span[1]:
-                found.append(op)
+        products = [op for op in row if kind_of_kernel(op.name) in _PRODUCTS]
+        whole_ops = _leaves(products)
+        taken = {id(op) for op in whole_ops}
+        ends = sorted(op.span for op in whole_ops)
+        begins = [span[0] for span in ends]
+
+        def within(op: Operator, begins: list[float] = begins, ends: list[Span] = ends) -> bool:
+            at = bisect_right(begins, op.span[0]) - 1
+            return at >= 0 and op.span[1] <= ends[at][1]
+
+        rest = [op for op in _leaves(row) if id(op) not in taken and not within(op)]
+        found += [*whole_ops, *rest]
     return found
+
+
+def _leaves(row: Iterable[Operator]) -> list[Operator]:
+    """Of one thread, the operators within which none of the others begins."""
+    ordered = sorted(row, key=lambda op: (op.span[0], -op.span[1]))
+    return [
+        op
+        for op, following in zip(ordered, [*ordered[1:], None], strict=True)
+        if following is None or following.span[0] >= op.span[1]
+    ]
 
 
 def _shape(operator: Operator) -> str:

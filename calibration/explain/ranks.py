@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from .step_record import DeviceOp, RankStep, RankTrace
+from .step_record import LATE, DeviceOp, RankStep, RankTrace
 
-LATE = "late peers"
 _Call = tuple[object, str, int]
 
 
@@ -98,6 +97,20 @@ def slowest(found: Sequence[RankShare]) -> RankShare | None:
     """The rank that others waited for longest, if they waited at all."""
     best = max(found, key=lambda one: one.caused_s, default=None)
     return best if best is not None and best.caused_s > 0 else None
+
+
+def same_step(traces: Mapping[int, RankTrace]) -> dict[int, RankStep]:
+    """One step of each rank, the same of all: of those that all have by their names, that of median duration.
+
+    Where the ranks have no step in common, the median of each.
+    """
+    by_name = [{step.name: step for step in one.steps} for one in traces.values()]
+    common = [name for name in by_name[0] if all(name in steps for steps in by_name)]
+    if not common:
+        return {rank: one.median_step for rank, one in traces.items()}
+    common.sort(key=lambda name: sum(steps[name].took_s for steps in by_name))
+    chosen = common[(len(common) - 1) // 2]
+    return {rank: steps[chosen] for rank, steps in zip(traces, by_name, strict=True)}
 
 
 def first_of_each(traces: Sequence[RankTrace]) -> dict[int, RankTrace]:

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from ...kernels.kernel import Kernel
 from ..readers.kernel_kinds import Kind
 
+LATE = "late peers"
+"""In place of an axis: the part of a message before its last rank had come."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceOp:

@@ -13,7 +13,7 @@ from ...hardware.calibrated.overlay import load_profile
 from ...hardware.gpus import get_gpu
 from ...kernels.cost import kernel_seconds
 from ...kernels.kernel import Kernel
-from .step_record import DeviceOp
+from .step_record import LATE, DeviceOp
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +56,11 @@ def worst_ops(ops: Iterable[DeviceOp], gpu: str | None, most: int = 10) -> tuple
 
 
 def _calls(found: list[DeviceOp]) -> int:
-    """Calls of an operator; kernels where it is unknown. Several kernels of one call count once."""
+    """Calls of an operator; kernels where it is unknown. Several kernels of one call count once, and so does
+    a message with the wait before it.
+    """
     calls = {op.call for op in found if op.call is not None}
-    return len(calls) or len(found)
+    return len(calls) or sum(op.axis != LATE for op in found)
 
 
 def _priced(found: list[DeviceOp], gpu: str | None) -> float | None:

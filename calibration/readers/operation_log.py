@@ -42,6 +42,7 @@ KINDS = (
 _NUMBERS = ("dp_rank", "stage", "rank", "step", "seq_id")
 _OPTIONAL = ("mc", "mb_id")
 _LONGEST_S = 1e6
+MOST_COLUMNS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +95,7 @@ def read_operation_log(path: Path) -> OperationLog:
         )
     if not len(table):
         raise ValueError(f"{path}: has no row")
-    kinds = table["optype"].astype(str).to_list()
+    kinds = [str(kind) for kind in table["optype"]]
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown:
         raise ValueError(f"{path}: optype: {unknown[0][:60]!r} is not known; known: {', '.join(KINDS)}")
@@ -128,7 +129,10 @@ def _table(path: Path) -> pd.DataFrame:
 
     if path.name.lower().endswith(".csv"):
         try:
-            return pd.read_csv(StringIO(read_text(path)))
+            text = read_text(path)
+            if text.partition("\n")[0].count(",") >= MOST_COLUMNS:
+                raise FileError(path, f"no log of operations: it has more than {MOST_COLUMNS} columns")
+            return pd.read_csv(StringIO(text))
         except (ValueError, pd.errors.ParserError) as error:
             if isinstance(error, FileError):
                 raise

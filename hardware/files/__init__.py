@@ -13,7 +13,7 @@ from .errors import FileError, OverwriteError, YamlError, size_text
 from .json_text import TRACES, JsonLimits, load_json
 from .packed import unpacked
 from .reading import decoded, read_bytes, read_text, require_file
-from .scope import note_output, one_command
+from .scope import note_output, one_command, shipped_files_only
 from .several import Refusal, read_each, refusals_text
 from .writing import append_text, make_folder_of, write_bytes, write_text, written
 from .xml_text import check_xml
@@ -48,6 +48,7 @@ __all__ = [
     "refusals_text",
     "require_file",
     "scalar_value",
+    "shipped_files_only",
     "size_text",
     "unpacked",
     "write_bytes",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from .errors import FileError, reason_of, size_text
-from .scope import note_read
+from .scope import note_read, refuse_foreign
 
 TEXT_BYTES = 64 * 2**20
 """Largest text file by default. The largest file of measured runs that we know has 1.1 MB."""
@@ -84,6 +84,7 @@ def decoded(content: bytes, file: str | Path) -> str:
 
 def require_file(path: str | Path) -> None:
     """FileError, as ``read_bytes`` raises it, where ``path`` is no ordinary file; nothing is opened."""
+    refuse_foreign(path)
     try:
         _refuse_kind(path, Path(path).stat())
     except OSError as error:

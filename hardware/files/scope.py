@@ -4,6 +4,9 @@ A file is its device and inode: hard links, symbolic links and other spellings o
 lasts as long as one command; outside a scope nothing is recorded and everything may be written, because a
 program that calls the package may well read a file, change it and write it back. A scope is a context
 variable, so that threads and forked children see it too, each its own copy from then on.
+
+Where documents come from people who may not read this machine's files, ``shipped_files_only`` refuses all but
+the package's own.
 """
 
 from __future__ import annotations
@@ -32,6 +35,11 @@ class _Scope:
 
 
 _SCOPE: ContextVar[_Scope | None] = ContextVar("files of a command", default=None)
+_SHIPPED_ONLY: ContextVar[bool] = ContextVar("shipped files only", default=False)
+
+_PACKAGE = Path(__file__).resolve().parents[2]
+_SHIPPED = ("calibration", "hardware", "scenarios", "sim")
+"""Folders of the package that hold data."""
 
 
 @contextmanager
@@ -42,6 +50,26 @@ def one_command() -> Iterator[None]:
         yield
     finally:
         _SCOPE.reset(token)
+
+
+@contextmanager
+def shipped_files_only() -> Iterator[None]:
+    """Within it, no file is opened or looked for but those of the package."""
+    token = _SHIPPED_ONLY.set(True)
+    try:
+        yield
+    finally:
+        _SHIPPED_ONLY.reset(token)
+
+
+def refuse_foreign(path: str | Path) -> None:
+    """FileError within ``shipped_files_only`` for a file that does not ship, whether there is one or not."""
+    if not _SHIPPED_ONLY.get():
+        return
+    real = Path(os.path.realpath(path))
+    if real.suffix == ".yaml" and any(real.is_relative_to(_PACKAGE / folder) for folder in _SHIPPED):
+        return
+    raise FileError(path, "no files are read for this document: write here what the file holds")
 
 
 def note_read(path: str | Path, status: os.stat_result) -> None:

@@ -24,6 +24,8 @@ class ActionKind(StrEnum):
     INPUT_GRAD = "I"
     WEIGHT_GRAD = "W"
 
+    __hash__ = str.__hash__  # as equal strings have; an Enum's own is a call of Python, for every Action
+
 
 class Action(NamedTuple):
     """One action: ``kind`` of ``microbatch`` on global (virtual) ``stage``.
@@ -41,7 +43,8 @@ class Action(NamedTuple):
     microbatch: int
 
     def __str__(self) -> str:
-        return f"{self.stage}{self.kind}{self.microbatch}"
+        stage, kind, microbatch = self
+        return str(stage) + kind + str(microbatch)
 
     @classmethod
     def parse(cls, text: str) -> Action:
@@ -97,4 +100,7 @@ def parts(step: Step) -> tuple[Action, ...]:
 def actions_of(order: Iterable[Step]) -> Iterator[Action]:
     """The actions of an order, pairs taken apart."""
     for step in order:
-        yield from parts(step)
+        if isinstance(step, Action):
+            yield step
+        else:
+            yield from parts(step)

@@ -11,6 +11,7 @@ Source: Megatron-LM d98e8a6 ``core/pipeline_parallel/schedules.py``.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..orders.action import Action, ActionKind, Order, Orders, actions_of
@@ -25,8 +26,9 @@ _DIRECTIONS = (ActionKind.FORWARD, ActionKind.BACKWARD)
 def interleaved_messages(orders: Orders, shape: Shape, rule: str) -> tuple[tuple[Instruction, ...], ...]:
     """The instructions of every rank. ``orders`` are those of the schedule interleaved."""
     written = []
+    every = tuple({kind: _of_kind(order, kind) for kind in _DIRECTIONS} for order in orders)
     for rank in range(shape.ranks):
-        calls = _Calls(rank=rank, shape=shape, orders=orders)
+        calls = _Calls(rank=rank, shape=shape, every=every)
         _WRITERS[rule](calls, warm_up_forwards(rank, shape))
         written.append(tuple(calls.instructions))
     return tuple(written)
@@ -38,9 +40,10 @@ class _Calls:
 
     rank: int
     shape: Shape
-    orders: Orders
+    every: Sequence[Mapping[ActionKind, list[Action]]]
+    """The actions of all ranks."""
     instructions: list[Instruction] = field(default_factory=list)
-    actions: dict[ActionKind, list[Action]] = field(init=False)
+    actions: Mapping[ActionKind, list[Action]] = field(init=False)
     receives: dict[ActionKind, dict[int, Recv]] = field(init=False)
     sending: dict[ActionKind, Send | None] = field(default_factory=lambda: dict.fromkeys(_DIRECTIONS))
     awaited: dict[ActionKind, deque[Recv]] = field(
@@ -48,7 +51,7 @@ class _Calls:
     )
 
     def __post_init__(self) -> None:
-        self.actions = {kind: _of_kind(self.orders[self.rank], kind) for kind in _DIRECTIONS}
+        self.actions = self.every[self.rank]
         self.receives = {kind: self._receives(kind) for kind in _DIRECTIONS}
 
     @property
@@ -76,12 +79,12 @@ class _Calls:
 
     def block(self, *parts: MessagePart | None) -> None:
         """One call that the rank waits for."""
-        if present := tuple(part for part in parts if part):
+        if present := tuple([part for part in parts if part]):
             self.instructions.append(MessageGroup(present, blocking=True))
 
     def post(self, kind: ActionKind, send: Send | None, recv: Recv | None) -> None:
         """One call that nobody waits for yet; the send before it in this direction is waited for instead."""
-        if present := tuple(part for part in (send, recv) if part):
+        if present := tuple([part for part in (send, recv) if part]):
             self.instructions.append(MessageGroup(present, blocking=False))
         self.await_send(kind)
         self.sending[kind] = send
@@ -117,7 +120,7 @@ class _Calls:
         lag = p - 1 if self.leads(kind) else -1
         return {
             iteration + lag: Recv(action, peer)
-            for iteration, action in enumerate(_of_kind(self.orders[peer], kind))
+            for iteration, action in enumerate(self.every[peer][kind])
             if consumer_stage(action, self.shape) is not None
         }
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 ENOUGH = 2
-"""Groups of microbatches besides those that fill the pipeline and those that drain it: in the first of them
-every stage has its first backward, and so its gradients, while the pipeline is full."""
+"""Groups of microbatches besides those that fill the pipeline: in the first of them every stage has its
+first backward, and so its gradients, while the pipeline is full; in the next it holds all it ever holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +88,10 @@ def enough_microbatches(scenario: Scenario) -> int:
     filling, all_ = traits_of(scenario.schedule).filling, scenario.num_microbatches
     if not filling:
         return all_
-    group = max(scenario.parallelism.pp, scenario.schedule_options.group or 0)
-    return min(all_, (2 * filling + ENOUGH) * group + all_ % group)
+    own = scenario.schedule_options.group
+    group = max(scenario.parallelism.pp, own or 0)
+    drains = filling if own else 0  # what a larger group fills is not told in groups
+    return min(all_, (filling + drains + ENOUGH) * group + all_ % group)
 
 
 def memory_of_plan(plan: StepPlan) -> MemoryByOrder | None:
@@ -101,8 +103,9 @@ def _by_order(plan: StepPlan, actions: Sequence[ActionSpan]) -> MemoryByOrder:
     from ..lowering.memory import memory_of
 
     def bill(lead_s: float) -> tuple[StageMemory, ...]:
-        found = memory_of(plan, actions, dict.fromkeys(range(plan.shape.ranks), lead_s))
-        return tuple(replace(stage, peak_s=math.nan, timeline=(), moving=()) for stage in found)
+        leads_s = dict.fromkeys(range(plan.shape.ranks), lead_s)
+        found = memory_of(plan, actions, leads_s, traced=False)
+        return tuple(replace(stage, peak_s=math.nan) for stage in found)
 
     high = bill(math.inf)
     if not any(stage.terms["in flight"] for stage in high):

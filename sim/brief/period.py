@@ -11,7 +11,7 @@ it is no longer ahead.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ..engine.record import Piece, Record
     from ..program.program import Op
 
-_MICROBATCH = re.compile(r"\d+[A-Z](\d+)")
-"""Finds the microbatch in the name of an op's action, such as 0 in ``2F0``."""
+MICROBATCH = re.compile(r"\d+([A-Z])(\d+)")
+"""Finds the kind and the microbatch in the name of an op's action, such as F and 0 in ``2F0``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,25 +52,48 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
         if seconds is None:
             since_s, seconds = ends[first[-1]], ends[second[-1]] - ends[first[-1]]
         limit_s = within * seconds
-        if any(abs(ends[j] - ends[i] - seconds) > limit_s for i, j in zip(first, second, strict=True)):
+        if not ends_alike(record, r, first, second, seconds, limit_s):
             return None
-        if not all(
-            _inside_alike(record, r, i, j, seconds, limit_s) for i, j in zip(first, second, strict=True)
-        ):
+        lead_s = class_lead_s(record, r, first, second, second, seconds, limit_s)
+        if lead_s is None:
             return None
-        issued = _issued(record, r)
-        later = [issued[j] - issued[i] for i, j in zip(first, second, strict=True)]
-        own_s = min(later)
-        if max(later) - own_s > limit_s or own_s > seconds + limit_s:
-            return None
-        if seconds - own_s <= limit_s:
-            found[r] = 0.0
-            continue
-        if _waits_for_host(record, r, first[0], issued, limit_s):
-            return None
-        work_s = sum(program.ops[i].host_s for i in second if isinstance(program.ops[i].work, RepeatedBlocks))
-        found[r] = work_s * (1.0 - own_s / seconds)
+        found[r] = lead_s
     return None if seconds is None else Period(seconds=seconds, since_s=since_s, leads_s=found)
+
+
+def ends_alike(
+    record: Record, r: int, first: Sequence[int], second: Sequence[int], seconds: float, limit_s: float
+) -> bool:
+    """Whether ops ``second`` of class ``r`` end so many ``seconds`` later than their likes, inside too."""
+    ends = record.end[r]
+    if any(abs(ends[j] - ends[i] - seconds) > limit_s for i, j in zip(first, second, strict=True)):
+        return False
+    return all(_inside_alike(record, r, i, j, seconds, limit_s) for i, j in zip(first, second, strict=True))
+
+
+def class_lead_s(
+    record: Record,
+    r: int,
+    first: Sequence[int],
+    second: Sequence[int],
+    period: Sequence[int],
+    seconds: float,
+    limit_s: float,
+) -> float | None:
+    """By how much the host of class ``r`` gets further ahead in a period of these ops; None where it does
+    not do so evenly, or something waits for it.
+    """
+    ops, issued = record.programs.classes[r].ops, _issued(record, r)
+    later = [issued[j] - issued[i] for i, j in zip(first, second, strict=True)]
+    own_s = min(later)
+    if max(later) - own_s > limit_s or own_s > seconds + limit_s:
+        return None
+    if seconds - own_s <= limit_s:
+        return 0.0
+    if _waits_for_host(record, r, first[0], issued, limit_s):
+        return None
+    work_s = sum(ops[i].host_s for i in period if isinstance(ops[i].work, RepeatedBlocks))
+    return work_s * (1.0 - own_s / seconds)
 
 
 def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> tuple[list[int], list[int]]:
@@ -82,8 +105,8 @@ def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> tuple[list[in
             continue
         number = groups.get(op.action)
         if number is None:
-            match = _MICROBATCH.fullmatch(op.action)
-            number = groups[op.action] = int(match[1]) // microbatches - group if match else -1
+            match = MICROBATCH.fullmatch(op.action)
+            number = groups[op.action] = int(match[2]) // microbatches - group if match else -1
         if 0 <= number <= 1:
             found[number].append(i)
     return found

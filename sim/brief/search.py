@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
 from ..lowering.tables import Tables
-from .memory import memory_of_plan
-from .steady import extended
-from .step import ShortStep, memory_of_step, path_of_step, replayed, seconds_of_step
+from .memory import enough_microbatches, memory_of_plan
+from .steady import extended, of_length, shortened
+from .step import memory_of_step, path_of_step, replayed, seconds_of_step
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from ..result.step import IntervalPart, PathSegment, StageMemory
     from ..scenario.blocks import ClusterSpec
     from ..scenario.models import Scenario
-    from .steady import Extended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,8 @@ class Search:
         from ..evidence.measured_steps import measured_steps
 
         cluster = self._cluster(scenario)
-        found = extended(
+        memory = self._memory(scenario, cluster)
+        found = (extended if memory is None else shortened)(
             scenario,
             lambda one: replayed(one, cluster, self.profile, self._tables),
             lambda one: one.record,
@@ -76,7 +76,7 @@ class Search:
         doubt = doubt_of(seconds, path, found.run.lowered.plan)
         return StepOf(
             step_time_s=seconds,
-            memory=_memory(found),
+            memory=memory_of_step(found) if memory is None else memory,
             path=tuple(path),
             parts=parts_of(doubt, measured_steps()),
         )
@@ -91,8 +91,16 @@ class Search:
         self._clusters.append((scenario.cluster, cluster))
         return cluster
 
+    def _memory(self, scenario: Scenario, cluster: Cluster) -> tuple[StageMemory, ...] | None:
+        """By the order of actions; None where it takes the clock: how far hosts run ahead, or which actions
+        run as one.
+        """
+        from ...hardware.calibrated.overlay import calibrated_profile
+        from ..estimate import check_work, step_work
+        from ..lowering.lower import make_plan
 
-def _memory(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
-    """By the order of actions; by the clock where it depends on how far hosts run ahead."""
-    by_order = memory_of_plan(found.run.lowered.plan)
-    return by_order.high if by_order is not None and by_order.exact else memory_of_step(found)
+        check_work(step_work(scenario))
+        used = self.profile or calibrated_profile(cluster.gpu, scenario.calibration)
+        short = of_length(scenario, enough_microbatches(scenario))
+        found = memory_of_plan(make_plan(short, cluster, used, self._tables))
+        return found.high if found is not None and found.exact else None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
 from ..estimate import check_work, step_work
+from ..scenario.refusal import NotSupported
 from .steady import Extended, extended
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
 
 
 def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[ShortStep]:
+    if scenario.cluster.variation is not None:
+        raise NotSupported("cluster.variation", "a shortened step is that of equal GPUs; leave it out")
     return extended(scenario, lambda one: _run(one, profile), lambda one: one.record)
 
 
@@ -103,7 +106,8 @@ def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
         between = period.since_s, period.since_s + period.seconds
         for segment in path_of(record, between):
             parts[segment.name] = parts.get(segment.name, 0.0) + found.more * segment.seconds
-    return [PathSegment(name=name, seconds=seconds) for name, seconds in parts.items()]
+    longest_first = sorted(parts.items(), key=lambda part: -part[1])
+    return [PathSegment(name=name, seconds=seconds) for name, seconds in longest_first]
 
 
 def memory_of_step(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:

@@ -7,6 +7,7 @@ path's parts is the step time.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ..program.program import Compute, Op, RepeatedBlocks
 from ..result.step import PEERS
@@ -35,9 +36,7 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
     lasts = [max(ends, default=0.0) for ends in record.end]
     now = max(lasts)
     at = lasts.index(now), record.end[lasts.index(now)].index(now)
-    distinct = {id(program): program for program in record.programs.classes}
-    found = {key: _stream_predecessors(program.ops) for key, program in distinct.items()}
-    predecessors = [found[id(program)] for program in record.programs.classes]
+    predecessors = [record.predecessors(r) for r in range(len(record.programs.classes))]
     while True:
         r, i = at
         start, begin, _ = record.times(r, i)
@@ -77,19 +76,8 @@ def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, part
         _add(parts, op.category, seconds)
 
 
-def _stream_predecessors(ops: tuple[Op, ...]) -> list[int]:
-    last: dict[str, int] = {}
-    found = []
-    for i, op in enumerate(ops):
-        found.append(last.get(op.stream, -1) if op.stream != "free" else -1)
-        last[op.stream] = i
-        if isinstance(op.work, RepeatedBlocks):
-            last |= dict.fromkeys(op.work.last_on, i)
-    return found
-
-
 def _released_by(
-    record: Record, at: tuple[int, int], predecessors: list[list[int]]
+    record: Record, at: tuple[int, int], predecessors: Sequence[Sequence[int]]
 ) -> tuple[int, int] | None:
     """The op whose end came last among those that this one waited for."""
     r, i = at

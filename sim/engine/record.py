@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..program.program import Collective, Programs
+from ..program.program import UNORDERED, Collective, Programs, RepeatedBlocks
 from .blocks import RepeatedRun
 from .scope import BITS, NOBODY, Scope, Times, unknown
 
@@ -64,6 +64,7 @@ class Record:
     makespan_s: float = 0.0  # latest end over all classes
     step_s: float = 0.0  # from one step to the next
     _calls: dict[int, dict[str, list[int]]] = field(default_factory=dict)
+    _predecessors: dict[int, list[int]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, programs: Programs) -> Record:
@@ -128,6 +129,19 @@ class Record:
         named = self._calls[id(program)].items()
         mine = (which for name, which in named if self.programs.joins(r, name) == communicator)
         return sorted(i for which in mine for i in which)
+
+    def predecessors(self, r: int) -> Sequence[int]:
+        """For each op of class ``r``, the one before it on its stream; -1 for none."""
+        program = self.programs.classes[r]
+        if id(program) not in self._predecessors:
+            last: dict[str, int] = {}
+            found = self._predecessors[id(program)] = []
+            for i, op in enumerate(program.ops):
+                found.append(last.get(op.stream, -1) if op.stream != UNORDERED else -1)
+                last[op.stream] = i
+                if isinstance(op.work, RepeatedBlocks) and op.work.last_on:
+                    last |= dict.fromkeys(op.work.last_on, i)
+        return self._predecessors[id(program)]
 
     def times(self, r: int, i: int) -> tuple[float, float, float]:
         """(start, begin, end) of an op that has run."""

@@ -65,7 +65,7 @@ def folded(
     if count > max_classes:
         raise ValueError(_too_many(lowered, count, max_classes))
     programs = programs_of_classes(lowered.programs, ranks, found.rank, degradation, fabric, found)
-    return _of_classes(ranks, found.rank, programs)
+    return of_classes(ranks, found.rank, programs)
 
 
 def unfolded(lowered: Lowered, degradation: Degradation = HEALTHY) -> Folded:
@@ -78,7 +78,7 @@ def unfolded(lowered: Lowered, degradation: Degradation = HEALTHY) -> Folded:
         )
     ranks = ranks_of(lowered)
     each, fabric = np.arange(world), fabric_of(lowered, ranks, degradation)
-    return _of_classes(ranks, each, programs_of_classes(lowered.programs, ranks, each, degradation, fabric))
+    return of_classes(ranks, each, programs_of_classes(lowered.programs, ranks, each, degradation, fabric))
 
 
 def _structural(lowered: Lowered) -> Folded:
@@ -90,7 +90,8 @@ def _structural(lowered: Lowered) -> Folded:
     return Folded(programs=lowered.programs, ranks=ranks, first_of_stage={r: r for r in range(len(ranks))})
 
 
-def _of_classes(ranks: Ranks, classes: NDArray[np.int64], programs: Programs) -> Folded:
+def of_classes(ranks: Ranks, classes: NDArray[np.int64], programs: Programs) -> Folded:
+    """What ``programs`` stand for, by the class of every rank."""
     _, first, counts = np.unique(classes, return_index=True, return_counts=True)
     stages = ranks.stage[first].tolist()
     heaviest = np.argsort(ranks.signature[first], kind="stable").tolist()

@@ -99,7 +99,7 @@ def lower(
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
-        links=(_links(cluster),) * len(written),
+        links=(links_of(cluster),) * len(written),
         sms=cluster.gpu.sms,
         corun_slowdown=plan.profile.corun_slowdown,
         ends=plan.ends,
@@ -305,7 +305,8 @@ def _communicators(plan: StepPlan) -> dict[str, tuple[int, ...]]:
     return joined
 
 
-def _links(cluster: Cluster) -> dict[str, float]:
+def links_of(cluster: Cluster) -> dict[str, float]:
+    """The links of each rank, in bytes per second."""
     nvlink = max(cluster.gpu.nvlink_bytes_per_s, cluster.gpu.nccl_nvlink_bytes_per_s)
     network = cluster.nic_bytes_per_s_per_gpu if cluster.nodes > 1 else cluster.gpu.pcie_bytes_per_s
     return {"nvlink.out": nvlink, "nvlink.in": nvlink, "nic.out": network, "nic.in": network}

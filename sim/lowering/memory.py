@@ -31,9 +31,9 @@ GEMM_WORKSPACE_BYTES = 64e6
 
 
 def memory_of(
-    plan: StepPlan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float]
+    plan: StepPlan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float], *, traced: bool = True
 ) -> tuple[StageMemory, ...]:
-    """The bill of every pipeline rank, with its peak and when it is reached.
+    """The bill of every pipeline rank, with its peak and when that is, and if ``traced`` all that led there.
 
     ``host_leads_s``: how far each rank's host was ahead of its GPU (engine/host_lead.py).
     """
@@ -42,19 +42,25 @@ def memory_of(
         by_rank.setdefault(span.rank, []).append(span)
     sharding = sharding_of(plan, sharding_rule(plan.scenario))
     return tuple(
-        _stage_memory(plan, r, by_rank.get(r, []), sharding, host_leads_s.get(r, math.inf))
+        _stage_memory(plan, r, by_rank.get(r, []), sharding, host_leads_s.get(r, math.inf), traced=traced)
         for r in range(plan.shape.ranks)
     )
 
 
 def _stage_memory(
-    plan: StepPlan, r: int, actions: list[ActionSpan], sharding: Sharding | None, host_lead_s: float
+    plan: StepPlan,
+    r: int,
+    actions: list[ActionSpan],
+    sharding: Sharding | None,
+    host_lead_s: float,
+    *,
+    traced: bool,
 ) -> StageMemory:
     software = plan.scenario.software
     sizes = activation_bytes(plan.local, software, offloaded=plan.scenario.training.activation_offload)
     static = static_terms(plan, r, sharding)
     buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
-    peak = peak_held(actions, plan.stages, sizes, buffers)
+    peak = peak_held(actions, plan.stages, sizes, buffers, traced=traced)
     terms = dict(static)
     for name, size in peak.held.terms().items():
         terms[name] = terms.get(name, 0.0) + size

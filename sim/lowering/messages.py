@@ -6,7 +6,7 @@ Knows when a message may start and who waits for it; what it costs is given. Use
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ...schedules.orders.action import Action
@@ -22,7 +22,8 @@ from ..scenario.software.pipeline import HostSync
 class Messages:
     """The messages of one rank. ``transfer(part)`` prices one; ``host_s`` is the host cost of one call.
 
-    ``done`` maps each finished action to the ops that end it.
+    ``done`` maps each finished action to the ops that end it, where messages wait for these (async).
+    ``tags`` are the names of actions, which all ranks may share.
     """
 
     writer: ProgramBuilder
@@ -31,12 +32,13 @@ class Messages:
     host_s: float = 0.0
     host_sync: HostSync = "never"
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
+    tags: dict[Action, str] = field(default_factory=dict)
     posted: dict[Send | Recv, int] = field(default_factory=dict)
 
     def exchange(self, exchange: MessageGroup) -> int:
         """Post a group. A blocking one holds up whatever the compute stream does next."""
-        sends = [part for part in exchange.parts if isinstance(part, Send)]
         if self.rule == "async":
+            sends = [part for part in exchange.parts if isinstance(part, Send)]
             after: tuple[int, ...] = tuple(sorted({i for send in sends for i in self.done[send.action]}))
             stream = UNORDERED
         else:
@@ -52,9 +54,10 @@ class Messages:
             host_s=len(exchange.parts) * self.host_s,
             host_sync=exchange.blocking and self._host_waits(exchange),
         )
-        self.posted.update(dict.fromkeys(exchange.parts, index))
         if exchange.blocking:
             self.writer.wait(index)
+        else:
+            self.posted.update(dict.fromkeys(exchange.parts, index))
         return index
 
     def _stream(self, exchange: MessageGroup) -> str:
@@ -72,9 +75,16 @@ class Messages:
             return any(isinstance(part, Recv) for part in exchange.parts)
         return self.host_sync == "always"
 
+    def ends(self, actions: Iterable[Action]) -> None:
+        """All ops of ``actions`` have been written."""
+        if self.rule == "async":
+            self.done.update(dict.fromkeys(actions, self.writer.frontier()))
+
     def wait(self, part: Send | Recv) -> None:
         """The next kernel awaits an earlier part."""
         self.writer.wait(self.posted[part])
 
     def _part(self, part: Send | Recv) -> MessageEnd:
-        return MessageEnd(isinstance(part, Send), part.peer, str(part.action), self.transfer(part))
+        action = part.action
+        tag = self.tags.get(action) or self.tags.setdefault(action, str(action))
+        return MessageEnd(isinstance(part, Send), part.peer, tag, self.transfer(part))

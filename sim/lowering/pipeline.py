@@ -14,7 +14,7 @@ from ...schedules.orders.action import Action, ActionKind, Overlap, Step, action
 from ...schedules.orders.validate import refuse
 from ...schedules.p2p.deadlock import instruction_problems
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
-from ...schedules.p2p.point_to_point import Instruction, MessageGroup, RunAction, Wait, point_to_point
+from ...schedules.p2p.point_to_point import Instruction, MessageGroup, Wait, point_to_point
 from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Op, RepeatedBlocks
@@ -83,6 +83,7 @@ class _Shared:
     copies: ActivationCopies | None = None
     repeated_blocks: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
+    tags: dict[Action, str] = field(default_factory=dict)
     tables: Tables = field(default_factory=Tables)
 
     def repeated(self, row: CountedBlocks) -> RepeatedBlocks:
@@ -103,6 +104,7 @@ class _StepWriter:
         default_factory=dict
     )  # per virtual stage, by layer unit
     rows: dict[tuple[int, ActionKind], Owned] = field(default_factory=dict)  # by stage
+    plain: dict[tuple[int, ActionKind], CountedBlocks] = field(default_factory=dict)  # by its blocks
     pairs: dict[tuple[int, int], OverlappedBlocks | None] = field(
         default_factory=dict
     )  # by stages forward, backward
@@ -120,6 +122,7 @@ class _StepWriter:
             transfer=MessageTransfers(plan=plan, index=self.index, alike=self.shared.transfers),
             host_s=software.pipeline.p2p_messages * plan.costs.host_collective_s,
             host_sync=software.pipeline.p2p_host_sync,
+            tags=self.shared.tags,
         )
         groups, experts = plan.groups, plan.local.experts is not None
         self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
@@ -169,18 +172,23 @@ class _StepWriter:
             self.gathers = self._parameter_gather().ahead()
         self._call(None)
         for instruction in instructions:
-            match instruction:
-                case RunAction(step):
-                    if not self._pair(step):
-                        for action in parts(step):
-                            self._action(action)
-                    self._call(step)
-                case MessageGroup():
-                    self._exchange(instruction)
-                case Wait(part):
-                    self.messages.wait(part)
+            if isinstance(instruction, MessageGroup):
+                self._exchange(instruction)
+            elif isinstance(instruction, Wait):
+                self.messages.wait(instruction.part)
+            else:
+                self._step(instruction.step)
         self._finish()
         return self.writer.ops
+
+    def _step(self, step: Step) -> None:
+        if isinstance(step, Action):
+            self._action(step)
+        elif not self._pair(step):
+            for action in parts(step):
+                self._action(action)
+        if step in self.calls:
+            self._call(step)
 
     @property
     def _gathers_ahead(self) -> bool:
@@ -198,35 +206,46 @@ class _StepWriter:
         """Append the blocks of an action as one op, or as several where parameters are awaited or gradients
         leave between them.
         """
-        plan, writer = self.plan, self.writer
-        stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
         gathers = self.gathers.pop(action.stage, []) if action.kind is ActionKind.FORWARD else []
         reduces = self.syncs and action == self.final.get(action.stage)
-        if (action.stage, action.kind) not in self.rows:
-            self.rows[action.stage, action.kind] = self._owned(action)
-        row = self.rows[action.stage, action.kind]
-        if self.sharding:
-            blocks = self.sharding.row(action, row, first=self._begins(action))
-        else:
-            blocks = tuple((block, count) for block, _, count in row)
+        blocks = self._blocks(action)
         if reduces:
             self.unreduced.remove(action.stage)
         if gathers or reduces:
-            if (
-                reduces and action.kind is ActionKind.WEIGHT_GRAD and stage.embedding
-            ):  # came with an input gradient
-                self.gradients.add(writer, parameters.embedding)
-            ready = gradients_ready(action, stage, parameters)
-            if self.shared.copies and reduces:  # which has its layers one by one
-                counts = (count for _, count in action_blocks(action, stage, plan.blocks))
-                ready = (each for each, count in zip(ready, counts, strict=True) for _ in range(count))
-            self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
+            self._beside(action, blocks, gathers, reduces=reduces)
         else:
             self._run(action, blocks)
-        self.messages.done[action] = writer.frontier()
+        self.messages.ends((action,))
         if action.kind in GIVES_GRADIENT:
             self._after_backward(action)
+
+    def _blocks(self, action: Action) -> CountedBlocks:
+        """The blocks of an action, with what sharded data parallelism moves around them."""
+        key = action.stage, action.kind
+        if not self.sharding and key in self.plain:
+            return self.plain[key]
+        if key not in self.rows:
+            self.rows[key] = self._owned(action)
+        row = self.rows[key]
+        if self.sharding:
+            return self.sharding.row(action, row, first=self._begins(action))
+        found = self.plain[key] = tuple((block, count) for block, _, count in row)
+        return found
+
+    def _beside(
+        self, action: Action, blocks: CountedBlocks, gathers: list[tuple[int, ...]], *, reduces: bool
+    ) -> None:
+        """Append an action in pieces, beside gathers of parameters or reductions of gradients."""
+        plan, writer = self.plan, self.writer
+        stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
+        if reduces and action.kind is ActionKind.WEIGHT_GRAD and stage.embedding:
+            self.gradients.add(writer, parameters.embedding)  # came with an input gradient
+        ready = gradients_ready(action, stage, parameters)
+        if self.shared.copies and reduces:  # which has its layers one by one
+            counts = (count for _, count in action_blocks(action, stage, plan.blocks))
+            ready = (each for each, count in zip(ready, counts, strict=True) for _ in range(count))
+        self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
 
     def _begins(self, action: Action) -> bool:
         """Whether this is its stage's first forward in the step; the next one then is not."""
@@ -240,14 +259,12 @@ class _StepWriter:
         row = owned(action_blocks(action, stage, self.plan.blocks), block_owners(action, stage))
         return self.shared.copies.around(action.kind, row) if self.shared.copies else row
 
-    def _pair(self, step: Step) -> bool:
+    def _pair(self, step: Overlap) -> bool:
         """Run a forward and a backward as one op; False where they are to run one after the other.
 
         They do where parameters are still awaited, or gradients leave in between.
         """
-        if not isinstance(step, Overlap) or step.forward.stage in self.gathers:
-            return False
-        if self.syncs:
+        if self.syncs or step.forward.stage in self.gathers:
             return False
         key = step.forward.stage, step.backward.stage
         if key not in self.pairs:
@@ -262,7 +279,7 @@ class _StepWriter:
         if self.sharding:
             row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
         self.writer.repeat("forward, backward", self.shared.repeated(row), action=str(step))
-        self.messages.done |= dict.fromkeys(parts(step), self.writer.frontier())
+        self.messages.ends(parts(step))
         self._after_backward(step.backward)
         return True
 
@@ -292,7 +309,9 @@ class _StepWriter:
         row = tuple(blocks)
         if not row:
             return
-        self.writer.repeat(NAMES[action.kind], self.shared.repeated(row), action=str(action))
+        tags = self.shared.tags
+        tag = tags.get(action) or tags.setdefault(action, str(action))
+        self.writer.repeat(NAMES[action.kind], self.shared.repeated(row), action=tag)
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""

@@ -18,6 +18,7 @@ import numpy as np
 from ...hardware.calibrated.overlay import calibrated_profile
 from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.machine import gpu_of
+from ..scenario.refusal import NotSupported
 from .axes import LAYOUT, Values, field_value, layout_values, unique
 from .draft import draft_of, typed, unpadded
 from .legality import DP, LayoutRule, rules
@@ -147,7 +148,10 @@ def space_of(
 
     Raises:
         ScenarioError: a field or a value that a scenario does not have.
+        NotSupported: GPUs that differ, which layouts are not compared on.
     """
+    if scenario.cluster.variation is not None:
+        raise NotSupported("cluster.variation", "layouts are compared on equal GPUs; leave it out")
     given = {name: (value,) for name, value in (fix or {}).items()}
     given |= {name: tuple(values) for name, values in (vary or {}).items()}
     for name, values in given.items():

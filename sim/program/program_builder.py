@@ -19,9 +19,9 @@ class ProgramBuilder:
         self, name: str, work: Work, *, category: str = "compute", action: str = "", host_s: float = 0.0
     ) -> int:
         """Append to the compute stream, after everything awaited."""
-        op = Op(name, "compute", category, work, tuple(sorted(self.awaited)), action=action, host_s=host_s)
+        after = tuple(sorted(self.awaited)) if self.awaited else ()
         self.awaited.clear()
-        self.last_compute = self._append(op)
+        self.last_compute = self._append(Op(name, "compute", category, work, after, action, host_s))
         return self.last_compute
 
     def on_stream(
@@ -38,14 +38,12 @@ class ProgramBuilder:
     ) -> int:
         """Append to another stream, after ``after`` or else all that the compute stream has done so far."""
         deps = self.frontier() if after is None else after
-        return self._append(
-            Op(name, stream, category, work, deps, action=action, host_s=host_s, host_sync=host_sync)
-        )
+        return self._append(Op(name, stream, category, work, deps, action, host_s, host_sync))
 
     def frontier(self) -> tuple[int, ...]:
         """Everything issued that a new piece of work on the compute stream would wait for."""
         last = () if self.last_compute < 0 else (self.last_compute,)
-        return tuple(sorted({*self.awaited, *last}))
+        return tuple(sorted({*self.awaited, *last})) if self.awaited else last
 
     def wait(self, *indices: int) -> None:
         """Make the next op on the compute stream wait for these ops."""

@@ -36,7 +36,7 @@ def print_step_faults(found: StepFaults, console: Console) -> None:
             f"than {seconds(found.least_s)}, the healthy step with nothing shared"
         )
     if len(found.faults) > 1:
-        for fault, step_s in zip(found.faults, found.without_s, strict=True):
+        for fault, step_s in zip(found.faults, found.without_s, strict=False):
             ratio = step_s / found.healthy_step_time_s
             console.print(f"  without {fault}: {seconds(step_s)}, {ratio:.4f} times", markup=False)
     console.print(f"  {count(found.classes_after)} classes of ranks, healthy {count(found.classes_before)}\n")

@@ -15,6 +15,7 @@ from ..result.step import AXES, PEERS, Assumption, Interval
 from . import captions
 from .bounds_table import bounds_table
 from .step_faults_table import peers_title, print_step_faults
+from .variation_table import print_variation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +44,8 @@ def print_result(result: Result, console: Console, *, assumptions: bool = False)
     console.print(_grid(headline(result)))
     if result.faults:
         print_step_faults(result.faults, console)
+    if result.variation:
+        print_variation(result.variation, console)
     _section(console, "Where the time goes")
     console.print(_path_table(result, console))
     if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):
@@ -72,6 +75,9 @@ def headline(result: Result) -> Iterator[Line]:
     if interval := result.interval:
         range_ = f"{seconds(interval.low_s)} to {seconds(interval.high_s)}"
         yield f"{percent(interval.level, 0)} interval", "", f"{range_}; mostly {_main_causes(interval)}"
+    if few := result.step_bounds:
+        between = f"{seconds(few.lower_s)} to {seconds(few.upper_s)}, {percent(few.gap, 2)} apart"
+        yield "bounds", "", f"{between}: {count(few.replicas)} of {count(few.of)} replicas were replayed"
     if found := result.loss_scaling:
         each = seconds(found.skipped_step_s)
         every = f"{percent(found.skipped_share, 2)} of steps overflow and are skipped, {each} each"

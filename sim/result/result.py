@@ -36,7 +36,9 @@ from .step import (
     Span,
     StageMemory,
 )
+from .step_bounds import StepBounds, bounds_document
 from .step_faults import StepFaults, step_faults_document
+from .variation import StepVariation, variation_document
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +77,8 @@ class Result:
     which say nothing of it; ``bubble_fraction`` is nan where no op belongs to a pipeline action.
     ``faults`` compares a step with faults to the healthy one. ``loss_scaling`` is what steps that overflow
     in FP16 cost, where the scenario asks for it.
+    ``step_bounds`` are those of a step of which few replicas were replayed; None: all of it was.
+    ``variation`` is what GPUs that differ cost, where the cluster has such.
     ``stream_s`` is the mean rank's step by what its compute stream ran or awaited.
     ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     ``fit_probability`` is that the job has memory enough, by how far measured peaks were from predicted ones.
@@ -106,6 +110,8 @@ class Result:
     waiting_s: Mapping[str, float] = field(default_factory=dict)
     faults: StepFaults | None = None
     loss_scaling: LossScaling | None = None
+    step_bounds: StepBounds | None = None
+    variation: StepVariation | None = None
     stream_s: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -131,6 +137,7 @@ class Result:
         return {
             "scenario": self.scenario.name if self.scenario else None,
             "step_time_s": float(self.step_time_s),
+            **bounds_document(self.step_time_s, self.step_bounds),
             "step_time_interval_s": None if interval is None else [interval.low_s, interval.high_s],
             "makespan_s": float(self.makespan_s),
             "published": published_document(self.scenario, self.step_time_s),
@@ -170,6 +177,7 @@ class Result:
                 for a in self.assumptions
             ],
             "faults": step_faults_document(self.faults) if self.faults else None,
+            "variation": variation_document(self.variation),
             "loss_scaling": loss_scaling_document(self.loss_scaling),
         }
 

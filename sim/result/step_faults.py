@@ -48,7 +48,8 @@ class Relation:
 class StepFaults:
     """The step with ``faults`` against the healthy one. ``relations`` has all ranks, each once; a fault
     between switches strikes none. ``without_s`` is the step time without each of ``faults`` in
-    turn. With a ``hang`` the step has no end: its time is infinite, and nothing is known after it.
+    turn, where that was replayed (else empty). With a ``hang`` the step has no end: its time is infinite, and
+    nothing is known after it.
     ``least_s`` is known where the step is shorter than the healthy one, since what is late leaves shared
     links to what is awaited: the healthy step with nothing shared, which no fault can undercut.
     """
@@ -82,7 +83,7 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
         "least_step_time_s": None if found.least_s is None else float(found.least_s),
         "without": [
             {"fault": fault, "step_time_s": _finite(step_s)}
-            for fault, step_s in zip(found.faults, found.without_s, strict=True)
+            for fault, step_s in zip(found.faults, found.without_s, strict=False)
         ],
         "waiting_s": {
             name: {"before": float(found.before.waiting_s[name]), "after": float(found.after.waiting_s[name])}

@@ -50,6 +50,7 @@ from ..network.measured import MeasuredNetwork
 from .loss_scale import LossScale
 from .optimizers import OptimizerSpec
 from .schedules import is_table, schedule_names
+from .variation import VariationSpec
 
 FabricKind = Annotated[str, OneOf(fabric_kinds)]
 PlacementKind = Literal["contiguous", "rail-aware", "scattered", "explicit"]
@@ -226,6 +227,9 @@ class ClusterSpec(ScenarioBlock):
         default=None, description="whose published price counts where none is stated; in US dollars"
     )
     what_if: WhatIf | None = Field(default=None, description="other hardware than there is")
+    variation: VariationSpec | None = Field(
+        default=None, description="how much the GPUs differ from one another; default: not at all"
+    )
     power: PowerSpec | None = Field(default=None, description="power limit, and what energy is counted with")
 
     @property

@@ -95,6 +95,7 @@ _UNCHECKED: Final = {
     ("currency",),
     ("price_list",),
     ("power",),
+    ("variation",),
     ("cpu_offload",),
     ("nvme_offload",),
     ("activation_offload",),
@@ -149,7 +150,7 @@ class _Builder:
         if isinstance(shape, dict):
             shape = with_defaults_of(preset, "model", shape, plain)
         model = self._part(Model, "model", shape)
-        machine = _with_machine_defaults(self._with_graph_file(plain.get("cluster")))
+        machine = _with_machine_defaults(self._with_files(plain.get("cluster")))
         cluster = self._part(ClusterSpec, "cluster", machine)
         layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
         if isinstance(layout, dict):
@@ -252,6 +253,19 @@ class _Builder:
         if not isinstance(fabric, dict) or not isinstance(fabric.get("file"), str) or not node.mark.line:
             return fields
         return {**fields, "fabric": {**fabric, "file": str(Path(node.mark.file).parent / fabric["file"])}}
+
+    def _with_files(self, fields: Any) -> Any:
+        """The block ``cluster`` with the files of its graph and of measured speeds found in this way."""
+        fields = self._with_graph_file(fields)
+        varies = fields.get("variation") if isinstance(fields, dict) else None
+        if not isinstance(varies, dict):
+            return fields
+        found = dict(varies)
+        for part, law in varies.items():
+            node = nearest(self.tree, ("cluster", "variation", part, "file"))
+            if isinstance(law, dict) and isinstance(law.get("file"), str) and node.mark.line:
+                found[part] = {**law, "file": str(Path(node.mark.file).parent / law["file"])}
+        return {**fields, "variation": found}
 
     def _heading(self, plain: dict[str, Any], name: str, parallelism: Parallelism | None) -> _Heading | None:
         fields = {key: plain[key] for key in _Heading.model_fields if key in plain}

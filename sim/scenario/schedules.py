@@ -52,8 +52,12 @@ TABLE = Schedule(
 
 def memory_limited() -> dict[str, tuple[Schedule, int]]:
     """Published names of a search: the schedule, and its memory limit as a multiple of the stages."""
-    found = map(get, names())
-    return {name: (schedule, limit) for schedule in found for name, limit in schedule.limited.items()}
+    return _limited(names())
+
+
+@lru_cache(maxsize=2)
+def _limited(known: tuple[str, ...]) -> dict[str, tuple[Schedule, int]]:
+    return {name: (one, limit) for one in map(get, known) for name, limit in one.limited.items()}
 
 
 def schedule_names(wanted: Callable[[Schedule], bool] = lambda schedule: True) -> tuple[str, ...]:

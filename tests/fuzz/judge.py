@@ -22,10 +22,12 @@ CODES = (0, 1, 2, 130, 141)
 TRACES = ("Traceback (most recent call last)", "MemoryError", "Segmentation fault", "RecursionError")
 
 SIGNED = re.compile(
-    r"(error|signed|difference|delta|change|saved|correlation|offset|bias|gain|margin|effect|headroom|seed)",
+    r"(error|signed|difference|delta|change|saved|correlation|offset|bias|gain|margin|effect|headroom|seed"
+    r"|^measured_s$|_workers_share$|_stage_share$)",
     re.IGNORECASE,
 )
-"""Fields that are differences: they may be negative."""
+"""Fields that are differences: they may be negative. A part of a measured step is one where the GPU lags
+behind its host; what others would win by a worker is one where it costs nothing."""
 
 SHARES = ("mfu", "mfu_causal", "hfu", "ettr", "availability", "goodput")
 """Fields of which nothing may lie above 1."""

@@ -19,10 +19,17 @@ from hypothesis import strategies as st
 from imported_models import import_model
 
 from stepsim.calibration.cases.case import read_cases
+from stepsim.calibration.explain.explained import explained
+from stepsim.calibration.explain.reading import read_traces
+from stepsim.calibration.explain.stragglers import stragglers
 from stepsim.calibration.readers.measurements import read_measurements
+from stepsim.calibration.readers.operation_log import read_operation_log
 from stepsim.calibration.readers.read import read_one
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.graph_file import read_graph
+from stepsim.sim.chakra.files import read_traces as read_traces_of_chakra
+from stepsim.sim.chakra.foreign import foreign_programs
+from stepsim.sim.chakra.validate import problems
 from stepsim.sim.lowering.layers.routing import _counts
 from stepsim.sim.program.file import read_program
 from stepsim.sim.reliability.planning.traces import read_trace
@@ -31,6 +38,14 @@ from stepsim.sim.scenario.load import load_campaign, load_scenario
 from stepsim.sim.scenario.table_files import read_table
 
 _MACHINE = ("gpu=H100-SXM5-80GB", "interconnect=ib-ndr400-x8")
+
+
+def _replayed(path: Path) -> Any:
+    """An execution trace, checked, and as a program."""
+    found = read_traces_of_chakra(path)
+    if wrong := problems(found):
+        raise ValueError(wrong[0])
+    return foreign_programs(found, None, "duration")
 
 
 def _imported(*more: str) -> Callable[[Path], Any]:
@@ -54,8 +69,9 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "nccl.txt": read_one,
     "kernels.csv": read_one,
     "collectives.csv": read_one,
-    "torch.json": read_one,
-    "nsight.sqlite": read_one,
+    "torch.json": lambda path: (read_one(path), explained(read_traces([path])[0])),
+    "nsight.sqlite": lambda path: (read_one(path), explained(read_traces([path])[0])),
+    "operations.csv": lambda path: (stragglers(read_operation_log(path)), read_traces([path])),
     "kernels.yaml": lambda path: read_measurements([path]),
     "cases.yaml": read_cases,
     "events.csv": lambda path: read_trace(path, 10.0),
@@ -65,6 +81,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "nanotron.yaml": _imported(),
     "deepspeed.json": _imported("gpus=16", "model=llama3-8b", "seq_length=2048"),
     "program.json": read_program,
+    "rank.0.et": lambda path: _replayed(path),
 }
 
 

@@ -32,6 +32,9 @@ _NAMES: tuple[tuple[str, str | None], ...] = (
     (r"\bB300(?!\d)", "B300-SXM"),
     (r"\bB200(?!\d)", "B200-SXM-180GB"),
     (r"MI300X", "MI300X"),
+    (r"V100-SXM2-16 ?GB", "V100-SXM2-16GB"),
+    (r"V100-SXM2-32 ?GB", "V100-SXM2-32GB"),
+    (r"V100-PCIE-16 ?GB", "V100-PCIe-16GB"),
 )
 _CAPACITY = 0.06
 """By which capacities of one board may differ: what ECC and drivers keep, GB against GiB not among it."""

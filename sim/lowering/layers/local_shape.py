@@ -74,6 +74,8 @@ class LocalShape:
     def of(self, kind: LayerKind) -> LocalShape:
         """The share of a layer of that kind."""
         experts = self.experts if kind.experts else None
+        if (experts, kind.window, kind.prediction) == (self.experts, self.window, self.prediction):
+            return self
         return replace(self, experts=experts, window=kind.window, prediction=kind.prediction)
 
     @cached_property

@@ -63,9 +63,13 @@ def peak_held(
     stages: Sequence[Stage],
     sizes: ActivationBytes,
     buffers: Mapping[int, Buffers],
+    *,
+    traced: bool = True,
 ) -> Peak:
-    """Walk one rank's actions in time. ``buffers`` by the stages that the rank holds."""
-    held, peak = Held(), Peak()
+    """Walk one rank's actions in time. ``buffers`` by the stages that the rank holds. Where ``traced``, every
+    change is kept, not the peak alone.
+    """
+    held, peak, most = Held(), Peak(), 0.0
     known = {s: _sizes_of(stages[s], sizes, own) for s, own in buffers.items()}
     left = Counter(span.stage for span in actions if span.kind in "BI")
     owed = Counter(span.stage for span in actions if span.kind in "BW")
@@ -84,9 +88,10 @@ def peak_held(
             first = (span.stage, "F" if span.kind == "F" else "B") not in begun
             begun.add((span.stage, "F" if span.kind == "F" else "B"))
             _keep(held, span, one, first=first)
-        peak.timeline.append((at_s, (held.activations, held.logits, held.gradients, held.gathered)))
-        if held.total > peak.held.total * (1 + 1e-12):
-            peak.held, peak.at_s = replace(held), at_s
+        if traced:
+            peak.timeline.append((at_s, (held.activations, held.logits, held.gradients, held.gathered)))
+        if held.total > most:
+            peak.held, peak.at_s, most = replace(held), at_s, held.total * (1 + 1e-12)
             peak.action = f"{span.stage}{span.kind}{span.microbatch}"
     return peak
 

@@ -1,17 +1,25 @@
-"""Every layout of a space at once: whether it fits, and what its step takes at least."""
+"""Every layout of a space at once: whether it fits, and what its step takes at least.
+
+Layouts of many are split among the cores by what their layers follow from, which then are built once all the
+same: what one says of a layout does not depend on others.
+"""
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ....hardware.calibrated.overlay import calibrated_profile
+from ...children import cores, in_children
 from ...engine.collection import collection_paused
 from ...scenario.machine import gpu_of
 from .bound import BoundScreen
 from .memory import MemoryScreen
+from .numbering import dense
 from .tables import tables_of
 
 if TYPE_CHECKING:
@@ -19,6 +27,8 @@ if TYPE_CHECKING:
 
     from ....hardware.profile import GpuProfile
     from ..space import Space
+
+    Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,22 +51,63 @@ FULL_BY_FAR = 1.25
 are up to 15 % below predicted ones (docs/accuracy.md)."""
 
 
+MANY = 1000
+"""Layouts that are worth a second process."""
+
+_LAYERS = ("parallelism.tp", "parallelism.cp", "training.micro_batch", "parallelism.sequence_parallel")
+"""Fields that tell most layers apart."""
+
+
 def screen(space: Space, profile: GpuProfile | None = None, *, within: float = FULL_BY_FAR) -> Screened:
     """Memory of every layout, and the bound of those that take up to ``within`` of a GPU's memory.
 
     ``profile`` stands in place of the one that each base names where given.
     """
-    peak, static, capacity, bound = (np.zeros(len(space)) for _ in range(4))
-    with collection_paused():
-        for number, base in enumerate(space.bases):
-            used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
-            tables = tables_of(space, number, used)
-            if not len(tables.rows):
-                continue
-            gpu_bytes = tables.cluster.gpu.hbm_bytes
-            peaks, static[tables.rows] = MemoryScreen(tables=tables).peaks()
-            fits = peaks <= within * gpu_bytes
-            peak[tables.rows], capacity[tables.rows] = peaks, gpu_bytes
-            if fits.any():
-                bound[tables.rows] = BoundScreen(tables=tables, wanted=fits).bounds()
+    found = _shared(4, len(space))
+    tasks = [
+        partial(_screen, space, number, rows, profile, within, found)
+        for number in range(len(space.bases))
+        for rows in _parts(space, number)
+    ]
+    with collection_paused(), in_children(tasks, worth_it=len(space) >= MANY) as done:
+        done()
+    peak, static, capacity, bound = found.copy()
     return Screened(peak_bytes=peak, static_bytes=static, capacity_bytes=capacity, bound_s=bound)
+
+
+def _screen(
+    space: Space,
+    number: int,
+    rows: NDArray[np.int64],
+    profile: GpuProfile | None,
+    within: float,
+    found: Floats,
+) -> float:
+    """Put what is found of some layouts of base ``number`` into the columns of ``found``."""
+    if not len(rows):
+        return 0.0
+    base = space.bases[number]
+    used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
+    tables = tables_of(space, number, used, rows)
+    gpu_bytes = tables.cluster.gpu.hbm_bytes
+    peaks, static = MemoryScreen(tables=tables).peaks()
+    fits = peaks <= within * gpu_bytes
+    bounds = BoundScreen(tables=tables, wanted=fits).bounds() if fits.any() else np.zeros(len(rows))
+    found[:, rows] = np.stack([peaks, static, np.full(len(rows), gpu_bytes), bounds])
+    return 0.0
+
+
+def _parts(space: Space, number: int) -> list[NDArray[np.int64]]:
+    """The layouts of a base, in as many parts as there are cores for, about as many layers in each."""
+    rows = np.flatnonzero(space.base == number)
+    count = -(-cores() // len(space.bases)) if len(space) >= MANY else 1
+    if count == 1 or not len(rows):
+        return [rows]
+    layer, _ = dense([space.codes[name][rows] for name in _LAYERS])
+    return [rows[layer % count == part] for part in range(count)]
+
+
+def _shared(rows: int, columns: int) -> Floats:
+    """Zeros that children write into for this process to read."""
+    memory = mmap.mmap(-1, max(1, rows * columns * np.dtype(np.float64).itemsize))
+    return np.frombuffer(memory, dtype=np.float64, count=rows * columns).reshape(rows, columns)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
+    from ...lowering.stage_parameters import StageParameters
     from ...network.group_placement import GroupPlacement
     from ...scenario.models import Scenario
     from ..space import Space
@@ -100,6 +101,7 @@ class ScreenTables:
     known_placements: dict[int, Placements] = field(default_factory=dict)
     known_codes: dict[str, Codes] = field(default_factory=dict)
     known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
+    known_parameters: dict[tuple[int, Stage, bool], StageParameters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         software = self.base.software
@@ -230,7 +232,7 @@ class ScreenTables:
             ends_meet=ends_meet,
             orders=((),) * rank + (held,) + ((),) * (shape.ranks - 1 - rank),
             stages=tuple(stages),
-            parameters=tuple(stage_parameters(stage, local, draft, ends_meet=ends_meet) for stage in stages),
+            parameters=tuple(self._parameters(row, stage, ends_meet) for stage in stages),
             groups=groups,
             placed=placed,
             costs_of=partial(self.costs, draft),
@@ -240,6 +242,14 @@ class ScreenTables:
             kernels=self.kernels,
             communication=self.communication,
         )
+
+    def _parameters(self, row: int, stage: Stage, ends_meet: bool) -> StageParameters:
+        """What a stage holds, by its layers and what all layouts of the base have in common."""
+        key = int(self.layer[row]), stage, ends_meet
+        if key not in self.known_parameters:
+            local = self.layers[key[0]].local
+            self.known_parameters[key] = stage_parameters(stage, local, self.base, ends_meet=ends_meet)
+        return self.known_parameters[key]
 
     def shape(self, row: int) -> Shape:
         """What the schedule of a layout is asked for, with as few microbatches as show all that is held."""
@@ -298,13 +308,13 @@ class ScreenTables:
         )
 
 
-def tables_of(space: Space, base: int, profile: GpuProfile) -> ScreenTables:
-    """The tables of the layouts of base number ``base``."""
+def tables_of(space: Space, base: int, profile: GpuProfile, rows: Codes | None = None) -> ScreenTables:
+    """The tables of the layouts of base number ``base``, of some ``rows`` of them or of all."""
     scenario = space.bases[base]
     return ScreenTables(
         space=space,
         base=scenario,
-        rows=np.flatnonzero(space.base == base),
+        rows=np.flatnonzero(space.base == base) if rows is None else rows,
         cluster=cluster_of(scenario.cluster),
         profile=profile,
     )

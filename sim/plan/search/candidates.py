@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
     from ...scenario.models import Scenario
 
+SHORT_GROUPS = 4
+"""Groups of as many microbatches as pipeline ranks: about as many run in a step that is shortened."""
+
+DETAIL = 10
+"""Actions that take as long as a layer beside gathers of parameters and messages, which is replayed op by op
+in a step that is seldom steady."""
+
+BESIDES = 100
+"""What a replay takes besides actions, counted in these."""
+
 
 class Layouts(Protocol):
     """A space: legal layouts by number, with fields as ``columns``; ``refused`` counts others by reason.
@@ -78,6 +88,21 @@ class Candidates:
         training = self.base.training
         batch = self.column("training.global_batch", training.global_batch)
         return batch * self.column("training.seq_length", training.seq_length)
+
+    @cached_property
+    def replayed_actions(self) -> NDArray[np.float64]:
+        """Actions of all pipeline ranks that a replay runs, as far as steps are shortened (brief/steady.py),
+        and what it takes besides: what it costs goes with them.
+        """
+        training, parallel = self.base.training, self.base.parallelism
+        batch = self.column("training.global_batch", training.global_batch)
+        micro = self.column("training.micro_batch", training.micro_batch)
+        pp, vpp = (self.column(f"parallelism.{name}", getattr(parallel, name)) for name in ("pp", "vpp"))
+        groups = batch / (micro * self.column("parallelism.dp", parallel.dp) * pp)
+        gathers = (self.column("parallelism.zero", parallel.zero) >= 3) & (pp > 1)
+        short = np.where(gathers, groups, np.minimum(groups, SHORT_GROUPS))
+        layers = np.where(gathers, DETAIL * self.base.model.num_layers / (pp * vpp), 0.0)
+        return np.asarray(BESIDES + 2 * short * pp * pp * vpp * (1.0 + layers))
 
     @cached_property
     def dollars_per_s(self) -> NDArray[np.float64]:

@@ -102,11 +102,14 @@ def planned(
     wishes: Wishes,
     means: Means,
     progress: Callable[[str], None] | None = None,
+    screened: Callable[[Candidates], None] | None = None,
 ) -> LayoutPlan:
-    """As ``plan``, of what is typed already."""
+    """As ``plan``, of what is typed already; ``screened`` hears all layouts before any is replayed."""
     say = progress or (lambda _: None)
     clock = [time.perf_counter()]
     among, timing = candidates_of(base, fix, vary, say)
+    if screened is not None:
+        screened(among)
     clock.append(time.perf_counter())
     workers = _workers(means)
     try:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....hardware.quantities import parse_quantity
 from ..planning.blocks import CampaignBlocks, blocks_of
@@ -186,7 +186,7 @@ def _duration(seconds: float) -> str:
 
 
 def sweep(
-    source: str,
+    source: str | Mapping[str, Any],
     overrides: Sequence[str],
     axes: Sequence[Axis],
     *,
@@ -194,7 +194,10 @@ def sweep(
     max_events: int | None = None,
     progress: Progress | None = None,
 ) -> list[SweepPoint]:
-    """Every combination, in order. ValueError for a field or value that the scenario refuses."""
+    """Every combination, in order; ``source`` as ``load_campaign`` takes it.
+
+    ValueError for a field or value that the scenario refuses.
+    """
     from ...scenario.load import load_campaign
 
     if math.prod(len(axis.values) for axis in axes) > MOST_POINTS:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 
 PACKAGE = Path(__file__).parents[1]
-FOLDERS = ("calibration", "cli", "hardware", "kernels", "schedules", "sim")
+FOLDERS = ("calibration", "cli", "hardware", "kernels", "page", "schedules", "sim")
 """Ours; the folder of the package may hold others, as its tests and an environment with its libraries."""
 
 _RAISE = dis.opmap["RAISE_VARARGS"]

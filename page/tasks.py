@@ -1,0 +1,266 @@
+"""What workers are asked, by name: each task gives its answer as messages, the most wanted first.
+
+Knows which function of the simulator answers what, with the limits of the page. Does not know processes or
+HTTP. A message has an ``event`` and that event's own fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .replies import error_message
+from .requests import (
+    MOST_EVENTS,
+    CatalogueRequest,
+    ExportRequest,
+    FaultsRequest,
+    MemoryRequest,
+    PageRequest,
+    PlanRequest,
+    PredictRequest,
+    StreamsRequest,
+    SweepRequest,
+)
+
+if TYPE_CHECKING:
+    from ..sim.plan.search.candidates import Candidates
+    from ..sim.result.result import Result
+    from ..sim.scenario.models import Scenario
+
+Message = dict[str, Any]
+Say = Callable[[Message], None]
+
+YAML = "yaml"
+AUDIT = 8
+"""Layouts ruled out that a plan replays all the same; fewer than the command's, since somebody waits."""
+JOBS = 2
+"""Processes of a plan: another tab wants its answer meanwhile."""
+
+NAME = "page"
+"""Of a scenario whose document has none."""
+
+
+def predict(asked: PredictRequest, say: Say) -> None:
+    """The step as ``stepsim run --json`` prints it, then what else is wanted of it."""
+    from ..sim.simulate import simulate
+
+    scenario = scenario_asked(asked)
+    faults = asked.faults or None
+    result = simulate(scenario, max_events=MOST_EVENTS, faults=faults, progress=_progress(say))
+    say({"event": "result", "result": result.to_dict(), "layout": _layout(scenario)})
+    if asked.schedule:
+        from .schedule import schedule_rows
+
+        say({"event": "schedule", "schedule": schedule_rows(result)})
+    if asked.timeline:
+        from ..sim.report.timeline.picture import timeline_svg
+
+        say({"event": "timeline", "svg": timeline_svg(result)})
+    if asked.topology and not asked.faults:
+        say({"event": "topology", "svg": _topology(result)})
+
+
+def _layout(scenario: Scenario) -> Message:
+    """What follows from the document: the sizes that a user may have left out."""
+    axes = scenario.parallelism
+    return {
+        "parallelism": {axis: getattr(axes, axis) for axis in ("tp", "cp", "ep", "pp", "dp", "vpp")},
+        "schedule": scenario.schedule,
+        "microbatches": scenario.num_microbatches,
+        "gpus": scenario.cluster.gpus,
+        "gpus_per_node": scenario.cluster.gpus_per_node,
+    }
+
+
+def _topology(result: Result) -> str:
+    """The network with its loads, as ``stepsim run --topology`` draws it."""
+    from ..sim.report.topology.picture import topology_svg
+    from ..sim.scenario.machine import cluster_of
+
+    assert result.scenario is not None  # a run has one
+    cluster = cluster_of(result.scenario.cluster)
+    return topology_svg(cluster, title=result.scenario.title, loads=result.loads_source())
+
+
+def memory(asked: MemoryRequest, say: Say) -> None:
+    """The memory bill as ``stepsim memory --json`` prints it."""
+    from ..sim.report.memory.document import memory_document
+    from ..sim.simulate import simulate
+
+    result = simulate(scenario_asked(asked), max_events=MOST_EVENTS, progress=_progress(say))
+    say({"event": "memory", "memory": memory_document(result)})
+
+
+def faults(asked: FaultsRequest, say: Say) -> None:
+    """Weeks of the run as ``stepsim faults --json`` prints them."""
+    from ..sim.reliability.ask import ask
+    from ..sim.report.reliability.document import answers_document
+    from ..sim.scenario.load import campaign_from_document
+
+    answers = ask(
+        campaign_from_document(asked.document, NAME),
+        lines=asked.lines,
+        replications=asked.replications,
+        what_if=asked.what_if,
+        max_events=MOST_EVENTS,
+        progress=_progress(say),
+    )
+    say({"event": "faults", "faults": answers_document(answers)})
+
+
+def sweep(asked: SweepRequest, say: Say) -> None:
+    """Weeks at every point of a range, as ``stepsim faults --sweep --json`` prints them."""
+    from ..sim.reliability.study.sweep import parse_axis
+    from ..sim.reliability.study.sweep import sweep as swept
+    from ..sim.report.reliability.sweep_table import sweep_document
+
+    axes = [parse_axis(text) for text in asked.axes]
+    points = swept(
+        asked.document,
+        (),
+        axes,
+        replications=asked.replications,
+        max_events=MOST_EVENTS,
+        progress=_progress(say),
+    )
+    say({"event": "sweep", "sweep": sweep_document(axes, points)})
+
+
+def streams(asked: StreamsRequest, say: Say) -> None:
+    """The streams of every class of ranks within a window of the step."""
+    from ..sim.simulate import simulate
+    from .schedule import stream_rows
+
+    result = simulate(scenario_asked(asked), max_events=MOST_EVENTS, faults=asked.faults or None)
+    first, last = asked.window
+    say({"event": "streams", "streams": stream_rows(result, first, last)})
+
+
+def plan(asked: PlanRequest, say: Say) -> None:
+    """The layouts as they are screened, then the answer as ``stepsim plan --json`` prints it."""
+    from ..sim.plan.search.plan import Means, planned, wishes_of
+    from .points import points
+
+    wishes = wishes_of(
+        top=asked.top,
+        objective=asked.objective,
+        deadline_s=asked.deadline_s,
+        budget=asked.budget,
+        fits=asked.fits,
+        audit=AUDIT,
+    )
+
+    def screened(among: Candidates) -> None:
+        for message in points(among, asked.points):
+            say({"event": "points", **message})
+
+    base, means = scenario_asked(asked), Means(jobs=JOBS)
+    if asked.find is not None:
+        from ..sim.plan.questions.find import find
+        from ..sim.report.plan.found import found_document
+
+        sought = find(asked.find, base, asked.fix, asked.vary, wishes, means=means, progress=_progress(say))
+        say({"event": "found", "found": found_document(sought)})
+        return
+    plan = planned(base, asked.fix, asked.vary, wishes, means, _progress(say), screened)
+    say({"event": "plan", "plan": plan.to_dict()})
+
+
+def export(asked: ExportRequest, say: Say) -> None:
+    """The scenario as YAML, or as the file or flags of a framework, which ``stepsim export`` writes."""
+    scenario = scenario_asked(asked)
+    if asked.to == YAML:
+        import yaml
+
+        text = yaml.safe_dump(asked.document, sort_keys=False, allow_unicode=True, default_flow_style=None)
+    else:
+        from ..sim.scenario.importers.export import export as exported
+
+        text = exported(scenario, asked.to)
+    say({"event": "export", "text": text})
+
+
+def scenario_asked(asked: PageRequest) -> Scenario:
+    """The scenario of a request. ScenarioError with every problem of its document."""
+    from ..sim.scenario.load import scenario_from_document
+
+    return scenario_from_document(asked.document, NAME)
+
+
+def _progress(say: Say) -> Callable[[str], None]:
+    return lambda text: say({"event": "progress", "text": text})
+
+
+def catalogue(_: CatalogueRequest, say: Say) -> None:
+    """What the page offers to choose from."""
+    from .catalogue import catalogue
+
+    say({"event": "catalogue", **catalogue()})
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a request of a kind holds, who answers it, and the seconds that this may take."""
+
+    asked: type[CatalogueRequest]
+    answer: Callable[[Any, Say], None]
+    limit_s: float = 60.0
+
+
+TASKS: dict[str, Task] = {
+    "catalogue": Task(CatalogueRequest, catalogue),
+    "predict": Task(PredictRequest, predict),
+    "streams": Task(StreamsRequest, streams),
+    "memory": Task(MemoryRequest, memory),
+    "plan": Task(PlanRequest, plan, 300.0),
+    "faults": Task(FaultsRequest, faults, 120.0),
+    "sweep": Task(SweepRequest, sweep, 180.0),
+    "export": Task(ExportRequest, export),
+}
+"""Every kind of request; each has an endpoint of its name."""
+
+
+def answered(name: str, body: Mapping[str, Any], say: Say) -> None:
+    """Answer the task ``name``; whatever goes wrong is its last message."""
+    from pydantic import ValidationError
+
+    from ..hardware.files import shipped_files_only
+    from ..sim.defects import defect_text, is_of_the_user
+
+    task = TASKS[name]
+    try:
+        with shipped_files_only():
+            task.answer(task.asked.model_validate(body), say)
+    except ValidationError as error:
+        say(_refused_fields(error))
+    except MemoryError:
+        say(error_message("this is more than the memory that the page may take; make the job smaller"))
+    except Exception as error:
+        if is_of_the_user(error):
+            say(_of_the_user(error))
+        else:
+            say(error_message(defect_text(error)) | {"defect": True})
+
+
+def _of_the_user(error: Exception) -> Message:
+    from ..hardware.shown import clipped, printable
+    from ..sim.scenario.errors import SHOWN, ScenarioError
+
+    problems = error.problems[:SHOWN] if isinstance(error, ScenarioError) else ()
+    listed = [{"path": one.path, "message": clipped(one.message, 1000)} for one in problems]
+    return error_message(printable(clipped(str(error), 4000))) | {"problems": listed}
+
+
+def _refused_fields(error: Any) -> Message:
+    found = [{"path": ".".join(map(str, one["loc"])), "message": one["msg"]} for one in error.errors()[:20]]
+    return error_message("; ".join(f"{one['path']}: {one['message']}" for one in found)) | {"problems": found}
+
+
+def warm() -> None:
+    """Ask for what a fresh page shows, so that a first request finds all that is loaded once."""
+    from .first import FIRST
+
+    catalogue(CatalogueRequest(), lambda message: None)
+    predict(PredictRequest(document=FIRST), lambda message: None)

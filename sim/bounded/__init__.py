@@ -1,0 +1,1 @@
+"""Bounded replay: a step with many slow parts, from few replicas of the pipeline and with both bounds."""

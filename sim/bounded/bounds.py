@@ -1,0 +1,241 @@
+"""Bounds of a step with many slow parts, from few replicas of the pipeline.
+
+A step without shared resources is max-plus: an op starts when the last of what it waits for has ended, and
+takes a time of its own, which grows with how slow its rank is. So the step grows with each of these times.
+Replicas touch one another where their ranks meet in collectives alone, each of which begins when the last has
+come. Two things follow. Replays of some replicas, for which nobody waits, end no later than the step (the
+lower bound; programs.py says what a rank of a tensor-parallel group may be ahead of the slowest). Replays in
+which groups of replicas are one that is in each stage as slow as their slowest end no earlier (the upper).
+
+That holds where (``why_exact``)
+- ranks are slow, all step long, and none stops; weak links change who shares with whom;
+- ranks share links with others of their own kind alone: no link of the fabric can be full;
+- ranks of one stage run one program, and replicas meet between layers, not within them;
+- the step ends for all ranks together.
+
+Where communication takes SMs or links from others, the lower bound stands: fewer ranks take less. The upper
+bound may be passed, since who comes later may find more room. Of 1,900 drawn jobs on up to 64 GPUs, whose
+kernels and messages contend, none was more than 0.0006 above it; ``CONTENTION`` is added there.
+
+With every GPU a little different no group is small enough. Then a pass over all replicas (max_plus.py) says
+how much the others add to the kept ones, and the upper bound is as good as that pass: within 0.0003 of Llama
+3.1 405B on 16,384 GPUs replayed in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..children import in_children
+from ..engine.replay import replay
+from ..fold.fabric import fabric_of
+from ..fold.partition import partition_of
+from ..fold.ranks import ranks_of
+from ..fold.whole import Folded, of_classes
+from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks, Work
+from ..result.step_bounds import StepBounds
+from .choose import groups_of_rows, kept_rows
+from .edges import edges_of
+from .graph import graph_of, turns
+from .max_plus import max_plus
+from .programs import class_of_ranks, from_above, from_below
+from .replicas import Replicas, replicas_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..engine.record import Record
+    from ..fold.ranks import Degradation, Ranks
+    from ..lowering.lower import Lowered
+
+    Ids = NDArray[np.int64]
+    Seconds = NDArray[np.float64]
+
+TOLERANCE = 1e-3
+"""The gap between the bounds, as a share of the step."""
+
+CONTENTION = 5e-4
+"""What is added to the upper bound, as a share of the step, where communication takes SMs or links."""
+
+MOST_KEPT = 12
+MOST_GROUPS = 24
+"""Replicas that are replayed for the lower bound, and groups of replicas for the upper one, at most."""
+
+MOST_CLASSES = 256
+"""Of ranks, that are all replayed: it takes about three seconds."""
+
+MOST_STRUCK = 512
+"""Ranks with something wrong, of which classes are counted; more of them make more classes than these."""
+
+SHARE = 0.2
+"""Of the tolerance, that either choice of replicas may take: the rest is for contention and edges."""
+
+UNSURE = 0.003
+"""A pass that is further from the replay of the same replicas widens the bounds by what it is further."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """``folded`` and ``record`` are the replay from above; the step is between ``bounds``."""
+
+    folded: Folded
+    record: Record
+    bounds: StepBounds
+
+
+def why_exact(lowered: Lowered, degradation: Degradation) -> str:
+    """Why a step has no bounds, and only all of its ranks say how long it takes; empty where it has."""
+    if degradation.later:
+        return "what is wrong comes or goes within the step"
+    if not all(map(math.isfinite, degradation.slow.values())):
+        return "a rank stops"
+    if degradation.link_share or degradation.fabric_share:
+        return "links are weak"
+    if not lowered.alike:
+        return "ranks of one stage have different programs"
+    if lowered.programs.ends != "together":
+        return "ranks end the step one by one"
+    ranks = ranks_of(lowered)
+    if fabric_of(lowered, ranks, degradation) is not None:
+        return "replicas share links of the fabric"
+    replicas = replicas_of(lowered.plan.process_groups, ranks, degradation)
+    if replicas is None or replicas.count < 2:
+        return "there is one replica"
+    if any(name in _within_layers(lowered.programs) for name in _crossing(ranks, replicas)):
+        return "replicas meet within layers"
+    return ""
+
+
+def bounded(
+    lowered: Lowered,
+    degradation: Degradation,
+    healthy: Record,
+    *,
+    tolerance: float = TOLERANCE,
+    say: Callable[[str], None] = lambda _: None,
+) -> Bounded:
+    """Bounds of a step that has them (``why_exact``), its gap ``tolerance`` where few replicas decide."""
+    return _Search(lowered, degradation, healthy).bounds(tolerance, say)
+
+
+def worth_it(lowered: Lowered, degradation: Degradation) -> bool:
+    """Whether so many classes of ranks differ that bounds are cheaper, and the step has them."""
+    struck = len(degradation.slow)
+    if struck < 2 or why_exact(lowered, degradation):
+        return False
+    if struck > MOST_STRUCK:
+        return True
+    found = partition_of(ranks_of(lowered), degradation)
+    return int(found.rank.max()) + 1 > MOST_CLASSES
+
+
+class _Search:
+    """The replicas of one job with what is wrong in them; ``kinds`` are groups of equal ones."""
+
+    def __init__(self, lowered: Lowered, degradation: Degradation, healthy: Record) -> None:
+        self.programs, self.ranks = lowered.programs, ranks_of(lowered)
+        found = replicas_of(lowered.plan.process_groups, self.ranks, degradation)
+        assert found is not None  # why_exact
+        self.replicas = found
+        self.kinds = found.kinds()
+        self.slow = found.worst(self.kinds)
+        self.graph = graph_of(healthy, _crossing(self.ranks, found))
+
+    def bounds(self, tolerance: float, say: Callable[[str], None]) -> Bounded:
+        """The bounds, narrowed as far as the limits of replicas allow."""
+        say(f"choosing among {self.replicas.count:,} replicas")
+        kept = kept_rows(self.graph, self.slow, tolerance * SHARE, MOST_KEPT)
+        rows = groups_of_rows(self.graph, self.slow, kept, tolerance * SHARE, MOST_GROUPS)
+        passed = rows is None
+        if rows is None:
+            others = [u for u in range(len(self.kinds)) if u not in set(kept)]
+            rows = [[u] for u in kept] + [[self._middle(others)]]
+        members = [np.concatenate([self.kinds[u] for u in row]) for row in rows]
+        say(f"replaying {len(members):,} of {self.replicas.count:,} replicas")
+        with in_children([partial(self._lower_s, kept)]) as lower:
+            programs = from_above(self.programs, self.ranks, self.replicas, members)
+            record = replay(programs)
+            (lower_s,) = lower()
+        more = CONTENTION if _contends(record) else 0.0
+        if passed:
+            more += self._beyond(kept, record.step_s)
+        classes = class_of_ranks(self.ranks, self.replicas, members)
+        rest = classes < 0
+        classes[rest] = self.ranks.stage[rest] + (len(members) - 1) * self.replicas.stages
+        return Bounded(
+            folded=of_classes(self.ranks, classes, programs),
+            record=record,
+            bounds=StepBounds(
+                lower_s=min(lower_s, record.step_s),
+                upper_s=record.step_s * (1 + more),
+                replicas=len(members),
+                of=self.replicas.count,
+                passed=passed,
+            ),
+        )
+
+    def _lower_s(self, kept: list[int]) -> float:
+        chosen = np.array([self.kinds[u][0] for u in kept])
+        edges = edges_of(self.programs)
+        found = from_below(self.programs, self.ranks, self.replicas, chosen, edges, turns(self.graph))
+        return replay(found.programs).step_s - found.loose_s
+
+    def _middle(self, rows: list[int]) -> int:
+        """Of ``rows`` the one that is neither slow nor fast, which stands for the others."""
+        order = sorted(rows, key=lambda u: float(self.slow[u].sum()))
+        return order[len(order) // 2]
+
+    def _beyond(self, kept: list[int], step_s: float) -> float:
+        """What a pass over all replicas adds to that over the kept ones, as a share of the step, and how far
+        that is from the replay of the kept ones.
+        """
+        ours = float(max_plus(self.graph, self.slow[kept]).begin_s[-1])
+        every = float(max_plus(self.graph, self.slow).begin_s[-1])
+        return max(0.0, every / ours - 1) + max(0.0, abs(step_s / ours - 1) - UNSURE)
+
+
+def _contends(record: Record) -> bool:
+    """Whether communication took SMs or links from anybody."""
+    programs = record.programs
+    works = [op.work for op in _ops(programs)]
+    layers = {block for work in works if isinstance(work, RepeatedBlocks) for block, _ in work.blocks}
+    works += [op.work for block in layers for op in block.ops]
+    return bool(record.slowed or programs.corun_slowdown or any(map(_holds, works)))
+
+
+def _holds(work: Work) -> bool:
+    """Whether a communication holds SMs."""
+    if isinstance(work, Exchange):
+        return any(part.transfer.sms for part in work.parts)
+    return isinstance(work, Collective) and work.transfer.sms > 0
+
+
+def _crossing(ranks: Ranks, replicas: Replicas) -> list[str]:
+    """Communicators that join ranks of several replicas."""
+    number = np.empty(ranks.world, dtype=np.int64)
+    number[replicas.rank] = np.arange(replicas.count)[:, None, None]
+    found = []
+    for name, instance in ranks.instance.items():
+        inside = instance >= 0
+        pairs = np.unique(np.stack([instance[inside], number[inside]]), axis=1)
+        if len(np.unique(pairs[0])) < pairs.shape[1]:
+            found.append(name)
+    return found
+
+
+def _within_layers(programs: Programs) -> frozenset[str]:
+    """Communicators that layers call."""
+    return frozenset(
+        name for op in _ops(programs) if isinstance(op.work, RepeatedBlocks) for name in op.work.communicators
+    )
+
+
+def _ops(programs: Programs) -> Iterator[Op]:
+    for program in {id(one): one for one in programs.classes}.values():
+        yield from program.ops

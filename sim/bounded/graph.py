@@ -1,0 +1,231 @@
+"""A healthy step as a graph of what waits for what, with the seconds that each op takes.
+
+Ops of one rank of each pipeline stage; what contention costs an op is what it cost in the healthy replay.
+Knows a record; knows nothing of what is slow.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
+
+from ..program.program import UNORDERED, Collective, Compute, Exchange, RepeatedBlocks
+
+if TYPE_CHECKING:
+    from ..engine.record import Record
+    from ..program.program import Program, Programs
+
+HOST_S = 1e-9
+"""An op that begins so much later than all that it waits for has waited for its host."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepNode:
+    """An op: it waits for ``before``, and does not start before ``earliest_s``. Its own work takes
+    ``fixed_s`` and ``kernel_s`` times the factor of its ``stage``; while a collective of several replicas
+    holds SMs of its rank, a share ``lost`` of its time passes for nothing. ``holds``: it is such a
+    collective; ``layers``: it is repeated blocks.
+    """
+
+    stage: int
+    before: tuple[int, ...]
+    earliest_s: float
+    fixed_s: float
+    kernel_s: float
+    lost: float = 0.0
+    holds: bool = False
+    layers: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """Nodes that begin together when the last has started; ``crossing``: in all replicas at once."""
+
+    nodes: tuple[int, ...]
+    crossing: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepGraph:
+    """``order`` says which node starts, or which meeting begins, one after the other: nodes 0 to their count,
+    then meetings. A node ends when its meetings have and its own work has.
+    """
+
+    nodes: tuple[StepNode, ...]
+    meetings: tuple[Meeting, ...]
+    order: tuple[int, ...]
+
+    @property
+    def crossings(self) -> int:
+        """How many meetings are of several replicas."""
+        return sum(meeting.crossing for meeting in self.meetings)
+
+
+def graph_of(record: Record, crossing: Collection[str]) -> StepGraph:
+    """The graph of a healthy record, where communicators of ``crossing`` join ranks of several replicas."""
+    programs = record.programs
+    first = [0]
+    for program in programs.classes:
+        first.append(first[-1] + len(program.ops))
+    meetings = tuple(_meetings(programs, first, crossing))
+    nodes = tuple(
+        node
+        for r, program in enumerate(programs.classes)
+        for node in _nodes(record, r, program, first[r], crossing)
+    )
+    at_s = [at for r in range(len(programs.classes)) for at in record.start[r]]
+    return StepGraph(nodes=nodes, meetings=meetings, order=_order(nodes, meetings, at_s))
+
+
+def _nodes(
+    record: Record, r: int, program: Program, first: int, crossing: Collection[str]
+) -> Iterator[StepNode]:
+    last: dict[str, int] = {}
+    _, _, ends, _ = record.of_class(r)
+    held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing)]
+    windows = [record.times(r, i)[::2] for i in held]
+    sms = max((_sms(program.ops[i].work) for i in held), default=0) / record.programs.sms
+    known: dict[int, tuple[float, float]] = {}
+    for i, op in enumerate(program.ops):
+        before = set(op.after)
+        if op.stream != UNORDERED:
+            if op.stream in last:
+                before.add(last[op.stream])
+            last[op.stream] = i
+        start_s, begin_s, end_s = record.times(r, i)
+        ready_s = max((ends[j] for j in before), default=0.0)
+        if id(op.work) not in known:
+            known[id(op.work)] = _kernels_s(op.work)
+        kernel_s, math_s = known[id(op.work)]
+        lost = _lost(end_s - begin_s, math_s, sms)
+        if lost:
+            end_s -= lost * sum(max(0.0, min(end_s, b) - max(begin_s, a)) for a, b in windows)
+        kernel_s = min(kernel_s, end_s - begin_s)
+        yield StepNode(
+            stage=r,
+            before=tuple(first + j for j in sorted(before)),
+            earliest_s=start_s if start_s > ready_s + HOST_S else 0.0,
+            fixed_s=end_s - begin_s - kernel_s,
+            kernel_s=kernel_s,
+            lost=lost,
+            holds=i in held,
+            layers=isinstance(op.work, RepeatedBlocks),
+        )
+
+
+def _lost(whole_s: float, math_s: float, sms: float) -> float:
+    """The share of its time that an op loses while ``sms`` of its rank are held, which slow math alone."""
+    if not math_s or not sms:
+        return 0.0
+    slowed_s = math_s / (1 - sms)
+    return sms * slowed_s / (max(whole_s - math_s, 0.0) + slowed_s)
+
+
+def _holds(work: object, crossing: Collection[str]) -> bool:
+    return isinstance(work, Collective) and work.communicator in crossing and work.transfer.sms > 0
+
+
+def _sms(work: object) -> int:
+    return work.transfer.sms if isinstance(work, Collective) else 0
+
+
+def _kernels_s(work: object) -> tuple[float, float]:
+    """Seconds of the kernels of an op, and of those that are bound by math."""
+    if isinstance(work, Compute):
+        return work.seconds, 0.0 if work.kind == "memory-bound" else work.seconds
+    found = math = 0.0
+    if isinstance(work, RepeatedBlocks):
+        for block, count in work.blocks:
+            for op in block.ops:
+                one, bound = _kernels_s(op.work)
+                found, math = found + count * one, math + count * bound
+    return found, math
+
+
+def _meetings(programs: Programs, first: Sequence[int], crossing: Collection[str]) -> Iterator[Meeting]:
+    """Collectives that join stages or replicas, and messages with both their ends."""
+    joined: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    posted: dict[tuple[int, int, str], deque[int]] = defaultdict(deque)
+    for r, program in enumerate(programs.classes):
+        calls: dict[str, int] = defaultdict(int)
+        for i, op in enumerate(program.ops):
+            node = first[r] + i
+            if isinstance(op.work, Collective):
+                name = op.work.communicator
+                shared = programs.joins(r, name)
+                if shared is not None or name in crossing:
+                    joined[name, -1 if shared else r, calls[name]].append(node)
+                calls[name] += 1
+            elif isinstance(op.work, Exchange):
+                for part in op.work.parts:
+                    ends = (r, part.peer) if part.send else (part.peer, r)
+                    other = posted[*ends, part.tag]
+                    if other and not first[r] <= other[0] < first[r + 1]:
+                        yield Meeting(nodes=(other.popleft(), node), crossing=False)
+                    else:
+                        other.append(node)
+    for (name, _, _), nodes in joined.items():
+        yield Meeting(nodes=tuple(nodes), crossing=name in crossing)
+
+
+def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequence[float]) -> tuple[int, ...]:
+    """Nodes as they start and meetings as they begin, each after all that it waits for, and else as nodes
+    start (``at_s``) in the healthy step.
+    """
+    of_node: list[list[int]] = [[] for _ in nodes]
+    for m, meeting in enumerate(meetings):
+        for member in meeting.nodes:
+            of_node[member].append(m)
+    behind: list[list[int]] = [[] for _ in nodes]
+    lacks = [len(node.before) for node in nodes]
+    for n, node in enumerate(nodes):
+        for earlier in node.before:
+            behind[earlier].append(n)
+    absent = [len(meeting.nodes) for meeting in meetings]
+    open_ = [len(mine) for mine in of_node]
+    found: list[int] = []
+    ready = [(at_s[n], n) for n, count in enumerate(lacks) if not count]
+    heapify(ready)
+    while ready:
+        n = heappop(ready)[1]
+        found.append(n)
+        ended = [] if of_node[n] else [n]
+        for m in of_node[n]:
+            absent[m] -= 1
+            if not absent[m]:
+                found.append(len(nodes) + m)
+                for member in meetings[m].nodes:
+                    open_[member] -= 1
+                    if not open_[member]:
+                        ended.append(member)
+        for earlier in ended:
+            for later in behind[earlier]:
+                lacks[later] -= 1
+                if not lacks[later]:
+                    heappush(ready, (at_s[later], later))
+    assert len(found) == len(nodes) + len(meetings), "what has been replayed has an order"
+    return tuple(found)
+
+
+def turns(graph: StepGraph) -> tuple[int, int]:
+    """How often a way through the step goes from a meeting of replicas straight to layers at most, and how
+    often from layers straight to one.
+    """
+    count = len(graph.nodes)
+    crossing = {n for meeting in graph.meetings if meeting.crossing for n in meeting.nodes}
+    into, out = [0] * count, [0] * count
+    for step in graph.order:
+        if step < count:
+            before, layers, meets = graph.nodes[step].before, graph.nodes[step].layers, step in crossing
+            into[step] = max((into[b] + (layers and b in crossing) for b in before), default=0)
+            out[step] = max((out[b] + (meets and graph.nodes[b].layers) for b in before), default=0)
+            continue
+        members = graph.meetings[step - count].nodes
+        for count_of in (into, out):
+            most = max(count_of[n] for n in members)
+            for n in members:
+                count_of[n] = most
+    return max(into, default=0), max(out, default=0)

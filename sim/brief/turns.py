@@ -1,0 +1,153 @@
+"""The steady state of ranks that run a forward and a backward in turn, from as few microbatches as show it.
+
+Cut the program of each rank before one of its forwards, and again a period later. Where the last turns before
+both cuts end as far apart on all ranks, everything after the second is as much later as everything after the
+first: an op waits for its own stream and for what other ranks sent a turn or two before, and for nothing
+that lies further back. So periods in between may be left out. Period.py compares all of two periods instead,
+which takes twice the step, and knows what else is to be looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..program.program import Exchange, RepeatedBlocks
+from ..scenario.schedules import traits_of
+from .period import MICROBATCH, Period, class_lead_s, ends_alike
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..engine.record import Record
+    from ..program.program import Op
+    from ..scenario.models import Scenario
+
+MOST_BACK = 4
+"""Turns before a cut that what follows it may wait for: messages are posted a turn ahead, travel to the next
+rank within another, and are awaited before the next but one. As many are compared."""
+
+UNSETTLED = 2
+"""Turns at most until a full pipeline takes them all alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turns:
+    """``period`` turns make a period, of so many ``microbatches``; the last ``compared`` of those before a
+    cut are compared. The first cut is at least ``settled`` turns after the first backward of rank 0, which
+    has a ``margin`` of them left behind the second.
+    """
+
+    period: int
+    microbatches: int
+    compared: int
+    settled: int
+    margin: int
+
+
+def turns_of(scenario: Scenario) -> Turns | None:
+    """The turns of a pipeline; None where its ranks do not take any for most of the step."""
+    par, schedule = scenario.parallelism, traits_of(scenario.schedule)
+    rest = scenario.num_microbatches % par.pp
+    if not schedule.filling or scenario.schedule_options.group is not None or (schedule.grouped and rest):
+        return None
+    compared = min(MOST_BACK, par.pp + 1)
+    return Turns(
+        period=par.pp * par.vpp if schedule.grouped else 1,
+        microbatches=par.pp if schedule.grouped else 1,
+        compared=compared,
+        settled=compared + min(UNSETTLED, par.pp - 1),
+        margin=par.pp // 2,
+    )
+
+
+def fewest_microbatches(scenario: Scenario, turns: Turns) -> int:
+    """Of a step that has both cuts on every rank, and a steady stretch of a period on all at once."""
+    pp, vpp = scenario.parallelism.pp, scenario.parallelism.vpp
+    warm_up = (vpp + 1) * pp - 2 if turns.microbatches > 1 else pp - 1
+    wanted = warm_up + turns.settled + turns.period + turns.margin + 2  # forwards of rank 0
+    return -(-wanted // turns.period) * turns.microbatches
+
+
+def period_of_turns(record: Record, turns: Turns, within: float) -> Period | None:
+    """The period of a step whose last turns before both cuts are alike, ``within`` this share of it.
+
+    The cuts are as late as they can be, where what goes on beside the first microbatches is over; or else as
+    early, where what goes on beside the last has not begun.
+    """
+    found = [_forwards(program.ops) for program in record.programs.classes]
+    ranks = [one for one in found if one is not None]
+    if len(ranks) < len(found):
+        return None
+    spare = min(len(forwards) - ahead for forwards, ahead in ranks) - turns.period - turns.margin
+    for settled in dict.fromkeys((spare, (spare + turns.settled) // 2, turns.settled)):
+        if settled >= turns.settled:
+            period = _period_at(record, ranks, turns, settled, within)
+            if period is not None:
+                return period
+    return None
+
+
+def _period_at(
+    record: Record, ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int, within: float
+) -> Period | None:
+    """The same with the first cut so many turns after the first backward of the rank that is ahead most."""
+    most = max(ahead for _, ahead in ranks)
+    leads_s, seconds, since_s, until_s = dict[int, float](), None, 0.0, math.inf
+    for r, (forwards, ahead) in enumerate(ranks):
+        cut = ahead - 1 + settled + (most - ahead) // 2  # later ranks are as much ahead in their turns
+        first, second, between = _compared(record.programs.classes[r].ops, forwards, cut, turns)
+        if not first:
+            return None
+        ends = record.end[r]
+        if seconds is None:
+            seconds = ends[second[-1]] - ends[first[-1]]
+        if not ends_alike(record, r, first, second, seconds, within * seconds):
+            return None
+        lead_s = class_lead_s(record, r, first, second, between, seconds, within * seconds)
+        if lead_s is None:
+            return None
+        leads_s[r] = lead_s
+        since_s = max(since_s, max(ends[i] for i in first))
+        until_s = min(until_s, ends[forwards[-1]])
+    if seconds is None or since_s + seconds > until_s:
+        return None
+    return Period(seconds=seconds, since_s=since_s, leads_s=leads_s)
+
+
+def _forwards(ops: Sequence[Op]) -> tuple[list[int], int] | None:
+    """The first op of each forward of a rank, and how many come before its first backward; None where actions
+    are of other kinds.
+    """
+    found: list[int] = []
+    ahead, last = 0, ""
+    for i, op in enumerate(ops):
+        if not op.action or op.action == last or not isinstance(op.work, RepeatedBlocks):
+            continue
+        match = MICROBATCH.fullmatch(op.action)
+        kind, last = match[1] if match else "", op.action
+        if kind == "F":
+            found.append(i)
+        elif kind != "B":
+            return None
+        elif not ahead:
+            ahead = len(found)
+    return (found, ahead) if ahead else None
+
+
+def _compared(
+    ops: Sequence[Op], forwards: Sequence[int], cut: int, turns: Turns
+) -> tuple[range, range, range]:
+    """Ops of the last turns before both cuts, and of the period between them; none where there are too few,
+    or where more than actions and messages goes on in that period.
+    """
+    nothing = range(0), range(0), range(0)
+    if cut < max(turns.compared, turns.period) or cut + turns.period >= len(forwards):
+        return nothing
+    here, there = (range(forwards[at - turns.compared], forwards[at]) for at in (cut, cut + turns.period))
+    between = range(forwards[cut], forwards[cut + turns.period])
+    plain = all(isinstance(ops[i].work, RepeatedBlocks | Exchange) for i in between)
+    if not plain or [ops[i].name for i in here] != [ops[i].name for i in there]:
+        return nothing
+    return here, there, between

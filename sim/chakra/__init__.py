@@ -1,0 +1,1 @@
+"""MLCommons Chakra's execution traces: written for a scenario, checked, and replayed, ours or anyone's."""

@@ -1,0 +1,135 @@
+"""A step with something wrong, replayed: in full or between bounds, without each fault, and draw by draw.
+
+Knows lowered steps and what is wrong in them; reads no figures.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .bounded.bounds import bounded, worth_it
+from .children import in_children
+from .degradation.of_scenario import degradation_in
+from .engine.replay import replay
+from .estimate import check_work, programs_work
+from .fold.whole import MOST_CLASSES, folded, unfolded
+
+if TYPE_CHECKING:
+    from .engine.record import Record
+    from .fold.ranks import Degradation
+    from .fold.whole import Folded
+    from .lowering.lower import Lowered
+    from .result.step_bounds import StepBounds
+    from .scenario.faults.faults import Event
+    from .scenario.models import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How a step is to be simulated. Classes and events at most (None: the defaults); whether ranks fold,
+    whether each fault is left out once, and how far apart bounds may be, unless all ranks are replayed.
+    """
+
+    classes: int | None
+    events: int | None
+    fold: bool
+    each_fault: bool | None
+    exact: bool
+    tolerance: float
+
+    def leaves_out(self, faults: int) -> int:
+        """How many faults are left out once each, of so many."""
+        wanted = faults <= FEW_FAULTS if self.each_fault is None else self.each_fault
+        return faults if wanted else 0
+
+
+FEW_FAULTS = 8
+"""So many are left out once each unless somebody asks for it: each takes a replay."""
+
+MANY_EVENTS = 2_000
+"""Of a replay: from so many on, a child for another one costs less than the replay."""
+
+
+class StepRun:
+    """One simulation: what is asked for, what it tells of itself, and how long its parts have taken."""
+
+    def __init__(self, scenario: Scenario, options: RunOptions, say: Callable[[str], None]) -> None:
+        self.scenario, self.options, self.say = scenario, options, say
+        self.timing: dict[str, float] = {}
+        self.began = self.since = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """Seconds since the last of these go to a part."""
+        now = time.perf_counter()
+        self.timing[part] = self.timing.get(part, 0.0) + now - self.since
+        self.since = now
+
+    def folded(self, lowered: Lowered, degradation: Degradation, *, replays: int = 1) -> Folded:
+        """The programs to replay, if that is not too much work."""
+        if self.options.fold:
+            found = folded(lowered, degradation, max_classes=self.options.classes or MOST_CLASSES)
+        else:
+            found = unfolded(lowered, degradation)
+        check_work(programs_work(found.programs, replays=replays), self.options.events)
+        return found
+
+    def replayed(self, ready: Folded, what: str = "") -> Record:
+        """Their replay, with its progress told."""
+        classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
+        text = f"replaying {classes:,} classes of {self.scenario.cluster.gpus:,} ranks{what}"
+        self.say(text)
+        return replay(ready.programs, tick=lambda done: self.say(f"{text}: {_so_far(done, expected)}"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Struck:
+    """A replay with something wrong; ``bounds`` of the step where not all ranks were replayed, and the steps
+    without each fault where these were.
+    """
+
+    folded: Folded
+    record: Record
+    bounds: StepBounds | None = None
+    without_s: tuple[float, ...] = ()
+
+
+def struck(
+    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, draw: int = 0
+) -> Struck:
+    """The step with ``events``, on the cluster as ``draw`` has it: by few replicas where it has bounds and
+    many ranks differ, else by all ranks. Only the first draw is replayed without each fault.
+    """
+    degradation = degradation_in(lowered, events, draw)
+    if not run.options.exact and worth_it(lowered, degradation):
+        tolerance = run.options.tolerance
+        found = bounded(lowered, degradation, healthy, tolerance=tolerance, say=run.say)
+        run.lap("replay_s")
+        return Struck(folded=found.folded, record=found.record, bounds=found.bounds)
+    left_out = 0 if draw else run.options.leaves_out(len(events))
+    varies = lowered.plan.scenario.cluster.variation is not None
+
+    def without(i: int) -> float:
+        others = events[:i] + events[i + 1 :]
+        if not others and not varies:
+            return healthy.step_s
+        return replay(run.folded(lowered, degradation_in(lowered, others)).programs).step_s
+
+    tasks = [partial(without, i) for i in range(left_out)]
+    with in_children(tasks, worth_it=left_out > 1 and healthy.events >= MANY_EVENTS) as numbers:
+        ready = run.folded(lowered, degradation, replays=1 + left_out)
+        run.lap("fold_s")
+        record = run.replayed(ready, " with faults" if events else "")
+        without_s = numbers()
+        run.lap("replay_s")
+    return Struck(folded=ready, record=record, without_s=without_s)
+
+
+def _so_far(done: int, expected: float) -> str:
+    """How far a replay is; an estimate may be too low."""
+    if done < 0.95 * expected:
+        return f"about {done / expected:.0%} of {expected:,.0f} events"
+    return f"{done:,} events, about all"

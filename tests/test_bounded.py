@@ -1,0 +1,180 @@
+"""Bounds of a step from few replicas: the replay of all ranks lies between them, whatever is slow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import layouts, lowered, scenario
+from test_step_faults import TWIN
+from typer.testing import CliRunner
+
+from stepsim.cli.main import app
+from stepsim.sim.bounded import bounds as bounds_module
+from stepsim.sim.bounded.bounds import bounded, why_exact
+from stepsim.sim.bounded.edges import edges_of
+from stepsim.sim.bounded.graph import graph_of, turns
+from stepsim.sim.bounded.max_plus import max_plus
+from stepsim.sim.bounded.programs import from_above, from_below
+from stepsim.sim.bounded.replicas import replicas_of
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.ranks import Degradation, ranks_of
+from stepsim.sim.fold.whole import folded, unfolded
+from stepsim.sim.lowering.lower import Lowered
+from stepsim.sim.program.program import Programs
+from stepsim.sim.program.uncontended import uncontended
+from stepsim.sim.simulate import simulate
+
+LARGE: dict[str, Any] = {
+    "hidden_size": 4096,
+    "ffn_hidden_size": 16384,
+    "num_attention_heads": 32,
+    "num_query_groups": 8,
+    "seq_length": 2048,
+}
+"""Kernels that take longer than their launches, so that communication contends with them."""
+
+MEETS = ("dp", "world", "edp", "hsdp")
+
+
+@st.composite
+def wrong(draw: st.DrawFn, world: int) -> Degradation:
+    """Some slow ranks, or every rank a little different."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    if draw(st.booleans()):
+        slow = {rank: max(0.8, 1 + 0.03 * float(random.standard_normal())) for rank in range(world)}
+    else:
+        struck = random.choice(world, size=min(world, draw(st.integers(1, 8))), replace=False)
+        slow = {int(rank): float(random.choice([1.1, 1.3, 2.0])) for rank in struck}
+    return Degradation(slow=slow)
+
+
+def step_s(programs: Programs, alone: bool = False) -> float:
+    return replay(uncontended(programs) if alone else programs).step_s
+
+
+def any_choice(
+    draw: st.DataObject, one: Lowered, degradation: Degradation, alone: bool
+) -> tuple[float, float]:
+    """Both bounds of any replicas, and any groups of them."""
+    ranks = ranks_of(one)
+    replicas = replicas_of(one.plan.process_groups, ranks, degradation)
+    assert replicas is not None
+    order = draw.draw(st.permutations(range(replicas.count)))
+    cut = draw.draw(st.integers(1, replicas.count))
+    groups = [np.array([u]) for u in order[: cut - 1]] + [np.array(order[cut - 1 :])]
+    above = step_s(from_above(one.programs, ranks, replicas, groups), alone)
+    graph = graph_of(replay(folded(one).programs), MEETS)
+    chosen, edges = np.array(order[:cut]), edges_of(one.programs)
+    below = from_below(one.programs, ranks, replicas, chosen, edges, turns(graph))
+    return step_s(below.programs, alone) - below.loose_s, above
+
+
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_without_contention_any_replicas_bound_the_step(data: st.DataObject) -> None:
+    one = lowered(data.draw(layouts(dp=4, **data.draw(st.sampled_from([{}, LARGE])))))
+    degradation = data.draw(wrong(one.plan.scenario.world_size))
+    if why_exact(one, degradation):
+        return
+    lower, upper = any_choice(data, one, degradation, alone=True)
+    exact = step_s(unfolded(one, degradation).programs, alone=True)
+    assert lower <= exact * (1 + 1e-9)
+    assert upper >= exact * (1 - 1e-9)
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_the_step_is_between_its_bounds(data: st.DataObject) -> None:
+    one = lowered(data.draw(layouts(dp=4, **data.draw(st.sampled_from([{}, LARGE])))))
+    degradation = data.draw(wrong(one.plan.scenario.world_size))
+    if why_exact(one, degradation):
+        return
+    found = bounded(one, degradation, replay(folded(one).programs)).bounds
+    exact = step_s(unfolded(one, degradation).programs)
+    assert found.lower_s <= exact * (1 + 1e-9)
+    assert found.upper_s >= exact * (1 - 1e-9)
+
+
+def test_a_pass_over_a_healthy_step_is_its_replay() -> None:
+    one = lowered(scenario(**TWIN))
+    record = replay(folded(one).programs)
+    found = max_plus(graph_of(record, MEETS), np.ones((1, 4)))
+    assert found.begin_s[-1] == pytest.approx(record.step_s, rel=1e-9)
+
+
+def test_edges_are_what_runs_outside_of_collectives() -> None:
+    """Without tensor parallelism no rank is awaited within a layer: all of its kernels are an edge."""
+    whole, cut = (
+        edges_of(lowered(scenario(**{**TWIN, "tp": tp, "sequence_parallel": tp > 1})).programs)
+        for tp in (1, 2)
+    )
+    assert all(a > 3 * b for a, b in zip(whole.tail_s, cut.tail_s, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("given_", "fields"),
+    [
+        (Degradation(slow={0: 1.3}, later=((0.1, Degradation()),)), {}),
+        (Degradation(slow={0: float("inf")}), {}),
+        (Degradation(slow={0: 1.3}, link_share={(3, "nic.out"): 0.5}), {}),
+        (Degradation(slow={0: 1.3}), {"dp": 1}),
+        (
+            Degradation(slow={0: 1.3}),
+            {"gpus_per_node": 2, "fabric": {"kind": "fat-tree", "oversubscription": 8}},
+        ),
+    ],
+    ids=["within the step", "stops", "weak link", "one replica", "shared links"],
+)
+def test_what_has_no_bounds_is_replayed_in_full(given_: Degradation, fields: dict[str, Any]) -> None:
+    assert why_exact(lowered(scenario(**{**TWIN, **fields})), given_)
+    assert not why_exact(lowered(scenario(**TWIN)), Degradation(slow={0: 1.3}))
+
+
+def lines(world: int) -> list[str]:
+    factors = np.random.default_rng(3).uniform(1.01, 1.3, world)
+    return [f"gpu_throttle gpu/{gpu} slow_factor={factor}" for gpu, factor in enumerate(factors.tolist())]
+
+
+def test_a_run_tells_bounds_and_the_exact_one_is_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds_module, "MOST_CLASSES", 8)
+    run = scenario(**{**TWIN, "dp": 8})
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(run.to_document()))
+    faults = [part for line in lines(run.world_size) for part in ("--fault", line)]
+
+    def told(*options: str) -> dict[str, Any]:
+        ran = CliRunner().invoke(app, ["run", str(tmp_path / "job.yaml"), "--json", *faults, *options])
+        assert ran.exit_code in (0, 1), ran.output
+        document: dict[str, Any] = json.loads(ran.stdout)
+        return document
+
+    few, every = told(), told("--exact")
+    lower, upper = few["step_time_bounds_s"]
+    assert few["bounded"]["of"] == 8
+    assert few["classes"] < every["classes"] == run.world_size
+    assert lower <= every["step_time_s"] <= upper < 1.01 * lower
+    assert every["step_time_bounds_s"] == [every["step_time_s"]] * 2
+    assert every["bounded"] is None
+
+
+def test_a_tolerance_is_a_share() -> None:
+    with pytest.raises(ValueError, match="2"):
+        simulate(scenario(**TWIN), tolerance=2.0)
+
+
+def test_each_fault_is_left_out_where_that_is_asked_for() -> None:
+    run = scenario(**TWIN)
+    many = lines(9)
+    none, all_ = (simulate(run, faults=many, each_fault=each).faults for each in (None, True))
+    assert none is not None
+    assert all_ is not None
+    assert not none.without_s
+    assert len(all_.without_s) == 9

@@ -1,0 +1,346 @@
+"""Chakra's execution traces: ours come back as predicted, any decoder reads them, others' are replayed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from hypothesis import given, settings
+from small_scenarios import layouts
+from test_explain import SMALL, command
+from wire_format import attribute, fields, messages, packed
+
+from stepsim import simulate
+from stepsim.cli.replay import BROKEN
+from stepsim.sim.chakra.files import read_traces, write_traces
+from stepsim.sim.chakra.node import ExecutionTrace, NodeType, TraceNode, TraceSet
+from stepsim.sim.chakra.pricing import Prices
+from stepsim.sim.chakra.replay import replay_traces, save_traces
+from stepsim.sim.chakra.schema import PACKAGE
+from stepsim.sim.chakra.validate import in_order, problems
+from stepsim.sim.program.check import BrokenProgram
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.models import Scenario
+
+pytest.importorskip("google.protobuf")
+
+
+def small(**changes: Any) -> Scenario:
+    return scenario_from_document(SMALL | changes, "small")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The traces of every rank of a small job."""
+    found = tmp_path_factory.mktemp("traces")
+    save_traces(found, small(), fold=False)
+    return found
+
+
+@settings(max_examples=10)
+@given(layouts())
+def test_ours_replay_to_the_step_that_was_predicted(scenario: Scenario) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        save_traces(Path(name), scenario)
+        assert not problems(read_traces(Path(name)))
+        again = replay_traces(Path(name))
+    assert again.step_time_s == pytest.approx(simulate(scenario).step_time_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"parallelism": {"tp": 1, "pp": 4}, "schedule": "zb-h1", "software": "torchtitan-2024"},
+        {"parallelism": {"tp": 1, "pp": 1, "cp": 4}},
+        {"parallelism": {"tp": 1, "pp": 1}, "software": "torchtitan-2024"},
+    ],
+)
+def test_every_rank_by_itself_replays_to_the_same_step(changes: dict[str, Any], tmp_path: Path) -> None:
+    scenario = small(**changes)
+    save_traces(tmp_path, scenario, fold=False)
+    again = replay_traces(tmp_path)
+    assert len(again.ranks) == 8
+    assert again.step_time_s == pytest.approx(simulate(scenario).step_time_s, rel=1e-6)
+
+
+def test_commands_write_and_replay(tmp_path: Path) -> None:
+    job, traces = tmp_path / "job.yaml", tmp_path / "traces"
+    job.write_text(yaml.safe_dump(SMALL))
+    wrote = json.loads(command("run", job, "--chakra", traces, "--json").partition("\nexecution traces")[0])
+    read = json.loads(command("replay", traces, "--json"))
+    assert read["step_time_s"] == pytest.approx(wrote["step_time_s"], rel=1e-6)
+    priced = json.loads(command("replay", traces, "--cluster", job, "--json"))
+    assert priced["step_time_s"] == pytest.approx(wrote["step_time_s"], rel=1e-6)
+    assert "--cluster" in command("replay", traces, "--kernels", "flops", code=2)
+    assert "--chakra" in command("run", job, "--chakra", traces, "--fault", "gpu_throttle gpu/1", code=2)
+
+
+def test_a_slower_network_slows_a_replay(folder: Path) -> None:
+    slower = small(cluster=SMALL["cluster"] | {"interconnect": "roce-100-x1"})
+    assert replay_traces(folder, cluster=slower).step_time_s > 1.02 * replay_traces(folder).step_time_s
+
+
+# Files ---------------------------------------------------------------------------------------------
+
+
+def test_nodes_decode_by_hand(folder: Path) -> None:
+    """Numbers of fields and types of attributes are those of the schema; the reader sees the same."""
+    traces = read_traces(folder)
+    for one in traces.ranks:
+        _, *rows = messages(Path(one.file).read_bytes())
+        assert len(rows) == len(one.nodes)
+        for row, node in zip(rows, one.nodes, strict=True):
+            found: dict[int, Any] = {}
+            attributes = {}
+            for number, value in fields(row):
+                if number == 10:
+                    assert isinstance(value, bytes)
+                    name, kind, what = attribute(value)
+                    attributes[name] = kind, what
+                else:
+                    found[number] = value
+            assert (found[1], found[2].decode(), found[3]) == (node.id, node.name, node.type)
+            assert packed(found.get(5, b"")) == list(node.data_deps)
+            assert found.get(7, 0) == node.duration_micros
+            assert attributes["is_cpu_op"] == ("bool", int(node.on_host))
+            types = {name: kind for name, (kind, _) in attributes.items()}
+            if node.type == NodeType.COMP:
+                assert (types["num_ops"], types["tensor_size"]) == ("int64", "uint64")
+            elif node.type == NodeType.COMM_COLL:
+                assert (types["comm_type"], types["comm_size"], types["pg_name"]) == (
+                    "int64",
+                    "uint64",
+                    "string",
+                )
+            else:
+                assert [types[n] for n in ("comm_src", "comm_dst", "comm_tag")] == ["int32"] * 3
+
+
+def test_another_decoder_reads_the_nodes(folder: Path) -> None:
+    """``protoc --decode`` with the schema as text."""
+    pytest.importorskip("grpc_tools")
+    schema = Path(__file__).parent / "chakra.proto"
+    traces = read_traces(folder)
+    row = list(messages(Path(traces.ranks[0].file).read_bytes()))[-1]
+    protoc = [
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        f"-I{schema.parent}",
+        f"--decode={PACKAGE}.Node",
+        schema.name,
+    ]
+    decoded = subprocess.run(protoc, input=row, capture_output=True, check=True).stdout.decode()
+    last = traces.ranks[0].nodes[-1]
+    assert f"id: {last.id}\n" in decoded
+    assert f'name: "{last.name}"' in decoded
+    assert [int(line.split()[1]) for line in decoded.splitlines() if line.startswith("data_deps")] == list(
+        last.data_deps
+    )
+    assert "int64_val:" in decoded
+
+
+def test_traces_hold_what_a_feeder_needs(folder: Path) -> None:
+    """Nodes wait for earlier ones alone, the host's calls for one another; groups list their ranks."""
+    traces = read_traces(folder)
+    assert [one.rank for one in traces.ranks] == list(range(8))
+    for one in traces.ranks:
+        seen: set[int] = set()
+        for node in one.nodes:
+            assert seen.issuperset(node.data_deps)
+            seen.add(node.id)
+            if node.type == NodeType.COMM_COLL:
+                assert one.rank in traces.groups[node.text("pg_name")]
+        alone = [node for node in one.nodes if not node.data_deps]
+        assert len(alone) == 1
+
+
+def test_bytes_are_those_of_the_step(folder: Path) -> None:
+    """What nodes send and compute is what the spans of the same step do."""
+    spans = list(simulate(small(), fold=False).iter_spans())
+    nodes = read_traces(folder).ranks[0].nodes
+    own = [span for span in spans if span.rank == 0]
+    flops = sum(node.number("num_ops") for node in nodes)
+    assert flops == pytest.approx(sum(span.flops for span in own), rel=1e-6)
+    sent = [node for node in nodes if node.type != NodeType.COMP]
+    messages_bytes = sum(node.number("payload_bytes") for node in sent)
+    assert messages_bytes == pytest.approx(
+        sum(span.bytes for span in own if span.category in ("tp", "pp", "dp") or span.group), rel=1e-6
+    )
+
+
+def test_traces_of_others_are_read(shared: Path) -> None:
+    place = shared / "data" / "traces" / "chakra"
+    if not place.is_dir():
+        pytest.skip(f"no traces of others at {place}")
+    path = place / "chakra__tests__data__feeder_tests_trace.tar.gz"
+    (one,) = read_traces(path).ranks
+    kinds = Counter(node.type for node in one.nodes)
+    assert kinds == {NodeType.COMP: 3643, NodeType.COMM_COLL: 21}
+    assert not problems(read_traces(path))
+    # One stream computes; its kernels alone are a lower bound, all nodes one after the other an upper one.
+    kernels = sum(node.duration_s for node in one.nodes if not node.on_host and node.text("tid") == "7")
+    step_s = replay_traces(path).step_time_s
+    assert kernels <= step_s <= sum(node.duration_s for node in one.nodes)
+    other = place / "chakra__tests__data__1.0.2-chakra.0.0.4.tgz"
+    assert "PyTorch" in command("replay", other, code=2)
+
+
+# Others' traces, by hand ---------------------------------------------------------------------------
+
+
+def coll(number: int, after: tuple[int, ...] = (), size: int = 1 << 20, **more: Any) -> TraceNode:
+    """An all-reduce of a MiB."""
+    attributes: dict[str, Any] = {
+        "is_cpu_op": False,
+        "comm_type": 0,
+        "comm_size": size,
+        "pg_name": "0",
+    } | more
+    return TraceNode(id=number, name="sum", type=NodeType.COMM_COLL, data_deps=after, attributes=attributes)
+
+
+def comp(number: int, micros: int, after: tuple[int, ...] = (), **more: Any) -> TraceNode:
+    return TraceNode(
+        id=number,
+        name="kernel",
+        type=NodeType.COMP,
+        data_deps=after,
+        duration_micros=micros,
+        attributes={"is_cpu_op": False} | more,
+    )
+
+
+def message(number: int, kind: NodeType, source: int, target: int, **more: Any) -> TraceNode:
+    attributes: dict[str, Any] = {
+        "comm_src": source,
+        "comm_dst": target,
+        "comm_tag": 7,
+        "comm_size": 4096,
+    } | more
+    return TraceNode(id=number, name="message", type=kind, duration_micros=5, attributes=attributes)
+
+
+def traced(*ranks: tuple[TraceNode, ...]) -> TraceSet:
+    groups = {"0": tuple(range(len(ranks)))}
+    found = tuple(ExecutionTrace(file=f"t.{r}.et", rank=r, nodes=nodes) for r, nodes in enumerate(ranks))
+    return TraceSet(source="t", ranks=found, groups=groups)
+
+
+def stored(traces: TraceSet, folder: Path) -> Path:
+    groups = orjson.dumps({name: list(ranks) for name, ranks in traces.groups.items()})
+    for path in write_traces(traces, folder, "t", b"{}", groups):
+        if path.name == "machine.json":
+            path.unlink()
+    return folder
+
+
+def test_collectives_wait_for_the_last_rank_and_cost_what_the_cluster_says(tmp_path: Path) -> None:
+    """Kernels of 30 and 50 us, an all-reduce of 1 MiB, a kernel of 10 us behind it."""
+    ranks = tuple((comp(1, micros), coll(2, (1,)), comp(3, 10, (2,))) for micros in (30, 50))
+    place = stored(traced(*ranks), tmp_path)
+    cluster = small()
+    priced_s = Prices(scenario=cluster).collective("all_reduce", float(1 << 20), (0, 1)).solo_s
+    found = replay_traces(place, cluster=cluster)
+    assert found.step_time_s == pytest.approx(60e-6 + priced_s, rel=1e-9)
+    assert 5e-6 < priced_s < 1e-4
+
+
+def test_kernels_by_their_flops(tmp_path: Path) -> None:
+    cluster = small()
+    peak = Prices(scenario=cluster).cluster.gpu.peak_flops["bf16"]
+    nodes = (comp(1, 30, num_ops=int(peak / 1000)), comp(2, 20, (1,)))
+    place = stored(traced(nodes), tmp_path)
+    assert replay_traces(place).step_time_s == pytest.approx(50e-6)
+    found = replay_traces(place, cluster=cluster, rule="flops")
+    assert found.step_time_s == pytest.approx(1e-3 + 20e-6, rel=1e-6)
+
+
+def test_messages_move_between_ranks(tmp_path: Path) -> None:
+    send, receive = NodeType.COMM_SEND, NodeType.COMM_RECV
+    one = (comp(1, 30), replace(message(2, send, 0, 1), data_deps=(1,)))
+    two = (message(1, receive, 0, 1), comp(2, 10, (1,)))
+    assert replay_traces(stored(traced(one, two), tmp_path)).step_time_s == pytest.approx(45e-6)
+
+
+def test_nothing_to_price_by_is_refused(tmp_path: Path) -> None:
+    place = stored(traced((comp(1, 5), coll(2, (1,))), (comp(1, 5), coll(2, (1,)))), tmp_path)
+    with pytest.raises(ValueError, match="--cluster"):
+        replay_traces(place)
+    far = replace(traced((coll(1),)), groups={"0": (0, 99)})
+    (tmp_path / "far").mkdir()
+    with pytest.raises(ValueError, match="99"):
+        replay_traces(stored(far, tmp_path / "far"), cluster=small())
+
+
+BROKEN_TRACES = {
+    "missing": (traced((comp(1, 5), comp(2, 5, (9,)))), "node 9"),
+    "twice": (traced((comp(1, 5), comp(1, 5))), "node 1 "),
+    "circle": (traced((comp(1, 5, (2,)), comp(2, 5, (1,)))), "circle"),
+    "no receive": (traced((message(1, NodeType.COMM_SEND, 0, 1),), (comp(1, 5),)), "receive"),
+    "other size": (
+        traced(
+            (message(1, NodeType.COMM_SEND, 0, 1),),
+            (message(1, NodeType.COMM_RECV, 0, 1, comm_size=1),),
+        ),
+        "4,096",
+    ),
+    "absent": (traced((coll(1),), (comp(1, 5),)), "group 0"),
+    "order": (
+        traced((coll(1), coll(2, (1,), comm_type=2)), (coll(1, comm_type=2), coll(2, (1,)))),
+        "all_gather",
+    ),
+    "stranger": (replace(traced((coll(1),), (coll(1),)), groups={"0": (0,)}), "rank 1"),
+    "no kind": (traced((coll(1, comm_type=77),)), "77"),
+    "no size": (traced((coll(1, comm_size=-1),)), "comm_size"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_TRACES)
+def test_what_is_wrong_is_named(name: str) -> None:
+    traces, what = BROKEN_TRACES[name]
+    found = problems(traces)
+    assert any(what in problem for problem in found), found
+
+
+def test_a_deadlock_of_ranks_is_found(tmp_path: Path) -> None:
+    """Each rank's kernel waits for a message that the other sends behind its own."""
+    send, receive = NodeType.COMM_SEND, NodeType.COMM_RECV
+    ranks = tuple(
+        (
+            message(1, receive, 1 - r, r, comm_tag=1 - r),
+            replace(message(2, send, r, 1 - r, comm_tag=r), data_deps=(1,)),
+        )
+        for r in (0, 1)
+    )
+    with pytest.raises(BrokenProgram):
+        replay_traces(stored(traced(*ranks), tmp_path))
+    assert command("replay", tmp_path, code=BROKEN)
+
+
+def test_order_follows_dependencies_then_time() -> None:
+    nodes = [replace(comp(1, 1, (3,)), start_micros=0), replace(comp(2, 1), start_micros=9), comp(3, 1)]
+    assert [node.id for node in in_order(nodes)] == [3, 1, 2]
+
+
+def test_files_that_are_none_are_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.0.et").write_bytes((folder / "stepsim.0.et").read_bytes()[:-3])
+    assert "cut.0.et" in command("replay", tmp_path / "cut.0.et", code=2)
+    (tmp_path / "noise.1.et").write_bytes(bytes(range(256)) * 4)
+    assert "noise.1.et" in command("replay", tmp_path / "noise.1.et", code=2)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "empty" in command("replay", empty, code=2)
+    for name in ("a.0.et", "b.0.et"):
+        (empty / name).write_bytes((folder / "stepsim.0.et").read_bytes())
+    assert "rank 0" in command("replay", empty, code=2)

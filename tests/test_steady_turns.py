@@ -1,0 +1,128 @@
+"""A step shortened by the last turns before two cuts is the step: every preset, schedule and sharding."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from small_scenarios import presets_for, scenario
+
+from stepsim.sim.brief.search import Search
+from stepsim.sim.brief.steady import Extended, of_length, shortened
+from stepsim.sim.brief.turns import Turns, fewest_microbatches, period_of_turns, turns_of
+from stepsim.sim.engine.record import Record
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.whole import folded
+from stepsim.sim.lowering.lower import lower
+from stepsim.sim.read_record import path_of
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.simulate import build_cluster
+
+BASE: dict[str, Any] = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8", "num_attention_heads": 8}
+
+
+def _record(run: Scenario) -> Record:
+    return replay(folded(lower(run, build_cluster(run))).programs)
+
+
+def _shortened(run: Scenario) -> Extended[Record]:
+    return shortened(run, _record, lambda one: one)
+
+
+@st.composite
+def long_steps(draw: st.DrawFn) -> Scenario:
+    """Steps with more microbatches than their pipelines need to become steady, bound by GPUs or by hosts."""
+    pp = draw(st.sampled_from([1, 2, 4]), label="pp")
+    schedule = draw(st.sampled_from(["1f1b", "interleaved"]), label="schedule") if pp > 1 else "none"
+    vpp = draw(st.sampled_from([2, 4]), label="vpp") if schedule == "interleaved" else 1
+    grouped = draw(st.integers(4, 12), label="groups") * pp
+    fields: dict[str, Any] = {
+        "pp": pp,
+        "vpp": vpp,
+        "schedule": schedule,
+        "microbatches": grouped if schedule == "interleaved" else grouped + draw(st.integers(0, pp - 1)),
+        "tp": draw(st.sampled_from([1, 2]), label="tp"),
+        "cp": draw(st.sampled_from([1, 2]), label="cp"),
+        "dp": draw(st.sampled_from([1, 2, 4]), label="dp"),
+        "zero": draw(st.sampled_from([0, 1, 2, 3]), label="zero"),
+        "num_layers": pp * vpp * draw(st.sampled_from([1, 2]), label="layers"),
+        "hidden_size": draw(st.sampled_from([256, 1024, 4096]), label="hidden"),
+        "seq_length": draw(st.sampled_from([128, 1024]), label="sequence"),
+        "gpus_per_node": draw(st.sampled_from([2, 8]), label="node"),
+        "recompute": draw(st.sampled_from(["none", "full"]), label="recompute"),
+        "software": draw(st.sampled_from(presets_for("H100-SXM5-80GB")), label="software"),
+    }
+    try:
+        return scenario(**BASE | fields)
+    except ScenarioError:
+        assume(False)
+        raise
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+@given(long_steps())
+def test_a_shortened_step_is_the_step(run: Scenario) -> None:
+    try:
+        found = _shortened(run)
+    except NotSupported:
+        assume(False)
+        raise
+    assume(found.period is not None)
+    assert found.period is not None
+    whole = _record(run)
+    assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pp": 4, "schedule": "1f1b", "microbatches": 25},
+        {"pp": 4, "vpp": 2, "schedule": "interleaved", "microbatches": 24, "dp": 2, "zero": 1},
+        {"pp": 2, "vpp": 4, "schedule": "interleaved", "microbatches": 12, "dp": 4},
+        {"pp": 2, "schedule": "1f1b", "microbatches": 24, "cp": 2, "gpus_per_node": 2},
+        {"microbatches": 40, "dp": 4, "zero": 1},
+    ],
+)
+def test_few_turns_show_it(fields: dict[str, Any]) -> None:
+    """Also where messages share the NIC with layers; the critical path goes on as the step does."""
+    run = scenario(**BASE | {"hidden_size": 2048, "seq_length": 2048, "software": "nemo-2025"} | fields)
+    found, turns = _shortened(run), turns_of(run)
+    assert turns is not None
+    assert found.period is not None
+    assert found.more * turns.microbatches == run.num_microbatches - fewest_microbatches(run, turns)
+    whole = _record(run)
+    assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole.step_s, rel=1e-9)
+    told = {part.name: part.seconds for part in Search().step_of(run).path}
+    assert told == pytest.approx({part.name: part.seconds for part in path_of(whole)}, rel=1e-6, abs=1e-9)
+
+
+def _short() -> tuple[Record, Turns]:
+    size = {"hidden_size": 2048, "seq_length": 2048}
+    run = scenario(**BASE, **size, pp=4, schedule="1f1b", microbatches=40, software="nemo-2025")
+    turns = turns_of(run)
+    assert turns is not None
+    return _record(of_length(run, fewest_microbatches(run, turns))), turns
+
+
+def test_an_op_that_ends_later_than_its_like_is_not_steady() -> None:
+    record, turns = _short()
+    assert period_of_turns(record, turns, 1e-9) is not None
+    ops = record.programs.classes[2].ops
+    for i, op in enumerate(ops):
+        if op.action.endswith("7"):
+            moved = array("d", record.end[2])
+            moved[i] += 1e-4
+            record.end[2] = moved
+    assert period_of_turns(record, turns, 1e-9) is None
+
+
+def test_what_takes_no_turns_is_replayed_whole() -> None:
+    for schedule in ("gpipe", "zb-1p"):
+        run = scenario(**BASE, pp=4, microbatches=40, schedule=schedule)
+        assert turns_of(run) is None
+        assert _shortened(run).more == 0
