@@ -14,7 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run train.sh --given gpus=64 --given gpu=H100-SXM5-80GB",
         "run llama3.1-405b-16k --fault 'gpu_throttle gpu/37 slow_factor=1.3'",
     ),
-    "replay": ("replay program.json.gz --timeline step.svg",),
+    "replay": ("replay program.json.gz --timeline step.svg", "replay traces/ --cluster train.yaml"),
     "plan": (
         "plan llama3-70b-h100 --top 5",
         "plan train.yaml --fix parallelism.tp=8 --vary cluster.gpus=64,128",
@@ -40,6 +40,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "schema": ("schema", "schema --markdown"),
     "list": ("list gpus", "list software megatron-core-2025"),
+    "serve": ("serve", "serve --port 8321 --no-browser"),
     "doctor": ("doctor", "doctor --json"),
     "init": ("init", "init --model llama3-8b --gpu h100 --gpus 64 -o train.yaml"),
     "calibrate steps": ("calibrate steps own.yaml --gpu H100-SXM5-80GB",),

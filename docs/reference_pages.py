@@ -1,7 +1,7 @@
 """Makes docs/commands.md and docs/python.md from the program itself: every command, every public name.
 
-    python docs/reference_pages.py            writes them anew (make docs)
-    python docs/reference_pages.py --check    changes nothing; exit code 1 where one is out of date
+python docs/reference_pages.py            writes them anew (make docs)
+python docs/reference_pages.py --check    changes nothing; exit code 1 where one is out of date
 """
 
 from __future__ import annotations

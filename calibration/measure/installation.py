@@ -29,6 +29,8 @@ class Extra:
 
 EXTRAS = (
     Extra(name="calibration", what="measuring kernels and collectives", packages=("torch", "triton")),
+    Extra(name="page", what="stepsim serve", packages=("starlette", "uvicorn")),
+    Extra(name="chakra", what="Chakra execution traces", packages=("protobuf",)),
     Extra(name="parquet", what="Parquet files", packages=("pyarrow",)),
     Extra(name="cluster", what="plans on a cluster", packages=("ray",)),
 )
