@@ -1,4 +1,4 @@
-"""``stepsim init`` writes scenarios that run; ``stepsim doctor`` tells what is here; every help has examples."""
+"""``init`` writes scenarios that run; ``doctor`` tells what is here; every help has examples."""
 
 from __future__ import annotations
 
