@@ -17,7 +17,7 @@ CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml $(STEPSIM_SHARED)/
 KERNEL_TABLES = $(addprefix $(STEPSIM_SHARED)/data/kernel_tables/,gemm.csv attention_forward.csv)
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt $(STEPSIM_SHARED)/data/second/nccl_logs/*.txt))
 
-.PHONY: help demo test test-fast check fuzz validate fit residuals gallery reliability docs benchmarks clean
+.PHONY: help demo site test test-fast check fuzz validate fit residuals gallery reliability docs benchmarks clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -70,6 +70,10 @@ reliability: $(VENV)/.installed ## simulate closed forms and published cases of 
 docs: $(VENV)/.installed ## rewrite what README and docs repeat of the program's output (after validate, which it reads)
 	$(BIN)/python docs/remake.py
 	$(BIN)/python docs/architecture_picture.py
+	$(BIN)/python docs/reference_pages.py
+
+site: $(VENV)/.installed-test ## build the documentation as a site in out/site
+	$(BIN)/mkdocs build --strict --quiet
 
 benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md
 	$(BIN)/python benchmarks/run.py --markdown docs/speed.md

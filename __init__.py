@@ -11,7 +11,9 @@
 ``step_time_s``, ``mfu``, ``memory``, ``critical_path``, ``interval``, ``assumptions``, ``spans`` (a pandas
 DataFrame), ``to_dict()`` (what ``stepsim run --json`` prints). ``plan`` finds the best layouts of a scenario,
 ``sweep`` predicts it for values of any fields, ``sensitivity`` says what faster parts gain; each gives a
-``frame`` and ``to_dict()`` (docs/plan.md). What is wrong with a scenario is a
+``frame`` and ``to_dict()`` (docs/plan.md). ``compare`` says what differs between two, ``faults`` simulates
+weeks with failures, ``explain`` reads traces of a real step; ``document`` turns what each gives into plain
+values. ``list_names("gpus")`` lists what a scenario may name. What is wrong with a scenario is a
 ``ScenarioError``, what cannot be modelled a ``NotSupported`` that names the field; both are ValueErrors.
 
 The command ``stepsim --help`` does the same from a shell. Fields of scenarios: docs/scenario.md.
@@ -26,6 +28,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .api import compare, document, explain, faults, list_names
     from .sim.plan.questions.sensitivity import sensitivity
     from .sim.plan.questions.sweep import sweep
     from .sim.plan.search.plan import plan
@@ -44,6 +47,11 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "__version__",
+    "compare",
+    "document",
+    "explain",
+    "faults",
+    "list_names",
     "load_scenario",
     "plan",
     "sensitivity",
@@ -56,6 +64,11 @@ _HOMES = {
     "Result": ".sim.result.result",
     "Scenario": ".sim.scenario.models",
     "ScenarioError": ".sim.scenario.errors",
+    "compare": ".api",
+    "document": ".api",
+    "explain": ".api",
+    "faults": ".api",
+    "list_names": ".api",
     "load_scenario": ".sim.scenario.load",
     "plan": ".sim.plan.search.plan",
     "sensitivity": ".sim.plan.questions.sensitivity",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from .. import api
 from .output import echo_json
 from .views import JsonOption
 
@@ -39,7 +40,7 @@ def list_names(
     if name is not None or markdown:
         _show_software(kind, name, markdown, as_json)
         return
-    names = {str(one): _names(one) for one in ([kind] if kind else ListedKind)}
+    names = {str(one): api.list_names(one.value) for one in ([kind] if kind else ListedKind)}
     if as_json:
         echo_json(names | _figures() if kind is ListedKind.GPUS else names)
     elif kind:
@@ -113,43 +114,3 @@ def _optimizer_table(names: tuple[str, ...]) -> tuple[str, ...]:
         rows.append((one.name, kept, f"{one.flops} FLOPs", one.title))
     first, second, third, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     return tuple(f"{a:<{first}}  {b:<{second}}  {c:>{third}}  {d}" for a, b, c, d in rows)
-
-
-def _names(kind: ListedKind) -> tuple[str, ...]:
-    match kind:
-        case ListedKind.FAULTS:
-            from ..sim.scenario.faults.kinds import kind_names
-
-            return kind_names()
-        case ListedKind.FAULT_PRESETS:
-            from ..sim.scenario.faults.presets import preset_names
-
-            return preset_names()
-        case ListedKind.SCENARIOS:
-            from ..sim.scenario.documents import scenario_names
-
-            return scenario_names()
-        case ListedKind.MODELS:
-            from ..sim.scenario.model.catalogue import model_names
-
-            return model_names()
-        case ListedKind.GPUS:
-            from ..hardware.gpus import gpu_names
-
-            return gpu_names()
-        case ListedKind.INTERCONNECTS:
-            from ..hardware.interconnect import interconnect_names
-
-            return interconnect_names()
-        case ListedKind.SOFTWARE:
-            from ..sim.scenario.software.presets import software_names
-
-            return software_names()
-        case ListedKind.SCHEDULES:
-            from ..schedules.pipeline import names
-
-            return names()
-        case ListedKind.OPTIMIZERS:
-            from ..sim.scenario.optimizers import optimizer_names
-
-            return optimizer_names()

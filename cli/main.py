@@ -18,11 +18,14 @@ from .calibrate import calibrate
 from .cluster import cluster
 from .collective import collective
 from .compare import compare
+from .doctor import doctor
+from .examples import with_examples
 from .explain import explain
 from .export import export_scenario
 from .faults import faults
 from .hardware import hardware
 from .import_files import import_run
+from .init import init
 from .list import list_names
 from .memory import memory
 from .mistakes import BAD_INPUT, reported, reported_error
@@ -43,7 +46,7 @@ app = typer.Typer(
     epilog="Exit code: 0 done, 1 the answer is no (does not fit, a check fails), 2 the input is wrong or the "
     "machine cannot (disk, memory), 3 a defect of stepsim, 130 interrupted.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -69,6 +72,9 @@ app.add_typer(hardware, name="hardware")
 app.command("serve")(reported(serve))
 app.command("schema")(reported(schema))
 app.command("list")(reported(list_names))
+app.command("init")(reported(init))
+app.command("doctor")(reported(doctor))
+with_examples(app)
 
 
 def _show_version(wanted: bool) -> None:

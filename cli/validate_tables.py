@@ -30,7 +30,7 @@ attention, writing keys and values to a paged cache), `call` the least that its 
 Errors of attention are of each shape over the median ratio of its GPU; that ratio is `level`. `slowdown` is
 by how much the table's kernel is slower than the one that the curve is of: prefill from a paged cache, or a
 library's 8-bit kernel on a GPU that the same library serves better elsewhere. Calls are few and short, so
-that the power limit acts on them as [`kernels/power.py`](../kernels/power.py) and the length of the call
+that the power limit acts on them as `kernels/power.py` and the length of the call
 have it.
 
 """

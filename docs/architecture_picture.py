@@ -15,6 +15,7 @@ ROW = re.compile(r"^\| (`[^|]+`) *\| ([^|]+?) *\|$", re.MULTILINE)
 TOP, HEIGHT, GAP = 210, 22, 4
 LEFT, RIGHT = 32.0, 928.0
 COLOURS = {
+    "api": ("#f3ecfa", "#9b7cc4"),
     "cli": ("#f3ecfa", "#9b7cc4"),
     "page": ("#f3ecfa", "#9b7cc4"),
     "calibration": ("#fdf1e3", "#d69a4c"),

@@ -17,6 +17,7 @@ from checkout import PACKAGES, ROOT, modules
 FLOORS = """
 cli
 page
+api
 calibration.explain
 calibration.validation
 calibration.fit

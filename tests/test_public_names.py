@@ -41,6 +41,56 @@ def test_a_result_is_one_short_line() -> None:
         assert "\n" not in repr(shown)
 
 
+def test_a_result_in_a_notebook_and_as_a_row() -> None:
+    result = stepsim.simulate(stepsim.load_scenario("llama3-8b-h100", {"name": "<b>x"}))
+    html = result._repr_html_()
+    assert "&lt;b&gt;x" in html
+    assert html.count("<tr>") <= 10
+    assert fake_result()._repr_html_().startswith("<table>")
+    row = result.to_frame()
+    assert len(row) == 1
+    assert row["step_time_s"][0] == result.step_time_s
+
+
+def test_what_commands_do_as_calls() -> None:
+    compared = stepsim.compare(
+        "llama3-8b-h100", stepsim.load_scenario("llama3-8b-h100", {"parallelism.tp": 4})
+    )
+    told = json.loads(
+        out("compare", "llama3-8b-h100", "llama3-8b-h100", "--set-b", "parallelism.tp=4", "--json")
+    )
+    assert stepsim.document(compared) == told
+    weeks = stepsim.faults("llama3-8b-h100", ["run.horizon=1d"], replications=1)
+    assert 0 <= stepsim.document(weeks)["ettr"]["mean"] <= 1
+    result = stepsim.simulate(stepsim.load_scenario("llama3-8b-h100"))
+    assert stepsim.document(result) == result.to_dict()
+    with pytest.raises(TypeError):
+        stepsim.document(3)
+    with pytest.raises(ValueError, match="planets"):
+        stepsim.list_names("planets")  # type: ignore[arg-type]
+
+
+def test_a_trace_is_explained_by_a_call(tmp_path: Any) -> None:
+    trace = tmp_path / "trace.json"
+    assert "trace" in out("run", "llama3-8b-h100", "--trace", str(trace))
+    told = stepsim.document(stepsim.explain([trace], "llama3-8b-h100"))
+    assert told["predicted_step_s"] == pytest.approx(told["step_s"], rel=0.01)
+    (tmp_path / "none.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"none\.json"):
+        stepsim.explain([trace, tmp_path / "none.json"])
+
+
+PUBLIC = (
+    "NotSupported Result Scenario ScenarioError __version__ compare document explain faults list_names"
+    " load_scenario plan sensitivity simulate sweep"
+)
+
+
+def test_public_names_are_only_ever_added() -> None:
+    """A name leaves after a minor version in which it warned (CONTRIBUTING.md)."""
+    assert stepsim.__all__ == PUBLIC.split()
+
+
 def test_a_result_as_a_document_is_what_the_command_prints() -> None:
     result = stepsim.simulate(stepsim.load_scenario("llama3-8b-h100"))
     document = result.to_dict()

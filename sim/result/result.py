@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from html import escape
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -126,6 +127,33 @@ class Result:
         if self.faults:
             figures.append("with faults")
         return f"<Result {name}{', '.join(figures)}; {self.gpus:,} GPUs>"
+
+    def _repr_html_(self) -> str:
+        """The same figures as a table, for notebooks."""
+        rows = {
+            "step time": f"{self.step_time_s:.4g} s",
+            "90 % interval": f"{self.interval.low_s:.4g} to {self.interval.high_s:.4g} s"
+            if self.interval
+            else "",
+            "MFU": f"{self.mfu:.1%}" if self.scenario else "",
+            "tokens/s per GPU": f"{self.tokens_per_second_per_gpu:,.0f}" if self.scenario else "",
+            "pipeline bubble": f"{self.bubble_fraction:.1%}" if self.pipelined else "",
+            "peak memory": f"{self.peak_memory_bytes / 1e9:.1f} GB" if self.memory else "",
+            "fits": ("yes" if self.fits else "no") if self.memory else "",
+            "GPUs": f"{self.gpus:,}",
+        }
+        title = escape(self.scenario.name[:60]) if self.scenario else "replayed program"
+        cells = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows.items() if value)
+        return f"<table><caption>{title}</caption>{cells}</table>"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row of the figures of ``to_dict`` that are single numbers or words."""
+        import pandas as pd
+
+        plain = {
+            name: value for name, value in self.to_dict().items() if isinstance(value, str | float | int)
+        }
+        return pd.DataFrame([plain])
 
     def to_dict(self) -> dict[str, Any]:
         """Every figure as plain Python values: the document that ``stepsim run --json`` prints.

@@ -1,0 +1,56 @@
+"""A layout to begin with: the first that fits, with the least tensor and pipeline parallelism.
+
+Knows memory, not time: a plan finds what is fast. Tensor parallelism stays inside a host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...brief.memory import memory_by_order
+from ...scenario.errors import ScenarioError
+from ...scenario.load import load_scenario
+from ...scenario.refusal import NotSupported
+
+if TYPE_CHECKING:
+    from ...scenario.models import Scenario
+
+SIZES = (1, 2, 4, 8, 16, 32)
+RECOMPUTE = ("none", "full")
+
+
+def first_layout(document: Mapping[str, Any]) -> Scenario | None:
+    """The scenario of ``document`` under the first layout that is legal and fits; None where none does.
+
+    ``document`` has no block ``parallelism``; the fields of the layout are added to it.
+
+    Raises:
+        ScenarioError: where no layout at all makes it a scenario: what is wrong with the plainest one.
+    """
+    wrong: ScenarioError | None = None
+    legal = False
+    for changes in _layouts(int(document["cluster"].get("gpus_per_node", 8))):
+        try:
+            scenario = load_scenario(document, changes)
+            legal = True
+            if memory_by_order(scenario).fits:
+                return scenario
+        except ScenarioError as error:
+            wrong = wrong or error
+        except NotSupported:
+            continue
+    if not legal and wrong is not None:
+        raise wrong
+    return None
+
+
+def _layouts(gpus_per_node: int) -> Iterator[dict[str, Any]]:
+    """Ever more ways that a model is cut; of equally many, the fewest stages; recomputation last."""
+    sizes = [(tp, pp) for tp in SIZES if tp <= gpus_per_node for pp in SIZES]
+    for tp, pp in sorted(sizes, key=lambda size: (size[0] * size[1], size[1])):
+        for recompute in RECOMPUTE:
+            changes: dict[str, Any] = {"parallelism.zero": 1, "training.recompute": recompute}
+            changes |= {"parallelism.tp": tp, "parallelism.sequence_parallel": True} if tp > 1 else {}
+            changes |= {"parallelism.pp": pp, "schedule": "1f1b"} if pp > 1 else {}
+            yield changes

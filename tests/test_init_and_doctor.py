@@ -1,0 +1,120 @@
+"""``init`` writes scenarios that run; ``doctor`` tells what is here; every help has examples."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import click
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import stepsim
+from stepsim.calibration.measure.installation import EXTRAS, listed_gpus
+from stepsim.cli.examples import EXAMPLES
+from stepsim.cli.main import app
+
+GROUP = typer.main.get_command(app)
+
+
+def commands(group: object, words: tuple[str, ...] = ()) -> dict[str, click.Command]:
+    """Every command that does something, by its words."""
+    found: dict[str, click.Command] = {}
+    for name, one in getattr(group, "commands", {}).items():
+        inner = commands(one, (*words, name))
+        found |= inner or {" ".join((*words, name)): one}
+    return found
+
+
+COMMANDS = commands(GROUP)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "gpus", "software"),
+    [
+        ("llama3-8b", "h100", 8, "torchtitan-2025"),
+        ("llama3-70b", "h100", 64, "megatron-core-2025"),
+        ("llama3-8b", "RTX-4090", 8, "torchtitan-2025"),
+        ("mixtral-8x7b", "gb200", 72, "megatron-core-2025"),
+    ],
+)
+def test_what_init_writes_runs_and_fits(
+    model: str, gpu: str, gpus: int, software: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.yaml"
+    options = ["--model", model, "--gpu", gpu, "--gpus", str(gpus), "--software", software]
+    answer = CliRunner().invoke(app, ["init", *options, "--seq-length", "2048", "-o", str(path)])
+    assert answer.exit_code == 0, answer.output
+    scenario = stepsim.load_scenario(path)
+    assert (scenario.cluster.gpus, scenario.training.seq_length) == (gpus, 2048)
+    assert scenario.software.name == software
+
+
+def test_init_asks_for_what_is_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    answer = CliRunner().invoke(
+        app, ["init", "-o", str(path)], input="gpt2-1.5b\nA100-SXM4-80GB\n4\n1024\n\n"
+    )
+    assert answer.exit_code == 0, answer.output
+    scenario = stepsim.load_scenario(path)
+    assert (scenario.model.name, scenario.cluster.gpu_name, scenario.cluster.gpus) == (
+        "gpt2-1.5b",
+        "A100-SXM4-80GB",
+        4,
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--model", "nope", "--gpu", "h100"],
+        ["--model", "llama3-8b", "--gpu", "nope"],
+        ["--model", "llama3.1-405b", "--gpu", "h100"],  # fits no 8 GPUs
+    ],
+)
+def test_init_writes_nothing_where_nothing_can_be(wrong: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    rest = ["--gpus", "8", "--seq-length", "8192", "--software", "megatron-core-2025", "-o", str(path)]
+    assert CliRunner().invoke(app, ["init", *wrong, *rest]).exit_code == 2
+    assert not path.exists()
+
+
+def test_doctor_tells_all_extras() -> None:
+    answer = CliRunner().invoke(app, ["doctor", "--json"])
+    assert answer.exit_code == 0
+    told = json.loads(answer.stdout)
+    assert told["version"] == stepsim.__version__
+    assert set(told["extras"]) == {extra.name for extra in EXTRAS}
+    assert all(told["required"].values())
+    text = CliRunner().invoke(app, ["doctor"]).stdout
+    assert all(package in text for extra in EXTRAS for package in extra.packages)
+
+
+def test_gpus_are_those_that_the_driver_lists() -> None:
+    two = (sys.executable, "-c", "print('NVIDIA H100 80GB HBM3\\n\\nNVIDIA L40S')")
+    assert listed_gpus(two) == ("NVIDIA H100 80GB HBM3", "NVIDIA L40S")
+    assert listed_gpus((sys.executable, "-c", "raise SystemExit(9)")) == ()
+    assert listed_gpus(("no-such-command-anywhere",)) == ()
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_help_ends_with_examples(words: str) -> None:
+    name = words if words in EXAMPLES else words.rpartition(" ")[0]
+    if words.startswith("schedule ") and words not in EXAMPLES:
+        return  # one command for every schedule, which the group's help explains
+    assert EXAMPLES[name]
+    shown = CliRunner().invoke(app, [*words.split(), "--help"]).stdout
+    assert all(f"stepsim {line}" in shown for line in EXAMPLES[name])
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_an_example_is_read_as_the_command_reads_it(line: str) -> None:
+    words = shlex.split(line)
+    command = next(
+        (COMMANDS[" ".join(words[:n])], words[n:]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS
+    )
+    context = command[0].make_context(words[0], list(command[1]))
+    assert context.params is not None
