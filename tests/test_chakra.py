@@ -15,6 +15,7 @@ import orjson
 import pytest
 import yaml
 from hypothesis import given, settings
+from small_experts import expert_layouts
 from small_jobs import SMALL, command
 from small_scenarios import layouts
 from wire_format import attribute, fields, messages, packed
@@ -53,6 +54,15 @@ def test_ours_replay_to_the_step_that_was_predicted(scenario: Scenario) -> None:
     with tempfile.TemporaryDirectory() as name:
         save_traces(Path(name), scenario)
         assert not problems(read_traces(Path(name)))
+        again = replay_traces(Path(name))
+    assert again.step_time_s == pytest.approx(simulate(scenario).step_time_s, rel=1e-6)
+
+
+@settings(max_examples=4)
+@given(expert_layouts())
+def test_experts_replay_to_the_step_that_was_predicted(scenario: Scenario) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        save_traces(Path(name), scenario)
         again = replay_traces(Path(name))
     assert again.step_time_s == pytest.approx(simulate(scenario).step_time_s, rel=1e-6)
 

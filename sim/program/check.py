@@ -18,7 +18,7 @@ from .expand import rendezvous_expanded
 from .matching import block_rendezvous_problems, matching_problems, place_name
 from .program import UNORDERED, Block, Collective, Compute, Exchange, MessageEnd, Op, Programs, RepeatedBlocks
 
-CATEGORIES = ("compute", "optimizer", *AXES)
+CATEGORIES = ("compute", "optimizer", *AXES, "etp")
 KERNEL_KINDS = ("gemm", "attention", "memory-bound", "fixed")
 SHOWN = 20
 
