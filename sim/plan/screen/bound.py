@@ -22,7 +22,7 @@ from .alike import alike_layouts, pairs_run
 from .numbering import dense
 from .sharded import ShardedTimes
 from .times import ActionTimes
-from .turns import Turns, turns_of
+from .turns import RankTurns, turns_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,7 @@ class BoundScreen:
     wanted: Mask
     times: ActionTimes = field(init=False)
     sharded: ShardedTimes = field(init=False)
-    turns: dict[tuple[object, tuple[int, ...]], Turns] = field(default_factory=dict)
+    turns: dict[tuple[object, tuple[int, ...]], RankTurns] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
@@ -102,7 +102,7 @@ class BoundScreen:
             )
         return found
 
-    def _turns(self, row: int, pipeline: Pipeline) -> Turns:
+    def _turns(self, row: int, pipeline: Pipeline) -> RankTurns:
         key = self.tables.order_key(row), pipeline.kind_of
         if key not in self.turns:
             self.turns[key] = turns_of(self.tables.orders(row), pipeline)
@@ -177,7 +177,7 @@ def _behind(stages_s: Floats) -> Floats:
 
 def _around_turns(
     pipeline: Pipeline,
-    turns: Turns,
+    turns: RankTurns,
     microbatches: Codes,
     forward_s: list[Floats],
     back_s: list[Floats],

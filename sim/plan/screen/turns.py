@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turns:
+class RankTurns:
     """By rank: ``first`` is the stage of its first backward, ``last`` that of its last forward.
 
     ``before`` counts the forwards ahead of the one, ``after`` the backwards behind the other, by kind of
@@ -40,7 +40,7 @@ class Turns:
     turning: NDArray[np.bool_]
 
 
-def turns_of(orders: Orders, pipeline: Pipeline) -> Turns:
+def turns_of(orders: Orders, pipeline: Pipeline) -> RankTurns:
     """The turns of all ranks: of orders of whole backwards, without pairs."""
     before = [_while(order, ActionKind.FORWARD) for order in orders]
     after = [_while(reversed(order), ActionKind.BACKWARD) for order in orders]
@@ -49,7 +49,7 @@ def turns_of(orders: Orders, pipeline: Pipeline) -> Turns:
         counts = [Counter(pipeline.kind_of[stage] for stage in stages) for stages in several]
         return np.array([[one[kind] for kind in range(len(pipeline.kinds))] for one in counts])
 
-    return Turns(
+    return RankTurns(
         first=np.array([_stage(order[len(own)]) for order, own in zip(orders, before, strict=True)]),
         last=np.array([_stage(order[-1 - len(own)]) for order, own in zip(orders, after, strict=True)]),
         before=counted(before),

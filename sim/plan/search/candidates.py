@@ -25,7 +25,7 @@ SHORT_GROUPS = 4
 
 DETAIL = 10
 """Actions that take as long as a layer whose collectives share the network with messages, which is replayed
-op by op: gathers of parameters (such a step is seldom steady), context parallelism across NVLink domains."""
+op by op: gathers of parameters (such a step is seldom steady), context parallelism across domains."""
 
 BESIDES = 100
 """What a replay takes besides actions, counted in these."""
