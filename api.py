@@ -95,12 +95,12 @@ def list_names(kind: Kind) -> tuple[str, ...]:
     """
     from .hardware.gpus import gpu_names
     from .hardware.interconnect import interconnect_names
+    from .schedules.pipeline import names as names_of_schedules
     from .sim.scenario.documents import scenario_names
     from .sim.scenario.faults.kinds import kind_names
     from .sim.scenario.faults.presets import preset_names
     from .sim.scenario.model.catalogue import model_names
     from .sim.scenario.optimizers import optimizer_names
-    from .sim.scenario.schedules import schedule_names
     from .sim.scenario.software.presets import software_names
 
     names: dict[str, Callable[[], tuple[str, ...]]] = {
@@ -109,7 +109,7 @@ def list_names(kind: Kind) -> tuple[str, ...]:
         "gpus": gpu_names,
         "interconnects": interconnect_names,
         "software": software_names,
-        "schedules": schedule_names,
+        "schedules": names_of_schedules,
         "optimizers": optimizer_names,
         "faults": kind_names,
         "fault-presets": preset_names,

@@ -50,6 +50,15 @@ THEIR_STRINGS = {
     "calibration/readers/traced.py": {"allreduce", "allgather", "reducescatter", "alltoall"},
     "sim/network/selection.py": {"hierarchical-all-to-all"},  # as earlier versions called it
     "sim/report/trace_messages.py": {"AllReduce", "AllGather", "ReduceScatter"},  # NCCL's kernels
+    # c10d's operators, in traces of PyTorch's hosts:
+    "sim/chakra/host_trace.py": {
+        "alltoall",
+        "allgather",
+        "reducescatter",
+        "alltoallbase",
+        "allgatherbase",
+        "reducescatterbase",
+    },
     "calibration/explain/from_operations.py": NDTIMELINE,
     "calibration/explain/waiting_order.py": NDTIMELINE,
     "calibration/readers/operation_log.py": NDTIMELINE,

@@ -60,7 +60,7 @@ def test_what_commands_do_as_calls() -> None:
         out("compare", "llama3-8b-h100", "llama3-8b-h100", "--set-b", "parallelism.tp=4", "--json")
     )
     assert stepsim.document(compared) == told
-    weeks = stepsim.faults("llama3-8b-h100", ["run.horizon=1d"], replications=1)
+    weeks = stepsim.faults("llama3.1-405b-16k", ["run.horizon=1d"], replications=1)
     assert 0 <= stepsim.document(weeks)["ettr"]["mean"] <= 1
     result = stepsim.simulate(stepsim.load_scenario("llama3-8b-h100"))
     assert stepsim.document(result) == result.to_dict()
