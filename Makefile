@@ -79,7 +79,7 @@ benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs
 	$(BIN)/python benchmarks/run.py --markdown docs/speed.md
 
 clean: ## remove everything that was built
-	rm -rf $(VENV) out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # The stamps make repeated calls quick; a changed pyproject.toml installs anew.
 $(VENV)/bin/python:

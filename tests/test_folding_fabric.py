@@ -136,7 +136,7 @@ def test_a_damaged_cable_unfolds_what_crosses_it() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(machines())
 def test_folded_programs_can_run_and_be_written(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn
