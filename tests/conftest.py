@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # The same examples on every machine and every run, and no verdict that depends on how busy the machine is.
 # HYPOTHESIS_PROFILE=explore looks further.
 settings.register_profile(
-    "repeatable", max_examples=60, derandomize=True, database=None, deadline=None, print_blob=False
+    "repeatable", max_examples=40, derandomize=True, database=None, deadline=None, print_blob=False
 )
 settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))

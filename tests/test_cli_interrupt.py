@@ -15,6 +15,7 @@ class Slow:
         time.sleep(0)
 
 sys.unraisablehook = main._interrupt_again
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 try:
     one = Slow()
     del one

@@ -177,6 +177,11 @@ def test_a_sensitivity_is_told(scenario: str, tmp_path: Path) -> None:
     ElementTree.fromstring(picture.read_text(encoding="utf-8"))
 
 
+def heeds_interrupts() -> None:
+    """What a shell starts in the background ignores them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 def test_a_search_that_is_interrupted_tells_the_best_so_far(tmp_path: Path) -> None:
     """As Ctrl-C does it: the signal reaches the process and its workers."""
@@ -192,6 +197,7 @@ def test_a_search_that_is_interrupted_tells_the_best_so_far(tmp_path: Path) -> N
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heeds_interrupts,
     ) as running:
         began = time.monotonic()
         while time.monotonic() - began < 300 and running.poll() is None:

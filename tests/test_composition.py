@@ -34,7 +34,7 @@ from stepsim.sim.scenario.sharding import sharding_rule
 from stepsim.sim.scenario.software.software import GROUP_OF
 from stepsim.sim.simulate import build_cluster, simulate, stage_memory
 
-DRAWS = 300
+DRAWS = 200
 """Legal ones, half of them with experts; the refused come on top."""
 
 law = settings(

@@ -104,7 +104,7 @@ def same_times(ours: Times, theirs: Times) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(degraded())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn
@@ -120,7 +120,7 @@ def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(layouts())
 def test_without_degradation_a_class_is_a_pipeline_rank(run: Scenario) -> None:
     """And then nothing is rewritten."""
@@ -133,7 +133,7 @@ def test_without_degradation_a_class_is_a_pipeline_rank(run: Scenario) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(degraded())
 def test_folded_programs_can_run(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn

@@ -49,7 +49,7 @@ def degraded(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(degraded())
 def test_a_degraded_step_is_the_same_expanded(drawn: tuple[Scenario, Degradation]) -> None:
     assert_same_times(folded(*drawn))
@@ -144,7 +144,7 @@ def rendezvous(draw: st.DrawFn) -> Programs:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(rendezvous())
 def test_any_classes_that_meet_in_blocks_are_the_same_expanded(programs: Programs) -> None:
     problems = program_problems(programs)

@@ -35,7 +35,7 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import software_names
 from stepsim.sim.simulate import simulate
 
-law = settings(max_examples=60)
+law = settings(max_examples=40)
 
 
 # Operations ----------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ def test_recipes_cost_their_textbook_bytes_per_parameter(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(layouts())
 def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:
     """2 + 2 + 12/dp in 16 bit (ZeRO, table 1), with the gradient bytes of the stack.

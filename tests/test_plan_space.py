@@ -71,7 +71,7 @@ def spaces(draw: st.DrawFn) -> Space:
     return space_of(own, vary={**rest, **vary})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_legal_is_what_a_scenario_and_lowering_take(space: Space, data: st.DataObject) -> None:
     """Of any point of the product: it is in the space if and only if it loads and can be lowered."""
@@ -82,7 +82,7 @@ def test_legal_is_what_a_scenario_and_lowering_take(space: Space, data: st.DataO
         assert (point in legal) == runs(space.scenario, changes), changes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_every_layout_can_be_lowered(space: Space, data: st.DataObject) -> None:
     """Points of the product are legal seldom: so legal ones are drawn, too."""

@@ -65,7 +65,7 @@ OVERLAPS = {
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     layouts(),
     st.sampled_from([{}, OVERLAPS]),
@@ -171,7 +171,7 @@ def interfering(draw: st.DrawFn) -> Programs:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(interfering())
 def test_any_program_is_the_same_expanded(programs: Programs) -> None:
     """Streams shared with blocks, foreign SMs and flows on the links of blocks, hosts ahead and behind."""

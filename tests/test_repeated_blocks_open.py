@@ -107,7 +107,7 @@ def test_a_host_that_falls_behind_is_seen_in_each_block() -> None:
     assert repeated_parts(record, 0, 0) == pytest.approx({"gemm": 8.0, "host": 0.5})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(layouts())
 def test_the_critical_path_and_the_accounts_add_up(run: Scenario) -> None:
     record = replay(lowered(run).programs)

@@ -52,7 +52,7 @@ def work_of(run: Scenario, kind: ActionKind) -> Counter[tuple[str, float, float]
 # What the two halves run -------------------------------------------------------------------------------
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(layouts())
 def test_both_halves_run_what_the_whole_runs(run: Scenario) -> None:
     """The same kernels and collectives, each once: only their order differs."""
@@ -91,7 +91,7 @@ def test_between_the_halves_only_operands_are_held(heads: int, batch: int, lengt
     assert held.operands == 32 * length * batch * h
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(layouts())
 def test_activations_end_the_step_as_they_began(run: Scenario) -> None:
     for stage in simulate(run).memory:

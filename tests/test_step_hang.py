@@ -34,7 +34,7 @@ def hang(run: Scenario, line: str, fold: bool = True) -> Hang:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(layouts(), st.data())
 def test_a_hang_is_the_same_expanded(run: Scenario, data: st.DataObject) -> None:
     """Every class comes as far as op by op, and waits in the same communication."""
