@@ -120,9 +120,12 @@ def constant(path: str) -> Any:
 
 
 def field(which: str) -> Any:
-    """A field of what a command prints with --json."""
-    command, _, name = which.rpartition(", ")
-    return json.loads(output(command))[name]
+    """A field of what a command prints with --json, by its dotted path."""
+    command, _, path = which.rpartition(", ")
+    found = json.loads(output(command))
+    for name in path.split("."):
+        found = found[name]
+    return found
 
 
 def cell(which: str) -> float:

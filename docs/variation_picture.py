@@ -79,8 +79,8 @@ def picture(rows: list[tuple[int, float, float]]) -> str:
         panel.set_xlabel("GPUs")
         panel.set_ylabel("longer step")
         series = [
-            (upper, "all wait for the slowest GPU, in every kernel"),
-            (points, "simulated, with the deviation of draws"),
+            (upper, "all wait for the slowest GPU"),
+            (points, "simulated, with deviation"),
             (lower, "the slowest of 8 GPUs"),
         ]
         chart.head(figure, "GPUs whose speed spreads by 2 %", "Llama 3.1 405B, TP 8", series)

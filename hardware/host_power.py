@@ -1,4 +1,4 @@
-"""What a host draws beside its GPUs: processors, memory, fans, NICs, switches of NVLink, losses of supplies.
+"""What a host draws beside its GPUs: processors, memory, fans, NICs, switches of NVLink.
 
 Knows watts at full load, by what was measured of a host of 8 H100 and of a tray of 4 GB200. Of any other
 host it takes the same share of its GPUs' limits; how far that can be wrong is part of the energy's interval.

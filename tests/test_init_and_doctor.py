@@ -51,6 +51,7 @@ def test_what_init_writes_runs_and_fits(
     scenario = stepsim.load_scenario(path)
     assert (scenario.cluster.gpus, scenario.training.seq_length) == (gpus, 2048)
     assert scenario.software.name == software
+    assert scenario.training.recompute == "none"  # each of these fits without
 
 
 def test_init_asks_for_what_is_not_given(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A layout to begin with: the first that fits, with the least tensor and pipeline parallelism.
+"""A layout to begin with: the first that fits, without recomputation if any does, then the least cut.
 
 Knows memory, not time: a plan finds what is fast. Tensor parallelism stays inside a host.
 """
@@ -46,10 +46,11 @@ def first_layout(document: Mapping[str, Any]) -> Scenario | None:
 
 
 def _layouts(gpus_per_node: int) -> Iterator[dict[str, Any]]:
-    """Ever more ways that a model is cut; of equally many, the fewest stages; recomputation last."""
+    """Ever more ways that a model is cut; of equally many, the fewest stages. Recomputation, which adds a
+    third to the FLOPs, only when no layout fits without."""
     sizes = [(tp, pp) for tp in SIZES if tp <= gpus_per_node for pp in SIZES]
-    for tp, pp in sorted(sizes, key=lambda size: (size[0] * size[1], size[1])):
-        for recompute in RECOMPUTE:
+    for recompute in RECOMPUTE:
+        for tp, pp in sorted(sizes, key=lambda size: (size[0] * size[1], size[1])):
             changes: dict[str, Any] = {"parallelism.zero": 1, "training.recompute": recompute}
             changes |= {"parallelism.tp": tp, "parallelism.sequence_parallel": True} if tp > 1 else {}
             changes |= {"parallelism.pp": pp, "schedule": "1f1b"} if pp > 1 else {}
