@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ...sim.scenario.refusal import NotSupported
+from ...sim.scenario.presets import AMD_ATTENTION
 from ...sim.scenario.software import get_software
 from ...sim.scenario.software.software import grouped
 from .case import CaseSoftware
@@ -54,6 +54,12 @@ RULES = (
     PresetChoice(r"^megatron-lm", "megatron-2021", until=2021),
     PresetChoice(r"^megatron-lm", "megatron-2022-sp", since=2022, until=2022),
     PresetChoice(r"^megatron-lm", "megatron-2023", since=2023),
+    PresetChoice(r"gpt-neox", "megatron-deepspeed-2022"),
+    # Of which no code was read: what they are like, by what they are written in and cut parameters with.
+    PresetChoice(r"\b(jax|flax|xla|levanter|pax(ml)?|t5x|easylm)\b", "generic-jax"),
+    PresetChoice(r"fsdp|zero-?3|fully.sharded|torchtune|lightning|accelerate|transformers", "generic-fsdp"),
+    PresetChoice(r"", "generic-megatron-2022", until=2022),
+    PresetChoice(r"", "generic-megatron"),
 )
 
 CHECKED = {"nanotron-2024": "nanotron-2025"}
@@ -98,13 +104,8 @@ DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
 
 
 def preset_of(software: CaseSoftware) -> str:
-    """Name of the preset. Raises NotSupported for a framework, or a year of one, that no rule knows."""
-    for rule in RULES:
-        if rule.matches(software.framework, software.year):
-            return rule.preset
-    raise NotSupported(
-        "software.framework", f"no software preset is known for {software.framework!r} of {software.year}"
-    )
+    """Name of the preset; of a framework that has none, a generic one, whose interval is wider."""
+    return next(rule.preset for rule in RULES if rule.matches(software.framework, software.year))
 
 
 BLACKWELL_ONLY = {"megatron-bridge-2026": {"cuda_graphs": False, "grouped_gemm": "streams"}}
@@ -131,6 +132,8 @@ def software_document(software: CaseSoftware, gpu: str = "") -> dict[str, Any]:
         fields |= BLACKWELL_ONLY.get(preset, {})
     if not software.fused_kernels:
         fields |= UNFUSED
+    if gpu.startswith("MI") and software.attention in ("cudnn", "fa3"):
+        fields["attention"] = AMD_ATTENTION  # the word of a case for TransformerEngine's fused attention
     if preset == "llm-foundry-2023" and software.attention == "fa2":
         # Its benchmarks take attn_impl triton (submit_benchmarks.py): FlashAttention as a Triton kernel.
         # FlashAttention-2 beats that by 1.3 to 2.5, and the first by 1.7 to 3.0 (arXiv:2307.08691, 4.1).

@@ -143,6 +143,8 @@ def _attention(where: str, line: Line) -> tuple[MemoryBound, Attention]:
     batch, length, heads, kv_heads, head_dim = _sizes(
         where, line, "batch", "seq_length", "heads", "kv_heads", "head_dim"
     )
+    if heads % kv_heads:
+        raise ValueError(f"{where}: kv_heads: {kv_heads} must divide heads, {heads}")
     architecture = get_gpu(line["gpu"]).architecture
     kernel = Attention(
         batch=batch,

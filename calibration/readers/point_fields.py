@@ -6,9 +6,9 @@ operations as null.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from ...hardware.catalogue import unknown_name
 from ...hardware.explain import dotted, explained, field_path
@@ -82,6 +82,12 @@ class AttentionShape(_Block):
     n: None = None
     k: None = None
     groups: None = None
+
+    @model_validator(mode="after")
+    def _heads_share(self) -> Self:
+        if self.num_heads % self.num_kv_heads:
+            raise ValueError(f"num_kv_heads: {self.num_kv_heads} must divide num_heads, {self.num_heads}")
+        return self
 
 
 class _ProductPoint(_Point):

@@ -44,7 +44,7 @@ from .frameworks import with_defaults_of
 from .machine import gpu_of
 from .model.model import Model
 from .own_hardware import described, with_hardware_files
-from .presets import model_fields, software_fields
+from .presets import model_fields, software_fields, with_attention_of
 from .schedules import is_table, schedule_named
 from .software.software import Software
 from .tree import TreeNode, nearest, without_nulls
@@ -152,6 +152,8 @@ class _Builder:
         model = self._part(Model, "model", shape)
         machine = _with_machine_defaults(self._with_files(plain.get("cluster")))
         cluster = self._part(ClusterSpec, "cluster", machine)
+        if software and cluster and not _states_attention(plain):
+            software = with_attention_of(gpu_of(cluster).vendor, software)
         layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
         if isinstance(layout, dict):
             layout = with_defaults_of(preset, "parallelism", layout, plain)
@@ -380,6 +382,13 @@ def _network_of(interconnect: Any) -> Interconnect | None:
         return get_interconnect(name) if name in interconnect_names() else None
     own = described(OwnInterconnect, interconnect)
     return interconnect_from(own) if own else None
+
+
+def _states_attention(plain: dict[str, Any]) -> bool:
+    """Whether the document itself names the attention kernel."""
+    software = plain.get("software")
+    kernels = software.get("kernels") if isinstance(software, dict) else None
+    return isinstance(kernels, dict) and "attention" in kernels
 
 
 def _with_layout_defaults(fields: Any, schedule: Any, cluster: ClusterSpec | None) -> Any:

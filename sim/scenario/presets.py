@@ -7,12 +7,15 @@ the fields; the types do.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .model.catalogue import catalogue_fields
 from .model.huggingface import config_fields
 from .software.presets import get_software
 from .tree import TreeNode, without_nulls
+
+if TYPE_CHECKING:
+    from .software.software import Software
 
 
 def model_fields(node: TreeNode) -> dict[str, Any]:
@@ -43,6 +46,18 @@ def software_fields(node: TreeNode) -> dict[str, Any]:
         return changes
     preset = get_software(str(changes.pop("preset"))).model_dump()
     return {**preset, **{key: _changed(preset.get(key), change) for key, change in changes.items()}}
+
+
+AMD_ATTENTION = "fa2"
+"""Composable Kernel's, the default of flash-attn on ROCm and of TransformerEngine's fused attention there
+(ROCm/flash-attention README; ROCm/TransformerEngine README, NVTE_FUSED_ATTN_CK)."""
+
+
+def with_attention_of(vendor: str, software: Software) -> Software:
+    """A preset's attention as it is on GPUs of ``vendor``: cuDNN and FlashAttention-3 are NVIDIA's alone."""
+    if vendor != "AMD" or software.kernels.attention not in ("cudnn", "fa3"):
+        return software
+    return software.with_fields(attention=AMD_ATTENTION)
 
 
 def _is_path(preset: Any) -> bool:
