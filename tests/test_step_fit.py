@@ -13,7 +13,7 @@ from step_fit_jobs import GPU, JOBS, PRESET, Job, closed_form, data_of, measured
 from stepsim.calibration.cases.constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, unfitted
 from stepsim.calibration.cases.trial import Trial
 from stepsim.calibration.fit.steps.page import fit_markdown
-from stepsim.calibration.fit.steps.report import half_of, judge
+from stepsim.calibration.fit.steps.report import half_of, judge, without_source
 from stepsim.calibration.fit.steps.search import around, climb, coarse_to_fine
 from stepsim.calibration.fit.steps.step_constants import (
     WORTH,
@@ -170,3 +170,23 @@ def test_a_near_fit_finds_what_a_whole_one_finds() -> None:
     page = fit_markdown(near)
     assert "no constant fitted" not in page
     assert "--near" in page
+
+
+def test_a_source_is_left_out_of_what_predicts_it() -> None:
+    """Two sources with clocks of their own: without one, the other's clock is found, and without the only
+    source of a preset its host is as no step has shaped it."""
+    jobs = {name: JOBS[name] for name in ("large", "wide")}
+    fast, slow = (
+        Trial(clock_fraction=clock, corun_slowdown=0.0, host_s_per_kernel=6e-6) for clock in (0.9, 0.7)
+    )
+    rows = [
+        replace(one, source=source)
+        for source, trial in (("fast", fast), ("slow", slow))
+        for one in measured(jobs, trial)
+    ]
+    data = data_of(rows, jobs)
+    assert without_source(data, "slow").gpus[GPU].clock_fraction == 0.9
+    assert without_source(data, "fast").gpus[GPU].clock_fraction == 0.7
+    alone = replace(data, rows=[one for one in rows if one.source == "fast"])
+    found = without_source(alone, "fast")
+    assert found == unfitted(alone.rows, alone.wanted)

@@ -27,6 +27,7 @@ from stepsim.calibration.cases.to_scenario import scenario_document
 from stepsim.calibration.validation.judge.doubtful import doubtful_grid
 from stepsim.calibration.validation.judge.ranking import FEWEST_ROWS, spearman_of_pairs, sweeps
 from stepsim.calibration.validation.judge.regimes import against, rated
+from stepsim.calibration.validation.judge.source_left_out import by_source_left_out
 from stepsim.calibration.validation.judge.targets import targets
 from stepsim.calibration.validation.predict import Prediction, predict
 from stepsim.calibration.validation.run import Report, ValidatedCase, configuration, validate
@@ -144,7 +145,7 @@ def test_halves_come_back_from_their_file(tmp_path: Path) -> None:
         gpus={GPU: GpuConstants(clock_fraction=0.7, corun_slowdown=0.1)},
         presets={PRESET: PresetConstants(host_s_per_kernel=1e-5, step_fixed_s=0.01)},
     )
-    halves = Halves(constants=(shipped(), other), fitted=2, cases=4, families=3)
+    halves = Halves(constants=(shipped(), other), sources={}, fitted=2, cases=4, families=3)
     write_halves(tmp_path / "h.json", halves)
     assert read_halves(tmp_path / "h.json") == halves
     assert left_out(halves, "gpt 22b") == halves.constants[1 - half_of("gpt 22b")]
@@ -158,7 +159,7 @@ def test_unseen_constants_predict_the_rows_of_high_trust(tmp_path: Path) -> None
     small = {"layout.global_batch": 8, "model.num_layers": 12, "hardware.interconnect": "ib-hdr200-x8"}
     documents = [case_document({**small, "id": trust, "trust": trust}) for trust in ("high", "low")]
     path = write_cases(tmp_path / "a.yaml", documents)
-    same = Halves(constants=(shipped(), shipped()), fitted=1, cases=2, families=1)
+    same = Halves(constants=(shipped(), shipped()), sources={}, fitted=1, cases=2, families=1)
     gpu = replace(shipped_gpu(GPU), clock_fraction=shipped_gpu(GPU).clock_fraction / 2)
     slow = replace(shipped(), gpus={GPU: gpu})
     report = validate([path], halves=same)
@@ -169,6 +170,28 @@ def test_unseen_constants_predict_the_rows_of_high_trust(tmp_path: Path) -> None
     assert slower.held_out["high"] > 1.3 * step_s
     assert slower.rows[0].prediction == report.rows[0].prediction
     assert predict(report.rows[0].case, shipped()) == report.rows[0].prediction
+
+
+def test_a_source_is_predicted_without_itself(tmp_path: Path) -> None:
+    """By constants of all others, in an interval that knows no step of its own; medium trust, too."""
+    small = {"layout.global_batch": 8, "model.num_layers": 12, "hardware.interconnect": "ib-hdr200-x8"}
+    documents = [case_document({**small, "id": trust, "trust": trust}) for trust in ("high", "medium", "low")]
+    path = write_cases(tmp_path / "a.yaml", documents)
+    gpu = replace(shipped_gpu(GPU), clock_fraction=shipped_gpu(GPU).clock_fraction / 2)
+    slow = replace(shipped(), gpus={GPU: gpu})
+    halves = Halves(constants=(shipped(), shipped()), sources={"a": slow}, fitted=1, cases=2, families=1)
+    report = validate([path], halves=halves)
+    step_s = report.rows[0].prediction.step_time_s
+    assert step_s is not None
+    assert set(report.source_left_out) == {"high", "medium"}
+    assert report.source_left_out["medium"] > 1.3 * step_s
+    everything, *groups = by_source_left_out(report)
+    assert (everything.name, everything.left_out.cases) == ("all", 2)
+    assert everything.left_out.signed_median > everything.shipped.signed_median
+    assert {"a", "dense", "fewer than 1,024 GPUs"} <= {one.name for one in groups}
+    assert everything.noise == 0.0  # the same measured time twice
+    other = validate([path], halves=replace(halves, sources={"b": slow}))
+    assert other.source_left_out["medium"] == step_s
 
 
 def test_releases_of_one_configuration_are_predicted_once(tmp_path: Path) -> None:

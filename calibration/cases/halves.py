@@ -1,14 +1,16 @@
-"""Constants of the two halves of the families, kept in a file, and steps predicted with them.
+"""Constants of the two halves of the families, and of all sources but one, kept in a file, and steps
+predicted with them.
 
 ``stepsim calibrate steps --save`` writes the file, ``stepsim validate --held-out`` reads it: a row is then
-predicted with the constants of the half that its family is not in. GPUs and presets that the file does not
-name are as shipped.
+predicted with the constants of the half that its family is not in, and with those that never saw its source.
+GPUs and presets that the file does not name are as shipped.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,9 +33,11 @@ HALVES = (0, 1)
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halves:
-    """``constants`` of each half; ``fitted`` is how many of them step times have shaped on all ``cases``."""
+    """``constants`` of each half, and without each of the ``sources``, by name; ``fitted`` is how many of
+    them step times have shaped on all ``cases``."""
 
     constants: Annotated[tuple[Constants, ...], Field(min_length=len(HALVES), max_length=len(HALVES))]
+    sources: Mapping[str, Constants]
     fitted: CountOrZero
     cases: CountOrZero
     families: CountOrZero

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from ...hardware.files import Refusal, read_each
 from ...sim.engine.collection import collection_paused
@@ -49,13 +50,22 @@ class Report:
     """All rows, in the order of the files and of the cases in them, and the files that could not be used.
 
     ``held_out`` are step times by id, predicted with the constants of ``halves`` that never saw the case's
-    family; empty without them.
+    family, ``source_left_out`` with those that never saw its source; empty without ``halves``.
     """
 
     rows: tuple[ValidatedCase, ...]
     held_out: Mapping[str, float] = field(default_factory=dict)
+    source_left_out: Mapping[str, float] = field(default_factory=dict)
     halves: Halves | None = None
     refused: tuple[Refusal, ...] = ()
+
+
+LeftOut = Literal["family", "source"]
+
+JUDGED: dict[LeftOut, tuple[str, ...]] = {"family": ("high",), "source": ("high", "medium")}
+"""Trust of the rows that are predicted without their own."""
+
+_Unseen = tuple[int, LeftOut]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +84,8 @@ def validate(
 ) -> Report:
     """Predict every case of the files ``paths``, in ``jobs`` processes.
 
-    With ``halves``, the step times of high trust once more, with constants that never saw their family.
+    With ``halves``, the step times of high trust once more, with constants that never saw their family, and
+    those of high and medium trust with constants that never saw their source.
     Only cases that are ``wanted``. ``progress(done, total)`` is called after each case. A case that cannot be
     predicted is a row with the reason, and a file that is not one of cases stands in ``refused``.
 
@@ -90,7 +101,7 @@ def validate(
     members = list(alike.values())
     again = _with_left_out(sources, halves)
     found: dict[int, Prediction] = {}
-    unseen: dict[int, Prediction] = {}
+    unseen: dict[_Unseen, Prediction] = {}
     for place, prediction in _predictions([*tasks, *again.values()], jobs):
         if place >= len(tasks):
             unseen[list(again)[place - len(tasks)]] = prediction
@@ -98,18 +109,17 @@ def validate(
         found |= dict.fromkeys(members[place], prediction)
         if progress:
             progress(len(found), len(sources))
-    held_out = {
-        case.id: step_s
-        for number, (_, case) in enumerate(sources)
-        if halves
-        and _is_judged(case)
-        and (step_s := unseen.get(number, found[number]).step_time_s) is not None
-    }
     rows = (
         ValidatedCase(source=source, regime=regime_of(case), case=case, prediction=found[number])
         for number, (source, case) in enumerate(sources)
     )
-    return Report(rows=tuple(rows), held_out=held_out, halves=halves, refused=refused)
+    return Report(
+        rows=tuple(rows),
+        held_out=_unseen_steps(sources, "family", found, unseen) if halves else {},
+        source_left_out=_unseen_steps(sources, "source", found, unseen) if halves else {},
+        halves=halves,
+        refused=refused,
+    )
 
 
 def configuration(case: Case) -> str:
@@ -122,13 +132,33 @@ def configuration(case: Case) -> str:
     return repr((scenario, case.measured.memory_kind, case.measured.memory_bytes is None, first_rank))
 
 
-def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -> dict[int, _Task]:
-    """By number, judged cases that constants without their family predict otherwise than the shipped ones."""
+def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -> dict[_Unseen, _Task]:
+    """By number and by what is left out, judged cases that constants without it predict otherwise than the
+    shipped ones."""
     if halves is None:
         return {}
-    judged = [(number, case) for number, (_, case) in enumerate(sources) if _is_judged(case)]
-    tasks = {number: _Task(case, left_out(halves, case.family)) for number, case in judged}
-    return {number: task for number, task in tasks.items() if not _as_shipped(task)}
+    tasks: dict[_Unseen, _Task] = {}
+    for number, (source, case) in enumerate(sources):
+        if _is_judged(case, "family"):
+            tasks[number, "family"] = _Task(case, left_out(halves, case.family))
+        if _is_judged(case, "source") and source in halves.sources:
+            tasks[number, "source"] = _Task(case, halves.sources[source])
+    return {which: task for which, task in tasks.items() if not _as_shipped(task)}
+
+
+def _unseen_steps(
+    sources: Sequence[tuple[str, Case]],
+    what: LeftOut,
+    found: Mapping[int, Prediction],
+    unseen: Mapping[_Unseen, Prediction],
+) -> dict[str, float]:
+    """Step times of judged cases by id, by constants that never saw their family or source."""
+    return {
+        case.id: step_s
+        for number, (_, case) in enumerate(sources)
+        if _is_judged(case, what)
+        and (step_s := unseen.get((number, what), found[number]).step_time_s) is not None
+    }
 
 
 def _as_shipped(task: _Task) -> bool:
@@ -139,8 +169,8 @@ def _as_shipped(task: _Task) -> bool:
     return task.constants is None or are_shipped(scenario, task.constants)
 
 
-def _is_judged(case: Case) -> bool:
-    return case.trust == "high" and case.measured.step_time_s is not None
+def _is_judged(case: Case, what: LeftOut) -> bool:
+    return case.trust in JUDGED[what] and case.measured.step_time_s is not None
 
 
 def _predictions(tasks: Sequence[_Task], jobs: int) -> Iterator[tuple[int, Prediction]]:

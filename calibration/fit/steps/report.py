@@ -111,7 +111,8 @@ class StepFit:
     """A fit and all that one needs to judge it.
 
     ``refused`` rows of high trust cannot be expressed, ``left_out`` ones touch no constant that is fitted.
-    ``near``: searched from the shipped constants, which then are ``unfitted``.
+    ``near``: searched from the shipped constants, which then are ``unfitted``. ``sources`` are the constants
+    that the rows of all other sources give, by the one that is left out.
     ``held_out`` is the error of every row under the constants of the half that its family is not in.
     """
 
@@ -122,6 +123,7 @@ class StepFit:
     refused: int
     left_out: int
     near: bool
+    sources: Mapping[str, Constants]
     unfitted: Score
     shipped: Score
     fitted: Score
@@ -134,6 +136,7 @@ class StepFit:
         errors = self.fitted.errors
         return Halves(
             constants=tuple(half.constants for half in self.halves),
+            sources=self.sources,
             fitted=self.fitted_constants,
             cases=errors.cases,
             families=errors.families,
@@ -200,6 +203,7 @@ def judge(
         say(f"half {half + 1}")
         halves.append(fit_constants(replace(data, rows=[r for r in rows if half_of(r.family) == half])))
     held_out = _held_out(data, halves)
+    sources = {name: without_source(data, name, say) for name in sorted({row.source for row in rows})}
     say("curves")
     return StepFit(
         constants=constants,
@@ -209,12 +213,38 @@ def judge(
         refused=0,
         left_out=0,
         near=near,
+        sources=sources,
         unfitted=_score(rows, data.errors(data.start, rows)),
         shipped=_score(rows, data.errors(shipped_constants(rows), rows)),
         fitted=_score(rows, data.errors(constants, rows)),
         held_out=_score(rows, [held_out[row] for row in rows]),
         simulated=0,
     )
+
+
+def without_source(data: Data, source: str, say: Say = lambda _: None) -> Constants:
+    """The constants that a fit gives which never saw ``source``.
+
+    A GPU or preset that no other source has begins, and stays, at what no step time has shaped.
+    """
+    say(f"without {source}")
+    rows = [row for row in data.rows if row.source != source]
+    seen = fittable(rows)
+    unseen = Wanted(
+        gpus=tuple(name for name in data.wanted.gpus if name not in seen.gpus),
+        presets=tuple(name for name in data.wanted.presets if name not in seen.presets),
+    )
+    known = Wanted(
+        gpus=tuple(name for name in data.wanted.gpus if name in seen.gpus),
+        presets=tuple(name for name in data.wanted.presets if name in seen.presets),
+    )
+    bare = unfitted(data.rows, unseen)
+    start = replace(
+        data.start,
+        gpus={**data.start.gpus, **{name: bare.gpus[name] for name in unseen.gpus}},
+        presets={**data.start.presets, **{name: bare.presets[name] for name in unseen.presets}},
+    )
+    return fit_constants(replace(data, rows=rows, wanted=known, start=start))
 
 
 def _held_out(data: Data, halves: Sequence[Constants]) -> dict[TimedRow, float]:

@@ -16,7 +16,14 @@ from ..summary import ACCEPTANCE_SOURCES, TRUSTS, summarize
 from .choice_tables import choice_sections
 from .choices import measured_sweeps
 from .doubtful import doubtful_grid
-from .tables import baseline_grid, held_out_grid, nanotron_grid, published_grid, ranking_grid
+from .tables import (
+    baseline_grid,
+    held_out_grid,
+    nanotron_grid,
+    published_grid,
+    ranking_grid,
+    source_left_out_grid,
+)
 from .targets import targets, targets_grid
 
 HISTORY = Path(__file__).parents[3] / "docs" / "accuracy-history.md"
@@ -54,6 +61,7 @@ def accuracy_markdown(report: Report, history: Path = HISTORY, *, picture: Path 
         section(targets_grid(targets(report))),
         section(overall_grid(summary)),
         f"{LEGEND[0].upper()}{LEGEND[1:]}\n",
+        unseen_sources(report),
         cross_validation(report),
     ]
     if picture is not None:
@@ -108,6 +116,21 @@ def choices_told(report: Report) -> list[str]:
     """What choices of layouts lose, and whether fit probabilities hold, each table with its words."""
     sweeps = measured_sweeps(report.rows, ("high", "medium"))
     return [text for grid, words in choice_sections(sweeps, report.rows) for text in (section(grid), words)]
+
+
+UNSEEN_WORDS = """\
+What a user can expect whose cluster and stack nobody here has measured. Each source is predicted with the
+constants that all other sources give, and with intervals that know no measured step of its own; the presets
+stay, which are read off code. Noise: by how much steps of one configuration differ, where several clusters or
+several runs have measured it, from their median. Errors over families; the rest over rows.
+"""
+
+
+def unseen_sources(report: Report) -> str:
+    """Errors on sources that neither constants nor intervals saw, where these are given; else empty."""
+    if not report.source_left_out:
+        return ""
+    return f"{section(source_left_out_grid(report))}\n{UNSEEN_WORDS}"
 
 
 def cross_validation(report: Report) -> str:

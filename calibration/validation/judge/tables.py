@@ -13,6 +13,7 @@ from .nanotron import Cell, by_band, by_nodes
 from .published import others
 from .ranking import LayoutSweep, median_and_ninth_decile, sweeps
 from .regimes import Against, against, by_regime, rated
+from .source_left_out import by_source_left_out
 
 
 def held_out_grid(report: Report) -> Grid:
@@ -30,6 +31,29 @@ def held_out_grid(report: Report) -> Grid:
     )
     columns = ("set", "cases", "families", "shipped: median", "p90", "left out: median", "p90", "signed")
     return Grid(title="High trust, by grouped cross-validation", columns=columns, rows=rows)
+
+
+def source_left_out_grid(report: Report) -> Grid:
+    """High and medium trust, each source predicted by constants and intervals that never saw it."""
+    rows = tuple(
+        (
+            one.name,
+            count(one.left_out.cases),
+            count(one.left_out.families),
+            *_two(one.shipped),
+            *_two(one.left_out),
+            signed_percent(one.left_out.signed_median),
+            percent(one.inside),
+            percent(one.width),
+            NONE if one.noise is None else percent(one.noise),
+        )
+        for one in by_source_left_out(report)
+    )
+    columns = (
+        "set", "cases", "families", "shipped: median", "p90", "source left out: median", "p90", "signed",
+        "inside 90 %", "median width", "noise",
+    )  # fmt: skip
+    return Grid(title="Sources of which nothing was seen", columns=columns, rows=rows)
 
 
 def ranking_grid(rows: Sequence[ValidatedCase], trusts: Sequence[str]) -> Grid:

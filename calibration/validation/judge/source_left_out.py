@@ -1,0 +1,135 @@
+"""Errors on sources of which nothing was seen: what a user with a new cluster and a new stack can expect.
+
+Each source is predicted with the constants that all other sources give (``stepsim calibrate steps --save``
+keeps them) and with an interval that knows no measured step of its own. What is a fact of its framework's
+code stays: that is read, not fitted. Noise is what no prediction can know: by how much runs of one
+configuration differ that several clusters, or one cluster several times, have measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, median
+
+from ....sim.evidence.interval import interval_of
+from ....sim.evidence.measured_steps import MeasuredSteps, measured_steps, spanning
+from ...cases.errors import Errors, errors_of
+from ..run import JUDGED, Report, ValidatedCase, configuration
+
+LARGE = 1024
+"""GPUs from which on a job is told apart by its scale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Rows predicted without their source: errors with the shipped constants and without it, the share of
+    measured steps in 90 % intervals, their median full width, and the noise of repeats (None without any)."""
+
+    name: str
+    shipped: Errors
+    left_out: Errors
+    inside: float
+    width: float
+    noise: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    row: ValidatedCase
+    shipped: float
+    left_out: float
+    inside: bool
+    width: float
+
+
+def by_source_left_out(report: Report) -> tuple[Unseen, ...]:
+    """All rows of high and medium trust, each source, then GPU with precision, dense or experts, scale."""
+    rows = list(_rows(report))
+    noise = _noise(report.rows)
+    groups: dict[str, list[_Row]] = {"all": rows}
+    names: tuple[Callable[[ValidatedCase], str], ...] = (lambda row: row.source, _machine, _kind, _scale)
+    for name in names:
+        for group in sorted({name(one.row) for one in rows}):
+            groups[group] = [one for one in rows if name(one.row) == group]
+    return tuple(_unseen(name, members, noise) for name, members in groups.items() if members)
+
+
+def _unseen(name: str, rows: Sequence[_Row], noise: dict[str, float]) -> Unseen:
+    shipped = errors_of((one.row.case.family, one.shipped) for one in rows)
+    left_out = errors_of((one.row.case.family, one.left_out) for one in rows)
+    assert shipped is not None
+    assert left_out is not None
+    repeated = [noise[one.row.case.id] for one in rows if one.row.case.id in noise]
+    return Unseen(
+        name=name,
+        shipped=shipped,
+        left_out=left_out,
+        inside=fmean(one.inside for one in rows),
+        width=median(one.width for one in rows),
+        noise=fmean(repeated) if repeated else None,
+    )
+
+
+def _rows(report: Report) -> Iterator[_Row]:
+    known: dict[str, MeasuredSteps] = {}
+    for row in report.rows:
+        measured_s, left_s = row.case.measured.step_time_s, report.source_left_out.get(row.case.id)
+        doubt = row.prediction.doubt
+        if row.case.trust not in JUDGED["source"] or measured_s is None or left_s is None:
+            continue
+        if doubt is None or row.error is None:
+            continue
+        steps = known.get(row.source) or known.setdefault(row.source, _without(report.rows, row.source))
+        interval = interval_of(left_s, doubt, steps)
+        yield _Row(
+            row=row,
+            shipped=row.error,
+            left_out=left_s / measured_s - 1,
+            inside=interval.low_s <= measured_s <= interval.high_s,
+            width=(interval.high_s - interval.low_s) / left_s,
+        )
+
+
+def _without(rows: Iterable[ValidatedCase], source: str) -> MeasuredSteps:
+    """What measured steps say of doubt where those of ``source`` are not among them; where no other source
+    is there, as shipped."""
+    regimes = spanning(
+        row.prediction.doubt.regime
+        for row in rows
+        if row.case.trust == "high"
+        and row.source != source
+        and row.prediction.doubt
+        and row.case.measured.step_time_s is not None
+    )
+    shipped = measured_steps()
+    return replace(shipped, families=tuple(regimes) or shipped.families)
+
+
+def _noise(rows: Iterable[ValidatedCase]) -> dict[str, float]:
+    """By id, how far a measured step is from the median of all that ran the same configuration."""
+    alike: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for row in rows:
+        seconds = row.case.measured.step_time_s
+        if row.case.trust in JUDGED["source"] and seconds is not None:
+            alike[configuration(row.case)].append((row.case.id, seconds))
+    return {
+        name: abs(seconds / middle - 1)
+        for members in alike.values()
+        if len(members) > 1
+        for middle in (median(seconds for _, seconds in members),)
+        for name, seconds in members
+    }
+
+
+def _machine(row: ValidatedCase) -> str:
+    return f"{row.case.hardware.gpu}, {row.case.layout.precision}"
+
+
+def _kind(row: ValidatedCase) -> str:
+    return "experts" if row.case.model.moe else "dense"
+
+
+def _scale(row: ValidatedCase) -> str:
+    return f"{LARGE:,} GPUs and more" if row.case.hardware.gpus >= LARGE else f"fewer than {LARGE:,} GPUs"
