@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ....hardware.gpus import get_gpu
 from ...cases.constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
 from ...cases.errors import Errors, errors_of
 from ...cases.halves import HALVES, Halves, half_of
@@ -225,7 +226,8 @@ def judge(
 def without_source(data: Data, source: str, say: Say = lambda _: None) -> Constants:
     """The constants that a fit gives which never saw ``source``.
 
-    A GPU or preset that no other source has begins, and stays, at what no step time has shaped.
+    A GPU that no other source has takes the clock of its kin; what else no other source has is as no step
+    time has shaped it.
     """
     say(f"without {source}")
     rows = [row for row in data.rows if row.source != source]
@@ -244,7 +246,19 @@ def without_source(data: Data, source: str, say: Say = lambda _: None) -> Consta
         gpus={**data.start.gpus, **{name: bare.gpus[name] for name in unseen.gpus}},
         presets={**data.start.presets, **{name: bare.presets[name] for name in unseen.presets}},
     )
-    return fit_constants(replace(data, rows=rows, wanted=known, start=start))
+    found = fit_constants(replace(data, rows=rows, wanted=known, start=start))
+    for name in unseen.gpus:
+        relative = _relative(name, known.gpus, rows)
+        if relative is not None:
+            found = found.with_gpu(name, clock_fraction=found.gpus[relative].clock_fraction)
+    return found
+
+
+def _relative(gpu: str, known: Sequence[str], rows: Sequence[TimedRow]) -> str | None:
+    """The GPU of the same architecture that most families ran on: shipped clocks are carried in this way,
+    too (``step_time_fit`` of the profiles)."""
+    kin = [name for name in known if get_gpu(name).architecture == get_gpu(gpu).architecture]
+    return max(kin, key=lambda name: len({row.family for row in rows if row.gpu == name}), default=None)
 
 
 def _held_out(data: Data, halves: Sequence[Constants]) -> dict[TimedRow, float]:
