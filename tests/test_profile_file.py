@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -12,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused_at
 
-from stepsim.hardware.calibrated.overlay import calibrated_profile, load_profile, short_names
+from stepsim.hardware.calibrated.overlay import (
+    NARROW_SHARES,
+    calibrated_profile,
+    load_profile,
+    profile_names,
+    short_names,
+)
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.calibrated.schema import json_schema
 from stepsim.hardware.collective_curve import CollectiveCurve
@@ -250,3 +257,11 @@ def test_the_schema_knows_every_field_and_is_json() -> None:
     }  # fmt: skip
     assert schema["additionalProperties"] is False
     assert yaml.safe_load(yaml.safe_dump(schema)) == schema
+
+
+@pytest.mark.parametrize("dtype", NARROW_SHARES)
+def test_narrow_shares_are_medians_of_what_was_measured(dtype: str) -> None:
+    rates = [{rate.dtype: rate for rate in load_profile(name).gemm.rates} for name in profile_names()]
+    measured = [one for one in rates if dtype in one and not one[dtype].provenance.carried]
+    shares = [one[dtype].fraction / one["bf16"].fraction for one in measured]
+    assert NARROW_SHARES[dtype] == pytest.approx(median(shares), abs=1e-3)

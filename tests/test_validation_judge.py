@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from refusals import refused_at
 from scipy.stats import spearmanr
 from small_scenarios import scenario
 from validation_cases import case_document, write_cases
@@ -22,15 +23,19 @@ from stepsim.calibration.cases.constants import (
     shipped_gpu,
     shipped_preset,
 )
+from stepsim.calibration.cases.gpu_left_out import kin_of
 from stepsim.calibration.cases.halves import Halves, half_of, left_out, read_halves, write_halves
 from stepsim.calibration.cases.to_scenario import scenario_document
 from stepsim.calibration.validation.judge.doubtful import doubtful_grid
+from stepsim.calibration.validation.judge.gpu_left_out import by_gpu_left_out
 from stepsim.calibration.validation.judge.ranking import FEWEST_ROWS, spearman_of_pairs, sweeps
 from stepsim.calibration.validation.judge.regimes import against, rated
 from stepsim.calibration.validation.judge.source_left_out import by_source_left_out
 from stepsim.calibration.validation.judge.targets import targets
 from stepsim.calibration.validation.predict import Prediction, predict
 from stepsim.calibration.validation.run import Report, ValidatedCase, configuration, validate
+from stepsim.hardware.calibrated.overlay import profile_names
+from stepsim.hardware.gpus import get_gpu
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.simulate import simulate
 
@@ -192,6 +197,37 @@ def test_a_source_is_predicted_without_itself(tmp_path: Path) -> None:
     assert everything.noise == 0.0  # the same measured time twice
     other = validate([path], halves=replace(halves, sources={"b": slow}))
     assert other.source_left_out["medium"] == step_s
+
+
+def test_a_gpu_is_predicted_as_if_nobody_had_measured_it(tmp_path: Path) -> None:
+    """Another chip's efficiencies on its own datasheet, in an interval that is wider."""
+    small = {"layout.global_batch": 8, "model.num_layers": 12, "hardware.interconnect": "ib-hdr200-x8"}
+    path = write_cases(tmp_path / "a.yaml", [case_document({**small, "trust": "high"})])
+    halves = Halves(constants=(shipped(), shipped()), sources={}, fitted=1, cases=1, families=1)
+    report = validate([path], halves=halves)
+    own, other = report.rows[0].prediction, report.gpu_left_out[report.rows[0].case.id]
+    assert own.interval_s is not None
+    assert other.interval_s is not None
+    assert own.step_time_s != other.step_time_s
+    assert other.interval_s[1] / other.interval_s[0] > own.interval_s[1] / own.interval_s[0]
+    everything, one = by_gpu_left_out(report)
+    assert (everything.name, one.name, one.kin) == ("all", GPU, kin_of(get_gpu(GPU)).name)
+    assert (one.left_out.cases, one.refused) == (1, 0)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_no_gpu_stands_in_for_its_own_chip(name: str) -> None:
+    gpu = get_gpu(name)
+    if gpu.vendor == "AMD":
+        with refused_at("cluster.gpu", "AMD"):
+            kin_of(gpu)
+        return
+    kin = kin_of(gpu)
+    assert kin.name != name
+    if kin.architecture == gpu.architecture:  # Blackwell's two chips: one has more 4-bit math
+        assert (
+            kin.peak_flops["fp4"] / kin.peak_flops["bf16"] != gpu.peak_flops["fp4"] / gpu.peak_flops["bf16"]
+        )
 
 
 def test_releases_of_one_configuration_are_predicted_once(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from ...sim.brief.step import Brief, brief_step
 from ...sim.evidence.measured_memory import fit_probability, framework_name, room_of
 from ...sim.scenario.errors import ScenarioError
 from ..cases.case import Case, MemoryKind, Outcome
+from ..cases.gpu_left_out import profile_left_out
 from ..cases.halves import with_constants
 from ..cases.preset import reports_first_rank
 from ..cases.to_scenario import to_scenario
@@ -56,13 +57,17 @@ class Prediction:
     fit_probability: float | None = None
 
 
-def predict(case: Case, constants: Constants | None = None) -> Prediction:
-    """Simulate the configuration of ``case``, with ``constants`` in place of the shipped ones where given.
+def predict(case: Case, constants: Constants | None = None, *, without_own_gpu: bool = False) -> Prediction:
+    """Simulate the configuration of ``case``, with ``constants`` in place of the shipped ones where given,
+    or as if nobody had measured its GPU.
 
     Raises nothing: what goes wrong is a refused prediction.
     """
     try:
         scenario = to_scenario(case)
+        if without_own_gpu:
+            profile = profile_left_out(scenario.cluster.gpu_name)
+            return _prediction(case, scenario, brief_step(scenario, profile))
         if constants is None:
             return _prediction(case, scenario, brief_step(scenario))
         return _prediction(case, scenario, brief_step(*with_constants(scenario, constants)))

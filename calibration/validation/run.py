@@ -50,19 +50,25 @@ class Report:
     """All rows, in the order of the files and of the cases in them, and the files that could not be used.
 
     ``held_out`` are step times by id, predicted with the constants of ``halves`` that never saw the case's
-    family, ``source_left_out`` with those that never saw its source; empty without ``halves``.
+    family, ``source_left_out`` with those that never saw its source; ``gpu_left_out`` are predictions by id
+    as if nobody had measured the GPU. All are empty without ``halves``.
     """
 
     rows: tuple[ValidatedCase, ...]
     held_out: Mapping[str, float] = field(default_factory=dict)
     source_left_out: Mapping[str, float] = field(default_factory=dict)
+    gpu_left_out: Mapping[str, Prediction] = field(default_factory=dict)
     halves: Halves | None = None
     refused: tuple[Refusal, ...] = ()
 
 
-LeftOut = Literal["family", "source"]
+LeftOut = Literal["family", "source", "gpu"]
 
-JUDGED: dict[LeftOut, tuple[str, ...]] = {"family": ("high",), "source": ("high", "medium")}
+JUDGED: dict[LeftOut, tuple[str, ...]] = {
+    "family": ("high",),
+    "source": ("high", "medium"),
+    "gpu": ("high", "medium"),
+}
 """Trust of the rows that are predicted without their own."""
 
 _Unseen = tuple[int, LeftOut]
@@ -72,6 +78,7 @@ _Unseen = tuple[int, LeftOut]
 class _Task:
     case: Case
     constants: Constants | None = None
+    without_own_gpu: bool = False
 
 
 def validate(
@@ -117,6 +124,7 @@ def validate(
         rows=tuple(rows),
         held_out=_unseen_steps(sources, "family", found, unseen) if halves else {},
         source_left_out=_unseen_steps(sources, "source", found, unseen) if halves else {},
+        gpu_left_out={sources[number][1].id: one for (number, what), one in unseen.items() if what == "gpu"},
         halves=halves,
         refused=refused,
     )
@@ -133,8 +141,8 @@ def configuration(case: Case) -> str:
 
 
 def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -> dict[_Unseen, _Task]:
-    """By number and by what is left out, judged cases that constants without it predict otherwise than the
-    shipped ones."""
+    """By number and by what is left out, judged cases that are predicted otherwise without it than with the
+    shipped constants."""
     if halves is None:
         return {}
     tasks: dict[_Unseen, _Task] = {}
@@ -143,6 +151,8 @@ def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -
             tasks[number, "family"] = _Task(case, left_out(halves, case.family))
         if _is_judged(case, "source") and source in halves.sources:
             tasks[number, "source"] = _Task(case, halves.sources[source])
+        if _is_judged(case, "gpu"):
+            tasks[number, "gpu"] = _Task(case, without_own_gpu=True)
     return {which: task for which, task in tasks.items() if not _as_shipped(task)}
 
 
@@ -162,6 +172,8 @@ def _unseen_steps(
 
 
 def _as_shipped(task: _Task) -> bool:
+    if task.without_own_gpu:
+        return False
     try:
         scenario = to_scenario(task.case)
     except Exception:  # refused, or broken, with any constants: its own prediction says so
@@ -208,7 +220,7 @@ def _cost(task: _Task) -> float:
 
 
 def _predict(task: _Task) -> Prediction:
-    return predict(task.case, task.constants)
+    return predict(task.case, task.constants, without_own_gpu=task.without_own_gpu)
 
 
 def _predict_all(places: Sequence[int], tasks: Sequence[_Task]) -> list[tuple[int, Prediction]]:

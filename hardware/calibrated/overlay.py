@@ -7,7 +7,7 @@ overrides an earlier one, curve by curve. A profile of another GPU is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -74,7 +74,7 @@ def profile_carried_to(gpu: Gpu) -> GpuProfile:
         step_time_fit=f"carried from {gpu.profile_of}: no step of {gpu.name} was measured",
         step_time_residual=None,
         memory=_carried(base.memory, gpu),
-        gemm=replace(_carried(base.gemm, gpu), rates=tuple(_carried(rate, gpu) for rate in base.gemm.rates)),
+        gemm=replace(_carried(base.gemm, gpu), rates=tuple(_rates(base.gemm, gpu))),
         attention=tuple(_carried(curve, gpu) for curve in kept),
     )
 
@@ -86,6 +86,21 @@ _WITHOUT = {
     "fa1": ("volta",),
 }
 """Architectures on which an implementation of attention does not run."""
+
+
+NARROW_SHARES = {"fp8": 0.919, "fp8_block": 0.821, "nvfp4": 0.681}
+"""Fraction of peak at narrow operands over that at 16 bit: medians over the GPUs whose own were measured."""
+
+
+def _rates(base: GemmCurve, gpu: Gpu) -> Iterator[Rate]:
+    """The rates of a relative, and of narrow types that it lacks and the GPU has what others reach."""
+    rates = {rate.dtype: _carried(rate, gpu) for rate in base.rates}
+    yield from rates.values()
+    for dtype, share in NARROW_SHARES.items():
+        if dtype == "nvfp4" and gpu.vendor != "NVIDIA":
+            continue  # a format of NVIDIA's alone
+        if dtype not in rates and "bf16" in rates and gpu.has_math(dtype):
+            yield replace(rates["bf16"], dtype=dtype, fraction=share * rates["bf16"].fraction, harness=None)
 
 
 def _carried(curve: _Curve, gpu: Gpu) -> _Curve:

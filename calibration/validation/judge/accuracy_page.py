@@ -18,6 +18,7 @@ from .choices import measured_sweeps
 from .doubtful import doubtful_grid
 from .tables import (
     baseline_grid,
+    gpu_left_out_grid,
     held_out_grid,
     nanotron_grid,
     published_grid,
@@ -62,6 +63,7 @@ def accuracy_markdown(report: Report, history: Path = HISTORY, *, picture: Path 
         section(overall_grid(summary)),
         f"{LEGEND[0].upper()}{LEGEND[1:]}\n",
         unseen_sources(report),
+        unseen_gpus(report),
         cross_validation(report),
     ]
     if picture is not None:
@@ -131,6 +133,21 @@ def unseen_sources(report: Report) -> str:
     if not report.source_left_out:
         return ""
     return f"{section(source_left_out_grid(report))}\n{UNSEEN_WORDS}"
+
+
+GPU_WORDS = """\
+Each type of GPU from its datasheet alone: no kernel and no step of any GPU with its chip is used. Kernels run
+at the efficiencies of the nearest other chip, and at the clock that its steps have shown
+(`calibration/cases/gpu_left_out.py`). Curves of collectives stay, which logs have given. Refused: attention
+kernels that the other chip lacks.
+"""
+
+
+def unseen_gpus(report: Report) -> str:
+    """Errors on GPUs as if nobody had measured them, where that was predicted; else empty."""
+    if not report.gpu_left_out:
+        return ""
+    return f"{section(gpu_left_out_grid(report))}\n{GPU_WORDS}"
 
 
 def cross_validation(report: Report) -> str:

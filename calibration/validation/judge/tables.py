@@ -8,6 +8,7 @@ from ....sim.figures import count, percent, signed_percent
 from ...cases.errors import Errors
 from ..grids import NONE, Grid
 from ..run import Report, ValidatedCase
+from .gpu_left_out import by_gpu_left_out
 from .held_out import by_source
 from .nanotron import Cell, by_band, by_nodes
 from .published import others
@@ -54,6 +55,30 @@ def source_left_out_grid(report: Report) -> Grid:
         "inside 90 %", "median width", "noise",
     )  # fmt: skip
     return Grid(title="Sources of which nothing was seen", columns=columns, rows=rows)
+
+
+def gpu_left_out_grid(report: Report) -> Grid:
+    """High and medium trust, each GPU type as if its chip had never been measured."""
+    rows = tuple(
+        (
+            one.name,
+            one.kin or NONE,
+            count(one.left_out.cases),
+            count(one.left_out.families),
+            *_two(one.shipped),
+            *_two(one.left_out),
+            signed_percent(one.left_out.signed_median),
+            percent(one.inside),
+            percent(one.width),
+            count(one.refused),
+        )
+        for one in by_gpu_left_out(report)
+    )
+    columns = (
+        "GPU", "kernels of", "cases", "families", "shipped: median", "p90", "GPU left out: median", "p90",
+        "signed", "inside 90 %", "median width", "refused",
+    )  # fmt: skip
+    return Grid(title="GPUs that nobody has measured", columns=columns, rows=rows, labels=2)
 
 
 def ranking_grid(rows: Sequence[ValidatedCase], trusts: Sequence[str]) -> Grid:
