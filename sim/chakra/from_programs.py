@@ -15,14 +15,12 @@ from ..network.transfer import Transfer
 from ..program.bind import bound
 from ..program.expand import expand
 from ..program.program import UNORDERED, Collective, Compute, Exchange, MessageEnd, Op, Program, Programs
-from .node import COLLECTIVES, ExecutionTrace, NodeType, TraceNode, TraceSet, Value
+from .node import COLLECTIVES, LEAST, ExecutionTrace, NodeType, TraceNode, TraceSet, Value
 
 if TYPE_CHECKING:
     from ..lowering.process_groups import ProcessGroups
     from ..result.step import RankClass
 
-LEAST = 1
-"""FLOPs and bytes of a node that has none: a roofline divides one by the other."""
 _NAMED = {"ring_step": "all_gather", "neighbours": "all_to_all"}
 """What Chakra has no number for, as what moves the same bytes between the same ranks."""
 
