@@ -57,7 +57,7 @@ def read_traces(path: Path) -> TraceSet:
             found.append(_trace(name, content))
         elif name.name == MACHINE:
             machine = _object(load_json(content, name, TRACES), name)
-        elif name.name.lower().endswith(".json") and not name.name.startswith("._"):  # those are of macOS
+        elif name.name.lower().endswith(".json"):
             document = load_json(content, name, TRACES)
             if is_host_trace(document):
                 trace, listed = read_host_trace(name, document)
@@ -95,7 +95,7 @@ def write_traces(
 def _files(path: Path) -> Iterator[tuple[Path, bytes]]:
     if path.is_dir():
         for one in sorted(path.iterdir()):
-            if is_trace_file(one) or one.suffix.lower() == ".json":
+            if is_trace_file(one) or (one.suffix.lower() == ".json" and not one.name.startswith("._")):
                 yield one, read_bytes(one)
     elif is_archive(path):
         yield from members(path)
