@@ -22,6 +22,7 @@ from .requests import (
     PredictRequest,
     StreamsRequest,
     SweepRequest,
+    TraceRequest,
 )
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ JOBS = 2
 
 MOST_DRAWN = 4_096
 """GPUs that the page colours: more than it draws."""
+
+MOST_TRACED = 100_000
+"""Ops of a trace that the page saves whole: about 60 MB of JSON."""
+TRACED_AT_ONCE = 2_000
+"""Events of a trace that one message holds."""
 
 NAME = "page"
 """Of a scenario whose document has none."""
@@ -223,6 +229,23 @@ def export(asked: ExportRequest, say: Say) -> None:
     say({"event": "export", "text": text})
 
 
+def trace(asked: TraceRequest, say: Say) -> None:
+    """The trace that ``stepsim run --trace`` writes, in parts; of a step with very many ops the first class
+    of ranks alone, which ``ranks`` then names."""
+    from itertools import islice
+
+    from ..sim.report.trace import trace_lines
+    from ..sim.simulate import simulate
+
+    result = simulate(scenario_asked(asked), max_events=MOST_EVENTS, progress=_progress(say))
+    whole = sum(1 for _ in islice(result.iter_spans(), MOST_TRACED + 1)) <= MOST_TRACED
+    ranks = None if whole else result.ranks[0].name
+    say({"event": "progress", "text": "writing the trace"})
+    lines = trace_lines(result, rank=None if whole else 0)
+    while part := b"".join(islice(lines, TRACED_AT_ONCE)):
+        say({"event": "trace", "text": part.decode(), "ranks": ranks})
+
+
 def scenario_asked(asked: PageRequest) -> Scenario:
     """The scenario of a request. ScenarioError with every problem of its document."""
     from ..sim.scenario.load import scenario_from_document
@@ -259,6 +282,7 @@ TASKS: dict[str, Task] = {
     "faults": Task(FaultsRequest, faults, 120.0),
     "sweep": Task(SweepRequest, sweep, 180.0),
     "export": Task(ExportRequest, export),
+    "trace": Task(TraceRequest, trace),
 }
 """Every kind of request; each has an endpoint of its name."""
 

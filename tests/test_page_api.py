@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,16 @@ from hypothesis import strategies as st
 from page_client import SMALL, TOKEN, changed, events, page
 from starlette.testclient import TestClient
 
+from stepsim.page import tasks
 from stepsim.page.app import application
 from stepsim.page.fields import fields
 from stepsim.page.points import chosen
+from stepsim.page.requests import TraceRequest
 from stepsim.page.tasks import TASKS
 from stepsim.page.workers import PageWorkers
 from stepsim.sim.plan.search.plan import plan
 from stepsim.sim.report.memory.document import memory_document
+from stepsim.sim.report.trace import write_trace
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
 
@@ -53,6 +57,24 @@ def test_predict_is_run(client: TestClient) -> None:
     rows = found["schedule"]["schedule"]["rows"]
     assert sum(len(row["boxes"]) for row in rows) == len(expected.actions)
     assert all(svg["svg"].startswith("<?xml") for svg in (found["timeline"], found["topology"]))
+
+
+def test_a_trace_in_parts_is_that_of_run(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = simulate(load_scenario(SMALL))
+    reply = client.post("/api/trace", json={"document": SMALL})
+    parts = [one for one in map(json.loads, reply.text.splitlines()) if one["event"] == "trace"]
+    write_trace(result, tmp_path / "trace.json")
+    assert "".join(one["text"] for one in parts) == (tmp_path / "trace.json").read_text()
+    assert {one["ranks"] for one in parts} == {None}
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(tasks, "MOST_TRACED", 10)
+    tasks.trace(TraceRequest(document=SMALL), said.append)
+    write_trace(result, tmp_path / "first.json", rank=0)
+    first = [one for one in said if one["event"] == "trace"]
+    assert "".join(one["text"] for one in first) == (tmp_path / "first.json").read_text()
+    assert {one["ranks"] for one in first} == {result.ranks[0].name}
 
 
 def test_a_fault_strikes_the_step(client: TestClient) -> None:
