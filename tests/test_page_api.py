@@ -23,7 +23,7 @@ from stepsim.page import tasks
 from stepsim.page.app import application
 from stepsim.page.fields import fields
 from stepsim.page.points import chosen
-from stepsim.page.requests import TraceRequest
+from stepsim.page.requests import MemoryRequest, PredictRequest, TraceRequest
 from stepsim.page.tasks import TASKS
 from stepsim.page.workers import PageWorkers
 from stepsim.sim.plan.search.plan import plan
@@ -62,7 +62,7 @@ def test_predict_is_run(client: TestClient) -> None:
 def test_a_trace_in_parts_is_that_of_run(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = simulate(load_scenario(SMALL))
+    result = simulate(tasks.scenario_asked(PredictRequest(document=SMALL)))
     reply = client.post("/api/trace", json={"document": SMALL})
     parts = [one for one in map(json.loads, reply.text.splitlines()) if one["event"] == "trace"]
     write_trace(result, tmp_path / "trace.json")
@@ -75,6 +75,22 @@ def test_a_trace_in_parts_is_that_of_run(
     first = [one for one in said if one["event"] == "trace"]
     assert "".join(one["text"] for one in first) == (tmp_path / "first.json").read_text()
     assert {one["ranks"] for one in first} == {result.ranks[0].name}
+
+
+def test_the_last_steps_are_kept() -> None:
+    """What is asked beside an answer is of the same step; faults make it another one, and old ones go."""
+    tasks._kept().clear()
+    asked = PredictRequest(document=SMALL)
+    first = tasks.step_of(asked, lambda message: None)
+    assert tasks.step_of(MemoryRequest(document=SMALL), lambda message: None) is first
+    struck = tasks.step_of(asked, lambda message: None, ["gpu_throttle gpu/3 slow_factor=1.5"])
+    assert struck.step_time_s > first.step_time_s
+    for batch in (32, 48):
+        tasks.step_of(PredictRequest(document=changed(SMALL, "training.global_batch", batch)), lambda _: None)
+    assert len(tasks._kept()) == tasks.KEPT
+    again = tasks.step_of(asked, lambda message: None)
+    assert again is not first
+    assert without_clock(again.to_dict()) == without_clock(first.to_dict())
 
 
 def test_a_fault_strikes_the_step(client: TestClient) -> None:

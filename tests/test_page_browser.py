@@ -140,6 +140,17 @@ def test_a_mistake_stands_beside_its_field(page: Any) -> None:
     page.wait_for_selector("[aria-invalid=true]", state="detached")
 
 
+def test_the_answer_on_the_screen_is_not_asked_again(page: Any) -> None:
+    page.wait_for_selector("#in-step:not([aria-busy])")
+    asked: list[str] = []
+    page.on("request", lambda one: asked.extend([one.url.rpartition("/")[2]] * ("/api/" in one.url)))
+    for view in (*VIEWS, "step"):
+        page.click(f"#view-{view}")
+    assert asked == []
+    change(page, "training-global_batch", "512")
+    assert asked == ["predict"]
+
+
 def test_every_other_field_is_behind_more(page: Any) -> None:
     before = step_time(page)
     page.click(".more > summary")

@@ -25,6 +25,8 @@ let faults;
 let schedule;
 /** What the last answer was about. @type {{result: any, layout: any} | null} */
 let last = null;
+/** The document that the answer on the screen is of, as text. */
+let answered = "";
 /** The document that copies as --set are relative to. @type {any} */
 let base = {};
 const latest = new Latest();
@@ -196,6 +198,12 @@ function show() {
 }
 
 async function predict() {
+  const asked = JSON.stringify(state.document);
+  if (asked === answered) {
+    latest.stop(); // what was asked since is not wanted any more
+    say("");
+    return;
+  }
   const began = performance.now();
   by("in-step").setAttribute("aria-busy", "true");
   let patient = true;
@@ -209,9 +217,11 @@ async function predict() {
       if (message.event === "progress" && !patient) say(message.text);
       heard(message);
     });
+    if (whole) answered = asked;
     if (whole && last) say(`${seconds(last.result.step_time_s)} a step, answered in ${seconds((performance.now() - began) / 1000)}`);
   } catch (error) {
     say("");
+    answered = "";
     form.blame(/** @type {any} */ (error).problems ?? [], /** @type {Error} */ (error).message);
     by("in-step").classList.add("stale");
   } finally {
@@ -226,6 +236,7 @@ function heard(message) {
   if (message.event === "result") {
     const moved = last && JSON.stringify(last.layout) !== JSON.stringify(message.layout);
     last = { result: message.result, layout: message.layout };
+    answered = "";
     form.blame([]);
     by("in-step").classList.remove("stale");
     by("figures").replaceChildren(figures(message.result, message.layout));

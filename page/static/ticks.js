@@ -41,7 +41,7 @@ export function logTicks(low, high, most) {
   const inView = (/** @type {number[]} */ all) => all.filter((one) => one >= low && one <= high);
   const round = inView(powers.flatMap((one) => [one, 2 * one, 5 * one]));
   if (round.length > most) return inView(powers);
-  return round.length > 3 ? round : ticks(low, high, Math.min(most, 6));
+  return round.length > 3 ? round : ticks(low, high, Math.min(most, 8));
 }
 
 /**
