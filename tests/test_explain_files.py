@@ -177,6 +177,24 @@ def test_what_if_figures_are_those_of_the_authors(folder: Path) -> None:
     assert max(found["by_stage"], key=found["by_stage"].get) == "3"  # ST: uneven stages, the last the longest
 
 
+def test_every_part_of_the_authors_analysis_is_found(folder: Path) -> None:
+    """S by stage, by replica and by kind of operation (S_t) of ST; ends of messages are told apart by us."""
+    pytest.importorskip("pyarrow")
+    place = folder / "straggler"
+    found = json.loads(command("stragglers", place / "StragglerAnalysis__data__trace-ST.parquet", "--json"))
+    theirs = json.loads((place / "StragglerAnalysis__data__result-ST.json").read_text())
+    assert found["slowdown"] == pytest.approx(theirs["blocking_slowdown"], rel=1e-4)
+    assert found["by_stage"] == pytest.approx(theirs["blocking_decompose_by_stage"], rel=1e-4)
+    replicas = theirs["blocking_decompose_by_dp_rank"]
+    assert found["by_replica"] == pytest.approx([replicas["0"], replicas["1"]], rel=1e-4)
+    kinds = {kind: s for kind, s in theirs["blocking_decompose_by_optype"].items() if "pp-comm" not in kind}
+    assert {kind: found["by_kind"][kind] for kind in kinds} == pytest.approx(kinds, rel=1e-4)
+    for theirs_of, ours in (("forward-pp-comm", "forward-recv"), ("backward-pp-comm", "backward-recv")):
+        assert found["by_kind"][ours] == pytest.approx(
+            theirs["blocking_decompose_by_optype"][theirs_of], rel=1e-4
+        )
+
+
 def test_the_worker_that_was_slowed_is_found(folder: Path, tmp_path: Path) -> None:
     """AR: one worker of 16 slowed on purpose, of which each operation's usual time knows the culprit."""
     pd = pytest.importorskip("pandas")
