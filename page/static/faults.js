@@ -222,7 +222,7 @@ export class Faults {
     const title = by === "ettr_held" ? "useful share of all GPUs held, spares included" : "useful share of the time";
     this.swept.replaceChildren(
       svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${title} over ${field}` },
-        shareTicks(ticks(low, high, 5)).map(({ at, text }) => [svg("line", { class: "grid", x1: L, x2: W, y1: y(at), y2: y(at) }),
+        shareTicks(ticks(low, high, 8)).map(({ at, text }) => [svg("line", { class: "grid", x1: L, x2: W, y1: y(at), y2: y(at) }),
           svg("text", { class: "tick-y", x: L - 8, y: y(at) + 4, "text-anchor": "end" }, text)]).flat(),
         svg("path", { class: "front", d: points.map((/** @type {any} */ one, /** @type {number} */ i) => `${i ? "L" : "M"}${x(i)} ${y(one.mean).toFixed(1)}`).join("") }),
         points.map((/** @type {any} */ one, /** @type {number} */ i) => [
