@@ -66,6 +66,14 @@ def test_a_profile_is_fitted_on_an_archive(tmp_path: Path) -> None:
     assert not alone["refused"]
 
 
+def test_logs_in_an_archive_are_predicted(tmp_path: Path) -> None:
+    path = packed(tmp_path / "logs.tgz", contents("nccl.txt"))
+    packed_up, alone = (
+        json.loads(command("validate", "--nccl", one, "--json")) for one in (path, FOLDER / "nccl.txt")
+    )
+    assert packed_up["rows"] == alone["rows"]
+
+
 def test_an_archive_without_a_measurement_is_refused(tmp_path: Path) -> None:
     path = packed(tmp_path / "logs.zip", {"notes.txt": b"nothing", "inner.tgz": b"\x1f\x8b..."})
     said = command("calibrate", "fit", path, "--out", tmp_path / "a.yaml", code=2)

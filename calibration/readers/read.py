@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...hardware.calibrated.models import CPU
-from ...hardware.files import Refusal, is_archive, read_each, read_members, require_file
+from ...hardware.files import Refusal, read_opened, require_file
 from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
 from .measured import Measured, MeasuredCollective, domains_of
@@ -31,39 +31,23 @@ def read_measured(
         gpu = get_gpu(gpu).name
     if interconnect is not None:
         get_interconnect(interconnect)
-    inside: list[Refusal] = []
-
-    def read(path: Path) -> tuple[Measured, ...]:
-        if not is_archive(path):
-            return (read_one(path, gpu, interconnect),)
-        found, refused = read_members(
-            path, lambda name, content: _of_content(name, content, gpu, interconnect)
-        )
-        inside.extend(refused)
-        return found
-
-    found, refused = read_each(paths, read)
-    return tuple(one for several in found for one in several), (*refused, *inside)
+    return read_opened(paths, lambda path, content: read_one(path, gpu, interconnect, content))
 
 
-def read_one(path: Path, gpu: str | None = None, interconnect: str | None = None) -> Measured:
-    """The content of one file. ValueError naming it, the place in it, and what is wrong."""
-    require_file(path)
+def read_one(
+    path: Path, gpu: str | None = None, interconnect: str | None = None, content: bytes | None = None
+) -> Measured:
+    """The content of one file, or of a member of an archive that is called ``path``: its ``content``.
+
+    ValueError naming it, the place in it, and what is wrong.
+    """
     name = path.name.lower()
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path}: is empty")
-    if name.endswith((".yaml", ".yml")):
-        return _points(path, gpu)
-    if name.endswith((".sqlite", ".db")) and gpu != CPU:
-        from .nsys import read_nsys
-
-        return read_nsys(path, gpu)
-    return _of_content(path, None, gpu, interconnect)
-
-
-def _of_content(path: Path, content: bytes | None, gpu: str | None, interconnect: str | None) -> Measured:
-    """A table, trace or log, of the file itself or of a member of an archive that is called ``path``."""
-    name = path.name.lower()
+    if content is None:
+        require_file(path)
+        if path.stat().st_size == 0:
+            raise ValueError(f"{path}: is empty")
+        if name.endswith((".yaml", ".yml")):
+            return _points(path, gpu)
     if name.endswith(".csv"):
         return read_table(path, gpu, content)
     if gpu == CPU:
@@ -74,6 +58,10 @@ def _of_content(path: Path, content: bytes | None, gpu: str | None, interconnect
         return read_trace(path, gpu, content)
     if content is not None and name.endswith((".yaml", ".yml", ".sqlite", ".db")):
         raise ValueError(f"{path}: is read as a file of its own; unpack it")
+    if name.endswith((".sqlite", ".db")):
+        from .nsys import read_nsys
+
+        return read_nsys(path, gpu)
     return _log(path, content, gpu, interconnect)
 
 

@@ -6,14 +6,14 @@ used as a path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, TypeVar
 
 from .errors import FileError, size_text
 from .packed import UNPACKED_BYTES
 from .reading import noted
-from .several import Refusal, refusal
+from .several import Refusal, read_each, refusal
 
 T = TypeVar("T")
 
@@ -82,6 +82,23 @@ def read_members(path: Path, read: Callable[[Path, bytes], T]) -> tuple[tuple[T,
         first = "; ".join(f"{Path(one.file).name}: {one.reason}" for one in refused[:3])
         raise FileError(path, f"none of its {len(refused)} files can be used: {first or 'it is empty'}")
     return tuple(used), tuple(refused)
+
+
+def read_opened(
+    paths: Iterable[str | Path], read: Callable[[Path, bytes | None], T]
+) -> tuple[tuple[T, ...], tuple[Refusal, ...]]:
+    """As ``read_each``, with archives opened: ``read`` gets a path, and of a member of one its content."""
+    inside: list[Refusal] = []
+
+    def opened(path: Path) -> tuple[T, ...]:
+        if not is_archive(path):
+            return (read(path, None),)
+        found, refused = read_members(path, read)
+        inside.extend(refused)
+        return found
+
+    found, refused = read_each(paths, opened)
+    return tuple(one for several in found for one in several), (*refused, *inside)
 
 
 def _tarred(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:

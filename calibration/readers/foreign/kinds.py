@@ -11,7 +11,7 @@ from pathlib import Path
 _MARKS = (
     (b"PAR1", "a table in Parquet: logs of operations are for stepsim explain; write measurements as .csv"),
     (b"\x1f\x8b", "packed with gzip; unpack it (traces may stay packed, as .json.gz)"),
-    (b"PK\x03\x04", "a zip archive; unpack it"),
+    (b"PK\x03\x04", "a zip archive; call it .zip, or unpack it"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it"),
     (b"\xfd7zXZ\x00", "packed with xz; unpack it"),
     (b"BZh", "packed with bzip2; unpack it"),
