@@ -65,7 +65,7 @@ gallery: $(VENV)/.installed ## rewrite docs/schedules.md and its pictures
 	$(BIN)/stepsim schedule gallery docs/schedules.md
 
 reliability: $(VENV)/.installed ## simulate closed forms and published cases of failures; rewrite docs/reliability.md
-	$(BIN)/stepsim faults --cases docs/reliability.md
+	$(BIN)/stepsim faults --cases docs/reliability.md $(addprefix --straggler-logs ,$(wildcard $(STEPSIM_SHARED)/data/traces/straggler))
 
 docs: $(VENV)/.installed ## rewrite what README and docs repeat of the program's output (after validate, which it reads)
 	$(BIN)/python docs/remake.py

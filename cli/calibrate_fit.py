@@ -33,7 +33,8 @@ def fit(
         list[Path],
         typer.Argument(
             metavar="FILE...",
-            help="Tables (.csv), torch traces (.json, .json.gz), Nsight Systems (.sqlite), nccl-tests logs.",
+            help="Tables (.csv), torch traces (.json, .json.gz), Nsight Systems (.sqlite), nccl-tests logs; "
+            "archives of all but databases.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE.yaml", help="The profile to write.")] = Path(

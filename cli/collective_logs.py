@@ -70,13 +70,13 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
 
 
 def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str | None = None) -> Logs:
-    """The logs in ``files``; ``gpu`` and ``interconnect`` replace what they say of them.
+    """The logs in ``files``, archives opened; ``gpu`` and ``interconnect`` replace what they say of them.
 
     Raises ValueError for names that are unknown, two logs of one name, or where not one log can be used.
     """
     from ..calibration.readers.nccl_log import read_log
     from ..calibration.readers.nccl_system import tuned
-    from ..hardware.files import read_each
+    from ..hardware.files import read_opened
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
 
@@ -85,11 +85,11 @@ def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str 
     if interconnect is not None:
         get_interconnect(interconnect)
 
-    def read(path: Path) -> tuple[Measurements, CollectiveCase]:
-        log = read_log(path)
+    def read(path: Path, content: bytes | None) -> tuple[Measurements, CollectiveCase]:
+        log = read_log(path, content)
         return log, case_of(log, gpu, interconnect)
 
-    used, refused = read_each(files, read)
+    used, refused = read_opened(files, read)
     twice = [name for name, times in Counter(log.log for log, _ in used).items() if times > 1]
     if twice:
         raise ValueError(f"two logs are named {twice[0]}; rename one")

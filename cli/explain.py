@@ -90,8 +90,18 @@ def _parted(sources: Sequence[str]) -> tuple[list[Path], str | None]:
         raise ValueError(f"give one scenario, not {len(scenarios)}: {', '.join(scenarios)}")
     traces = [Path(source) for source in sources if source not in scenarios]
     if not traces:
-        raise ValueError("give a trace: a scenario by itself is for stepsim run")
+        raise ValueError(f"give a trace: {_other(scenarios[0])}")
     return traces, scenarios[0] if scenarios else None
+
+
+def _other(source: str) -> str:
+    """What is said of the one file that was given in place of a trace."""
+    from ..calibration.readers.foreign.kinds import named_document
+    from ..hardware.files import load_yaml, read_text
+
+    path = Path(source)
+    known = named_document(load_yaml(read_text(path), path)) if path.is_file() else None
+    return f"{source} is {known}" if known else "a scenario by itself is for stepsim run"
 
 
 def _print(told: Explained) -> None:

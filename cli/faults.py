@@ -96,6 +96,14 @@ def faults(
             "--cases", metavar="FILE.md", help="Simulate the published cases and write their table."
         ),
     ] = None,
+    straggler_logs: Annotated[
+        Path | None,
+        typer.Option(
+            "--straggler-logs",
+            metavar="FOLDER",
+            help="With --cases: the folder of ByteDance's logs of operations (trace-AR.parquet, ...).",
+        ),
+    ] = None,
 ) -> None:
     """Simulate weeks of training with failures, detection, restarts, checkpoints and spares.
 
@@ -104,8 +112,10 @@ def faults(
     named = [word for word in words or () if "=" not in word]
     ranges = [*(sweeps or ()), *(word for word in words or () if "=" in word)]
     if cases:
-        _cases(cases, as_json, named)
+        _cases(cases, straggler_logs, as_json, named)
         return
+    if straggler_logs is not None:
+        raise ValueError("--straggler-logs are of a published case, and --cases is not given")
     if hosts is not None and record is None:
         raise ValueError("--hosts says of how many hosts a --record is, and none is given")
     if record is not None and not named:
@@ -245,7 +255,7 @@ def _sweep(
         wrote("picture", svg)
 
 
-def _cases(path: Path, as_json: bool, named: list[str]) -> None:
+def _cases(path: Path, logs: Path | None, as_json: bool, named: list[str]) -> None:
     if named:
         raise ValueError("--cases takes no SCENARIO: the published cases bring their own")
     output_file("--cases", path, (".md",), [])
@@ -253,7 +263,7 @@ def _cases(path: Path, as_json: bool, named: list[str]) -> None:
     from ..sim.reliability.cases.run import run_cases
 
     with progress() as status:
-        rows = run_cases(progress=status)
+        rows = run_cases({} if logs is None else slowdowns_of(logs), progress=status)
     save_text(path, cases_page(rows))
     missed = [row for row in rows if row.verdict == "missed"]
     if as_json:
@@ -264,3 +274,19 @@ def _cases(path: Path, as_json: bool, named: list[str]) -> None:
     wrote("cases", path)
     if missed:
         raise typer.Exit(STUCK)
+
+
+def slowdowns_of(folder: Path) -> dict[str, float]:
+    """What stragglers cost in each published log that ``folder`` has. ValueError where it has none."""
+    from ..calibration.explain.stragglers import stragglers
+    from ..calibration.readers.operation_log import read_operation_log
+    from ..sim.reliability.cases.explained import LOGS
+
+    found = {name: sorted(folder.glob(f"*trace-{name}.parquet")) for name in LOGS}
+    if not any(found.values()):
+        raise ValueError(f"{folder}: has none of the logs trace-{', trace-'.join(LOGS)} (.parquet)")
+    return {
+        name: stragglers(read_operation_log(paths[0])).figures.slowdown
+        for name, paths in found.items()
+        if paths
+    }

@@ -81,6 +81,10 @@ class StreamsRequest(PageRequest):
     faults: Lines = []
 
 
+class TraceRequest(PageRequest):
+    """The step as a trace for Perfetto."""
+
+
 class ExportRequest(PageRequest):
     """The scenario in other words: ``yaml``, or the flags or file of a framework."""
 

@@ -6,11 +6,12 @@ HTTP. A message has an ``event`` and that event's own fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .replies import error_message
+from .replies import error_message, written
 from .requests import (
     MOST_EVENTS,
     CatalogueRequest,
@@ -22,6 +23,7 @@ from .requests import (
     PredictRequest,
     StreamsRequest,
     SweepRequest,
+    TraceRequest,
 )
 
 if TYPE_CHECKING:
@@ -41,18 +43,24 @@ JOBS = 2
 MOST_DRAWN = 4_096
 """GPUs that the page colours: more than it draws."""
 
+KEPT = 2
+"""Steps that a worker keeps."""
+
+MOST_TRACED = 100_000
+"""Ops of a trace that the page saves whole: about 60 MB of JSON."""
+TRACED_AT_ONCE = 2_000
+"""Events of a trace that one message holds."""
+
 NAME = "page"
 """Of a scenario whose document has none."""
 
 
 def predict(asked: PredictRequest, say: Say) -> None:
     """The step as ``stepsim run --json`` prints it, then what else is wanted of it."""
-    from ..sim.simulate import simulate
-
-    scenario = scenario_asked(asked)
-    faults = asked.faults or None
-    result = simulate(scenario, max_events=MOST_EVENTS, faults=faults, progress=_progress(say))
-    say({"event": "result", "result": result.to_dict(), "layout": _layout(scenario), "who": _who(result)})
+    result = step_of(asked, say, asked.faults)
+    assert result.scenario is not None  # a run has one
+    layout = _layout(result.scenario)
+    say({"event": "result", "result": result.to_dict(), "layout": layout, "who": _who(result)})
     if asked.schedule:
         from .schedule import schedule_rows
 
@@ -108,10 +116,8 @@ def _topology(result: Result) -> str:
 def memory(asked: MemoryRequest, say: Say) -> None:
     """The memory bill as ``stepsim memory --json`` prints it."""
     from ..sim.report.memory.document import memory_document
-    from ..sim.simulate import simulate
 
-    result = simulate(scenario_asked(asked), max_events=MOST_EVENTS, progress=_progress(say))
-    say({"event": "memory", "memory": memory_document(result)})
+    say({"event": "memory", "memory": memory_document(step_of(asked, say))})
 
 
 def faults(asked: FaultsRequest, say: Say) -> None:
@@ -151,12 +157,10 @@ def sweep(asked: SweepRequest, say: Say) -> None:
 
 def streams(asked: StreamsRequest, say: Say) -> None:
     """The streams of every class of ranks within a window of the step."""
-    from ..sim.simulate import simulate
     from .schedule import stream_rows
 
-    result = simulate(scenario_asked(asked), max_events=MOST_EVENTS, faults=asked.faults or None)
     first, last = asked.window
-    say({"event": "streams", "streams": stream_rows(result, first, last)})
+    say({"event": "streams", "streams": stream_rows(step_of(asked, say, asked.faults), first, last)})
 
 
 def plan(asked: PlanRequest, say: Say) -> None:
@@ -223,6 +227,41 @@ def export(asked: ExportRequest, say: Say) -> None:
     say({"event": "export", "text": text})
 
 
+def trace(asked: TraceRequest, say: Say) -> None:
+    """The trace that ``stepsim run --trace`` writes, in parts; of a step with very many ops the first class
+    of ranks alone, which ``ranks`` then names."""
+    from itertools import islice
+
+    from ..sim.report.trace import trace_lines
+
+    result = step_of(asked, say)
+    whole = sum(1 for _ in islice(result.iter_spans(), MOST_TRACED + 1)) <= MOST_TRACED
+    ranks = None if whole else result.ranks[0].name
+    say({"event": "progress", "text": "writing the trace"})
+    lines = trace_lines(result, rank=None if whole else 0)
+    while part := b"".join(islice(lines, TRACED_AT_ONCE)):
+        say({"event": "trace", "text": part.decode(), "ranks": ranks})
+
+
+def step_of(asked: PageRequest, say: Say, faults: Sequence[str] = ()) -> Result:
+    """The step of a request. Those asked last are kept: streams, a picture or a trace are of the same one."""
+    from ..sim.simulate import simulate
+
+    kept, key = _kept(), written([asked.document, faults])
+    if key not in kept:
+        while len(kept) >= KEPT:
+            del kept[next(iter(kept))]
+        scenario = scenario_asked(asked)
+        kept[key] = simulate(scenario, max_events=MOST_EVENTS, faults=faults or None, progress=_progress(say))
+    return kept[key]
+
+
+@cache
+def _kept() -> dict[bytes, Result]:
+    """Steps by document and faults, the oldest first, of this process."""
+    return {}
+
+
 def scenario_asked(asked: PageRequest) -> Scenario:
     """The scenario of a request. ScenarioError with every problem of its document."""
     from ..sim.scenario.load import scenario_from_document
@@ -259,6 +298,7 @@ TASKS: dict[str, Task] = {
     "faults": Task(FaultsRequest, faults, 120.0),
     "sweep": Task(SweepRequest, sweep, 180.0),
     "export": Task(ExportRequest, export),
+    "trace": Task(TraceRequest, trace),
 }
 """Every kind of request; each has an endpoint of its name."""
 

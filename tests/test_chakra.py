@@ -303,6 +303,13 @@ def test_messages_move_between_ranks(tmp_path: Path) -> None:
     assert replay_traces(stored(traced(one, two), tmp_path)).step_time_s == pytest.approx(45e-6)
 
 
+@pytest.mark.parametrize("kind", [NodeType.MEM_LOAD, 8, 10])
+def test_nodes_of_other_kinds_take_their_time(kind: int, tmp_path: Path) -> None:
+    """Of memory, and those that newer schemas have: storage (8), checkpoints (10)."""
+    place = stored(traced((comp(1, 30), replace(comp(2, 20, (1,)), type=kind))), tmp_path)
+    assert replay_traces(place).step_time_s == pytest.approx(50e-6)
+
+
 def test_nothing_to_price_by_is_refused(tmp_path: Path) -> None:
     place = stored(traced((comp(1, 5), coll(2, (1,))), (comp(1, 5), coll(2, (1,)))), tmp_path)
     with pytest.raises(ValueError, match="--cluster"):

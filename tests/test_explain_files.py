@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from stepsim.calibration.readers.read import read_measured
+from stepsim.cli.faults import slowdowns_of
 from stepsim.cli.main import app
+from stepsim.sim.figures import seconds
+from stepsim.sim.reliability.cases.explained import traces
 
 HTA = "kineto/HolisticTraceAnalysis__tests__data__"
 LENS = "kineto/TraceLens__tests__traces__"
@@ -36,8 +40,8 @@ REFUSED = {
     "straggler/StragglerAnalysis__data__ms-ST.json": "what-if analysis",
     "straggler/StragglerAnalysis__data__mw-ST.json": "what-if analysis",
     "straggler/StragglerAnalysis__data__result-ST.json": "what-if analysis",
-    "straggler/meta-AR.yaml": "give a trace",
-    "straggler/meta-ST.yaml": "give a trace",
+    "straggler/meta-AR.yaml": "layout of a logged job",
+    "straggler/meta-ST.yaml": "layout of a logged job",
 }
 LOGS = {
     "straggler/StragglerAnalysis__data__trace-AR.parquet": (16, 44),
@@ -75,6 +79,35 @@ def events(path: Path) -> list[dict[str, Any]]:
 def test_every_file_is_in_the_table(folder: Path) -> None:
     files = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
     assert files == {*KINETO, *REFUSED, *LOGS}
+
+
+def verdicts(folder: Path, file: str) -> tuple[str, str]:
+    """What stepsim explain and the reader of stepsim calibrate fit say of a file."""
+    path = folder / file
+    if file in REFUSED:
+        step = " ".join(command("explain", path, code=2).split()).removeprefix("stepsim: ")
+    else:
+        found = explained(path)
+        steps = len(found["traces"][0]["steps"])
+        step = f"a step of {seconds(found['step_s'])} (ranks: {len(found['ranks'])}, steps: {steps})"
+    try:
+        (measured,), _ = read_measured([path])
+        sizes = len(measured.kernels), len(measured.collectives)
+        fit = f"kernels: {sizes[0]}, collectives: {sizes[1]} ({measured.gpu})"
+        if not any(sizes):
+            fit = f"nothing to fit: {'; '.join(measured.passed_over)}"
+    except ValueError as error:
+        fit = str(error)
+    step, fit = (said.replace(f"{path}: ", "").replace(f"{path} is ", "") for said in (step, fit))
+    return step, "the same" if fit == step else fit
+
+
+def test_the_page_says_what_the_readers_do(folder: Path, root: Path) -> None:
+    """docs/traces.md lists every file, read or refused for its true reason."""
+    page = (root / "docs/traces.md").read_text()
+    rows = re.findall(r"^\| `(\w+/[^`]+)` \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    written = {file: (step, fit) for file, step, fit in rows}
+    assert written == {file: verdicts(folder, file) for file in {*KINETO, *LOGS, *REFUSED}}
 
 
 @pytest.mark.parametrize("file", KINETO)
@@ -144,6 +177,24 @@ def test_what_if_figures_are_those_of_the_authors(folder: Path) -> None:
     assert max(found["by_stage"], key=found["by_stage"].get) == "3"  # ST: uneven stages, the last the longest
 
 
+def test_every_part_of_the_authors_analysis_is_found(folder: Path) -> None:
+    """S by stage, by replica and by kind of operation (S_t) of ST; ends of messages are told apart by us."""
+    pytest.importorskip("pyarrow")
+    place = folder / "straggler"
+    found = json.loads(command("stragglers", place / "StragglerAnalysis__data__trace-ST.parquet", "--json"))
+    theirs = json.loads((place / "StragglerAnalysis__data__result-ST.json").read_text())
+    assert found["slowdown"] == pytest.approx(theirs["blocking_slowdown"], rel=1e-4)
+    assert found["by_stage"] == pytest.approx(theirs["blocking_decompose_by_stage"], rel=1e-4)
+    replicas = theirs["blocking_decompose_by_dp_rank"]
+    assert found["by_replica"] == pytest.approx([replicas["0"], replicas["1"]], rel=1e-4)
+    kinds = {kind: s for kind, s in theirs["blocking_decompose_by_optype"].items() if "pp-comm" not in kind}
+    assert {kind: found["by_kind"][kind] for kind in kinds} == pytest.approx(kinds, rel=1e-4)
+    for theirs_of, ours in (("forward-pp-comm", "forward-recv"), ("backward-pp-comm", "backward-recv")):
+        assert found["by_kind"][ours] == pytest.approx(
+            theirs["blocking_decompose_by_optype"][theirs_of], rel=1e-4
+        )
+
+
 def test_the_worker_that_was_slowed_is_found(folder: Path, tmp_path: Path) -> None:
     """AR: one worker of 16 slowed on purpose, of which each operation's usual time knows the culprit."""
     pd = pytest.importorskip("pandas")
@@ -161,6 +212,18 @@ def test_the_worker_that_was_slowed_is_found(folder: Path, tmp_path: Path) -> No
     assert worst["slowdown"] > 1.5
     assert found["worst_workers_share"] == pytest.approx(1.0, abs=0.02)
     assert "<svg" in picture.read_text()
+
+
+def test_published_slowdowns_are_found_in_their_logs(folder: Path, tmp_path: Path) -> None:
+    """Case 15 of docs/reliability.md, of the logs that are at hand."""
+    pytest.importorskip("pyarrow")
+    found = {row.title: row.verdict for row in traces(slowdowns_of(folder / "straggler"))}
+    assert [verdict for title, verdict in found.items() if "AR" in title or "ST" in title] == ["ok", "ok"]
+    assert set(found.values()) == {"ok", "not run"}
+    assert next(traces({"AR": 1.8})).verdict == "missed"
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        slowdowns_of(tmp_path)
+    assert "--cases" in command("faults", "--straggler-logs", tmp_path, code=2)
 
 
 def test_a_layout_of_another_job_is_refused(folder: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
+from itertools import accumulate
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ class Analysed:
         self.analysis = TraceAnalysis(trace_files={0: str(path)})
         self.told = json.loads(command("explain", path, "--json"))
         events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        self.launches = [e for e in events if e.get("cat") == "cuda_runtime"]
         self.kernels = [e for e in events if e.get("cat") in ("kernel", "gpu_memcpy")]
 
     def part(self, *names: str) -> float:
@@ -106,7 +109,27 @@ def test_kernels_by_their_type(analysed: Analysed) -> None:
 def test_every_launch_has_its_kernel(analysed: Analysed) -> None:
     (found,) = analysed.analysis.get_cuda_kernel_launch_stats(visualize=False).values()
     assert len(found) == len(analysed.kernels)
-    assert analysed.analysis.get_queue_length_summary(ranks=[0]) is not None
+
+
+def test_queues_are_as_long_as_the_host_is_ahead(analysed: Analysed) -> None:
+    """Of each stream: how many kernels the host has launched that have not begun, at most and on average."""
+    found = analysed.analysis.get_queue_length_summary(ranks=[0])["queue_length"]
+    launched = {e["args"]["correlation"]: e["ts"] for e in analysed.launches}
+    streams: dict[int, list[tuple[float, int]]] = {}
+    for kernel in analysed.kernels:
+        moves = streams.setdefault(kernel["args"]["stream"], [])
+        moves += [(launched[kernel["args"]["correlation"]], 1), (kernel["ts"], -1)]
+    assert {stream for _, stream in found.index} == streams.keys()
+    for (_, stream), row in found.iterrows():
+        # Kernels that begin as they are launched are one in the queue or none, as HTA happens to sort them.
+        least, most = (
+            list(
+                accumulate(move for _, move in sorted(streams[stream], key=lambda at: (at[0], sign * at[1])))
+            )
+            for sign in (1, -1)
+        )
+        assert max(least) <= row["max"] <= max(most)
+        assert 0.99 * fmean(least) <= row["mean"] <= 1.01 * fmean(most)
 
 
 def test_critical_path(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,16 @@ from hypothesis import strategies as st
 from page_client import SMALL, TOKEN, changed, events, page
 from starlette.testclient import TestClient
 
+from stepsim.page import tasks
 from stepsim.page.app import application
 from stepsim.page.fields import fields
 from stepsim.page.points import chosen
+from stepsim.page.requests import MemoryRequest, PredictRequest, TraceRequest
 from stepsim.page.tasks import TASKS
 from stepsim.page.workers import PageWorkers
 from stepsim.sim.plan.search.plan import plan
 from stepsim.sim.report.memory.document import memory_document
+from stepsim.sim.report.trace import write_trace
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
 
@@ -53,6 +57,40 @@ def test_predict_is_run(client: TestClient) -> None:
     rows = found["schedule"]["schedule"]["rows"]
     assert sum(len(row["boxes"]) for row in rows) == len(expected.actions)
     assert all(svg["svg"].startswith("<?xml") for svg in (found["timeline"], found["topology"]))
+
+
+def test_a_trace_in_parts_is_that_of_run(
+    client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = simulate(tasks.scenario_asked(PredictRequest(document=SMALL)))
+    reply = client.post("/api/trace", json={"document": SMALL})
+    parts = [one for one in map(json.loads, reply.text.splitlines()) if one["event"] == "trace"]
+    write_trace(result, tmp_path / "trace.json")
+    assert "".join(one["text"] for one in parts) == (tmp_path / "trace.json").read_text()
+    assert {one["ranks"] for one in parts} == {None}
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(tasks, "MOST_TRACED", 10)
+    tasks.trace(TraceRequest(document=SMALL), said.append)
+    write_trace(result, tmp_path / "first.json", rank=0)
+    first = [one for one in said if one["event"] == "trace"]
+    assert "".join(one["text"] for one in first) == (tmp_path / "first.json").read_text()
+    assert {one["ranks"] for one in first} == {result.ranks[0].name}
+
+
+def test_the_last_steps_are_kept() -> None:
+    """What is asked beside an answer is of the same step; faults make it another one, and old ones go."""
+    tasks._kept().clear()
+    asked = PredictRequest(document=SMALL)
+    first = tasks.step_of(asked, lambda message: None)
+    assert tasks.step_of(MemoryRequest(document=SMALL), lambda message: None) is first
+    struck = tasks.step_of(asked, lambda message: None, ["gpu_throttle gpu/3 slow_factor=1.5"])
+    assert struck.step_time_s > first.step_time_s
+    for batch in (32, 48):
+        tasks.step_of(PredictRequest(document=changed(SMALL, "training.global_batch", batch)), lambda _: None)
+    assert len(tasks._kept()) == tasks.KEPT
+    again = tasks.step_of(asked, lambda message: None)
+    assert again is not first
+    assert without_clock(again.to_dict()) == without_clock(first.to_dict())
 
 
 def test_a_fault_strikes_the_step(client: TestClient) -> None:

@@ -6,15 +6,21 @@ where either is missing. With PAGE_PICTURES=DIR the views are kept there as pict
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from stepsim.calibration.explain.explained import explained
+from stepsim.calibration.explain.reading import read_traces
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="the extra browser is not installed")
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -134,6 +140,17 @@ def test_a_mistake_stands_beside_its_field(page: Any) -> None:
     page.wait_for_selector("[aria-invalid=true]", state="detached")
 
 
+def test_the_answer_on_the_screen_is_not_asked_again(page: Any) -> None:
+    page.wait_for_selector("#in-step:not([aria-busy])")
+    asked: list[str] = []
+    page.on("request", lambda one: asked.extend([one.url.rpartition("/")[2]] * ("/api/" in one.url)))
+    for view in (*VIEWS, "step"):
+        page.click(f"#view-{view}")
+    assert asked == []
+    change(page, "training-global_batch", "512")
+    assert asked == ["predict"]
+
+
 def test_every_other_field_is_behind_more(page: Any) -> None:
     before = step_time(page)
     page.click(".more > summary")
@@ -221,6 +238,77 @@ def test_plan_brush_open_pin_compare(page: Any) -> None:
     page.wait_for_selector("#in-step:visible")
 
 
+def test_names_of_layouts_are_links(page: Any, context: Any) -> None:
+    """Followed in place they open the layout, and back is where one was; another tab shows the same."""
+    small_job(page)
+    page.click("#view-plan")
+    page.click("#in-plan button.main")
+    page.wait_for_selector("#in-plan button.main:enabled")
+    link = page.locator("#in-plan table a[href^='#']").first
+    name = link.inner_text()
+    other = context.new_page()
+    other.goto(page.url.split("#")[0] + link.get_attribute("href"))
+    other.wait_for_selector(".card .value")
+    link.click()
+    page.wait_for_selector("#in-step:visible")
+    page.wait_for_selector("#in-step:not([aria-busy])")
+    assert step_time(page) == step_time(other)
+    page.click("#pin")
+    page.click("#view-compare")
+    page.wait_for_selector("#in-compare thead a[href^='#']")
+    page.go_back()
+    page.go_back()
+    page.go_back()
+    page.wait_for_selector("#in-plan:visible")
+    assert link.inner_text() == name
+
+
+def test_axes_have_round_numbers(page: Any) -> None:
+    small_job(page)
+    page.click("#view-plan")
+    page.click("#in-plan button.main")
+    page.wait_for_selector("#in-plan button.main:enabled")
+    for selector, unit in (("#in-plan .tick-x", " s"), ("#in-plan .tick-y", " GB")):
+        texts = page.locator(selector).all_text_contents()
+        assert 3 <= len(texts) <= 10
+        assert all(text.endswith(unit) for text in texts)
+        assert all(is_round(float(text.removesuffix(unit))) for text in texts), texts
+
+
+def is_round(number: float) -> bool:
+    """Whether it is a small multiple of 1, 2, 2.5 or 5 times a power of ten: it has two digits, or ends in
+    a quarter."""
+    digits = f"{number:.2e}".partition("e")[0]
+    return not number or digits.endswith(("0", "25", "75"))
+
+
+RANGES = [(8.7, 104), (0.31, 0.52), (3, 11), (1e-3, 900), (0.0013, 0.0017), (11.0, 11.5), (1e-7, 2e-7)]
+TICKS = """async ranges => {
+    const found = await import("/ticks.js");
+    const of = (values, many) => many(values).map(one => [one.at, one.text]);
+    return ranges.map(([low, high]) => ({
+        even: found.ticks(low, high, 6), log: found.logTicks(low, high, 9),
+        texts: of(found.logTicks(low, high, 9), found.timeTicks)}));
+}"""
+
+
+def test_ticks_are_round_and_within(page: Any) -> None:
+    """Equally far apart by a round step, or 1, 2 and 5 times powers of ten; never more than asked."""
+    for (low, high), found in zip(RANGES, page.evaluate(TICKS, RANGES), strict=True):
+        even, log = found["even"], found["log"]
+        assert 3 <= len(even) <= 7
+        assert 3 <= len(log) <= 9
+        steps = [b - a for a, b in pairwise(even)]
+        assert max(steps) == pytest.approx(min(steps), rel=1e-6)
+        assert f"{steps[0]:.3e}"[:5] in ("1.000", "2.000", "2.500", "5.000")
+        assert all(low * (1 - 1e-6) <= one <= high * (1 + 1e-6) for one in (*even, *log))
+        assert all(at / step == pytest.approx(round(at / step)) for at in even for step in steps[:1])
+        units = {text.split()[1] for _, text in found["texts"]}
+        assert len(units) == 1
+        scale = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}[units.pop()]
+        assert all(float(text.split()[0]) * scale == pytest.approx(at) for at, text in found["texts"])
+
+
 def test_a_plan_can_be_stopped(page: Any) -> None:
     page.click("#view-plan")
     page.click("#in-plan button.main")
@@ -250,6 +338,19 @@ def test_what_is_shown_can_be_saved(page: Any) -> None:
         with page.expect_download() as downloaded:
             page.select_option("#copy", choice)
         assert Path(downloaded.value.path()).read_text(encoding="utf-8").startswith(begins)
+
+
+def test_the_trace_is_what_explain_reads(page: Any, tmp_path: Path) -> None:
+    small_job(page)
+    page.wait_for_selector("#in-step:not([aria-busy])")
+    with page.expect_download() as downloaded:
+        page.select_option("#copy", "trace")
+    assert downloaded.value.suggested_filename == "trace.json.gz"
+    trace = tmp_path / "trace.json.gz"
+    downloaded.value.save_as(trace)
+    document = json.loads(gzip.decompress(trace.read_bytes()))
+    told = explained(read_traces([trace])[0])
+    assert told.step_s == pytest.approx(document["stepsim"]["step_time_s"], abs=1e-8)
 
 
 def test_copies_are_what_the_commands_read(page: Any, context: Any) -> None:

@@ -171,9 +171,10 @@ def test_a_fit_that_misses_its_own_measurements_answers_no(tmp_path: Path) -> No
     [
         ("a.parquet", b"PAR1\0\0", "Parquet"),
         ("a.et", b"\x0a\x12", "Chakra"),
-        ("a.tar.gz", gzip.compress(b"x", mtime=0), "gzip"),
-        ("a.tgz", gzip.compress(b"x", mtime=0), "gzip"),
-        ("a.zip", b"PK\x03\x04rest", "zip"),
+        ("a.tar.gz", gzip.compress(b"x", mtime=0), "gzip|archive"),
+        ("a.tgz", gzip.compress(b"x", mtime=0), "gzip|archive"),
+        ("a.zip", b"PK\x03\x04rest", "zip|archive"),
+        ("a.log.gz", gzip.compress(b"x", mtime=0), "gzip"),
         ("a.nsys-rep", b"anything", "nsys export"),
         ("a.bin", b"\0\1\2", "no text"),
     ],

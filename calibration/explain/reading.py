@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ...hardware.files import Refusal, is_archive, members, read_bytes, read_each
+from ...hardware.files import Refusal, is_archive, read_bytes, read_each, read_members
 from ..readers.foreign.kinds import no_text
 from .from_kineto import read_kineto
 from .from_nsys import read_nsys_steps
@@ -51,17 +51,8 @@ def _read(path: Path) -> tuple[RankTrace, ...]:
 
 def _of_archive(path: Path) -> tuple[RankTrace, ...]:
     """The traces in an archive; files beside them, such as a README, are passed over."""
-    found: list[RankTrace] = []
-    reasons: list[str] = []
-    for member, content in members(path):
-        try:
-            found += _of_content(member, content)
-        except ValueError as error:
-            reasons.append(str(error).removeprefix(f"{path}/"))
-    if not found:
-        listed = "; ".join(reasons[:3]) or "it is empty"
-        raise ValueError(f"{path}: no trace among the {len(reasons)} files of this archive: {listed}")
-    return tuple(found)
+    found, _ = read_members(path, _of_content)
+    return tuple(one for traces in found for one in traces)
 
 
 def _of_content(path: Path, content: bytes) -> tuple[RankTrace, ...]:

@@ -43,13 +43,14 @@ _NO_RANKS = "collectives of a group of which the trace does not say which ranks 
 _PREDICTED = "kernels that stepsim predicted: no measurements, so that no fit may learn from them"
 
 
-def read_trace(path: Path, gpu: str | None = None) -> Measured:
-    """Kernels by shape, collectives with their sizes, step time and overlap of a trace.
+def read_trace(path: Path, gpu: str | None = None, content: bytes | None = None) -> Measured:
+    """Kernels by shape, collectives with their sizes, step time and overlap of a trace in ``path``, or in
+    ``content`` of that name.
 
     Raises ValueError naming the file, and the event where one is wrong: not JSON, no trace, no kernel of a
     GPU, an unknown GPU, or another one than ``gpu``.
     """
-    document = document_of(path, read_bytes(path))
+    document = document_of(path, read_bytes(path) if content is None else content)
     events = events_of(str(path), document["traceEvents"])
     if not events.kernels:
         raise ValueError(f"{path}: has no kernel of a GPU; profile with ProfilerActivity.CUDA")

@@ -14,6 +14,7 @@ from typing import Any
 from ...hardware.files import TABLES, load_yaml, read_text
 from ...hardware.gpus import get_gpu, gpu_names
 from ...kernels.kernel import Attention, Direction, Gemm, Implementation, Kernel
+from .foreign.kinds import named_document
 from .foreign.values import LARGEST_SECONDS, shown
 from .point_fields import AttentionPoint, GemmPoint, GroupedGemmPoint, Point, read_point
 
@@ -101,7 +102,9 @@ def missing_math(gpu: str, kernels: Iterable[Kernel]) -> str | None:
 def _points(path: Path) -> Sequence[Any]:
     document = load_yaml(read_text(path), path, TABLES)
     if not isinstance(document, dict) or document.get("kind") != "kernels":
-        raise ValueError(f"{path}: not a kernel-point file (expected 'kind: kernels')")
+        known = named_document(document)
+        why = f"it is {known}" if known else "expected 'kind: kernels'"
+        raise ValueError(f"{path}: not a kernel-point file: {why}")
     unknown = sorted(set(document) - {"schema", "kind", "sources", "points"})
     if unknown:
         raise ValueError(f"{path}: {shown(unknown[0])}: unknown key; known: schema, kind, sources, points")

@@ -85,15 +85,15 @@ class _Line:
     halves: tuple[Mapping[str, str], ...]
 
 
-def read_log(path: Path) -> Measurements:
-    """The measurements of a log file.
+def read_log(path: Path, content: bytes | None = None) -> Measurements:
+    """The measurements of a log file, or of ``content`` of that name.
 
     Raises:
         ValueError: naming file and line, where a row is cut short or its columns contradict each
             other; naming the file, where it has no row, does not tell its collective or its ranks, or is no
             text.
     """
-    content = read_bytes(path, limit=_LARGEST_LOG)
+    content = read_bytes(path, limit=_LARGEST_LOG) if content is None else content
     if other := no_text(path, content):
         raise ValueError(f"{path}: no log of nccl-tests: it is {other}")
     return parse_log(content.decode("utf-8", errors="replace").splitlines(), str(path))

@@ -2,7 +2,8 @@
 
 Knows the tables of kernels, launches and NVTX ranges. Shapes come from torch's NVTX ranges
 (``torch.autograd.profiler.emit_nvtx(record_shapes=True)``): the innermost one around a kernel's launch.
-NCCL's message sizes are not in these tables, so that collectives give overlap and no curve.
+Which ranks a collective has is not in these tables, so that collectives give overlap and no curve; NCCL's own
+payloads (nccl_payloads.py) tell their sizes.
 
 SQLite checks no types: every value that is used is looked at, once, and a wrong one is named by its row.
 
@@ -16,13 +17,16 @@ import sqlite3
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from ...hardware.files import load_json, open_database
 from ...kernels.kernel import Kernel
 from .foreign.gpu_named import gpu_named
 from .foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .measured import Measured
+from .nccl_payloads import NcclCall, nccl_calls
 from .traced import Span, facts_of, is_collective, kernel_of, measurements_of, shapes_of
 
 _NANO = 1e-9
@@ -32,6 +36,7 @@ _TYPES = (("bf16", "bf16"), ("bfloat16", "bf16"), ("f16", "fp16"), ("half", "fp1
 _NO_SHAPES = "kernels without shapes (torch.autograd.profiler.emit_nvtx(record_shapes=True))"
 _KERNELS, _LAUNCHES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"
 Launch = tuple[int, int]  # thread, nanoseconds
+T = TypeVar("T")
 
 
 def read_nsys(path: Path, gpu: str | None = None) -> Measured:
@@ -49,7 +54,7 @@ def _read(path: Path, base: sqlite3.Connection, gpu: str | None) -> Measured:
     if _KERNELS not in columns:
         raise ValueError(f"{path}: has no kernels; profile with nsys profile --trace cuda,nvtx")
     name, device = _gpu(path, base, columns, gpu)
-    ranges = _Ranges(path, base) if {"NVTX_EVENTS", _LAUNCHES} <= set(columns) else None
+    ranges = _operators(path, base) if {"NVTX_EVENTS", _LAUNCHES} <= set(columns) else None
     passed: Counter[str] = Counter()
     devices: dict[int, tuple[list[Span], list[Span]]] = {}
     found: dict[tuple[str, int], tuple[Kernel, float]] = {}
@@ -57,7 +62,7 @@ def _read(path: Path, base: sqlite3.Connection, gpu: str | None) -> Measured:
         compute, sent = devices.setdefault(number_, ([], []))
         if is_collective(kernel_name):
             sent.append(span)
-            passed["collectives, whose sizes these reports lack"] += 1
+            passed["collectives, whose ranks these reports lack"] += 1
             continue
         compute.append(span)
         operator = ranges.around(correlation) if ranges else None
@@ -171,8 +176,8 @@ def _rows(
         yield (begin * _NANO, stop * _NANO), kernel_name, launched, whole(f"{where}: deviceId", number_)
 
 
-class _Ranges:
-    """NVTX ranges of torch's operators, and which of them a kernel was launched in."""
+class LaunchRanges(Generic[T]):
+    """Ranges on threads of the host, and which of them a kernel was launched in."""
 
     def __init__(self, path: Path, base: sqlite3.Connection) -> None:
         self.launches: dict[int, Launch] = {}
@@ -185,28 +190,56 @@ class _Ranges:
                 _thread(where, thread),
                 whole(f"{where}: start", start, high=_LATEST_NS),
             )
-        self.threads: dict[int, list[tuple[int, int, str]]] = {}
-        rows = base.execute(
-            "SELECT n.rowid, n.start, n.end, n.globalTid, COALESCE(n.text, s.value) FROM NVTX_EVENTS AS n "
-            "LEFT JOIN StringIds AS s ON s.id = n.textId WHERE n.end IS NOT NULL ORDER BY n.start"
-        )
-        for row, start, end, thread, said in rows:
-            if type(said) is not str or not _NVTX.search(said):
-                continue  # ranges of others, whose texts may be anything
-            where = f"{path}: NVTX_EVENTS row {row}"
-            begin = whole(f"{where}: start", start, high=_LATEST_NS)
-            stop = whole(f"{where}: end", end, low=begin, high=_LATEST_NS)
-            self.threads.setdefault(_thread(where, thread), []).append((begin, stop, said))
-        self.starts = {thread: [one[0] for one in ranges] for thread, ranges in self.threads.items()}
+        self.threads: dict[int, list[tuple[int, int, T]]] = {}
 
-    def around(self, correlation: int) -> tuple[str, int] | None:
-        """The innermost range around the launch: its text and start."""
+    def add(self, where: str, start: object, end: object, thread: object, what: T) -> None:
+        """A range; in order of their starts. ValueError for what is no time or no thread."""
+        begin = whole(f"{where}: start", start, high=_LATEST_NS)
+        stop = whole(f"{where}: end", end, low=begin, high=_LATEST_NS)
+        self.threads.setdefault(_thread(where, thread), []).append((begin, stop, what))
+
+    @cached_property
+    def _starts(self) -> dict[int, list[int]]:
+        return {thread: [one[0] for one in ranges] for thread, ranges in self.threads.items()}
+
+    def around(self, correlation: int) -> tuple[T, int] | None:
+        """The innermost range around the launch, and its start. Asked once all ranges are there."""
         thread, at = self.launches.get(correlation, (0, 0))
-        ranges: Sequence[tuple[int, int, str]] = self.threads.get(thread, ())
-        for start, end, said in reversed(ranges[: bisect_right(self.starts.get(thread, []), at)]):
+        ranges: Sequence[tuple[int, int, T]] = self.threads.get(thread, ())
+        for start, end, what in reversed(ranges[: bisect_right(self._starts.get(thread, []), at)]):
             if end >= at:
-                return said, start
+                return what, start
         return None
+
+
+def _operators(path: Path, base: sqlite3.Connection) -> LaunchRanges[str]:
+    """torch's operators with their shapes."""
+    found: LaunchRanges[str] = LaunchRanges(path, base)
+    rows = base.execute(
+        "SELECT n.rowid, n.start, n.end, n.globalTid, COALESCE(n.text, s.value) FROM NVTX_EVENTS AS n "
+        "LEFT JOIN StringIds AS s ON s.id = n.textId WHERE n.end IS NOT NULL ORDER BY n.start"
+    )
+    for row, start, end, thread, said in rows:
+        if type(said) is str and _NVTX.search(said):  # ranges of others may have any text
+            found.add(f"{path}: NVTX_EVENTS row {row}", start, end, thread, said)
+    return found
+
+
+def message_ranges(path: Path, base: sqlite3.Connection) -> LaunchRanges[NcclCall] | None:
+    """NCCL's calls with what they move; None of a report without launches or payloads."""
+    columns = _columns(base)
+    if not {"NVTX_EVENTS", _LAUNCHES} <= columns.keys():
+        return None
+    calls = dict(nccl_calls(base))
+    if not calls:
+        return None
+    found: LaunchRanges[NcclCall] = LaunchRanges(path, base)
+    for row, start, end, thread in base.execute(
+        "SELECT rowid, start, end, globalTid FROM NVTX_EVENTS WHERE end IS NOT NULL ORDER BY start"
+    ):
+        if row in calls:
+            found.add(f"{path}: NVTX_EVENTS row {row}", start, end, thread, calls[row])
+    return found
 
 
 def _thread(where: str, value: object) -> int:

@@ -1,4 +1,4 @@
-"""Any file of measurements, by what it is: a table, a profiler's trace, a log of nccl-tests.
+"""Any file of measurements, by what it is: a table, a profiler's trace, a log of nccl-tests, an archive.
 
 Knows which reader a file is for.
 """
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...hardware.calibrated.models import CPU
-from ...hardware.files import Refusal, read_each, require_file
+from ...hardware.files import Refusal, read_opened, require_file
 from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
 from .measured import Measured, MeasuredCollective, domains_of
@@ -22,7 +22,7 @@ from .tables import read_table
 def read_measured(
     paths: Sequence[Path], gpu: str | None = None, interconnect: str | None = None
 ) -> tuple[tuple[Measured, ...], tuple[Refusal, ...]]:
-    """The content of every file that can be used, and why the others cannot.
+    """The content of every file that can be used, archives opened, and why the others cannot.
 
     ``gpu`` and ``interconnect`` are of those that do not say. Raises ValueError for an unknown one, and where
     not one file can be used, naming each and what is wrong in it.
@@ -31,30 +31,38 @@ def read_measured(
         gpu = get_gpu(gpu).name
     if interconnect is not None:
         get_interconnect(interconnect)
-    return read_each(paths, lambda path: read_one(path, gpu, interconnect))
+    return read_opened(paths, lambda path, content: read_one(path, gpu, interconnect, content))
 
 
-def read_one(path: Path, gpu: str | None = None, interconnect: str | None = None) -> Measured:
-    """The content of one file. ValueError naming it, the place in it, and what is wrong."""
-    require_file(path)
+def read_one(
+    path: Path, gpu: str | None = None, interconnect: str | None = None, content: bytes | None = None
+) -> Measured:
+    """The content of one file, or of a member of an archive that is called ``path``: its ``content``.
+
+    ValueError naming it, the place in it, and what is wrong.
+    """
     name = path.name.lower()
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path}: is empty")
+    if content is None:
+        require_file(path)
+        if path.stat().st_size == 0:
+            raise ValueError(f"{path}: is empty")
+        if name.endswith((".yaml", ".yml")):
+            return _points(path, gpu)
     if name.endswith(".csv"):
-        return read_table(path, gpu)
+        return read_table(path, gpu, content)
     if gpu == CPU:
         raise ValueError(f"{path}: is no table, and only tables are of a CPU, as --gpu says")
     if name.endswith((".json", ".json.gz")):
         from .kineto import read_trace
 
-        return read_trace(path, gpu)
-    if name.endswith((".yaml", ".yml")):
-        return _points(path, gpu)
+        return read_trace(path, gpu, content)
+    if content is not None and name.endswith((".yaml", ".yml", ".sqlite", ".db")):
+        raise ValueError(f"{path}: is read as a file of its own; unpack it")
     if name.endswith((".sqlite", ".db")):
         from .nsys import read_nsys
 
         return read_nsys(path, gpu)
-    return _log(path, gpu, interconnect)
+    return _log(path, content, gpu, interconnect)
 
 
 def _points(path: Path, gpu: str | None) -> Measured:
@@ -73,8 +81,8 @@ def _points(path: Path, gpu: str | None) -> Measured:
     return Measured(file=str(path), gpu=name, kernels=own, passed_over=passed)
 
 
-def _log(path: Path, gpu: str | None, interconnect: str | None) -> Measured:
-    log = read_log(path)
+def _log(path: Path, content: bytes | None, gpu: str | None, interconnect: str | None) -> Measured:
+    log = read_log(path, content)
     if tuned(log):
         raise ValueError(
             f"{path}: ran with settings that it does not state, so that no fit may learn from it"

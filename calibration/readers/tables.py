@@ -37,13 +37,13 @@ _MOST_RANKS = 10**7
 _CHAIN = "torch"  # a chain of kernels, not one
 
 
-def read_table(path: Path, gpu: str | None = None) -> Measured:
-    """The measurements of a CSV file; ``gpu`` is that of lines that name none.
+def read_table(path: Path, gpu: str | None = None, content: bytes | None = None) -> Measured:
+    """The measurements of a CSV file, or of ``content`` of that name; ``gpu`` is of lines that name none.
 
     Raises ValueError naming file, line and column: for an empty file, missing columns, what is no
     number where one belongs, an unknown name, lines of several GPUs.
     """
-    table = read_table_of(path)
+    table = read_table_of(path, content)
     columns, lines = table.columns, table.lines
     if not columns:
         raise ValueError(f"{path}: is empty; a table of measurements begins with its column names")

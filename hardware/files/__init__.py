@@ -6,7 +6,7 @@ for others). Knows files, YAML, JSON, gzip, SQLite and XML as such; does not kno
 
 from __future__ import annotations
 
-from .archives import is_archive, members
+from .archives import is_archive, members, read_members, read_opened
 from .csv_rows import append_row
 from .database import open_database
 from .errors import FileError, OverwriteError, YamlError, size_text
@@ -44,6 +44,8 @@ __all__ = [
     "plain",
     "read_bytes",
     "read_each",
+    "read_members",
+    "read_opened",
     "read_text",
     "refusals_text",
     "require_file",

@@ -6,13 +6,16 @@ used as a path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, TypeVar
 
 from .errors import FileError, size_text
 from .packed import UNPACKED_BYTES
 from .reading import noted
+from .several import Refusal, read_each, refusal
+
+T = TypeVar("T")
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
 MOST_MEMBERS = 10_000
@@ -24,7 +27,8 @@ def is_archive(path: Path) -> bool:
 
 
 def members(path: Path, *, limit: int = UNPACKED_BYTES) -> Iterator[tuple[Path, bytes]]:
-    """Every ordinary file in the archive: ``archive.tgz/name`` to name it by, and its content.
+    """Every ordinary file in the archive: ``archive.tgz/name`` to name it by, and its content. What macOS
+    puts beside files (``._name``) is passed over.
 
     Raises:
         FileError: no archive, a damaged one, more than ``limit`` bytes in all, or more than 10,000 files.
@@ -52,11 +56,49 @@ def members(path: Path, *, limit: int = UNPACKED_BYTES) -> Iterator[tuple[Path, 
                 left -= len(content)
                 if left < 0 or number >= MOST_MEMBERS:
                     raise FileError(path, f"holds more than {size_text(limit)} or {MOST_MEMBERS:,} files")
-                yield path / PurePosixPath(name).name, content
+                base = PurePosixPath(name).name
+                if not base.startswith("._"):
+                    yield path / base, content
         except FileError:
             raise
         except wrong as error:
             raise FileError(path, f"not an archive, or a damaged one: {error}") from None
+
+
+def read_members(path: Path, read: Callable[[Path, bytes], T]) -> tuple[tuple[T, ...], tuple[Refusal, ...]]:
+    """What ``read`` makes of each file in the archive that it can read, and a refusal of each other one.
+
+    Raises:
+        FileError: as ``members``, or not one of them can be used; names the first few.
+    """
+    used: list[T] = []
+    refused: list[Refusal] = []
+    for member, content in members(path):
+        try:
+            used.append(read(member, content))
+        except ValueError as error:
+            refused.append(refusal(member, error))
+    if not used:
+        first = "; ".join(f"{Path(one.file).name}: {one.reason}" for one in refused[:3])
+        raise FileError(path, f"none of its {len(refused)} files can be used: {first or 'it is empty'}")
+    return tuple(used), tuple(refused)
+
+
+def read_opened(
+    paths: Iterable[str | Path], read: Callable[[Path, bytes | None], T]
+) -> tuple[tuple[T, ...], tuple[Refusal, ...]]:
+    """As ``read_each``, with archives opened: ``read`` gets a path, and of a member of one its content."""
+    inside: list[Refusal] = []
+
+    def opened(path: Path) -> tuple[T, ...]:
+        if not is_archive(path):
+            return (read(path, None),)
+        found, refused = read_members(path, read)
+        inside.extend(refused)
+        return found
+
+    found, refused = read_each(paths, opened)
+    return tuple(one for several in found for one in several), (*refused, *inside)
 
 
 def _tarred(file: IO[bytes]) -> Iterator[tuple[str, IO[bytes]]]:

@@ -3,6 +3,7 @@
 
 import { ask } from "./api.js";
 import { gigabytes, h, percent, seconds, table } from "./dom.js";
+import { linked } from "./state.js";
 
 export const MOST = 4;
 
@@ -53,7 +54,7 @@ export async function compare(place, pins, open, drop) {
     ["bubble", ...cell((one) => percent(one.bubble_fraction))],
     ...causes.map((name) => [name, ...cell((one) => against(one, name))]),
   ];
-  const heads = pins.map((one, i) => h("div", {}, h("strong", {}, one.name), h("div", { class: "buttons" },
+  const heads = pins.map((one, i) => h("div", {}, h("strong", {}, linked(one.name, one.document)), h("div", { class: "buttons" },
     h("button", { type: "button", onclick: () => open(one.document) }, "Open"),
     h("button", { type: "button", "aria-label": `Let ${one.name} go`, onclick: () => drop(i) }, "×"))));
   place.replaceChildren(

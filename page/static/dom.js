@@ -101,7 +101,7 @@ export function table(caption, head, rows) {
 /**
  * Hand the user a file.
  * @param {string} name
- * @param {string} text
+ * @param {string | Blob} text
  * @param {string} kind
  */
 export function save(name, text, kind) {

@@ -5,6 +5,7 @@ import { bar } from "./answer.js";
 import { Latest } from "./api.js";
 import { digits, h, percent, seconds, svg, table } from "./dom.js";
 import { get, set } from "./state.js";
+import { shareTicks, ticks } from "./ticks.js";
 
 const MOST_HOSTS = 64;
 
@@ -221,8 +222,8 @@ export class Faults {
     const title = by === "ettr_held" ? "useful share of all GPUs held, spares included" : "useful share of the time";
     this.swept.replaceChildren(
       svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `${title} over ${field}` },
-        [low, (low + high) / 2, high].map((share) => [svg("line", { class: "grid", x1: L, x2: W, y1: y(share), y2: y(share) }),
-          svg("text", { x: L - 8, y: y(share) + 4, "text-anchor": "end" }, percent(share))]).flat(),
+        shareTicks(ticks(low, high, 8)).map(({ at, text }) => [svg("line", { class: "grid", x1: L, x2: W, y1: y(at), y2: y(at) }),
+          svg("text", { class: "tick-y", x: L - 8, y: y(at) + 4, "text-anchor": "end" }, text)]).flat(),
         svg("path", { class: "front", d: points.map((/** @type {any} */ one, /** @type {number} */ i) => `${i ? "L" : "M"}${x(i)} ${y(one.mean).toFixed(1)}`).join("") }),
         points.map((/** @type {any} */ one, /** @type {number} */ i) => [
           one.low === null ? null : svg("line", { class: "axis", x1: x(i), x2: x(i), y1: y(one.low), y2: y(one.high) }),

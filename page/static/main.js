@@ -25,6 +25,8 @@ let faults;
 let schedule;
 /** What the last answer was about. @type {{result: any, layout: any} | null} */
 let last = null;
+/** The document that the answer on the screen is of, as text. */
+let answered = "";
 /** The document that copies as --set are relative to. @type {any} */
 let base = {};
 const latest = new Latest();
@@ -112,12 +114,13 @@ function tools() {
     if (what === "link") copied("link", location.href);
     else if (what === "set") copied("--set", setLines(base, state.document).join(" ") || "# nothing was changed");
     else if (what === "svg") ask("predict", { document: state.document, schedule: false, timeline: true }, (one) => one.event === "timeline" && save("schedule.svg", one.svg, "image/svg+xml"));
+    else if (what === "trace") saveTrace();
     else if (what === "json" && last) save("step.json", JSON.stringify(last.result, null, 2), "application/json");
     else if (what === "csv") save("schedule.csv", csv(), "text/csv");
     else if (what) exported(what);
   } }, h("option", { value: "" }, "Copy or save…"), h("option", { value: "link" }, "Copy the link"), h("option", { value: "yaml" }, "Copy as YAML"), h("option", { value: "set" }, "Copy as --set"),
     known.frameworks.map((/** @type {string} */ one) => h("option", { value: one }, `Copy for ${one}`)),
-    h("option", { value: "svg" }, "Save the timeline (SVG)"), h("option", { value: "csv" }, "Save the schedule (CSV)"), h("option", { value: "json" }, "Save the answer (JSON)"));
+    h("option", { value: "svg" }, "Save the timeline (SVG)"), h("option", { value: "csv" }, "Save the schedule (CSV)"), h("option", { value: "trace" }, "Save the trace (JSON for Perfetto)"), h("option", { value: "json" }, "Save the answer (JSON)"));
   const theme = h("button", { type: "button", id: "theme", onclick: () => {
     const dark = document.documentElement.dataset.theme ? document.documentElement.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     document.documentElement.dataset.theme = dark ? "light" : "dark";
@@ -125,6 +128,27 @@ function tools() {
   } }, "Light or dark");
   const stop = h("button", { type: "button", id: "stop", hidden: true, onclick: () => { latest.stop(); say("stopped"); } }, "Stop");
   return [stop, h("button", { type: "button", id: "pin", onclick: () => pin({ name: pinName(), document: state.document }) }, "Pin"), menu, theme];
+}
+
+/** The step as a trace, packed: of a long step it has many megabytes. */
+async function saveTrace() {
+  /** @type {string[]} */
+  const parts = [];
+  let ranks = null;
+  try {
+    await ask("trace", { document: state.document }, (message) => {
+      if (message.event === "progress") say(message.text);
+      if (message.event !== "trace") return;
+      parts.push(message.text);
+      ranks = message.ranks;
+    });
+    const packed = new Blob(parts).stream().pipeThrough(new CompressionStream("gzip"));
+    save("trace.json.gz", await new Response(packed).blob(), "application/gzip");
+    say(ranks ? `the trace of ${ranks} alone: stepsim run --trace writes that of all ranks` : "");
+  } catch (error) {
+    say("");
+    form.blame(/** @type {any} */ (error).problems ?? [], /** @type {Error} */ (error).message);
+  }
 }
 
 /** The layout, and what else differs from where one began. */
@@ -174,6 +198,12 @@ function show() {
 }
 
 async function predict() {
+  const asked = JSON.stringify(state.document);
+  if (asked === answered) {
+    latest.stop(); // what was asked since is not wanted any more
+    say("");
+    return;
+  }
   const began = performance.now();
   by("in-step").setAttribute("aria-busy", "true");
   let patient = true;
@@ -187,9 +217,11 @@ async function predict() {
       if (message.event === "progress" && !patient) say(message.text);
       heard(message);
     });
+    if (whole) answered = asked;
     if (whole && last) say(`${seconds(last.result.step_time_s)} a step, answered in ${seconds((performance.now() - began) / 1000)}`);
   } catch (error) {
     say("");
+    answered = "";
     form.blame(/** @type {any} */ (error).problems ?? [], /** @type {Error} */ (error).message);
     by("in-step").classList.add("stale");
   } finally {
@@ -204,6 +236,7 @@ function heard(message) {
   if (message.event === "result") {
     const moved = last && JSON.stringify(last.layout) !== JSON.stringify(message.layout);
     last = { result: message.result, layout: message.layout };
+    answered = "";
     form.blame([]);
     by("in-step").classList.remove("stale");
     by("figures").replaceChildren(figures(message.result, message.layout));

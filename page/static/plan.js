@@ -4,7 +4,8 @@
 import { Latest } from "./api.js";
 import { asTable } from "./answer.js";
 import { gigabytes, h, percent, say, seconds, svg, table, whole } from "./dom.js";
-import { set } from "./state.js";
+import { linked, set } from "./state.js";
+import { logTicks, memoryTicks, ticks, timeTicks } from "./ticks.js";
 
 const QUESTIONS = [["", "the best layouts"], ["gpus", "the fewest GPUs that do"], ["seq_length", "the longest sequence that fits"], ["micro_batch", "the largest microbatch that fits"]];
 const OBJECTIVES = ["step-time", "tokens-per-dollar", "days", "goodput"];
@@ -38,7 +39,7 @@ export class Plan {
     this.fast = [];
     /** Where a layout stands on each axis, 0 to 1. @type {Record<string, (one: Point) => number>} */
     this.scales = {};
-    /** What is written along each axis. @type {Record<string, string[]>} */
+    /** What is written along each axis, and where, 0 to 1. @type {Record<string, import("./ticks.js").Tick[]>} */
     this.marks = {};
     /** @type {any} */
     this.found = null;
@@ -142,7 +143,8 @@ export class Plan {
     this.best.replaceChildren(
       h("p", { class: "big" }, found.value === null ? `No ${found.field} will do.` : `${found.field}: ${whole(found.value)}${best ? `, as ${short(best.set)}` : ""}`),
       table("What was tried", [found.field, "will do", "layouts that fit", "of", "the smallest takes", "layout", ""], found.tried.map((/** @type {any} */ one) =>
-        [whole(one.value), one.good ? "yes" : "no", whole(one.fit), whole(one.legal), gigabytes(one.peak_memory_bytes), short(one.set), one.legal ? act(one) : ""])));
+        [whole(one.value), one.good ? "yes" : "no", whole(one.fit), whole(one.legal), gigabytes(one.peak_memory_bytes),
+          one.legal ? linked(short(one.set), set(this.laidOut(one.set), found.field, one.value)) : "", one.legal ? act(one) : ""])));
   }
 
   tables() {
@@ -151,10 +153,10 @@ export class Plan {
       h("button", { type: "button", onclick: () => this.open(this.laidOut(one.set)) }, "Open"),
       h("button", { type: "button", onclick: () => this.pin({ name: short(one.set), document: this.laidOut(one.set) }) }, "Pin"));
     const first = choices[0];
-    const rows = choices.map((/** @type {any} */ one, /** @type {number} */ i) => [`${i + 1}. ${short(one.set)}`, seconds(one.step_time_s),
+    const rows = choices.map((/** @type {any} */ one, /** @type {number} */ i) => [h("span", {}, `${i + 1}. `, linked(short(one.set), this.laidOut(one.set))), seconds(one.step_time_s),
       i ? `+${percent(one.step_time_s / first.step_time_s - 1)}` : "best", percent(one.mfu), gigabytes(one.peak_memory_bytes), percent(one.fit_probability),
       percent(one.probability_best), one.days === null ? "–" : one.days.toFixed(1), act(one)]);
-    const losers = lost.map((/** @type {any} */ one) => [one.name, short(one.set), one.factor === null ? "–" : `× ${one.factor.toFixed(2)}`, one.why,
+    const losers = lost.map((/** @type {any} */ one) => [one.name, Object.keys(one.set).length ? linked(short(one.set), this.laidOut(one.set)) : "", one.factor === null ? "–" : `× ${one.factor.toFixed(2)}`, one.why,
       Object.keys(one.set).length ? act(one) : ""]);
     this.best.replaceChildren(
       choices.length ? table("The best layouts", ["layout", "step time", "slower by", "MFU", "memory", "fits", "is best", "days", ""], rows)
@@ -187,14 +189,15 @@ export class Plan {
     const axes = PARALLEL.filter((axis) => this.points.some((one) => axis in one.set && one.set[axis] !== this.points[0].set[axis]));
     for (const axis of axes) {
       const values = [...new Set(this.points.map((one) => one.set[axis]))].sort((a, b) => (typeof a === "number" ? a - b : String(a).localeCompare(String(b))));
-      this.marks[axis] = values.map(String);
+      this.marks[axis] = values.map((one, i) => ({ at: values.length < 2 ? 0.5 : i / (values.length - 1), text: String(one) }));
       this.scales[axis] = (one) => (values.length < 2 ? 0.5 : values.indexOf(one.set[axis]) / (values.length - 1));
     }
     this.fast = this.points.filter((one) => one.fits >= 0.5).sort((a, b) => a.s - b.s).slice(0, 600);
     const times = (this.fast.length ? this.fast : this.points).map((one) => Math.log(one.s));
     const [low, high] = [Math.min(...times), Math.max(...times)];
-    this.scales["step time"] = (one) => (Math.log(one.s) - low) / Math.max(high - low, 1e-9);
-    this.marks["step time"] = [seconds(Math.exp(low)), seconds(Math.exp(high))];
+    const place = (/** @type {number} */ s) => (Math.log(s) - low) / Math.max(high - low, 1e-9);
+    this.scales["step time"] = (one) => place(one.s);
+    this.marks["step time"] = timeTicks(logTicks(Math.exp(low), Math.exp(high), 8)).map(({ at, text }) => ({ at: place(at), text }));
   }
 
   drawScatter() {
@@ -210,7 +213,7 @@ export class Plan {
       svg("circle", { cx: x(one.step_time_s), cy: y(one.peak_memory_bytes), r: i ? 4 : 6 }),
       i ? null : svg("text", { x: x(one.step_time_s) - 9, y: y(one.peak_memory_bytes) + 4, "text-anchor": "end" }, "best"))) : [];
     const front = (this.found?.front ?? []).slice().sort((/** @type {any} */ a, /** @type {any} */ b) => a.step_time_s - b.step_time_s);
-    const ticks = [1, 1.5, 2, 3, 4, 6, 8, 12].map((one) => Math.min(...xs) * one).filter((s) => s < x1);
+    const [times, sizes] = [timeTicks(logTicks(x0, x1, 9)), memoryTicks(ticks(0, top, 6))];
     const dots = svg("g", { onclick: (/** @type {any} */ event) => {
       const one = this.points[event.target.dataset.i];
       if (one) this.open(this.laidOut(one.set));
@@ -220,11 +223,11 @@ export class Plan {
     this.scatter.replaceChildren(
       svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `Scatter: ${this.caption}` },
         svg("line", { class: "axis", x1: L, x2: W, y1: H - B, y2: H - B }), svg("line", { class: "axis", x1: L, x2: L, y1: 8, y2: H - B }),
-        ticks.map((s) => svg("text", { x: x(s), y: H - B + 18, "text-anchor": "middle" }, seconds(s))),
-        [0.25, 0.5, 0.75, 1].map((one) => svg("text", { x: L - 8, y: y(one * this.gpuBytes) + 4, "text-anchor": "end" }, gigabytes(one * this.gpuBytes))),
+        times.map(({ at, text }) => [svg("line", { class: "axis", x1: x(at), x2: x(at), y1: H - B, y2: H - B + 4 }), svg("text", { class: "tick-x", x: x(at), y: H - B + 18, "text-anchor": "middle" }, text)]).flat(),
+        sizes.map(({ at, text }) => [svg("line", { class: "axis", x1: L - 4, x2: L, y1: y(at), y2: y(at) }), svg("text", { class: "tick-y", x: L - 8, y: y(at) + 4, "text-anchor": "end" }, text)]).flat(),
         svg("line", { class: "limit", x1: L, x2: W, y1: y(this.gpuBytes), y2: y(this.gpuBytes) }),
         svg("text", { x: W, y: H - 6, "text-anchor": "end" }, "step time (points: the least it can be)"),
-        svg("text", { x: W - 4, y: y(this.gpuBytes) - 6, "text-anchor": "end" }, "memory of a GPU"),
+        svg("text", { x: W - 4, y: y(this.gpuBytes) - 6, "text-anchor": "end" }, `memory of a GPU: ${gigabytes(this.gpuBytes)}`),
         dots,
         front.length > 1 ? svg("path", { class: "front", d: front.map((/** @type {any} */ one, /** @type {number} */ i) => `${i ? "L" : "M"}${x(one.step_time_s).toFixed(1)} ${y(one.peak_memory_bytes).toFixed(1)}`).join("") }) : null,
         marks),
@@ -232,7 +235,7 @@ export class Plan {
         h("li", {}, h("span", { class: "key large" }), "too large"), h("li", {}, h("span", { class: "key line-front" }), "front, replayed")),
       h("p", { class: "note" }, `${this.caption}; ${whole(kept.size)} kept. Click a point to open it.`),
       asTable("The fastest points that fit", ["layout", "least time", "memory", "fits", ""],
-        [...kept].filter((one) => one.fits >= 0.5).sort((a, b) => a.s - b.s).slice(0, 40).map((one) => [short(one.set), seconds(one.s), gigabytes(one.bytes), percent(one.fits),
+        [...kept].filter((one) => one.fits >= 0.5).sort((a, b) => a.s - b.s).slice(0, 40).map((one) => [linked(short(one.set), this.laidOut(one.set)), seconds(one.s), gigabytes(one.bytes), percent(one.fits),
           h("button", { type: "button", onclick: () => this.open(this.laidOut(one.set)) }, "Open")])));
   }
 
@@ -294,7 +297,7 @@ export class Plan {
     return svg("g", { class: "coordinate" },
       svg("line", { class: "axis", x1: x, x2: x, y1: y(0), y2: y(1) }),
       svg("text", { x, y: 14, "text-anchor": "middle" }, axis.replace("parallelism.", "").replace("training.", "")),
-      marks.map((mark, i) => (i % every ? null : svg("text", { class: "mark", x: x + 6, y: y(marks.length < 2 ? 0.5 : i / (marks.length - 1)) + 4 }, mark.length > 12 ? `${mark.slice(0, 11)}…` : mark))),
+      marks.map(({ at: height, text }, i) => (i % every ? null : svg("text", { class: "mark", x: x + 6, y: y(height) + 4 }, text.length > 12 ? `${text.slice(0, 11)}…` : text))),
       brush ? svg("rect", { class: "brush", x: x - 8, width: 16, y: y(brush[1]), height: Math.max(y(brush[0]) - y(brush[1]), 2) }) : null,
       hit);
   }

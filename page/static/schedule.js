@@ -3,6 +3,7 @@
 
 import { asTable } from "./answer.js";
 import { h, seconds } from "./dom.js";
+import { ticks, timeTicks } from "./ticks.js";
 
 const ROW = 26;
 const GAP = 6;
@@ -219,15 +220,12 @@ export class Schedule {
 
   /** @param {CanvasRenderingContext2D} pen @param {number} width @param {number} scale @param {string} ink @param {string} grid @param {number} height */
   ticks(pen, width, scale, ink, grid, height) {
-    const raw = 110 / scale;
-    const power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw) ?? raw;
-    for (let s = Math.ceil(this.from / step) * step; s <= this.to; s += step) {
-      const x = this.left + (s - this.from) * scale;
+    for (const { at, text } of timeTicks(ticks(this.from, this.to, (width - this.left) / 110))) {
+      const x = this.left + (at - this.from) * scale;
       pen.fillStyle = grid;
       pen.fillRect(x, AXIS - 6, 1, height);
       pen.fillStyle = ink;
-      pen.fillText(seconds(Math.abs(s) < 1e-12 ? 0 : s), x + 3, 9);
+      pen.fillText(text, x + 3, 9);
     }
   }
 

@@ -1,6 +1,8 @@
 // @ts-check
 /** What is looked at: the scenario's document and the view, kept in the fragment of the address. */
 
+import { h } from "./dom.js";
+
 /** @typedef {{document: any, view: string, pins: any[], faults: string[]}} State */
 
 /** @type {State} */
@@ -29,6 +31,17 @@ export async function recall() {
   } catch {
     return false;
   }
+}
+
+/**
+ * A link to the step of a scenario: followed here, opened in another tab, or copied.
+ * @param {string} text
+ * @param {any} document
+ */
+export function linked(text, document) {
+  const link = h("a", {}, text);
+  pack({ ...state, document, view: "step" }).then((packed) => (link.href = `#${packed}`));
+  return link;
 }
 
 /** @param {object} value */

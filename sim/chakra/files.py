@@ -31,9 +31,11 @@ GROUPS = "comm_groups.json"
 VERSION = "0.0.4"
 MOST_NODES = 5_000_000
 _RANK = re.compile(r"(?:^|[._-])(\d{1,7})\.et(?:\.gz)?$", re.IGNORECASE)
-_DECLARED = {"is_cpu_op": "bool_val", "num_ops": "int64_val", "comm_type": "int64_val", "stream": "int64_val"}
-_UNSIGNED = ("tensor_size",)
-_SIGNED_32 = ("comm_src", "comm_dst", "comm_tag", "comm_priority")
+_FIELDS = {"tensor_size": "uint64_val"} | dict.fromkeys(
+    ("comm_src", "comm_dst", "comm_tag", "comm_priority"), "int32_val"
+)
+"""Of the attributes that the feeder reads those whose field their Python type does not tell."""
+_BY_TYPE = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}
 
 
 def is_trace_file(path: Path) -> bool:
@@ -55,7 +57,7 @@ def read_traces(path: Path) -> TraceSet:
             found.append(_trace(name, content))
         elif name.name == MACHINE:
             machine = _object(load_json(content, name, TRACES), name)
-        elif name.name.lower().endswith(".json") and not name.name.startswith("._"):  # those are of macOS
+        elif name.name.lower().endswith(".json"):
             document = load_json(content, name, TRACES)
             if is_host_trace(document):
                 trace, listed = read_host_trace(name, document)
@@ -93,7 +95,7 @@ def write_traces(
 def _files(path: Path) -> Iterator[tuple[Path, bytes]]:
     if path.is_dir():
         for one in sorted(path.iterdir()):
-            if is_trace_file(one) or one.suffix.lower() == ".json":
+            if is_trace_file(one) or (one.suffix.lower() == ".json" and not one.name.startswith("._")):
                 yield one, read_bytes(one)
     elif is_archive(path):
         yield from members(path)
@@ -232,16 +234,7 @@ def _encoded(trace: ExecutionTrace) -> bytes:
 def _put(attributes: Any, values: Mapping[str, Value]) -> None:
     """Each attribute with the type that the feeder looks for, others by what they are."""
     for name, value in values.items():
-        one = attributes.add(name=name)
-        if name in _DECLARED:
-            which = _DECLARED[name]
-        elif name in _UNSIGNED:
-            which = "uint64_val"
-        elif name in _SIGNED_32:
-            which = "int32_val"
-        else:
-            which = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}[type(value)]
-        setattr(one, which, value)
+        setattr(attributes.add(name=name), _FIELDS.get(name) or _BY_TYPE[type(value)], value)
 
 
 def _delimited(message: Any) -> bytes:

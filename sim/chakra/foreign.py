@@ -26,14 +26,12 @@ from ..program.program import (
     Programs,
     Work,
 )
-from .from_programs import LEAST
 from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
 from .pricing import Prices
 from .validate import collective_kind, in_order, is_collective
 
 Rule = Literal["duration", "flops"]
 """What a kernel takes: what the trace says, or what its FLOPs and bytes cost."""
-_MESSAGES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 _NO_LINKS = {"nvlink.out": 1.0, "nvlink.in": 1.0, "nic.out": 1.0, "nic.in": 1.0}
 """Links of a machine that nobody described: nothing that is timed by its trace loads them."""
 
@@ -121,16 +119,16 @@ class _Builder:
     def _work(self, node: TraceNode) -> Work:
         if is_collective(node):
             return self._collective(node)
-        if node.type in _MESSAGES:
+        if node.is_message:
             return self._message(node)
-        flops, size = max(0.0, node.number("num_ops")), node.number("tensor_size")
-        kind = "fixed" if node.on_host else "gemm" if flops > LEAST else "memory-bound"
+        flops, size = node.amount("num_ops"), node.amount("tensor_size")
+        kind = "fixed" if node.on_host else "gemm" if flops else "memory-bound"
         return Compute(self._seconds(node), kind, flops, size)
 
     def _seconds(self, node: TraceNode) -> float:
         """What a kernel, a copy or the host takes; a node without an amount of anything takes no time."""
-        flops, size = node.number("num_ops"), node.number("tensor_size")
-        known = flops > LEAST or (size > LEAST and self.rule == "flops")
+        flops, size = node.amount("num_ops"), node.amount("tensor_size")
+        known = flops or (size and self.rule == "flops")
         if node.on_host or not known or (self.rule == "duration" and node.duration_s):
             return node.duration_s
         if self.prices is None:
@@ -156,16 +154,13 @@ class _Builder:
         return there if len(there) > 1 else range(self.prices.scenario.cluster.gpus)
 
     def _message(self, node: TraceNode) -> Exchange:
-        send = node.type == NodeType.COMM_SEND
-        source, target = node.whole("comm_src", self.trace.rank), node.whole("comm_dst", self.trace.rank)
-        peer = target if send else source
-        if peer not in self.class_of:
-            raise ValueError(f"rank {peer}, the other end, has no trace")
-        size = float(node.whole("comm_size"))
-        transfer = (
-            _as_traced(node, size) if self.prices is None else self.prices.message(size, source, target)
-        )
-        return Exchange((MessageEnd(send, self.class_of[peer], str(node.whole("comm_tag")), transfer),))
+        peer, size = node.peer(self.trace.rank, self.class_of), float(node.whole("comm_size"))
+        if self.prices is None:
+            transfer = _as_traced(node, size)
+        else:
+            transfer = self.prices.message(size, *node.ends(self.trace.rank))
+        sends = node.type == NodeType.COMM_SEND
+        return Exchange((MessageEnd(sends, peer, str(node.whole("comm_tag")), transfer),))
 
 
 def _stream_of(node: TraceNode) -> object:

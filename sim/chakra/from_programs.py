@@ -7,7 +7,6 @@ replays them. What Chakra has no word for stands in attributes of our own, and i
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -16,14 +15,12 @@ from ..network.transfer import Transfer
 from ..program.bind import bound
 from ..program.expand import expand
 from ..program.program import UNORDERED, Collective, Compute, Exchange, MessageEnd, Op, Program, Programs
-from .node import COLLECTIVES, ExecutionTrace, NodeType, TraceNode, TraceSet, Value
+from .node import COLLECTIVES, LEAST, ExecutionTrace, NodeType, TraceNode, TraceSet, Value
 
 if TYPE_CHECKING:
     from ..lowering.process_groups import ProcessGroups
     from ..result.step import RankClass
 
-LEAST = 1
-"""FLOPs and bytes of a node that has none: a roofline divides one by the other."""
 _NAMED = {"ring_step": "all_gather", "neighbours": "all_to_all"}
 """What Chakra has no number for, as what moves the same bytes between the same ranks."""
 
@@ -55,13 +52,21 @@ def without_ops(programs: Programs) -> Programs:
 
 @dataclass(kw_only=True)
 class _Groups:
-    """Process groups by number, each with its ranks. ASTRA-sim wants numbers above 0."""
+    """Process groups by number, each with its ranks, and messages by theirs, which both ends must know.
+
+    ASTRA-sim takes group 0 for all ranks, and tags modulo 500 million.
+    """
 
     programs: Programs
     ranks: Sequence[RankClass]
     groups: ProcessGroups
     numbers: dict[tuple[int, ...], str] = field(default_factory=dict)
     known: dict[tuple[int, str], tuple[str, int]] = field(default_factory=dict)
+    tags: dict[str, int] = field(default_factory=dict)
+
+    def tag(self, message: str) -> int:
+        """The number of a message."""
+        return self.tags.setdefault(message, len(self.tags))
 
     def of(self, r: int, communicator: str) -> tuple[str, int]:
         """The number of a communicator of class ``r``, and how many ranks are in it."""
@@ -178,7 +183,7 @@ class _Writer:
         found: dict[str, Value] = {
             "comm_src": source,
             "comm_dst": target,
-            "comm_tag": zlib.crc32(part.tag.encode()) & 0x7FFFFFFF,
+            "comm_tag": self.names.tag(part.tag),
             "comm_size": round(part.transfer.bytes),
             "message": part.tag,
         }
@@ -186,10 +191,11 @@ class _Writer:
 
 
 def _transfer(transfer: Transfer) -> dict[str, Value]:
-    """What a transfer is on its network, in attributes of our own."""
+    """What a transfer is on its network, in attributes of our own, and its priority: all have the same."""
     from orjson import dumps
 
     found: dict[str, Value] = {
+        "comm_priority": 0,  # the feeder has no default for it
         "payload_bytes": float(transfer.bytes),
         "latency_s": float(transfer.latency_s),
         "ceiling_bytes_per_s": float(transfer.ceiling_bytes_per_s),

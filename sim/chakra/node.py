@@ -40,6 +40,9 @@ COLLECTIVES = (
 )
 """Collectives in the order of their numbers (``comm_type``)."""
 
+LEAST = 1
+"""FLOPs and bytes of a node that has none: a roofline divides one by the other."""
+
 Value = bool | int | float | str | bytes | tuple[object, ...]
 
 
@@ -68,6 +71,28 @@ class TraceNode:
     def on_host(self) -> bool:
         """Whether it runs on the CPU."""
         return bool(self.attributes.get("is_cpu_op", False))
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it is one end of a message between two ranks."""
+        return self.type in (NodeType.COMM_SEND, NodeType.COMM_RECV)
+
+    def ends(self, rank: int) -> tuple[int, int]:
+        """The ranks that a message of ``rank`` goes from and to; a trace may leave out the rank's own."""
+        return self.whole("comm_src", rank), self.whole("comm_dst", rank)
+
+    def peer(self, rank: int, class_of: Mapping[int, int]) -> int:
+        """The class of the rank at the other end of a message. ValueError where no trace is of that rank."""
+        source, target = self.ends(rank)
+        other = target if self.type == NodeType.COMM_SEND else source
+        if other not in class_of:
+            raise ValueError(f"rank {other}, the other end, has no trace")
+        return class_of[other]
+
+    def amount(self, name: str) -> float:
+        """FLOPs (``num_ops``) or bytes (``tensor_size``) of a kernel, 0 where it has none."""
+        found = self.number(name)
+        return found if found > LEAST else 0.0
 
     def whole(self, name: str, default: int = 0) -> int:
         """A number among the attributes. ValueError for anything else."""

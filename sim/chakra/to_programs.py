@@ -25,13 +25,10 @@ from ..program.program import (
     Work,
 )
 from ..program.reader import Reader
-from .from_programs import LEAST
 from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
 
 if TYPE_CHECKING:
     from ..result.step import RankClass
-
-_MESSAGES = (NodeType.COMM_SEND, NodeType.COMM_RECV)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +122,7 @@ class _Reader:
 
     def _work(self, nodes: list[TraceNode]) -> Work:
         first = nodes[0]
-        if first.type in _MESSAGES:
+        if first.is_message:
             return Exchange(tuple(self._message(node) for node in nodes))
         if len(nodes) > 1:
             raise ValueError(f"starts {len(nodes)} nodes")
@@ -133,18 +130,12 @@ class _Reader:
             return Collective(
                 first.text("collective"), first.text("pg_desc"), _transfer(first), first.whole("calls", 1)
             )
-        flops, size = (
-            amount if amount > LEAST else 0.0
-            for amount in (first.number("num_ops"), first.number("tensor_size"))
-        )
+        flops, size = first.amount("num_ops"), first.amount("tensor_size")
         return Compute(first.duration_s, first.text("kernel", "fixed"), flops, size)
 
     def _message(self, node: TraceNode) -> MessageEnd:
-        send = node.type == NodeType.COMM_SEND
-        peer = node.whole("comm_dst" if send else "comm_src")
-        if peer not in self.class_of:
-            raise ValueError(f"rank {peer}, the other end, has no trace")
-        return MessageEnd(send, self.class_of[peer], node.text("message"), _transfer(node))
+        peer = node.peer(self.trace.rank, self.class_of)
+        return MessageEnd(node.type == NodeType.COMM_SEND, peer, node.text("message"), _transfer(node))
 
 
 def _action(text: str) -> str:

@@ -103,7 +103,7 @@ def _own(trace: ExecutionTrace) -> Iterator[str]:
 def _check_communication(node: TraceNode) -> None:
     if is_collective(node):
         collective_kind(node)
-    elif node.type not in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+    elif not node.is_message:
         return
     if node.whole("comm_size", -1) < 0:
         raise ValueError(f"node {node.id} ({node.name}): comm_size: must be stated, in bytes")
@@ -121,10 +121,9 @@ def _messages(traces: TraceSet) -> Iterator[str]:
     sent: Counter[tuple[int, int, int, int]] = Counter()
     for one in traces.ranks:
         for node in one.nodes:
-            if node.type in (NodeType.COMM_SEND, NodeType.COMM_RECV):
+            if node.is_message:
                 sends = node.type == NodeType.COMM_SEND
-                end = node.whole("comm_src", one.rank), node.whole("comm_dst", one.rank)
-                key = (*end, node.whole("comm_tag"), node.whole("comm_size"))
+                key = (*node.ends(one.rank), node.whole("comm_tag"), node.whole("comm_size"))
                 sent[key] += 1 if sends else -1
     for (source, target, tag, size), more in sorted(sent.items()):
         if more:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import IO, Any
+from typing import Any
 
 from ...hardware.files import written
 from ...schedules.orders.action import parse_step, parts
@@ -55,7 +55,7 @@ def write_trace(result: Result, path: str | Path, *, rank: int | None = None) ->
     path = Path(path)
     if path.name.endswith(".json"):
         with written(path) as unfinished, unfinished.open("wb") as file:
-            _write(result, file, rank)
+            file.writelines(trace_lines(result, rank=rank))
     elif path.name.endswith(".json.gz"):
         # no name and no time in the header: the same step gives the same bytes
         with (
@@ -63,20 +63,21 @@ def write_trace(result: Result, path: str | Path, *, rank: int | None = None) ->
             unfinished.open("wb") as raw,
             gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
         ):
-            _write(result, packed, rank)
+            packed.writelines(trace_lines(result, rank=rank))
     else:
         raise ValueError(f"cannot write a trace to {path.name!r}: the name must end in .json or .json.gz")
 
 
-def _write(result: Result, file: IO[bytes] | gzip.GzipFile, rank: int | None) -> None:
+def trace_lines(result: Result, *, rank: int | None = None) -> Iterator[bytes]:
+    """The trace's bytes, event by event. Arguments and errors as ``write_trace``."""
     import orjson
 
-    file.write(orjson.dumps(_header(result, rank))[:-1] + b',\n"traceEvents":[')
+    yield orjson.dumps(_header(result, rank))[:-1] + b',\n"traceEvents":['
     comma = b"\n"
     for event in trace_events(result, rank=rank):
-        file.write(comma + orjson.dumps(event))
+        yield comma + orjson.dumps(event)
         comma = b",\n"
-    file.write(b"\n]}\n")
+    yield b"\n]}\n"
 
 
 def _header(result: Result, rank: int | None) -> Event:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from ....hardware.files import read_text
+from ....hardware.files import decoded, read_text
 from .values import shown
 
 Line = Mapping[str, str]
@@ -26,13 +26,13 @@ class CsvTable:
     lines: tuple[tuple[int, Line], ...]
 
 
-def read_table_of(path: Path) -> CsvTable:
-    """The table in ``path``; without columns where the file is empty.
+def read_table_of(path: Path, content: bytes | None = None) -> CsvTable:
+    """The table in ``path``, or in ``content`` of that name; without columns where the file is empty.
 
     Raises ValueError naming file and line: not UTF-8 text, a zero byte, a column that is named twice, a line
     with more cells than columns, a cell of more than 131,072 characters.
     """
-    text = _text(path)
+    text = _text(path, content)
     reader = csv.reader(StringIO(text, newline=""))
     columns: tuple[str, ...] = ()
     lines: list[tuple[int, Line]] = []
@@ -63,8 +63,8 @@ def _columns(path: Path, number: int, cells: list[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _text(path: Path) -> str:
-    text = read_text(path)
+def _text(path: Path, content: bytes | None) -> str:
+    text = read_text(path) if content is None else decoded(content, path)
     if "\0" in text:  # what a file ends with whose writer was cut off
         line = text[: text.index("\0")].count("\n") + 1
         raise ValueError(f"{path}:{line}: holds a zero byte, which no text does")

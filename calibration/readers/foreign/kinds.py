@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 _MARKS = (
-    (b"PAR1", "a table in Parquet; write it as .csv"),
+    (b"PAR1", "a table in Parquet: logs of operations are for stepsim explain; write measurements as .csv"),
     (b"\x1f\x8b", "packed with gzip; unpack it (traces may stay packed, as .json.gz)"),
-    (b"PK\x03\x04", "a zip archive; unpack it"),
+    (b"PK\x03\x04", "a zip archive; call it .zip, or unpack it"),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it"),
     (b"\xfd7zXZ\x00", "packed with xz; unpack it"),
     (b"BZh", "packed with bzip2; unpack it"),
@@ -36,6 +36,7 @@ _DOCUMENTS = (
     ({"trem", "tadd"}, "the result of a what-if analysis, whose log stepsim stragglers reads"),
     ({"scenario", "step_time_s"}, "what stepsim run --json prints"),
     ({"model_type", "hidden_size"}, "a configuration of a Hugging Face model"),
+    ({"dp_size", "pp_size"}, "the layout of a logged job, for stepsim stragglers --layout"),
 )
 _FAULT = {"node_id", "event_time", "event_type"}
 _OTHERS = {
@@ -44,7 +45,7 @@ _OTHERS = {
 
 
 def named_document(document: object) -> str | None:
-    """What a document of JSON is that is no trace of a profiler; None for one that nobody knows.
+    """What a document of JSON or YAML is that is nothing measured; None for one that nobody knows.
 
     >>> named_document([{"node_id": "a", "event_time": 1.0, "event_type": "fault_start"}])
     'a record of faults, for stepsim faults --record'
@@ -64,7 +65,7 @@ def no_text(path: Path, content: bytes) -> str | None:
     """What ``content`` of ``path`` is, and what to do with it; None for text.
 
     >>> no_text(Path("a.parquet"), b"PAR1...")
-    'a table in Parquet; write it as .csv'
+    'a table in Parquet: logs of operations are for stepsim explain; write measurements as .csv'
     """
     if path.suffix.lower() in _NAMES:
         return _NAMES[path.suffix.lower()]

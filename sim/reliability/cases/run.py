@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from ..study.study import Progress
 from . import checkpoints, explained, processes, published
@@ -34,11 +34,11 @@ CASES: tuple[Callable[[], Iterator[CaseVerdict]], ...] = (
 )
 
 
-def run_cases(progress: Progress | None = None) -> list[CaseVerdict]:
-    """Every row; some minutes."""
+def run_cases(slowdowns: Mapping[str, float], progress: Progress | None = None) -> list[CaseVerdict]:
+    """Every row; some minutes. ``slowdowns`` are those of case 15, by the name of the log."""
     say = progress or (lambda _: None)
     rows: list[CaseVerdict] = []
     for case in CASES:
         say(f"{case.__module__.rpartition('.')[2]}.{case.__name__}")
-        rows += case()
+        rows += explained.traces(slowdowns) if case is explained.traces else case()
     return rows
