@@ -88,7 +88,7 @@ def gpus(spec: ClusterSpec, cluster: Cluster) -> Ids:
     return gpus_of_ranks(
         placement,
         ranks=spec.gpus,
-        gpus=spec.gpus if regular else cluster.topology.gpus,
+        gpus=cluster.gpus if regular else cluster.topology.gpus,
         gpus_per_node=spec.gpus_per_node,
         nodes_per_unit=cluster.switches.nodes_per_unit if cluster.switches else 1,
     )

@@ -16,6 +16,7 @@ from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import interconnect_names
 from ...hardware.placement import gpus_of_ranks
 from .checks_faults import machine_of, presets_exist, targets_exist
+from .checks_neighbours import neighbours_fit
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_power import power_limit_is_possible
 from .checks_recompute import recompute_fits
@@ -70,6 +71,7 @@ def findings(
     if cluster:
         found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
         found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
+        found += () if any(one.path[0] == "cluster" for one in found) else neighbours_fit(cluster)
         if faults and not any(one.path[0] == "cluster" for one in found):
             found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
     if parallelism and training:
@@ -174,7 +176,7 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     try:
         built = cluster_of(cluster)
         unit = built.switches.nodes_per_unit if built.switches else 1
-        gpus = cluster.gpus if plain else built.topology.gpus
+        gpus = built.gpus if plain else built.topology.gpus
     except FileError as error:
         yield Finding(path=("cluster", "fabric", "file"), message=str(error))
         return
