@@ -16,7 +16,7 @@ import numpy as np
 
 from .engine.observed import of_first_classes
 from .engine.replay import replay
-from .estimate import check_work, programs_work
+from .estimate import check_work, programs_work, step_work
 from .fold.jobs import FoldedJobs, folded_jobs
 from .fold.ranks import HEALTHY
 from .fold.whole import MOST_CLASSES, Folded, folded, unfolded
@@ -93,6 +93,7 @@ def jobs_of(lowered: Lowered, profile: GpuProfile | None = None) -> tuple[Job, .
         field = f"cluster.neighbours[{number}]"
         other = load_scenario(spec.scenario)
         _check_like(scenario, other, spec, field)
+        check_work(step_work(other))
         job = lower(_placed(other, spec, field), lowered.plan.cluster, profile=profile)
         _check_ends(job, field)
         found.append(Job(name=other.name, lowered=job, alone_s=_alone_s(job), offset_s=spec.offset))
@@ -154,6 +155,8 @@ def beside(
             math.ceil((since_s + lasts_s - begin) / job.alone_s)
             for job, begin in zip(others, begins_s, strict=True)
         ]
+        for job, count in zip(others, counts, strict=True):
+            check_work(programs_work(job.lowered.programs, replays=count), max_events)
         ready = _folded(jobs, counts, degradation, fold, max_classes)
         if isinstance(ready, Folded):
             check_work(programs_work(ready.programs), max_events)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from ...hardware.quantities import format_quantity
 from ..scenario.checks_faults import machine_of
 from ..scenario.faults.faults import Domains
+from .checkpoint_write import checkpoint_write
 from .of_faults import Job, beginning, given, named, standing
 from .variation import rank_speeds, varied
-from .windows import begins_after, degradation_over_time
+from .windows import WRITES, begins_after, degradation_over_time
 
 if TYPE_CHECKING:
     from ..fold.ranks import Degradation
@@ -65,6 +66,8 @@ def degradation_in(lowered: Lowered, events: tuple[Event, ...], draw: int | None
         job = replace(job, seed=faults.seed)
     if plan.scenario.detection is not None:
         job = replace(job, flap_budget_s=plan.scenario.detection.flap_budget)
+    if any(event.kind == WRITES for event in events):
+        job = replace(job, checkpoint=checkpoint_write(plan.scenario))
     found = degradation_over_time(events, job)
     return found if draw is None else varied(found, lowered, machine, draw)
 
