@@ -43,7 +43,7 @@ def test_one_gpu_stands_still_for_its_copy(at_s: float) -> None:
 
 def test_an_all_reduce_beside_the_write_has_what_is_left() -> None:
     """Two hosts that send W bytes in t seconds to storage take W / (2 t h) of NICs of h bytes/s. A ring of n
-    GPUs sends 2 (n - 1) / n bytes for each of gradients from host to host, at its own pace, or at what is left.
+    GPUs sends 2 (n - 1) / n bytes for each of gradients from host to host, at its pace, or at what is left.
     """
     run = scenario(**ALONE, dp=16, gpus_per_node=8)
     host = get_interconnect("ib-hdr200-x8").host_bytes_per_s
