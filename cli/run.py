@@ -144,6 +144,10 @@ def run(
             raise ValueError(
                 f"{option} knows equal GPUs alone, and there is cluster.variation; leave one out"
             )
+        if loaded.cluster.other_gpus and value:
+            raise ValueError(
+                f"{option} knows one kind of GPU, and there is cluster.other_gpus; leave one out"
+            )
         if loaded.cluster.neighbours and value:
             raise ValueError(f"{option} knows one job alone, and there is cluster.neighbours; leave one out")
     events = (*events, *beginning(loaded.faults))

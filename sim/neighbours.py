@@ -45,7 +45,7 @@ it takes longer still, twice as many are."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class FabricJob:
     """One of the jobs on the fabric: its step, what it takes alone, and when one begins, in seconds."""
 
     name: str
@@ -78,7 +78,7 @@ class Beside:
     classes: int
 
 
-def jobs_of(lowered: Lowered, profile: GpuProfile | None = None) -> tuple[Job, ...]:
+def jobs_of(lowered: Lowered, profile: GpuProfile | None = None) -> tuple[FabricJob, ...]:
     """A lowered scenario as a job, and its neighbours on its fabric in their order.
 
     Raises:
@@ -88,7 +88,7 @@ def jobs_of(lowered: Lowered, profile: GpuProfile | None = None) -> tuple[Job, .
     """
     scenario = lowered.plan.scenario
     _check_ends(lowered, "schedule")
-    found = [Job(name=scenario.name, lowered=lowered, alone_s=_alone_s(lowered), offset_s=0.0)]
+    found = [FabricJob(name=scenario.name, lowered=lowered, alone_s=_alone_s(lowered), offset_s=0.0)]
     for number, spec in enumerate(scenario.cluster.neighbours or ()):
         field = f"cluster.neighbours[{number}]"
         other = load_scenario(spec.scenario)
@@ -96,7 +96,7 @@ def jobs_of(lowered: Lowered, profile: GpuProfile | None = None) -> tuple[Job, .
         check_work(step_work(other))
         job = lower(_placed(other, spec, field), lowered.plan.cluster, profile=profile)
         _check_ends(job, field)
-        found.append(Job(name=other.name, lowered=job, alone_s=_alone_s(job), offset_s=spec.offset))
+        found.append(FabricJob(name=other.name, lowered=job, alone_s=_alone_s(job), offset_s=spec.offset))
     return tuple(found)
 
 
@@ -131,7 +131,7 @@ def _alone_s(lowered: Lowered) -> float:
 
 
 def beside(
-    jobs: Sequence[Job],
+    jobs: Sequence[FabricJob],
     degradation: Degradation = HEALTHY,
     *,
     fold: bool = True,
@@ -185,7 +185,7 @@ def _covered(whole: Record, ready: FoldedJobs, until_s: float) -> bool:
 
 
 def _folded(
-    jobs: Sequence[Job],
+    jobs: Sequence[FabricJob],
     counts: Sequence[int],
     degradation: Degradation,
     fold: bool,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .engine.record import Record
     from .fold.whole import Folded
     from .lowering.lower import Lowered
+    from .result.gpu_kinds import GpuKinds
     from .result.loss_scaling import LossScaling
     from .result.neighbours import StepNeighbours
     from .result.step import StageMemory
@@ -158,7 +159,35 @@ def _simulated(
     else:
         run.say("reading the result")
         result = read_result(lowered, *healthy, run.timing, run.began)
+    if scenario.cluster.other_gpus:
+        result = replace(result, gpu_kinds=_gpu_kinds(run, lowered, profile, healthy[1]))
     return replace(result, neighbours=_neighbours(run, healthy[1], profile)) if run.jobs else result
+
+
+def _gpu_kinds(run: StepRun, lowered: Lowered, profile: GpuProfile | None, healthy: Record) -> GpuKinds:
+    """How many GPUs there are of each kind, and a split that lets their stages end together."""
+    from .balance import balanced_split
+    from .fold.ranks import HEALTHY
+    from .lowering.lower import lower
+    from .result.gpu_kinds import BalancedSplit, GpuKinds
+
+    spec, plan = run.scenario.cluster, lowered.plan
+    others = [(one.gpu, len(one.hosts) * spec.gpus_per_node) for one in spec.other_gpus or ()]
+    counts = ((spec.gpu_name, spec.gpus - sum(count for _, count in others)), *others)
+    layers = balanced_split(plan)
+    if layers is None or layers == tuple(stage.layers for stage in plan.stages):
+        return GpuKinds(counts=counts)
+    run.say("replaying with balanced stages")
+    scenario = run.scenario.with_({"parallelism.stage_split": list(layers)})
+    split = lower(scenario, plan.cluster, profile=profile)
+    ready, record = run.step(split, HEALTHY)
+    if record.step_s >= healthy.step_s:
+        return GpuKinds(counts=counts)
+    fits = all(stage.fits for stage in stage_memory(split, ready, record))
+    return GpuKinds(
+        counts=counts,
+        balanced=BalancedSplit(layers=layers, step_time_s=record.step_s, fits=fits),
+    )
 
 
 def _neighbours(run: StepRun, healthy: Record, profile: GpuProfile | None) -> StepNeighbours:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .fold.ranks import Degradation
     from .fold.whole import Folded
     from .lowering.lower import Lowered
-    from .neighbours import Beside, Job
+    from .neighbours import Beside, FabricJob
     from .result.step_bounds import StepBounds
     from .scenario.faults.faults import Event
     from .scenario.models import Scenario
@@ -65,7 +65,7 @@ class StepRun:
 
     def __init__(self, scenario: Scenario, options: RunOptions, say: Callable[[str], None]) -> None:
         self.scenario, self.options, self.say = scenario, options, say
-        self.jobs: tuple[Job, ...] = ()
+        self.jobs: tuple[FabricJob, ...] = ()
         self.timing: dict[str, float] = {}
         self.began = self.since = time.perf_counter()
 

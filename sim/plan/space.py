@@ -168,6 +168,8 @@ def space_of(
     """
     if scenario.cluster.variation is not None:
         raise NotSupported("cluster.variation", "layouts are compared on equal GPUs; leave it out")
+    if scenario.cluster.other_gpus:
+        raise NotSupported("cluster.other_gpus", "layouts are compared on equal GPUs; leave it out")
     if scenario.cluster.neighbours:
         raise NotSupported("cluster.neighbours", "layouts are compared one by one; leave it out")
     given = {name: (value,) for name, value in (fix or {}).items()}

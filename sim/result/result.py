@@ -23,6 +23,7 @@ from .document import (
     training_document,
 )
 from .energy import StepEnergy, activity_of, energy_document, step_energy
+from .gpu_kinds import GpuKinds, gpu_kinds_document
 from .loss_scaling import LossScaling
 from .neighbours import StepNeighbours, neighbours_document
 from .outlook import Outlook, outlook
@@ -81,7 +82,8 @@ class Result:
     in FP16 cost, where the scenario asks for it.
     ``step_bounds`` are those of a step of which few replicas were replayed; None: all of it was.
     ``variation`` is what GPUs that differ cost, where the cluster has such; ``neighbours`` what jobs on one
-    fabric cost one another, where there are others.
+    fabric cost one another, where there are others; ``gpu_kinds`` how stages on GPUs of
+    different kinds would end together.
     ``stream_s`` is the mean rank's step by what its compute stream ran or awaited.
     ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     ``fit_probability`` is that the job has memory enough, by how far measured peaks were from predicted ones.
@@ -116,6 +118,7 @@ class Result:
     step_bounds: StepBounds | None = None
     variation: StepVariation | None = None
     neighbours: StepNeighbours | None = None
+    gpu_kinds: GpuKinds | None = None
     stream_s: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -209,6 +212,7 @@ class Result:
             ],
             "faults": step_faults_document(self.faults) if self.faults else None,
             "variation": variation_document(self.variation),
+            "gpu_kinds": gpu_kinds_document(self.gpu_kinds),
             "neighbours": neighbours_document(self.neighbours),
             "loss_scaling": loss_scaling_document(self.loss_scaling),
         }

@@ -17,6 +17,7 @@ from ...hardware.interconnect import interconnect_names
 from ...hardware.placement import gpus_of_ranks
 from .checks_faults import machine_of, presets_exist, targets_exist
 from .checks_neighbours import neighbours_fit
+from .checks_other_gpus import other_gpus_fit
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_power import power_limit_is_possible
 from .checks_recompute import recompute_fits
@@ -72,6 +73,7 @@ def findings(
         found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
         found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
         found += () if any(one.path[0] == "cluster" for one in found) else neighbours_fit(cluster)
+        found += other_gpus_fit(cluster, training)
         if faults and not any(one.path[0] == "cluster" for one in found):
             found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
     if parallelism and training:

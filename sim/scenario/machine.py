@@ -62,6 +62,12 @@ def node_of(spec: ClusterSpec) -> Node:
     return node_from(spec.node, gpu) if spec.node else node_for(gpu)
 
 
+def gpus_of_kinds(spec: ClusterSpec) -> list[Gpu]:
+    """The GPU of the block, and of each of its other kinds in their order."""
+    others = (spec.model_copy(update={"gpu": one.gpu}) for one in spec.other_gpus or ())
+    return [gpu_of(spec), *map(gpu_of, others)]
+
+
 def cluster_of(spec: ClusterSpec) -> Cluster:
     """The cluster, in closed form: the hosts of the job, and beside neighbours those of the whole fabric.
 

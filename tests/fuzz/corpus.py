@@ -2,8 +2,8 @@
 
 ``{file}`` in a command is the file, whole or made wrong, ``{other}`` a valid one of the same kind; ``{svg}``,
 ``{json}``, ``{csv}`` and so on are outputs; ``{graph}``, ``{model}``, ``{routing}``, ``{speeds}``,
-``{weeks}``, ``{scheduled}`` and ``{beside}`` are scenarios that name the file in one of their fields. Knows no
-mutation and no verdict.
+``{weeks}``, ``{scheduled}`` and ``{beside}`` are scenarios that name the file in one of their fields. Knows
+no mutation and no verdict.
 """
 
 from __future__ import annotations

@@ -178,6 +178,8 @@ class SimulatedStep:
             raise NotSupported(
                 "cluster.neighbours", "weeks of faults are those of a job by itself; leave it out"
             )
+        if self.scenario.cluster.other_gpus:
+            raise NotSupported("cluster.other_gpus", "weeks of faults know equal replicas; leave it out")
         if self.scenario.parallelism.order != "tp-cp-ep-dp-pp" or self.scenario.cluster.placement:
             raise NotSupported(
                 f"faults: {effect.kind} {effect.target}",
