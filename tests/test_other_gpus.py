@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused_at
 from small_scenarios import lowered, scenario
-from test_slow_by_hand import LARGE, kernels_s
+from test_slow_by_hand import LARGE, kernels_s, update_s
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.space import space_of
-from stepsim.sim.program.program import Compute, Exchange, Program
+from stepsim.sim.program.program import Exchange
 from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
@@ -53,35 +53,15 @@ def test_a_slow_last_stage_sets_the_pace() -> None:
     """
     many = 16
     run = mixed(1, gpus_per_node=1, pp=2, dp=1, schedule="1f1b", microbatches=many)
-    first, last = lowered(run).programs.classes
+    first, _ = lowered(run).programs.classes
     (message,) = {
         part.transfer for op in first.ops if isinstance(op.work, Exchange) for part in op.work.parts
     }
     once_s = (kernels_s(run, 0, "F") + kernels_s(run, 0, "B")) / many
     pace_s = (kernels_s(run, 1, "F") + kernels_s(run, 1, "B")) / many
-    update_s = before_norm_s(first) + after_norm_s(last)
-    expected = once_s + many * pace_s + (many + 1) * message.solo_s + update_s
+    updates_s = update_s(run, 0, behind_norm=False) + update_s(run, 1, behind_norm=True)
+    expected = once_s + many * pace_s + (many + 1) * message.solo_s + updates_s
     assert stepped(run).step_time_s == pytest.approx(expected, rel=WITHIN)
-
-
-def after_norm_s(program: Program) -> float:
-    """Kernels of the update behind the norm of all gradients, on which all stages wait."""
-    return sum(s for behind, s in _update(program) if behind)
-
-
-def before_norm_s(program: Program) -> float:
-    return sum(s for behind, s in _update(program) if not behind)
-
-
-def _update(program: Program) -> list[tuple[bool, float]]:
-    """Of kernels that belong to no action: whether they come behind the norm, and their seconds."""
-    names = [op.name for op in program.ops]
-    norm = names.index("gradient norm all_reduce")
-    return [
-        (i > norm, op.work.seconds)
-        for i, op in enumerate(program.ops)
-        if isinstance(op.work, Compute) and not op.action
-    ]
 
 
 def test_a_kind_that_is_the_same_changes_nothing() -> None:
