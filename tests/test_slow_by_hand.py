@@ -88,8 +88,8 @@ DEEP: dict[str, Any] = {
 def test_a_pipeline_goes_at_the_pace_of_its_slow_stage(stage: int) -> None:
     """1F1B: the slow stage s of p runs its first forward, waits until that microbatch is back, and works from
     then on without a pause. So all of its m forwards and backwards count but the p - 1 - s forwards that it
-    runs while it waits; then those of its kernels that come behind the norm of all gradients, and on the first
-    stage, which is the last to come to it, those before.
+    runs while it waits; then its kernels that come behind the norm of all gradients count, and on the first stage,
+    which is the last to come to it, those before.
     """
     run = scenario(**DEEP)
     forward_s = kernels_s(run, stage, "F") / MICROBATCHES
@@ -104,8 +104,8 @@ def test_a_pipeline_goes_at_the_pace_of_its_slow_stage(stage: int) -> None:
 @pytest.mark.parametrize("factor", [1.2, 1.5, 2.0])
 def test_a_slow_last_stage_from_the_first_kernel_to_the_last(factor: float) -> None:
     """The last of p stages, slower than the others, waits for a forward of each of these, has its m forwards
-    and backwards in a row, a message apart, and hands the last backward on to them. Norms meet behind the first
-    stage's, and the slow stage is the last to have its update.
+    and backwards in a row, a message apart, and hands the last backward on to them. Norms meet behind
+    the first stage's, and the slow stage is the last to have its update.
     """
     run, last = scenario(**DEEP), STAGES - 1
     first = lowered(run).programs.classes[0]
