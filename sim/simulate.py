@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .result.neighbours import StepNeighbours
     from .result.step import StageMemory
     from .result.step_faults import StepFaults
-    from .result.variation import StepVariation
+    from .result.variation import Draw, StepVariation
     from .scenario.faults.faults import Event
     from .scenario.models import Scenario
     from .struck import RunOptions, StepRun, Struck
@@ -248,8 +248,8 @@ def _variation(
     run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, first: Struck
 ) -> StepVariation:
     """The steps of all draws, the first of which has been replayed."""
-    from .degradation.of_scenario import speeds_in
-    from .result.variation import Draw, StepVariation, slow_gpus
+    from .degradation.of_scenario import placed_by_speed, speeds_in
+    from .result.variation import PlacedBySpeed, StepVariation, slow_gpus
     from .struck import struck
 
     spec = lowered.plan.scenario.cluster.variation
@@ -257,17 +257,35 @@ def _variation(
     draws = []
     for draw in range(spec.draws):
         found = struck(run, lowered, events, healthy, draw) if draw else first
-        step_s, bounds = found.record.step_s, found.bounds
-        lower_s, upper_s = (bounds.lower_s, bounds.upper_s) if bounds else (step_s, step_s)
-        draws.append(Draw(seed=spec.seed + draw, step_time_s=step_s, lower_s=lower_s, upper_s=upper_s))
-    speeds = speeds_in(lowered)
+        draws.append(_as_draw(spec.seed + draw, found))
+    speeds, grouped = speeds_in(lowered), None
+    if spec.by_speed:
+        grouped = PlacedBySpeed(gpus=tuple(placed_by_speed(lowered)), step=_by_speed(run, lowered, healthy))
     return StepVariation(
         slowest=float(speeds.min()),
         mean=float(speeds.mean()),
         draws=tuple(draws),
         equal_step_time_s=healthy.step_s,
         gains=() if events else tuple(slow_gpus(first.parts, first.gains_s)),
+        by_speed=grouped,
     )
+
+
+def _by_speed(run: StepRun, lowered: Lowered, healthy: Record) -> Draw:
+    """The step of the first draw with ranks placed by the speed of their GPUs, and no faults."""
+    from .struck import struck
+
+    spec = lowered.plan.scenario.cluster.variation
+    assert spec is not None
+    return _as_draw(spec.seed, struck(run, lowered, (), healthy, by_speed=True))
+
+
+def _as_draw(seed: int, found: Struck) -> Draw:
+    from .result.variation import Draw
+
+    step_s, bounds = found.record.step_s, found.bounds
+    lower_s, upper_s = (bounds.lower_s, bounds.upper_s) if bounds else (step_s, step_s)
+    return Draw(seed=seed, step_time_s=step_s, lower_s=lower_s, upper_s=upper_s)
 
 
 def _least_s(healthy: Folded) -> float:

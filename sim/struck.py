@@ -139,15 +139,22 @@ class Struck:
 
 
 def struck(
-    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, draw: int = 0
+    run: StepRun,
+    lowered: Lowered,
+    events: tuple[Event, ...],
+    healthy: Record,
+    draw: int = 0,
+    *,
+    by_speed: bool = False,
 ) -> Struck:
     """The step with ``events``, on the cluster as ``draw`` has it: by few replicas where it has bounds and
     many ranks differ, else by all ranks. Only the first draw is replayed without each fault.
+    ``by_speed``: with ranks placed by the speed of their GPUs.
     """
-    degradation = degradation_in(lowered, events, draw)
+    degradation = degradation_in(lowered, events, draw, by_speed=by_speed)
     if not run.options.exact and worth_it(lowered, degradation):
         tolerance = run.options.tolerance
-        parts = [] if draw else _parts(lowered, events, degradation)
+        parts = [] if draw or by_speed else _parts(lowered, events, degradation)
         found = bounded(lowered, degradation, healthy, tolerance=tolerance, parts=parts, say=run.say)
         run.lap("replay_s")
         step_s = found.record.step_s

@@ -88,8 +88,8 @@ DEEP: dict[str, Any] = {
 def test_a_pipeline_goes_at_the_pace_of_its_slow_stage(stage: int) -> None:
     """1F1B: the slow stage s of p runs its first forward, waits until that microbatch is back, and works from
     then on without a pause. So all of its m forwards and backwards count but the p - 1 - s forwards that it
-    runs while it waits; then its kernels that come behind the norm of all gradients count, and on the first stage,
-    which is the last to come to it, those before.
+    runs while it waits; then its kernels behind the norm of all gradients count, and on
+    the first stage, which is the last to come to it, those before.
     """
     run = scenario(**DEEP)
     forward_s = kernels_s(run, stage, "F") / MICROBATCHES

@@ -73,7 +73,7 @@ def findings(
         found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
         found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
         found += () if any(one.path[0] == "cluster" for one in found) else neighbours_fit(cluster)
-        found += other_gpus_fit(cluster, training)
+        found += [*other_gpus_fit(cluster, training), *placed_by_speed_alone(cluster)]
         if faults and not any(one.path[0] == "cluster" for one in found):
             found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
     if parallelism and training:
@@ -197,6 +197,17 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
         )
     except ValueError as error:
         yield Finding(path=("cluster", "placement"), message=str(error))
+
+
+def placed_by_speed_alone(cluster: ClusterSpec) -> Iterator[Finding]:
+    """Ranks are placed by speed, or otherwise."""
+    if cluster.variation is None or not cluster.variation.by_speed:
+        return
+    for name in ("placement", "other_gpus", "neighbours"):
+        if getattr(cluster, name) is not None:
+            message = f"it places ranks anew, and cluster.{name} says where hosts are; leave one out"
+            yield Finding(path=("cluster", "variation", "by_speed"), message=message)
+            return
 
 
 def inside_one_domain(cluster: ClusterSpec) -> bool:
