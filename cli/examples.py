@@ -13,6 +13,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "run train.yaml --set parallelism.tp=4 --json",
         "run train.sh --given gpus=64 --given gpu=H100-SXM5-80GB",
         "run llama3.1-405b-16k --fault 'gpu_throttle gpu/37 slow_factor=1.3'",
+        "run shared-fabric.yaml --placements 20",
     ),
     "replay": ("replay program.json.gz --timeline step.svg", "replay traces/ --cluster train.yaml"),
     "plan": (

@@ -81,6 +81,16 @@ def run(
             help="How far apart the bounds of a step with many slow parts may be; default 0.001.",
         ),
     ] = None,
+    placements: Annotated[
+        int,
+        typer.Option(
+            "--placements",
+            metavar="N",
+            min=0,
+            max=1000,
+            help="With cluster.neighbours: replay the step on so many random placements of all jobs, too.",
+        ),
+    ] = 0,
     each_fault: Annotated[
         bool | None,
         typer.Option(
@@ -134,6 +144,12 @@ def run(
             raise ValueError(
                 f"{option} knows equal GPUs alone, and there is cluster.variation; leave one out"
             )
+        if loaded.cluster.other_gpus and value:
+            raise ValueError(
+                f"{option} knows one kind of GPU, and there is cluster.other_gpus; leave one out"
+            )
+        if loaded.cluster.neighbours and value:
+            raise ValueError(f"{option} knows one job alone, and there is cluster.neighbours; leave one out")
     events = (*events, *beginning(loaded.faults))
     with progress() as say:
         result = simulate(
@@ -145,6 +161,7 @@ def run(
             each_fault=each_fault,
             exact=exact,
             tolerance=tolerance,
+            placements=placements,
             progress=say,
         )
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StepWork:
-    """What one step computes, and the peak that it is held against; nan where nobody knows."""
+    """What one step computes, and the peak that it is held against, as the mean of its GPUs; nan where nobody
+    knows.
+    """
 
     tokens_per_step: float = math.nan
     model_flops: float = math.nan
@@ -38,20 +40,23 @@ PEAK_OF = {"fp32": "tf32", "mxfp8": "fp8", "nvfp4": "fp4"}
 def step_work(scenario: Scenario) -> StepWork:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from .lowering.sizes import model_flops
-    from .scenario.machine import gpu_of
+    from .scenario.machine import gpus_of_kinds
 
     model, training = scenario.model, scenario.training
     batch, length = training.global_batch, training.seq_length
     needed = model_flops(model, batch, length)
-    peak = gpu_of(scenario.cluster).peak_flops
+    kinds = gpus_of_kinds(scenario.cluster)
+    others = [len(one.hosts) * scenario.cluster.gpus_per_node for one in scenario.cluster.other_gpus or ()]
+    counts = [scenario.cluster.gpus - sum(others), *others]
     listed = PEAK_OF.get(training.precision, training.precision)
+    # Volta, CDNA 2 and CDNA 4 have no TF32: their FP32 products run at the FP32 rate.
+    peaks = [gpu.peak_flops.get(listed) or gpu.peak_flops[training.precision] for gpu in kinds]
     return StepWork(
         tokens_per_step=float(batch * length),
         model_flops=needed,
         model_flops_causal=model_flops(model, batch, length, causal=True),
         hardware_flops=needed + _again(scenario),
-        # Volta, CDNA 2 and CDNA 4 have no TF32: their FP32 products run at the FP32 rate.
-        peak_flops_per_gpu=peak[listed if listed in peak else training.precision],
+        peak_flops_per_gpu=sum(count * peak for count, peak in zip(counts, peaks, strict=True)) / sum(counts),
     )
 
 

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from .engine.record import Record
     from .fold.whole import Folded
     from .lowering.lower import Lowered
+    from .result.gpu_kinds import GpuKinds
     from .result.loss_scaling import LossScaling
+    from .result.neighbours import StepNeighbours
     from .result.step import StageMemory
     from .result.step_faults import StepFaults
-    from .result.variation import StepVariation
+    from .result.variation import Draw, StepVariation
     from .scenario.faults.faults import Event
     from .scenario.models import Scenario
     from .struck import RunOptions, StepRun, Struck
@@ -38,6 +40,7 @@ def simulate(
     each_fault: bool | None = None,
     exact: bool = False,
     tolerance: float | None = None,
+    placements: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
     """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
@@ -50,7 +53,8 @@ def simulate(
     ``each_fault`` replays once more without each of them (None: if they are few). Where many ranks differ,
     few replicas are replayed and the step is known between bounds (sim/bounded), whose gap is ``tolerance``,
     a share of the step, where few decide (None: 0.1 %); ``exact`` replays all, as do the options that
-    concern all ranks (``fold``, ``max_classes``, ``each_fault``).
+    concern all ranks (``fold``, ``max_classes``, ``each_fault``). ``placements`` replays the step so often
+    beside its neighbours with the hosts of all jobs dealt at random, by seeds from 1 on.
 
     Raises:
         ScenarioError: a scenario that was changed by hand (``model_copy``) and is none any more; change one
@@ -71,11 +75,17 @@ def simulate(
             events=max_events,
             fold=fold,
             each_fault=each_fault,
-            exact=exact or not fold or bool(each_fault) or max_classes is not None,
+            exact=exact
+            or not fold
+            or bool(each_fault)
+            or max_classes is not None
+            or bool(scenario.cluster.neighbours),
             tolerance=_tolerance(tolerance),
+            placements=_placements(scenario, placements),
         )
         result = _simulated(scenario, profile, asked, faults, progress)
-        if scenario.training.loss_scale is None or result.faults or result.variation:
+        told = result.faults or result.variation or result.neighbours
+        if scenario.training.loss_scale is None or told:
             return result
         return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
 
@@ -99,6 +109,14 @@ def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float)
     )
 
 
+def _placements(scenario: Scenario, placements: int) -> int:
+    if placements < 0:
+        raise ValueError(f"placements: {placements} is no number of them")
+    if placements and not scenario.cluster.neighbours:
+        raise ValueError("placements are those of jobs on one fabric: give cluster.neighbours")
+    return placements
+
+
 def _tolerance(tolerance: float | None) -> float:
     from .bounded.bounds import TOLERANCE
 
@@ -119,6 +137,7 @@ def _simulated(
     from .degradation.of_scenario import faults_in, of_this_step
     from .fold.ranks import HEALTHY
     from .lowering.lower import lower
+    from .neighbours import jobs_of
     from .struck import StepRun
 
     run = StepRun(scenario, asked, progress or (lambda _: None))
@@ -131,15 +150,77 @@ def _simulated(
     run.say("lowering")
     lowered = lower(scenario, cluster, profile=profile)
     run.lap("lower_s")
-    ready = run.folded(lowered, HEALTHY)
-    run.lap("fold_s")
-    record = run.replayed(ready)
-    run.lap("replay_s")
-    events = of_this_step(scenario, events, record.makespan_s)
-    if not events and scenario.cluster.variation is None:
+    if scenario.cluster.neighbours:
+        run.jobs = jobs_of(lowered, profile)
+    healthy = run.step(lowered, HEALTHY)
+    events = of_this_step(scenario, events, healthy[1].makespan_s)
+    if events or scenario.cluster.variation is not None:
+        result = _wrong(run, lowered, events, healthy)
+    else:
         run.say("reading the result")
-        return read_result(lowered, ready, record, run.timing, run.began)
-    return _wrong(run, lowered, events, (ready, record))
+        result = read_result(lowered, *healthy, run.timing, run.began)
+    if scenario.cluster.other_gpus:
+        result = replace(result, gpu_kinds=_gpu_kinds(run, lowered, profile, healthy[1]))
+    return replace(result, neighbours=_neighbours(run, healthy[1], profile)) if run.jobs else result
+
+
+def _gpu_kinds(run: StepRun, lowered: Lowered, profile: GpuProfile | None, healthy: Record) -> GpuKinds:
+    """How many GPUs there are of each kind, and a split that lets their stages end together."""
+    from .balance import balanced_split
+    from .fold.ranks import HEALTHY
+    from .lowering.lower import lower
+    from .result.gpu_kinds import BalancedSplit, GpuKinds
+
+    spec, plan = run.scenario.cluster, lowered.plan
+    others = [(one.gpu, len(one.hosts) * spec.gpus_per_node) for one in spec.other_gpus or ()]
+    counts = ((spec.gpu_name, spec.gpus - sum(count for _, count in others)), *others)
+    layers = balanced_split(plan)
+    if layers is None or layers == tuple(stage.layers for stage in plan.stages):
+        return GpuKinds(counts=counts)
+    run.say("replaying with balanced stages")
+    scenario = run.scenario.with_({"parallelism.stage_split": list(layers)})
+    split = lower(scenario, plan.cluster, profile=profile)
+    ready, record = run.step(split, HEALTHY)
+    if record.step_s >= healthy.step_s:
+        return GpuKinds(counts=counts)
+    fits = all(stage.fits for stage in stage_memory(split, ready, record))
+    return GpuKinds(
+        counts=counts,
+        balanced=BalancedSplit(layers=layers, step_time_s=record.step_s, fits=fits),
+    )
+
+
+def _neighbours(run: StepRun, healthy: Record, profile: GpuProfile | None) -> StepNeighbours:
+    """What jobs on one fabric cost one another."""
+    from .neighbours import beside, beside_at_random
+    from .result.neighbours import DealtHosts, JobBeside, StepNeighbours
+
+    specs = run.scenario.cluster.neighbours or ()
+    others = []
+    for number, (job, spec) in enumerate(zip(run.jobs[1:], specs, strict=True), 1):
+        run.say(f"replaying neighbour {number} of {len(specs)}")
+        rest = (job, *run.jobs[:number], *run.jobs[number + 1 :])
+        found = beside(rest, fold=run.options.fold, max_events=run.options.events)
+        others.append(
+            JobBeside(
+                name=job.name,
+                hosts=spec.hosts,
+                offset_s=job.offset_s,
+                alone_s=job.alone_s,
+                step_time_s=found.record.step_s,
+            )
+        )
+    cluster, placements = run.jobs[0].lowered.plan.cluster, []
+    for seed in range(1, run.options.placements + 1):
+        run.say(f"replaying placement {seed} of {run.options.placements}")
+        alone_s, step_s = beside_at_random(run.scenario, cluster, profile, seed)
+        placements.append(DealtHosts(seed=seed, alone_s=alone_s, step_time_s=step_s))
+    return StepNeighbours(
+        alone_s=run.jobs[0].alone_s,
+        step_time_s=healthy.step_s,
+        others=tuple(others),
+        placements=tuple(placements),
+    )
 
 
 def _wrong(
@@ -167,8 +248,8 @@ def _variation(
     run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, first: Struck
 ) -> StepVariation:
     """The steps of all draws, the first of which has been replayed."""
-    from .degradation.of_scenario import speeds_in
-    from .result.variation import Draw, StepVariation, slow_gpus
+    from .degradation.of_scenario import placed_by_speed, speeds_in
+    from .result.variation import PlacedBySpeed, StepVariation, slow_gpus
     from .struck import struck
 
     spec = lowered.plan.scenario.cluster.variation
@@ -176,17 +257,35 @@ def _variation(
     draws = []
     for draw in range(spec.draws):
         found = struck(run, lowered, events, healthy, draw) if draw else first
-        step_s, bounds = found.record.step_s, found.bounds
-        lower_s, upper_s = (bounds.lower_s, bounds.upper_s) if bounds else (step_s, step_s)
-        draws.append(Draw(seed=spec.seed + draw, step_time_s=step_s, lower_s=lower_s, upper_s=upper_s))
-    speeds = speeds_in(lowered)
+        draws.append(_as_draw(spec.seed + draw, found))
+    speeds, grouped = speeds_in(lowered), None
+    if spec.by_speed:
+        grouped = PlacedBySpeed(gpus=tuple(placed_by_speed(lowered)), step=_by_speed(run, lowered, healthy))
     return StepVariation(
         slowest=float(speeds.min()),
         mean=float(speeds.mean()),
         draws=tuple(draws),
         equal_step_time_s=healthy.step_s,
         gains=() if events else tuple(slow_gpus(first.parts, first.gains_s)),
+        by_speed=grouped,
     )
+
+
+def _by_speed(run: StepRun, lowered: Lowered, healthy: Record) -> Draw:
+    """The step of the first draw with ranks placed by the speed of their GPUs, and no faults."""
+    from .struck import struck
+
+    spec = lowered.plan.scenario.cluster.variation
+    assert spec is not None
+    return _as_draw(spec.seed, struck(run, lowered, (), healthy, by_speed=True))
+
+
+def _as_draw(seed: int, found: Struck) -> Draw:
+    from .result.variation import Draw
+
+    step_s, bounds = found.record.step_s, found.bounds
+    lower_s, upper_s = (bounds.lower_s, bounds.upper_s) if bounds else (step_s, step_s)
+    return Draw(seed=seed, step_time_s=step_s, lower_s=lower_s, upper_s=upper_s)
 
 
 def _least_s(healthy: Folded) -> float:

@@ -18,12 +18,14 @@ from .degradation.of_scenario import degradation_in
 from .engine.replay import replay
 from .estimate import check_work, programs_work
 from .fold.whole import MOST_CLASSES, folded, unfolded
+from .neighbours import beside
 
 if TYPE_CHECKING:
     from .engine.record import Record
     from .fold.ranks import Degradation
     from .fold.whole import Folded
     from .lowering.lower import Lowered
+    from .neighbours import Beside, FabricJob
     from .result.step_bounds import StepBounds
     from .scenario.faults.faults import Event
     from .scenario.models import Scenario
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
     """How a step is to be simulated. Classes and events at most (None: the defaults); whether ranks fold,
-    whether each fault is left out once, and how far apart bounds may be, unless all ranks are replayed.
+    whether each fault is left out once, and how far apart bounds may be, unless all ranks are replayed; and
+    on how many random placements jobs on one fabric are replayed.
     """
 
     classes: int | None
@@ -41,6 +44,7 @@ class RunOptions:
     each_fault: bool | None
     exact: bool
     tolerance: float
+    placements: int = 0
 
     def leaves_out(self, faults: int) -> int:
         """How many faults are left out once each, of so many."""
@@ -56,10 +60,12 @@ MANY_EVENTS = 2_000
 
 
 class StepRun:
-    """One simulation: what is asked for, what it tells of itself, and how long its parts have taken."""
+    """One simulation: what is asked for, what it tells of itself, and how long its parts have taken. ``jobs``
+    are its own and those beside it, or none where it has the fabric to itself."""
 
     def __init__(self, scenario: Scenario, options: RunOptions, say: Callable[[str], None]) -> None:
         self.scenario, self.options, self.say = scenario, options, say
+        self.jobs: tuple[FabricJob, ...] = ()
         self.timing: dict[str, float] = {}
         self.began = self.since = time.perf_counter()
 
@@ -78,7 +84,34 @@ class StepRun:
         check_work(programs_work(found.programs, replays=replays), self.options.events)
         return found
 
-    def replayed(self, ready: Folded, what: str = "") -> Record:
+    def step(
+        self, lowered: Lowered, degradation: Degradation, *, replays: int = 1, what: str = ""
+    ) -> tuple[Folded, Record]:
+        """The classes of the job and the record of its step, beside other jobs where there are such."""
+        if self.jobs:
+            self.say(f"replaying {self.scenario.cluster.gpus:,} ranks beside {len(self.jobs) - 1} other jobs")
+            found = self._beside(degradation)
+            self.lap("replay_s")
+            return found.folded, found.record
+        ready = self.folded(lowered, degradation, replays=replays)
+        self.lap("fold_s")
+        record = self._replayed(ready, what)
+        self.lap("replay_s")
+        return ready, record
+
+    def _beside(self, degradation: Degradation) -> Beside:
+        options = self.options
+        return beside(
+            self.jobs, degradation, fold=options.fold, max_classes=options.classes, max_events=options.events
+        )
+
+    def step_s(self, lowered: Lowered, degradation: Degradation) -> float:
+        """The seconds of a step alone, of which nothing is told."""
+        if self.jobs:
+            return self._beside(degradation).record.step_s
+        return replay(self.folded(lowered, degradation).programs).step_s
+
+    def _replayed(self, ready: Folded, what: str) -> Record:
         """Their replay, with its progress told."""
         classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
         text = f"replaying {classes:,} classes of {self.scenario.cluster.gpus:,} ranks{what}"
@@ -106,15 +139,22 @@ class Struck:
 
 
 def struck(
-    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, draw: int = 0
+    run: StepRun,
+    lowered: Lowered,
+    events: tuple[Event, ...],
+    healthy: Record,
+    draw: int = 0,
+    *,
+    by_speed: bool = False,
 ) -> Struck:
     """The step with ``events``, on the cluster as ``draw`` has it: by few replicas where it has bounds and
     many ranks differ, else by all ranks. Only the first draw is replayed without each fault.
+    ``by_speed``: with ranks placed by the speed of their GPUs.
     """
-    degradation = degradation_in(lowered, events, draw)
+    degradation = degradation_in(lowered, events, draw, by_speed=by_speed)
     if not run.options.exact and worth_it(lowered, degradation):
         tolerance = run.options.tolerance
-        parts = [] if draw else _parts(lowered, events, degradation)
+        parts = [] if draw or by_speed else _parts(lowered, events, degradation)
         found = bounded(lowered, degradation, healthy, tolerance=tolerance, parts=parts, say=run.say)
         run.lap("replay_s")
         step_s = found.record.step_s
@@ -133,13 +173,12 @@ def struck(
         others = events[:i] + events[i + 1 :]
         if not others and not varies:
             return healthy.step_s
-        return replay(run.folded(lowered, degradation_in(lowered, others)).programs).step_s
+        return run.step_s(lowered, degradation_in(lowered, others))
 
     tasks = [partial(without, i) for i in range(left_out)]
     with in_children(tasks, worth_it=left_out > 1 and healthy.events >= MANY_EVENTS) as numbers:
-        ready = run.folded(lowered, degradation, replays=1 + left_out)
-        run.lap("fold_s")
-        record = run.replayed(ready, " with faults" if events else "")
+        what = " with faults" if events else ""
+        ready, record = run.step(lowered, degradation, replays=1 + left_out, what=what)
         without_s = numbers()
         run.lap("replay_s")
     gains_s = tuple(max(0.0, record.step_s - one) for one in without_s if math.isfinite(record.step_s))

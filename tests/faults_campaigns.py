@@ -63,7 +63,7 @@ PER_UNIT = {
 def processes(draw: st.DrawFn) -> list[dict[str, Any]]:
     """A few processes of any kind, each at a rate of some a day for the whole job."""
     found = []
-    names = sorted(set(kind_names()) - {"host_jitter"})  # of single steps
+    names = sorted(name for name in kind_names() if not get_kind(name).of_a_step)
     for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True)):
         kind = get_kind(name)
         scope = draw(st.sampled_from(kind.scopes))

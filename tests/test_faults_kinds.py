@@ -39,7 +39,7 @@ def test_the_kinds_are_those_of_the_reference() -> None:
         "link_flap",
         "leaf_switch_down", "rack_power", "storage_outage", "storage_slow", "hang", "software_crash",
         "planned_maintenance", "preemption",
-    } | {"spine_switch_down", "host_jitter"}  # fmt: skip
+    } | {"spine_switch_down", "host_jitter", "checkpoint_write"}  # fmt: skip
 
 
 def test_the_page_names_every_kind(root: Path) -> None:

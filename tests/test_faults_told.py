@@ -17,9 +17,10 @@ from test_step_faults import LINKED
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
+from stepsim.sim.degradation.checkpoint_write import sizes_of
 from stepsim.sim.reliability.answers import Answers, rests_on
 from stepsim.sim.reliability.ask import ask
-from stepsim.sim.reliability.planning.tiers import sizes_of, tiers_of
+from stepsim.sim.reliability.planning.tiers import tiers_of
 from stepsim.sim.reliability.study.sweep import Axis, SweepPoint, parse_axis
 from stepsim.sim.report.reliability.document import answers_document
 from stepsim.sim.report.reliability.page import verdict

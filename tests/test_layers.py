@@ -30,6 +30,7 @@ sim.reliability
 sim.brief
 sim.simulate  sim.replay  sim.chakra
 sim.struck
+sim.neighbours  sim.balance
 sim.read_record
 sim.evidence
 sim.degradation

@@ -113,6 +113,8 @@ def why_exact(lowered: Lowered, degradation: Degradation) -> str:
         return "a rank stops"
     if degradation.link_share or degradation.fabric_share:
         return "links are weak"
+    if lowered.plan.scenario.cluster.other_gpus:
+        return "GPUs are of different kinds"
     if not lowered.alike:
         return "ranks of one stage have different programs"
     if lowered.programs.ends != "together":

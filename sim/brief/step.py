@@ -86,6 +86,10 @@ def step_seconds(scenario: Scenario, profile: GpuProfile) -> float:
 def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[ShortStep]:
     if scenario.cluster.variation is not None:
         raise NotSupported("cluster.variation", "a shortened step is that of equal GPUs; leave it out")
+    if scenario.cluster.other_gpus:
+        raise NotSupported("cluster.other_gpus", "a shortened step is that of equal GPUs; leave it out")
+    if scenario.cluster.neighbours:
+        raise NotSupported("cluster.neighbours", "a shortened step is that of a job by itself; leave it out")
     return extended(scenario, lambda one: _run(one, profile), lambda one: one.record)
 
 

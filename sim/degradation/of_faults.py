@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ..scenario.faults.faults import Faults
     from ..scenario.faults.machine import Machine
+    from .checkpoint_write import CheckpointWrite
 
     Ids = np.typing.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The cluster, the GPU of every rank, the cluster as targets see it, the seed of chance, and how long
-    a link may be down before the job dies.
+    """The cluster, the GPU of every rank, the cluster as targets see it, the seed of chance, how long a link
+    may be down before the job dies, and what writing a checkpoint takes.
     """
 
     cluster: Cluster
@@ -45,6 +46,7 @@ class Job:
     machine: Machine
     seed: int = 7
     flap_budget_s: float = 30.0
+    checkpoint: CheckpointWrite | None = None
 
     def ranks(self, target: Target) -> list[int]:
         """The ranks on a GPU or a host."""
@@ -150,7 +152,12 @@ def degradation_of(events: Iterable[Event], job: Job) -> Degradation:
         NotSupported: a kind, or a key of it, that a step does not know.
         ValueError: what the job cannot go on without.
     """
-    found = together(_one(event, job) for event in events)
+    return combined(_one(event, job) for event in events)
+
+
+def combined(degradations: Iterable[Degradation]) -> Degradation:
+    """Several at once, without what comes to nothing."""
+    found = together(degradations)
     return Degradation(
         slow={rank: factor for rank, factor in found.slow.items() if factor != 1.0},
         link_share={port: share for port, share in found.link_share.items() if share != 1.0},
@@ -168,6 +175,7 @@ def _one(event: Event, job: Job) -> Degradation:
             f"a step does not know {event.kind} ({why}); it knows {', '.join(step_kinds())}; the others are "
             "for stepsim faults",
         )
+    assert kind.in_step != "checkpoint"  # it has phases, which windows.py takes one by one
     return _RULES[kind.in_step](event, job, f"faults: {named(event)}")
 
 

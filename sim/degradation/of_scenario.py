@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from ...hardware.quantities import format_quantity
 from ..scenario.checks_faults import machine_of
 from ..scenario.faults.faults import Domains
+from .checkpoint_write import checkpoint_write
 from .of_faults import Job, beginning, given, named, standing
-from .variation import rank_speeds, varied
-from .windows import begins_after, degradation_over_time
+from .variation import gpus_by_speed, rank_speeds, varied
+from .windows import WRITES, begins_after, degradation_over_time
 
 if TYPE_CHECKING:
     from ..fold.ranks import Degradation
@@ -54,9 +55,11 @@ def _machine(scenario: Scenario) -> Machine:
     return machine_of(scenario.cluster, scenario.parallelism, domains)
 
 
-def degradation_in(lowered: Lowered, events: tuple[Event, ...], draw: int | None = 0) -> Degradation:
+def degradation_in(
+    lowered: Lowered, events: tuple[Event, ...], draw: int | None = 0, *, by_speed: bool = False
+) -> Degradation:
     """What faults do to the ranks and links of a lowered step, and when, on the cluster as ``draw`` has it;
-    None: on one whose parts are alike.
+    None: on one whose parts are alike. ``by_speed``: with ranks placed by the speed of their GPUs.
     """
     plan = lowered.plan
     machine, faults = _machine(plan.scenario), plan.scenario.faults
@@ -65,12 +68,20 @@ def degradation_in(lowered: Lowered, events: tuple[Event, ...], draw: int | None
         job = replace(job, seed=faults.seed)
     if plan.scenario.detection is not None:
         job = replace(job, flap_budget_s=plan.scenario.detection.flap_budget)
+    if any(event.kind == WRITES for event in events):
+        job = replace(job, checkpoint=checkpoint_write(plan.scenario))
     found = degradation_over_time(events, job)
-    return found if draw is None else varied(found, lowered, machine, draw)
+    return found if draw is None else varied(found, lowered, machine, draw, by_speed=by_speed)
 
 
 def speeds_in(lowered: Lowered) -> Speeds:
     """By rank, the speed of its GPU in the first draw of the cluster."""
     spec = lowered.plan.scenario.cluster.variation
     assert spec is not None
-    return rank_speeds(spec, lowered, _machine(lowered.plan.scenario), 0)[0]
+    return rank_speeds(spec, _machine(lowered.plan.scenario), 0, lowered.plan.placed.gpu)[0]
+
+
+def placed_by_speed(lowered: Lowered) -> list[int]:
+    """The GPU of every rank where ranks are placed by the speeds of the first draw."""
+    found: list[int] = gpus_by_speed(lowered, _machine(lowered.plan.scenario), 0).tolist()
+    return found

@@ -24,19 +24,42 @@ if TYPE_CHECKING:
     Ids = np.typing.NDArray[np.int64]
 
 
-def varied(given: Degradation, lowered: Lowered, machine: Machine, draw: int) -> Degradation:
-    """``given`` on the cluster of a lowered scenario as ``draw`` (from 0) has it."""
+def varied(
+    given: Degradation, lowered: Lowered, machine: Machine, draw: int, *, by_speed: bool = False
+) -> Degradation:
+    """``given`` on the cluster of a lowered scenario as ``draw`` (from 0) has it; ``by_speed``: with ranks on
+    the GPUs that ``gpus_by_speed`` gives them.
+    """
     spec = lowered.plan.scenario.cluster.variation
     if spec is None:
         return given
-    drawn = _drawn(spec, lowered, machine, draw)
+    gpu = gpus_by_speed(lowered, machine, draw) if by_speed else lowered.plan.placed.gpu
+    drawn = _drawn(spec, lowered, machine, draw, gpu)
     later = tuple((at_s, together([state, drawn])) for at_s, state in given.later)
     return replace(together([given, drawn]), later=later)
 
 
-def rank_speeds(spec: VariationSpec, lowered: Lowered, machine: Machine, draw: int) -> tuple[Speeds, ...]:
-    """By rank, the speed of its GPU, of that's memory, and of its way into the network."""
-    gpu = lowered.plan.placed.gpu
+def gpus_by_speed(lowered: Lowered, machine: Machine, draw: int) -> Ids:
+    """The GPU of every rank where those of a host are in order of their speed, the slowest first, and so are
+    hosts, by their slowest GPU.
+
+    A tensor-parallel group goes at the pace of its slowest member, so slow ones share it. Of slow stages the
+    first costs a step least: the others' forwards are over before it is waited for.
+    """
+    spec, gpu = lowered.plan.scenario.cluster.variation, lowered.plan.placed.gpu
+    assert spec is not None
+    speed = rank_speeds(spec, machine, draw, gpu)[0]
+    by_host = speed[np.argsort(gpu)].reshape(-1, min(machine.gpus_per_node, len(gpu)))
+    inside = np.argsort(by_host, axis=1, kind="stable")
+    hosts = np.argsort(by_host.min(axis=1), kind="stable")
+    found: Ids = (inside + np.arange(len(by_host))[:, None] * by_host.shape[1])[hosts].ravel()
+    return found
+
+
+def rank_speeds(spec: VariationSpec, machine: Machine, draw: int, gpu: Ids) -> tuple[Speeds, ...]:
+    """By rank, the speed of its GPU, of that's memory, and of its way into the network; ``gpu`` is where each
+    runs.
+    """
     size = {
         "gpu": 1,
         "host": machine.gpus_per_node,
@@ -48,8 +71,8 @@ def rank_speeds(spec: VariationSpec, lowered: Lowered, machine: Machine, draw: i
     return tuple(speeds(law, count, spec.seed + draw, stream)[unit] for stream, law in enumerate(laws))
 
 
-def _drawn(spec: VariationSpec, lowered: Lowered, machine: Machine, draw: int) -> Degradation:
-    gpu, hbm, link = rank_speeds(spec, lowered, machine, draw)
+def _drawn(spec: VariationSpec, lowered: Lowered, machine: Machine, draw: int, where: Ids) -> Degradation:
+    gpu, hbm, link = rank_speeds(spec, machine, draw, where)
     bound = np.array([_memory_bound(program) for program in lowered.programs.classes])[lowered.program_of]
     slow = (1 - bound + bound / hbm) / gpu
     return Degradation(

@@ -1,7 +1,7 @@
 """When in a step each fault is there: what is wrong from the start, and from each of its edges on.
 
 ``at`` counts from the start of the step; without it a fault is there from the start, and without ``duration``
-until the end. A fault that hangs a rank stops it for ever. Knows no step time.
+until the end. A fault that hangs a rank stops it for ever. A checkpoint has two phases. Knows no step time.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING
 from ..engine.scope import SLACK_S
 from ..fold.ranks import Degradation
 from ..scenario.refusal import NotSupported
-from .of_faults import degradation_of, lasts_s, named
+from .of_faults import combined, degradation_of, lasts_s, named
 
 if TYPE_CHECKING:
     from ..scenario.faults.faults import Event
     from .of_faults import Job
+
+
+WRITES = "checkpoint_write"
+"""The kind of fault that has phases: steps stand still, and go on beside a write."""
 
 
 def window(event: Event) -> tuple[float, float]:
@@ -37,20 +41,23 @@ def degradation_over_time(events: Sequence[Event], job: Job) -> Degradation:
             within a step.
         ValueError: what the job cannot go on without.
     """
-    windows = [window(event) for event in events]
-    edges = {edge for one in windows for edge in one if 0 < edge < math.inf}
+    phases = [phase for event in events for phase in _phases(event, job)]
+    edges = {edge for since, until, _ in phases for edge in (since, until) if 0 < edge < math.inf}
     times = [0.0, *sorted(edges)]
-    states = [
-        degradation_of(
-            (e for e, (since, until) in zip(events, windows, strict=True) if since <= at_s < until), job
-        )
-        for at_s in times
-    ]
+    states = [combined(wrong for since, until, wrong in phases if since <= at_s < until) for at_s in times]
     if len(times) > 1 and job.cluster.fabric.ecmp == "hashed":
         _check_routes(events, states)
     rows = [(0.0, _going(states[0])), *zip(times, states, strict=True)]
     distinct = [row for before, row in pairwise(rows) if row[1] != before[1]]
     return replace(rows[0][1], later=tuple(distinct))
+
+
+def _phases(event: Event, job: Job) -> list[tuple[float, float, Degradation]]:
+    """From when to when what of a fault is there."""
+    if event.kind != WRITES:
+        return [(*window(event), degradation_of([event], job))]
+    assert job.checkpoint is not None
+    return job.checkpoint.phases(range(len(job.gpu)), event.at or 0.0, lasts_s(event))
 
 
 def begins_after(events: Sequence[Event], step_s: float) -> tuple[Event, ...]:

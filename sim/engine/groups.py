@@ -7,7 +7,7 @@ that it can be replayed for all of them together. Knows no time.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import Literal
@@ -145,7 +145,7 @@ class JointGroups:
                     meets = tuple(number[other] for other in programs.communicators[joined])
                     names[name] = f"{name} {meets}"
                     communicators[names[name]] = meets
-            bindings.append(Binding(slow=programs.binding(r).slow, communicators=names))
+            bindings.append(replace(programs.binding(r), communicators=names, peers={}))
             repeated_blocks.append(self._calls(r)[0])
         links = tuple(programs.links[r] for r in members)
         group = JointGroup(members, 0, communicators, tuple(bindings), links, tuple(repeated_blocks))
@@ -158,15 +158,14 @@ class JointGroups:
         for group in {id(one): one for one in (*self._alone.values(), *self._joint.values())}.values():
             slow = [programs.binding(r).slow for r in group.members]
             group.bindings = tuple(
-                Binding(slow=now, communicators=binding.communicators)
-                for now, binding in zip(slow, group.bindings, strict=True)
+                replace(binding, slow=now) for now, binding in zip(slow, group.bindings, strict=True)
             )
             group.links = tuple(programs.links[r] for r in group.members)
             group.kind = self._kind(group)
 
     def _kind(self, group: JointGroup) -> int:
         kinds = tuple(
-            (binding.slow, self._links_kind(links), tuple(sorted(binding.communicators.items())))
+            (binding.slow, binding.sms, self._links_kind(links), tuple(sorted(binding.communicators.items())))
             for binding, links in zip(group.bindings, group.links, strict=True)
         )
         return self._kinds.setdefault(kinds, len(self._kinds))

@@ -106,7 +106,7 @@ def rank_states(programs: Programs) -> list[RankState]:
     """A rank of each class, with nothing going on."""
     bindings = [programs.binding(r) for r in range(len(programs.classes))]
     return [
-        RankState(programs.sms, programs.corun_slowdown, b.slow, b.peers, changing=is_down(links))
+        RankState(b.sms or programs.sms, programs.corun_slowdown, b.slow, b.peers, changing=is_down(links))
         for b, links in zip(bindings, programs.links, strict=True)
     ]
 

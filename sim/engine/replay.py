@@ -34,16 +34,23 @@ from .scope import UNKNOWN, WAITS, Layout, Left, Scope, layout_of, program_scope
 Process = Generator[simpy.Event, Any, None]
 
 
-def replay(programs: Programs, *, host: bool = True, tick: Callable[[int], object] | None = None) -> Record:
-    """Run all programs to the end. ``host=False`` issues every op at once (no launch costs). ``tick`` is told
-    now and then how many events that has taken so far.
+def replay(
+    programs: Programs,
+    *,
+    host: bool = True,
+    begins_s: Sequence[float] | None = None,
+    tick: Callable[[int], object] | None = None,
+) -> Record:
+    """Run all programs to the end. ``host=False`` issues every op at once (no launch costs). Classes begin at
+    0, or by class at ``begins_s``. ``tick`` is told now and then how many events that has taken so far.
 
     Raises RuntimeError naming the ops that wait for ever when the programs deadlock; where a class stops
     (``Programs.changes``), the record is left as far as it got.
     """
     one = _Replay(programs)
     one.env.tick = tick
-    one.start([0.0 if host else None] * len(programs.classes))
+    begins_s = begins_s or [0.0] * len(programs.classes)
+    one.start([at if host else None for at in begins_s], begins_s)
     events, stopped = one.events(), any(rank.stopped for rank in one.ranks)
     if stopped:  # blocks wait for a class that never comes: each goes as far as it gets
         for rank in one.ranks:

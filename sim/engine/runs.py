@@ -211,9 +211,13 @@ class Runs:
         at, lead_s, (held_sms, moving) = arrival
         if at or (lead_s == math.inf and not block.ops):
             return None
-        slow = group.bindings[0].slow
+        binding = group.bindings[0]
         rank = RankState(
-            self.programs.sms, self.programs.corun_slowdown, slow, held_sms=held_sms, moving=moving
+            binding.sms or self.programs.sms,
+            self.programs.corun_slowdown,
+            binding.slow,
+            held_sms=held_sms,
+            moving=moving,
         )
         if group.kind not in self._rates:
             self._rates[group.kind] = OwnRates(group.links[0])
@@ -221,7 +225,7 @@ class Runs:
         if times is None:
             return None
         start, begin, end, rates = times
-        return BlockRun(block, 0.0, max(end, default=0.0), start, begin, end, rates, slow)
+        return BlockRun(block, 0.0, max(end, default=0.0), start, begin, end, rates, binding.slow)
 
 
 def _far_enough(arrivals: Arrivals, leads: Sequence[float]) -> bool:

@@ -87,7 +87,7 @@ def fabric_of(lowered: Lowered, ranks: Ranks, degradation: Degradation) -> Cross
     found = dict(uses(lowered, ranks, topology, degradation))
     if not found:
         return None
-    return _kept(found, topology, cluster, degradation, ranks.world)
+    return kept(found, topology, cluster, degradation, ranks.world)
 
 
 def can_bind(cluster: Cluster) -> bool:
@@ -199,13 +199,14 @@ def looked_at(topology: Topology, cluster: Cluster, ports: bool) -> NDArray[np.b
     return np.array([family.kind not in own for family in families])
 
 
-def _kept(
+def kept(
     found: Mapping[Use, Routed],
     topology: Topology,
     cluster: Cluster,
     degradation: Degradation,
     world: int,
 ) -> CrossedFabric | None:
+    """Of what is ``found`` of ``world`` ranks the links that can bind; None if there are none."""
     ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
     capacity = [topology.links.usable_bytes_per_s(ids) for _ in degradation.states]
     for state, rates in zip(degradation.states, capacity, strict=True):

@@ -54,7 +54,8 @@ def programs_of_classes(
         own = {name: named[name].get(int(instance[rank])) for name, instance in ranks.instance.items()}
         names = {name: shared for name, shared in own.items() if shared is not None}
         peers = {q: int(classes[peer[rank]]) for q, peer in ranks.peer.items() if peer[rank] >= 0}
-        bindings.append(Binding(slow=degradation.slow.get(rank, 1.0), communicators=names, peers=peers))
+        slow, sms = degradation.slow.get(rank, 1.0), programs.binding(int(ranks.signature[rank])).sms
+        bindings.append(Binding(slow=slow, sms=sms, communicators=names, peers=peers))
     names_of = {r: binding.communicators for r, binding in enumerate(bindings)}
     paths, later = NO_PATHS, [dict[str, float]() for _ in degradation.later]
     if fabric is not None:

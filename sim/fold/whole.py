@@ -62,8 +62,7 @@ def folded(
         return _structural(lowered)
     found = partition_of(ranks, degradation, fabric)
     count = int(found.rank.max()) + 1
-    if count > max_classes:
-        raise ValueError(_too_many(lowered, count, max_classes))
+    check_classes(lowered, count, max_classes)
     programs = programs_of_classes(lowered.programs, ranks, found.rank, degradation, fabric, found)
     return of_classes(ranks, found.rank, programs)
 
@@ -79,6 +78,12 @@ def unfolded(lowered: Lowered, degradation: Degradation = HEALTHY) -> Folded:
     ranks = ranks_of(lowered)
     each, fabric = np.arange(world), fabric_of(lowered, ranks, degradation)
     return of_classes(ranks, each, programs_of_classes(lowered.programs, ranks, each, degradation, fabric))
+
+
+def check_classes(lowered: Lowered, count: int, most: int) -> None:
+    """ValueError for more classes than are replayed."""
+    if count > most:
+        raise ValueError(_too_many(lowered, count, most))
 
 
 def _structural(lowered: Lowered) -> Folded:

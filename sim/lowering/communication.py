@@ -9,6 +9,7 @@ result can say what it rests on.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ class Communication:
 
     ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``nccl`` is what
     the job tells NCCL. ``checked``: hosts compare notes before every collective (network/checks.py).
+    ``others`` are those among GPUs of each other kind, from 1 on: of a group of several kinds all go at the
+    pace of the slowest.
     """
 
     cluster: Cluster
@@ -49,6 +52,7 @@ class Communication:
     measured: MeasuredNetwork | None = None
     nccl: NcclSettings = NCCL_DEFAULTS
     checked: bool = False
+    others: tuple[Communication, ...] = ()
     asked: dict[CollectiveRequest, float] = field(default_factory=dict)
     _known: dict[tuple[str, float, GroupPlacement, bool], Transfer] = field(default_factory=dict, repr=False)
 
@@ -67,6 +71,13 @@ class Communication:
     def _collective(
         self, kind: str, payload_bytes: float, placement: GroupPlacement, scaled: bool
     ) -> Transfer:
+        if self.others and placement.kinds != (0,):
+            alike = replace(placement, kinds=(0,))
+            each = (
+                self._of_kind(one).collective(kind, payload_bytes, alike, scaled=scaled)
+                for one in placement.kinds
+            )
+            return max(each, key=lambda transfer: transfer.solo_s)
         curve = (
             nearest_curve(self.curves, kind, placement.ranks, placement.domains) if payload_bytes else None
         )
@@ -90,6 +101,9 @@ class Communication:
             )
         return transfer
 
+    def _of_kind(self, kind: int) -> Communication:
+        return self.others[kind - 1] if kind else self
+
     @property
     def placements(self) -> set[tuple[str, GroupPlacement]]:
         """Kinds of collectives that were asked for, each with its groups."""
@@ -99,8 +113,15 @@ class Communication:
         """Whether a measured group speaks for collectives of that kind and placement."""
         return nearest_curve(self.curves, kind, placement.ranks, placement.domains) is not None
 
-    def message(self, payload_bytes: float, distance: Distance, *, messages: int = 1) -> Transfer:
-        """One message to another rank; ``messages`` counts it and the small ones before it."""
+    def message(
+        self, payload_bytes: float, distance: Distance, *, messages: int = 1, kinds: Collection[int] = (0,)
+    ) -> Transfer:
+        """One message to another rank; ``messages`` counts it and the small ones before it, ``kinds`` are
+        those of the GPUs at its ends.
+        """
+        if self.others and set(kinds) != {0}:
+            each = (self._of_kind(one).message(payload_bytes, distance, messages=messages) for one in kinds)
+            return max(each, key=lambda transfer: transfer.solo_s)
         model = self._on_time(message_transfer(payload_bytes, distance, self.cluster, messages=messages))
         domains = 1 if distance == "domain" else 2
         self._remember(CollectiveRequest(MESSAGE, 2, domains, payload_bytes), model)

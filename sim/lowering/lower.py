@@ -21,7 +21,7 @@ from ...schedules.orders.overlapped import overlapped
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.token_exchange import Router, token_exchange
 from ..network.transfer import Transfer
-from ..program.program import Op, Program, Programs
+from ..program.program import Binding, Op, Program, Programs
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named
 from .actions import Blocks
@@ -31,8 +31,9 @@ from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads, rank_loads
 from .layers.stages import build_stages
+from .machines import GpuKind, communication_of, machines_of, refuse_different
 from .pipeline import StepWriters
-from .placed_groups import PlacedGroups, RankGroups, gpus
+from .placed_groups import PlacedGroups, RankGroups, gpus, kinds
 from .placements import distinct_placements
 from .plan import StepPlan
 from .process_groups import ProcessGroups
@@ -96,15 +97,29 @@ def lower(
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
     program_of, written = _written(plan, loads, tables)
+    machines = [plan.machines[kind] for kind in _kinds(plan, program_of, len(written))]
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
         communicators=_communicators(plan),
-        links=(links_of(cluster),) * len(written),
+        links=tuple(links_of(machine.cluster) for machine in machines),
+        bindings=tuple(Binding(sms=machine.cluster.gpu.sms) for machine in machines)
+        if len(plan.machines) > 1
+        else (),
         sms=cluster.gpu.sms,
         corun_slowdown=plan.profile.corun_slowdown,
         ends=plan.ends,
     )
     return Lowered(programs=programs, plan=plan, program_of=program_of, loads=loads)
+
+
+def _kinds(plan: StepPlan, program_of: NDArray[np.int64], programs: int) -> list[int]:
+    """By program, the kind of GPU that runs it."""
+    kind = plan.placed.kind
+    if kind is None:
+        return [0] * programs
+    first = np.unique(program_of, return_index=True)[1]
+    found: list[int] = kind[first].tolist()
+    return found
 
 
 def _written(
@@ -116,22 +131,22 @@ def _written(
     """
     placements, pp = plan.placements, plan.shape.ranks
     stage, count = plan.process_groups.pipeline_rank, len(placements.first)
-    kinds, program_of = np.arange(pp), stage
+    written_of, program_of = np.arange(pp), stage
     if len(loads) * count > 1:
         key = (_load_numbers(plan, loads) * pp + stage) * count + placements.of_rank
-        kinds, program_of = np.unique(key, return_inverse=True)
-    if len(kinds) > max(MOST_PROGRAMS, len(loads) * pp):
+        written_of, program_of = np.unique(key, return_inverse=True)
+    if len(written_of) > max(MOST_PROGRAMS, len(loads) * pp):
         raise NotSupported(
             "cluster.placement",
-            f"it places the groups of the job in {count:,} ways, which takes {len(kinds):,} programs (at "
-            f"most {MOST_PROGRAMS:,}); place hosts in order, or set cluster.gpus_per_domain so that groups "
-            "fill NVLink domains",
+            f"it places the groups of the job in {count:,} ways, which takes {len(written_of):,} programs "
+            f"(at most {MOST_PROGRAMS:,}); place hosts in order, or set cluster.gpus_per_domain so that "
+            "groups fill NVLink domains",
         )
     wanted: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for number, kind in enumerate(kinds.tolist()):
+    for number, kind in enumerate(written_of.tolist()):
         place, placement = divmod(kind, count)
         wanted.setdefault((place // pp, placement), []).append((number, place % pp))
-    step, written = StepWriters(plan, tables), list[list[Op]]([[]] * len(kinds))
+    step, written = StepWriters(plan, tables), list[list[Op]]([[]] * len(written_of))
     for (heavy, placement), programs in wanted.items():
         placed = plan.of_load(loads[heavy]).of_groups(placements.first[placement])
         for (number, _), ops in zip(programs, step.write(placed, [r for _, r in programs]), strict=True):
@@ -147,21 +162,18 @@ def make_plan(
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
     two_way = stage_to_rank(schedule.rank_of, shape) is None
     local, stages = local_shape_of(scenario), build_stages(scenario)
+    where = gpus(scenario.cluster, cluster)
     placed = PlacedGroups(
         process_groups=ProcessGroups(parallelism=scenario.parallelism, two_way=two_way),
         cluster=cluster,
-        gpu=gpus(scenario.cluster, cluster),
+        gpu=where,
+        kind=kinds(scenario.cluster, where),
     )
     groups = placed.of_rank(0)
-    kernels: dict[Kernel, float] = {}
-    communication = Communication(
-        cluster=cluster,
-        curves=profile.collectives,
-        measured=scenario.cluster.measured_network,
-        nccl=scenario.software.exchange.nccl,
-        checked=scenario.software.host.collective_checks,
-    )
-    costs_of = partial(kernel_pricing, scenario, cluster, profile, kernels, communication)
+    machines = machines_of(scenario, cluster, profile)
+    refuse_different(scenario, machines)
+    communication = communication_of(scenario, machines)
+    costs_of = partial(kernel_pricing, scenario, machines, communication)
     costs = costs_of(groups)
     blocks = Blocks(local=local, software=scenario.software, costs=costs)
     if schedule.uses_costs:
@@ -191,7 +203,8 @@ def make_plan(
         placements=distinct_placements(scenario, placed, talking=talking_ranks(schedule, shape)),
         blocks=blocks,
         costs=costs,
-        kernels=kernels,
+        machines=machines,
+        kernels=machines[0].kernels,
         communication=communication,
     )
 
@@ -235,17 +248,16 @@ def message_seconds(
 
 def kernel_pricing(
     scenario: Scenario,
-    cluster: Cluster,
-    profile: GpuProfile,
-    kernels: dict[Kernel, float],
+    machines: tuple[GpuKind, ...],
     communication: Communication,
     groups: RankGroups,
 ) -> KernelPricing:
     """What kernels and collectives of ``scenario`` cost in the layers of ranks in these ``groups``.
 
-    ``kernels`` keeps the seconds of what was asked; several scenarios on one cluster may share it.
+    ``machines``, by kind of GPU, keep the seconds of what was asked; several scenarios may share them.
     """
-    software = scenario.software
+    software, machine = scenario.software, machines[groups.kind]
+    cluster, profile, kernels = machine.cluster, machine.profile, machine.kernels
 
     def seconds(kernel: Kernel) -> float:
         if kernel not in kernels:

@@ -74,13 +74,19 @@ def _stage_memory(
         peak_s=peak.at_s,
         peak_action=peak.action,
         static_bytes=sum(static.values()),
-        capacity_bytes=plan.cluster.gpu.hbm_bytes,
+        capacity_bytes=_capacity_bytes(plan, r),
         timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
         moving=tuple(peak.timeline),
         parameters=plan.held_parameters(r),
         layers_in_flight=_layers_in_flight(plan, actions),
         communicators=communicators(plan, r),
     )
+
+
+def _capacity_bytes(plan: StepPlan, r: int) -> float:
+    """Of the smallest GPU of a pipeline rank."""
+    held = plan.placed.kinds_of(plan.process_groups.stages[r])
+    return min(plan.machines[kind].cluster.gpu.hbm_bytes for kind in held)
 
 
 def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buffers:

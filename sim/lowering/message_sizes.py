@@ -33,7 +33,8 @@ class MessageTransfers:
             count, size = plan.scenario.software.pipeline.p2p_messages, message_bytes(plan, action)
             replica = plan.groups.replica
             distance = plan.placed.distance(replica[self.index], replica[part.peer])
-            transfer = plan.communication.message(size, distance, messages=count)
+            kinds = plan.placed.kinds_of([replica[self.index], replica[part.peer]])
+            transfer = plan.communication.message(size, distance, messages=count, kinds=kinds)
             self.known[key] = self.alike.setdefault(transfer, transfer)
         return self.known[key]
 

@@ -7,7 +7,7 @@ of them is decided while it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,12 +32,14 @@ class RankGroups:
     """The groups of a rank: ``named["dp"]``, and so on for all of ``GROUPS``, says how that group sits.
 
     ``embedding`` is of the two ends of its pipeline. ``replica`` are the ranks of its pipeline by pipeline
-    rank; ``distances[r]`` says how far it is from pipeline rank r to the next one (cyclically).
+    rank; ``distances[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``kind`` is
+    that of the rank's GPU.
     """
 
     named: Mapping[str, GroupPlacement]
     replica: tuple[int, ...]
     distances: tuple[Distance, ...]
+    kind: int = 0
 
     def __getitem__(self, name: str) -> GroupPlacement:
         """The placement of the group of that name."""
@@ -46,11 +48,14 @@ class RankGroups:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedGroups:
-    """The groups of all ranks of a job; ``gpu`` is where each rank runs."""
+    """The groups of all ranks of a job; ``gpu`` is where each rank runs, ``kind`` of which kind that is
+    (None: all are alike).
+    """
 
     process_groups: ProcessGroups
     cluster: Cluster
     gpu: Ids
+    kind: Ids | None = None
     _known: dict[tuple[str, int], GroupPlacement] = field(default_factory=dict, repr=False)
 
     def of_rank(self, rank: int) -> RankGroups:
@@ -62,8 +67,13 @@ class PlacedGroups:
         return RankGroups(
             named=named,
             replica=tuple(replica.tolist()),
+            kind=self.kinds_of([rank])[0],
             distances=tuple(self.distance(int(replica[r]), int(replica[(r + 1) % pp])) for r in range(pp)),
         )
+
+    def kinds_of(self, ranks: Ids | list[int]) -> tuple[int, ...]:
+        """The kinds of GPUs that some ranks have, in order."""
+        return (0,) if self.kind is None else tuple(np.unique(self.kind[ranks]).tolist())
 
     def distance(self, a: int, b: int) -> Distance:
         """How far a message from rank ``a`` to rank ``b`` goes."""
@@ -75,7 +85,8 @@ class PlacedGroups:
     def _of(self, name: str, ranks: Ids) -> GroupPlacement:
         key = name, int(ranks[0])
         if key not in self._known:
-            self._known[key] = placement_on(self.gpu[ranks], self.cluster)
+            sits = placement_on(self.gpu[ranks], self.cluster)
+            self._known[key] = replace(sits, kinds=self.kinds_of(ranks))
         return self._known[key]
 
 
@@ -88,10 +99,20 @@ def gpus(spec: ClusterSpec, cluster: Cluster) -> Ids:
     return gpus_of_ranks(
         placement,
         ranks=spec.gpus,
-        gpus=spec.gpus if regular else cluster.topology.gpus,
+        gpus=cluster.gpus if regular else cluster.topology.gpus,
         gpus_per_node=spec.gpus_per_node,
         nodes_per_unit=cluster.switches.nodes_per_unit if cluster.switches else 1,
     )
+
+
+def kinds(spec: ClusterSpec, gpu: Ids) -> Ids | None:
+    """By rank, the kind of its GPU, which is at ``gpu``; None where all are alike."""
+    if not spec.other_gpus:
+        return None
+    found = np.zeros_like(gpu)
+    for kind, one in enumerate(spec.other_gpus, 1):
+        found[np.isin(gpu // spec.gpus_per_node, one.hosts)] = kind
+    return found
 
 
 def domains(gpu: Ids, cluster: Cluster) -> Ids:

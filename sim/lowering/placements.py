@@ -59,11 +59,26 @@ def distinct_placements(scenario: Scenario, placed: PlacedGroups, *, talking: It
             number = _apart(number, mine)
     for mine in _distances(placed, domain, talking):
         number = _apart(number, mine)
+    for mine in _kinds(placed, scenario):
+        number = _apart(number, mine)
     _, first, of_rank = np.unique(number, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     return Placements(of_rank=place[of_rank.ravel()], first=tuple(first[order].tolist()), groups=groups)
+
+
+def _kinds(placed: PlacedGroups, scenario: Scenario) -> Iterator[Ids]:
+    """By rank, the kind of its GPU, and those of each of its groups and of its pipeline."""
+    kind = placed.kind
+    if kind is None:
+        return
+    yield kind
+    rows_of = [placed.process_groups.of("pp"), *(rows for _, rows in _used(placed.process_groups, scenario))]
+    for rows in rows_of:
+        found = np.zeros_like(kind)
+        found[rows] = np.unique(kind[rows], axis=0, return_inverse=True)[1].reshape(-1, 1)
+        yield found
 
 
 def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]]:

@@ -16,6 +16,7 @@ from .communication import Communication
 from .layers.layer_builder import Kernel, KernelPricing
 from .layers.local_shape import LocalShape
 from .layers.stages import Stage
+from .machines import GpuKind
 from .placed_groups import PlacedGroups, RankGroups
 from .placements import Placements
 from .process_groups import ProcessGroups
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 class StepPlan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
-    ``ends_meet``: a rank holds both the first and the last stage. ``kernels`` are the seconds of
-    the distinct kernels of the blocks that have been built; ``communication`` knows what was asked of it.
+    ``ends_meet``: a rank holds both the first and the last stage. ``machines`` are cluster and profile by
+    kind of GPU, and ``kernels`` the seconds of the distinct kernels of blocks that were built on the first;
+    ``communication`` knows what was asked of it.
     ``skips``: the gradients overflow, and nothing is updated. ``groups`` and what they cost are those of rank
     0; ``placed`` has those of all ranks, and ``placements`` tells which ranks' are alike.
     """
@@ -60,6 +62,7 @@ class StepPlan:
     placements: Placements
     blocks: Blocks
     costs: KernelPricing
+    machines: tuple[GpuKind, ...]
     kernels: Mapping[Kernel, float]
     communication: Communication
     skips: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ROUNDS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1, "scatter": 1}
 """How often (n-1)/n of the payload passes through a rank's link; the others pass it once, whole."""
@@ -17,6 +17,7 @@ class GroupPlacement:
 
     ``units`` counts the groups of hosts with leaf switches of their own that it spans. ``parts`` are the
     ranks in each domain, the most first, where they are not as many everywhere; () where they are.
+    ``kinds`` are the kinds of GPUs that it has, in order (Communication.others); 0: the cluster's.
 
     Raises:
         ValueError: parts that are equal, out of order, or not those of ``ranks`` over ``domains``.
@@ -26,6 +27,7 @@ class GroupPlacement:
     domains: int
     units: int = 1
     parts: tuple[int, ...] = ()
+    kinds: tuple[int, ...] = field(default=(0,), repr=False)
 
     def __post_init__(self) -> None:
         parts = self.parts

@@ -164,10 +164,14 @@ def space_of(
 
     Raises:
         ScenarioError: a field or a value that a scenario does not have.
-        NotSupported: GPUs that differ, which layouts are not compared on.
+        NotSupported: GPUs that differ, or other jobs on the fabric, beside which layouts are not compared.
     """
     if scenario.cluster.variation is not None:
         raise NotSupported("cluster.variation", "layouts are compared on equal GPUs; leave it out")
+    if scenario.cluster.other_gpus:
+        raise NotSupported("cluster.other_gpus", "layouts are compared on equal GPUs; leave it out")
+    if scenario.cluster.neighbours:
+        raise NotSupported("cluster.neighbours", "layouts are compared one by one; leave it out")
     given = {name: (value,) for name, value in (fix or {}).items()}
     given |= {name: tuple(values) for name, values in (vary or {}).items()}
     for name, values in given.items():

@@ -217,11 +217,13 @@ class Program:
 class Binding:
     """What a program means in one class: many classes run the same program, each with its own peers.
 
-    Kernels take ``slow`` times as long. ``communicators`` and ``peers`` say what the program's names of
-    communicators and classes stand for; what is not there stands for itself.
+    Kernels take ``slow`` times as long. Its GPU has ``sms``, or as many as all have (0). ``communicators``
+    and ``peers`` say what the program's names of communicators and classes stand for; what is not there
+    stands for itself.
     """
 
     slow: float = 1.0
+    sms: int = 0
     communicators: Mapping[str, str] = field(default_factory=dict)
     peers: Mapping[int, int] = field(default_factory=dict)
 

@@ -14,6 +14,8 @@ from ..result.result import Result
 from ..result.step import AXES, PEERS, Assumption, Interval
 from . import captions
 from .bounds_table import bounds_table
+from .gpu_kinds_table import print_gpu_kinds
+from .neighbours_table import print_neighbours
 from .step_faults_table import peers_title, print_step_faults
 from .variation_table import print_variation
 
@@ -46,6 +48,10 @@ def print_result(result: Result, console: Console, *, assumptions: bool = False)
         print_step_faults(result.faults, console)
     if result.variation:
         print_variation(result.variation, console)
+    if result.gpu_kinds:
+        print_gpu_kinds(result.gpu_kinds, result.step_time_s, console)
+    if result.neighbours:
+        print_neighbours(result.neighbours, console)
     _section(console, "Where the time goes")
     console.print(_path_table(result, console))
     if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):

@@ -24,6 +24,12 @@ def print_variation(found: StepVariation, console: Console) -> None:
         f"  step {seconds(found.draws[0].step_time_s)}, of equal GPUs {seconds(found.equal_step_time_s)}: "
         f"{signed_percent(found.draws[0].step_time_s / found.equal_step_time_s - 1)}"
     )
+    if found.by_speed:
+        step_s = found.by_speed.step.step_time_s
+        console.print(
+            f"  ranks placed by speed: {seconds(step_s)} "
+            f"({signed_percent(step_s / found.draws[0].step_time_s - 1)})"
+        )
     if len(found.draws) > 1:
         steps = [one.step_time_s for one in found.draws]
         console.print(

@@ -82,8 +82,9 @@ def step_energy(
     scenario: Scenario | None, step_time_s: float, activity_s: Mapping[Activity, float], flops_per_gpu: float
 ) -> StepEnergy | None:
     """The energy of a step of ``step_time_s`` in which a GPU was active so long and computed
-    ``flops_per_gpu``; None for a program without a scenario, or without work."""
-    if scenario is None or not sum(activity_s.values()):
+    ``flops_per_gpu``; None for a program without a scenario, or without work, or on
+    several kinds of GPUs."""
+    if scenario is None or not sum(activity_s.values()) or scenario.cluster.other_gpus:
         return None
     cluster, training = scenario.cluster, scenario.training
     gpu, stated = gpu_of(cluster), cluster.power or PowerSpec()

@@ -23,7 +23,9 @@ from .document import (
     training_document,
 )
 from .energy import StepEnergy, activity_of, energy_document, step_energy
+from .gpu_kinds import GpuKinds, gpu_kinds_document
 from .loss_scaling import LossScaling
+from .neighbours import StepNeighbours, neighbours_document
 from .outlook import Outlook, outlook
 from .step import (
     AXES,
@@ -79,7 +81,9 @@ class Result:
     ``faults`` compares a step with faults to the healthy one. ``loss_scaling`` is what steps that overflow
     in FP16 cost, where the scenario asks for it.
     ``step_bounds`` are those of a step of which few replicas were replayed; None: all of it was.
-    ``variation`` is what GPUs that differ cost, where the cluster has such.
+    ``variation`` is what GPUs that differ cost, where the cluster has such; ``neighbours`` what jobs on one
+    fabric cost one another, where there are others; ``gpu_kinds`` how stages on GPUs of
+    different kinds would end together.
     ``stream_s`` is the mean rank's step by what its compute stream ran or awaited.
     ``interval`` is that of the step time; None where nothing says what the times of a program rest on.
     ``fit_probability`` is that the job has memory enough, by how far measured peaks were from predicted ones.
@@ -113,6 +117,8 @@ class Result:
     loss_scaling: LossScaling | None = None
     step_bounds: StepBounds | None = None
     variation: StepVariation | None = None
+    neighbours: StepNeighbours | None = None
+    gpu_kinds: GpuKinds | None = None
     stream_s: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -206,6 +212,8 @@ class Result:
             ],
             "faults": step_faults_document(self.faults) if self.faults else None,
             "variation": variation_document(self.variation),
+            "gpu_kinds": gpu_kinds_document(self.gpu_kinds),
+            "neighbours": neighbours_document(self.neighbours),
             "loss_scaling": loss_scaling_document(self.loss_scaling),
         }
 

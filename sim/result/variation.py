@@ -33,10 +33,19 @@ class SlowGpu:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PlacedBySpeed:
+    """The GPU of every rank, by the speeds of the first draw, and the step with it, without faults."""
+
+    gpus: tuple[int, ...]
+    step: Draw
+
+
+@dataclass(frozen=True, kw_only=True)
 class StepVariation:
     """``slowest`` and ``mean`` speed of the GPUs in the first draw, as shares of what the catalogue says; all
     ``draws``, the first of which is the step that is told; and the step if all GPUs were alike.
-    ``gains`` are those of the slowest GPUs, where few replicas were replayed.
+    ``gains`` are those of the slowest GPUs, where few replicas were replayed; ``by_speed`` is the same draw
+    with ranks placed by speed, where that was asked for.
     """
 
     slowest: float
@@ -44,6 +53,7 @@ class StepVariation:
     draws: tuple[Draw, ...]
     equal_step_time_s: float
     gains: tuple[SlowGpu, ...] = ()
+    by_speed: PlacedBySpeed | None = None
 
     @property
     def mean_slowdown(self) -> float:
@@ -74,12 +84,15 @@ def variation_document(found: StepVariation | None) -> dict[str, Any] | None:
         "mean_slowdown": float(found.mean_slowdown),
         "step_time_sd_s": float(found.spread_s),
         "gains": [{"rank": one.rank, "slow_factor": one.slow, "gain_s": one.gain_s} for one in found.gains],
-        "draws": [
-            {
-                "seed": one.seed,
-                "step_time_s": float(one.step_time_s),
-                "step_time_bounds_s": [float(one.lower_s), float(one.upper_s)],
-            }
-            for one in found.draws
-        ],
+        "draws": [_draw_document(one) for one in found.draws],
+        "by_speed": found.by_speed
+        and {**_draw_document(found.by_speed.step), "gpus": list(found.by_speed.gpus)},
+    }
+
+
+def _draw_document(one: Draw) -> dict[str, Any]:
+    return {
+        "seed": one.seed,
+        "step_time_s": float(one.step_time_s),
+        "step_time_bounds_s": [float(one.lower_s), float(one.upper_s)],
     }

@@ -48,7 +48,9 @@ from ...hardware.own_node import OwnNode
 from ...hardware.prices import providers
 from ..network.measured import MeasuredNetwork
 from .loss_scale import LossScale
+from .neighbours import NeighbourSpec
 from .optimizers import OptimizerSpec
+from .other_gpus import OtherGpus
 from .schedules import is_table, schedule_names
 from .variation import VariationSpec
 
@@ -231,6 +233,12 @@ class ClusterSpec(ScenarioBlock):
         default=None, description="how much the GPUs differ from one another; default: not at all"
     )
     power: PowerSpec | None = Field(default=None, description="power limit, and what energy is counted with")
+    other_gpus: tuple[OtherGpus, ...] | None = Field(
+        default=None, description="hosts whose GPUs are of another kind than `gpu`"
+    )
+    neighbours: tuple[NeighbourSpec, ...] | None = Field(
+        default=None, description="other jobs on the same fabric, on hosts that are none of ours"
+    )
 
     @property
     def gpu_name(self) -> str:

@@ -257,8 +257,10 @@ class _Builder:
         return {**fields, "fabric": {**fabric, "file": str(Path(node.mark.file).parent / fabric["file"])}}
 
     def _with_files(self, fields: Any) -> Any:
-        """The block ``cluster`` with the files of its graph and of measured speeds found in this way."""
-        fields = self._with_graph_file(fields)
+        """The block ``cluster`` with the files of its graph, of neighbours and of measured speeds found in
+        this way.
+        """
+        fields = self._with_neighbour_files(self._with_graph_file(fields))
         varies = fields.get("variation") if isinstance(fields, dict) else None
         if not isinstance(varies, dict):
             return fields
@@ -268,6 +270,20 @@ class _Builder:
             if isinstance(law, dict) and isinstance(law.get("file"), str) and node.mark.line:
                 found[part] = {**law, "file": str(Path(node.mark.file).parent / law["file"])}
         return {**fields, "variation": found}
+
+    def _with_neighbour_files(self, fields: Any) -> Any:
+        """The block ``cluster`` with the files of other jobs; what is no file there is a shipped name."""
+        others = fields.get("neighbours") if isinstance(fields, dict) else None
+        if not isinstance(others, list):
+            return fields
+        found: list[Any] = []
+        for number, other in enumerate(others):
+            mark = nearest(self.tree, ("cluster", "neighbours", number, "scenario")).mark
+            named = other.get("scenario") if isinstance(other, dict) else None
+            file = Path(mark.file).parent / named if isinstance(named, str) and mark.line else None
+            there = file is not None and file.is_file()
+            found.append({**other, "scenario": str(file)} if there else other)
+        return {**fields, "neighbours": found}
 
     def _heading(self, plain: dict[str, Any], name: str, parallelism: Parallelism | None) -> _Heading | None:
         fields = {key: plain[key] for key in _Heading.model_fields if key in plain}

@@ -16,6 +16,8 @@ from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import interconnect_names
 from ...hardware.placement import gpus_of_ranks
 from .checks_faults import machine_of, presets_exist, targets_exist
+from .checks_neighbours import neighbours_fit
+from .checks_other_gpus import other_gpus_fit
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_power import power_limit_is_possible
 from .checks_recompute import recompute_fits
@@ -70,6 +72,8 @@ def findings(
     if cluster:
         found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
         found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
+        found += () if any(one.path[0] == "cluster" for one in found) else neighbours_fit(cluster)
+        found += [*other_gpus_fit(cluster, training), *placed_by_speed_alone(cluster)]
         if faults and not any(one.path[0] == "cluster" for one in found):
             found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
     if parallelism and training:
@@ -174,7 +178,7 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     try:
         built = cluster_of(cluster)
         unit = built.switches.nodes_per_unit if built.switches else 1
-        gpus = cluster.gpus if plain else built.topology.gpus
+        gpus = built.gpus if plain else built.topology.gpus
     except FileError as error:
         yield Finding(path=("cluster", "fabric", "file"), message=str(error))
         return
@@ -193,6 +197,17 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
         )
     except ValueError as error:
         yield Finding(path=("cluster", "placement"), message=str(error))
+
+
+def placed_by_speed_alone(cluster: ClusterSpec) -> Iterator[Finding]:
+    """Ranks are placed by speed, or otherwise."""
+    if cluster.variation is None or not cluster.variation.by_speed:
+        return
+    for name in ("placement", "other_gpus", "neighbours"):
+        if getattr(cluster, name) is not None:
+            message = f"it places ranks anew, and cluster.{name} says where hosts are; leave one out"
+            yield Finding(path=("cluster", "variation", "by_speed"), message=message)
+            return
 
 
 def inside_one_domain(cluster: ClusterSpec) -> bool:

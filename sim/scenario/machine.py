@@ -17,6 +17,7 @@ from ...hardware.own_gpu import gpu_from
 from ...hardware.own_interconnect import interconnect_from
 from ...hardware.own_node import gpu_in, node_from
 from ...hardware.placement import Placement
+from .neighbours import hosts_of_fabric
 
 if TYPE_CHECKING:
     from ...hardware.gpu import Gpu
@@ -61,8 +62,14 @@ def node_of(spec: ClusterSpec) -> Node:
     return node_from(spec.node, gpu) if spec.node else node_for(gpu)
 
 
+def gpus_of_kinds(spec: ClusterSpec) -> list[Gpu]:
+    """The GPU of the block, and of each of its other kinds in their order."""
+    others = (spec.model_copy(update={"gpu": one.gpu}) for one in spec.other_gpus or ())
+    return [gpu_of(spec), *map(gpu_of, others)]
+
+
 def cluster_of(spec: ClusterSpec) -> Cluster:
-    """The cluster, in closed form.
+    """The cluster, in closed form: the hosts of the job, and beside neighbours those of the whole fabric.
 
     Raises:
         ValueError: what hardware refuses, such as a published cluster with other GPUs.
@@ -70,13 +77,23 @@ def cluster_of(spec: ClusterSpec) -> Cluster:
     interconnect = interconnect_of(spec)
     return Cluster(
         gpu=gpu_of(spec),
-        gpus=spec.gpus,
+        gpus=gpus_of_fabric(spec),
         gpus_per_node=spec.gpus_per_node,
         interconnect=interconnect,
         fabric=fabric_of(spec, interconnect),
         host=node_of(spec) if spec.node else None,
         latency=spec.what_if.latency if spec.what_if else 1.0,
     )
+
+
+def gpus_of_fabric(spec: ClusterSpec) -> int:
+    """GPUs of all hosts that the fabric joins: those of the job, and beside neighbours up to the last
+    that any job has.
+    """
+    if not spec.neighbours:
+        return spec.gpus
+    own = max(spec.placement.gpus) + 1 if spec.placement and spec.placement.gpus else spec.gpus
+    return hosts_of_fabric(-(-own // spec.gpus_per_node), spec.neighbours) * spec.gpus_per_node
 
 
 def fabric_of(spec: ClusterSpec, interconnect: Interconnect) -> Fabric:

@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ...hardware.fields import Count, CountOrZero, OneOf, Text, number
+from ...hardware.fields import Count, CountOrZero, Flag, OneOf, Text, number
 from ...hardware.files import read_text
 
 Speeds = np.typing.NDArray[np.float64]
@@ -90,6 +90,11 @@ class VariationSpec(_Block):
     link: SpeedLaw | None = Field(default=None, description="of a GPU's way into the network")
     per: Literal["gpu", "host", "rack"] = Field(default="gpu", description="whose GPUs are alike")
     seed: CountOrZero = Field(default=1, description="of the draw")
+    by_speed: Flag = Field(
+        default=False,
+        description="replay once more with ranks placed by speed: slow GPUs of a host share tensor-parallel "
+        "groups, slow hosts the first stages",
+    )
     draws: Annotated[Count, Field(le=1000)] = Field(
         default=1, description="steps with a draw each, by this seed and those after it"
     )

@@ -2,8 +2,8 @@
 
 ``{file}`` in a command is the file, whole or made wrong, ``{other}`` a valid one of the same kind; ``{svg}``,
 ``{json}``, ``{csv}`` and so on are outputs; ``{graph}``, ``{model}``, ``{routing}``, ``{speeds}``,
-``{weeks}`` and ``{scheduled}`` are scenarios that name the file in one of their fields. Knows no mutation
-and no verdict.
+``{weeks}``, ``{scheduled}`` and ``{beside}`` are scenarios that name the file in one of their fields. Knows
+no mutation and no verdict.
 """
 
 from __future__ import annotations
@@ -73,7 +73,11 @@ _MODEL = f"{_MACHINE} --given gpus=16 --given model=llama3-8b --given seq_length
 _NO_MODEL = tuple(command.replace(_MACHINE, _MODEL) for command in _FRAMEWORK)
 
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "step.yaml": _RUNS,
+    "step.yaml": (
+        *_RUNS,
+        "run {beside} --json --placements 1",
+        "run {file} --json --fault 'checkpoint_write job at=1ms'",
+    ),
     "experts.yaml": _RUNS,
     "sharded.yaml": _RUNS,
     "weeks.yaml": _WEEKS,
@@ -179,6 +183,8 @@ def scenarios_around(file: str) -> dict[str, dict[str, Any]]:
         "routing": flat | {"model": experts, "parallelism": {"ep": 4}, "training": training},
         "weeks": weeks | {"faults": weeks["faults"] | {"events": [{"trace": file}]}},
         "scheduled": step | {"schedule": file},
+        "beside": step
+        | {"cluster": step["cluster"] | {"neighbours": [{"scenario": f"./{file}", "hosts": [2, 3]}]}},
     }
 
 

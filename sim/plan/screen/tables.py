@@ -19,6 +19,7 @@ from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.layers.stages import build_stages
 from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders, talking_ranks
+from ...lowering.machines import GpuKind
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
 from ...lowering.placements import Placements, distinct_placements
 from ...lowering.plan import StepPlan
@@ -210,7 +211,12 @@ class ScreenTables:
 
     def costs(self, draft: Scenario, groups: RankGroups) -> KernelPricing:
         """What kernels and collectives cost in these groups; seconds of kernels are shared by all."""
-        return kernel_pricing(draft, self.cluster, self.profile, self.kernels, self.communication, groups)
+        return kernel_pricing(draft, self.machines, self.communication, groups)
+
+    @property
+    def machines(self) -> tuple[GpuKind, ...]:
+        """The one kind of GPU that layouts are compared on."""
+        return (GpuKind(cluster=self.cluster, profile=self.profile, kernels=self.kernels),)
 
     def plan_of_rank(self, row: int, rank: int, stages: Sequence[Stage]) -> StepPlan:
         """The plan of a step in which pipeline rank ``rank`` has these ``stages``, numbered from 0.
@@ -239,6 +245,7 @@ class ScreenTables:
             placements=self.placements(row),
             blocks=blocks,
             costs=blocks.costs,
+            machines=self.machines,
             kernels=self.kernels,
             communication=self.communication,
         )

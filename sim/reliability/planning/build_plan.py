@@ -10,6 +10,7 @@ import itertools
 import math
 from typing import TYPE_CHECKING
 
+from ...degradation.checkpoint_write import sizes_of
 from ...scenario.faults.kinds import get_kind
 from ..campaign.chance import Law, law_of
 from ..campaign.plan import CampaignPlan, Notice, Recovering
@@ -17,7 +18,7 @@ from .blocks import CampaignBlocks
 from .checks import check, prepare
 from .sources import known_events, sources_of
 from .step_time import GivenStep, SimulatedStep
-from .tiers import sizes_of, tiers_of
+from .tiers import tiers_of
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario

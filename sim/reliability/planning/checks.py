@@ -52,10 +52,10 @@ def check(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
                 f"clean would be left"
             )
     kinds = {*(source.kind for source in plan.sources), *(event.kind.name for event in plan.events)}
-    if drawn := next((name for name in sorted(kinds) if "cv" in get_kind(name).keys), None):
+    if single := next((name for name in sorted(kinds) if get_kind(name).of_a_step), None):
         raise ValueError(
-            f"faults: {drawn}: it is drawn anew for every step, and a campaign knows what lasts; ask "
-            "stepsim run for the step, and give its time as step_time"
+            f"faults: {single}: it is of a single step, and a campaign knows what lasts; ask stepsim run for "
+            "the step, and give its time as step_time, or the block checkpoint"
         )
     blind = "watchdog" not in plan.notice.order and plan.notice.fixed is None
     if blind and any(get_kind(source.kind).effect == "hang" for source in plan.sources):

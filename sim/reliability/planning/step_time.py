@@ -174,6 +174,12 @@ class SimulatedStep:
         """What an effect does to ranks and links. NotSupported for what the step model does not know."""
         from ...degradation.of_faults import Job, degradation_of
 
+        if self.scenario.cluster.neighbours:
+            raise NotSupported(
+                "cluster.neighbours", "weeks of faults are those of a job by itself; leave it out"
+            )
+        if self.scenario.cluster.other_gpus:
+            raise NotSupported("cluster.other_gpus", "weeks of faults know equal replicas; leave it out")
         if self.scenario.parallelism.order != "tp-cp-ep-dp-pp" or self.scenario.cluster.placement:
             raise NotSupported(
                 f"faults: {effect.kind} {effect.target}",

@@ -26,8 +26,12 @@ announcement itself, the hunt for corrupt data, or the monitor of step times."""
 Swapped = Literal["none", "node", "domain"]
 """What must be swapped before the job goes on: nothing, the host, or every host of the domain."""
 
-InStep = Literal["slow_kernels", "hang", "jitter", "weak_link", "flap", "nic_lost", "leaf_lost", "spine_lost"]
-"""What of it one step feels; ``sim/degradation/of_faults.py`` has a rule for each."""
+InStep = Literal[
+    "slow_kernels", "hang", "jitter", "weak_link", "flap", "nic_lost", "leaf_lost", "spine_lost", "checkpoint"
+]
+"""What of it one step feels; ``sim/degradation/of_faults.py`` has a rule for each, but for a checkpoint,
+which has phases (``windows.py``).
+"""
 
 ANYWHERE = ("job", "rank", "gpu", "nic", "rail", "link", "node", "leaf", "spine", "rack", "power", "storage")
 """Every scope that a target can name."""
@@ -41,7 +45,8 @@ class FaultKind:
     ``duration_s`` is how long it lasts if nobody ends it; None: until it is mended. ``repair_s`` is how long
     the broken part is away; None: by the rule of ``recovery.repair``. ``repeats``: after a restart software
     may crash again (``recovery.crash_loop``). ``requeued``: the job loses its hosts and waits in the queue.
-    ``in_step``: what one step feels of it; None: nothing, it is for campaigns. ``source`` says where the
+    ``in_step``: what one step feels of it; None: nothing, it is for campaigns. ``of_a_step``: campaigns know
+    nothing of it. ``source`` says where the
     defaults come from.
     """
 
@@ -59,6 +64,7 @@ class FaultKind:
     repeats: bool = False
     requeued: bool = False
     in_step: InStep | None = None
+    of_a_step: bool = False
 
 
 def _kind(*, scopes: list[str], detectors: list[Detector], **fields: Any) -> FaultKind:
