@@ -55,9 +55,18 @@ def _is_megatron(file: SourceFile) -> bool:
     )
 
 
+def _is_trainer(file: SourceFile) -> bool:
+    """A script that starts a Hugging Face Trainer with a DeepSpeed JSON."""
+    return (
+        file.kind == "shell"
+        and re.search(r"--deepspeed[ =]\S+\.json", file.text) is not None
+        and "--model_name_or_path" in file.text
+    )
+
+
 def _recognises(file: SourceFile) -> bool:
     if file.kind in ("shell", "arguments"):
-        return _is_megatron(file)
+        return _is_megatron(file) or _is_trainer(file)
     return file.kind == "json" and bool(file.keys & set(_SIGNS)) and "pipe_parallel_size" not in file.keys
 
 
@@ -282,13 +291,13 @@ def _huggingface(settings: Settings, launch: Launch | None, job: ImportJob) -> I
     draft.put("cluster.gpus", gpus, draft.origins.get("cluster.gpus", ""))
     steps = batches.accumulation or settings.integer("gradient_accumulation_steps_of_trainer")
     micro = batches.micro
+    told = ("per_device_train_batch_size", "micro_batch_size", "batch_size")
+    of_trainer = settings.integer(*told)
     if (micro is None and batches.whole is None) or is_auto(settings, "train_micro_batch_size_per_gpu"):
-        micro = settings.integer("per_device_train_batch_size", "micro_batch_size", "batch_size")
-    if (
-        micro is None
-        and batches.whole is None
-        and settings.has("per_device_train_batch_size", "micro_batch_size", "batch_size")
-    ):
+        micro = of_trainer
+    elif micro is not None and of_trainer not in (None, micro):
+        settings.refuse(told[0], f"the JSON says {micro}, the Trainer's arguments {of_trainer}")
+    if micro is None and batches.whole is None and settings.has(*told):
         micro = 1
     put_batches(settings, Batches(whole=batches.whole, micro=micro, accumulation=steps), gpus)
     put_trainer(settings, job.files, precision_of(settings))

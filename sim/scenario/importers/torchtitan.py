@@ -482,10 +482,7 @@ def _software(settings: Settings, old: bool) -> None:
     method = settings.choice(
         *rotate, among={"allgather": "all_gather", "alltoall": "p2p"}, default="all_gather"
     )
-    if draft.get("parallelism.cp", 1) > 1:
-        draft.put(
-            "software.exchange.cp_comm", method, settings.origin(*rotate, default=f"{DEFAULT}: allgather")
-        )
+    draft.put("software.exchange.cp_comm", method, settings.origin(*rotate, default=f"{DEFAULT}: allgather"))
     for name in (
         "parallelism.disable_loss_parallel",
         "training.disable_loss_parallel",
