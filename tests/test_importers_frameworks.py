@@ -5,6 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from framework_files import (
+    AXOLOTL,
+    BRIDGE,
+    DEEPSPEED,
+    FSDP,
+    MAXTEXT,
+    MEGATRON_DEEPSPEED,
+    MPT,
+    NANO,
+    NEMO,
+    NEOX,
+    OLMO,
+    PRIMUS,
+    TITAN,
+    TORCHTUNE,
+)
 from importing import imported, refused, scenario
 
 
@@ -12,18 +28,6 @@ def at(document: Any, path: str) -> Any:
     for key in path.split("."):
         document = document.get(key) if isinstance(document, dict) else None
     return document
-
-
-TITAN = """
-[model]
-name = "llama3"
-flavor = "8B"
-[training]
-local_batch_size = 4
-seq_len = 8192
-[parallelism]
-data_parallel_shard_degree = -1
-"""
 
 
 def titan(more: str = "", base: str = TITAN) -> dict[str, str]:
@@ -132,17 +136,6 @@ def test_torchtitan_asks_for_models_that_are_in_its_python() -> None:
     assert scenario({"run.toml": text}, {"gpus": "32", "model": "llama3-70b"}).model.num_layers == 80
 
 
-NANO = """
-model: {dtype: bfloat16, model_config: {is_llama_config: true, hidden_size: 2048, intermediate_size: 8192,
-num_attention_heads: 32,
-  num_key_value_heads: 8, num_hidden_layers: 24, vocab_size: 49151, hidden_act: silu, tie_word_embeddings:
-  true}}
-parallelism: {dp: 4, tp: 2, pp: 2}
-optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true}
-tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 8, sequence_length: 4096}
-"""
-
-
 @pytest.mark.parametrize(
     ("change", "path", "value"),
     [
@@ -175,10 +168,6 @@ def test_nanotron_refuses_experts_over_ranks() -> None:
     assert refused({"run.yaml": text}) == {"parallelism.expert_parallel_size"}
 
 
-DEEPSPEED = (
-    '{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "bf16": {"enabled": '
-    'true}, "zero_optimization": {"stage": 3}}'
-)
 HF = {"gpus": "8", "model": "llama3-8b", "seq_length": "4096"}
 
 
@@ -238,19 +227,6 @@ def test_deepspeed_json_refuses(change: tuple[str, str], name: str) -> None:
     assert name in refused({"ds_config.json": DEEPSPEED.replace(*change)}, HF)
 
 
-MEGATRON_DEEPSPEED = """#!/bin/bash
-cat <<EOT > ds_config.json
-{"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64, "bf16": {"enabled": true},
-"zero_optimization": {"stage": ZERO}}
-EOT
-deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py --num-layers 30 --hidden-size 2048 \\
-  --num-attention-heads 16 --seq-length 2048 \\
-  --micro-batch-size 2 --global-batch-size 64 --bf16 --pad-vocab-size-to 250880 \\
-  --pipeline-model-parallel-size PP --checkpoint-activations \\
-  --deepspeed --deepspeed_config ds_config.json --zero-stage ZERO MORE
-"""
-
-
 def megatron_deepspeed(zero: int, pp: int, more: str = "") -> dict[str, str]:
     return {
         "train.slurm": MEGATRON_DEEPSPEED.replace("ZERO", str(zero))
@@ -284,15 +260,6 @@ def test_a_stage_that_the_json_has_otherwise_is_refused() -> None:
         "train.slurm": megatron_deepspeed(1, 2)["train.slurm"].replace("--zero-stage 1", "--zero-stage 0")
     }
     assert refused(files) == {"--zero-stage"}
-
-
-NEOX = """{
-  "pipe_parallel_size": 0, "model_parallel_size": 2, "num_layers": 24, "hidden_size": 2048,
-  "num_attention_heads": 16, "seq_length": 2048,
-  "pos_emb": "rotary", # rotary
-  "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1,},
-  "fp16": {"enabled": true}, "checkpoint_activations": true, "vocab_file": "gpt2-vocab.json"
-}"""
 
 
 @pytest.mark.parametrize(
@@ -337,18 +304,6 @@ def test_gpt_neox_refuses_the_residual_of_gpt_j_under_tensor_parallelism() -> No
     )
 
 
-MPT = """
-variables: {max_seq_len: 2048}
-max_seq_len: ${variables.max_seq_len}
-model: {name: mpt_causal_lm, d_model: 4096, n_heads: 32, n_layers: 32, expansion_ratio: 4, vocab_size:
-50368, attn_config: {attn_impl: flash}}
-global_train_batch_size: 256
-device_train_microbatch_size: 8
-precision: amp_bf16
-fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_checkpointing: true}
-"""
-
-
 @pytest.mark.parametrize(
     ("change", "path", "value"),
     [
@@ -374,26 +329,6 @@ def test_llm_foundry_refuses_microbatches_of_unequal_size_and_asks_for_auto() ->
     assert refused({"mpt.yaml": MPT.replace("size: 8", "size: auto")}, {"gpus": "16"}) == {
         "device_train_microbatch_size"
     }
-
-
-NEMO = """
-trainer: {num_nodes: 16, devices: 8, precision: bf16, accumulate_grad_batches: 1}
-model:
-  micro_batch_size: 1
-  global_batch_size: 256
-  tensor_model_parallel_size: 8
-  pipeline_model_parallel_size: 8
-  virtual_pipeline_model_parallel_size: 6
-  encoder_seq_length: 2048
-  num_layers: 96
-  hidden_size: 12288
-  ffn_hidden_size: ${multiply:4, ${.hidden_size}}
-  num_attention_heads: 96
-  tokenizer: {library: megatron, type: GPT2BPETokenizer}
-  sequence_parallel: true
-  transformer_engine: true
-  optim: {name: distributed_fused_adam, bucket_cap_mb: 400}
-"""
 
 
 @pytest.mark.parametrize(
@@ -423,13 +358,6 @@ def test_nemo_takes_its_microbatches_from_the_batch_alone() -> None:
     ) == {"trainer.accumulate_grad_batches"}
 
 
-BRIDGE = (
-    "python run.py --model_recipe_name llama31_405b --gpu gb200 --num_gpus 128 --gpus_per_node 4 "
-    "--compute_dtype fp8_cs --seq_length 8192 --global_batch_size 64 --tensor_model_parallel_size 4 "
-    "--pipeline_model_parallel_size 8 --context_parallel_size 2 --virtual_pipeline_model_parallel_size 8"
-)
-
-
 def test_megatron_bridge_recipes() -> None:
     made = scenario({"run.sh": BRIDGE}, {"gpu": "GB200-NVL72", "interconnect": "ib-ndr400-x4"})
     assert made.parallelism.vpp == 8
@@ -445,17 +373,6 @@ def test_megatron_bridge_refuses_offload_of_some_layers() -> None:
     assert "activation_offload_layers" in {
         one.lstrip("-") for one in refused({"run.sh": BRIDGE + " --activation_offload_layers 95"})
     }
-
-
-PRIMUS = """
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: llama3.1_8B.yaml
-    overrides: {seq_length: "${SEQ:8192}", sequence_parallel: 1, micro_batch_size: 2, global_batch_size:
-    128, pipeline_model_parallel_size: 1, overlap_grad_reduce: true}
-"""
 
 
 def test_primus_reads_defaults_of_variables_and_drops_sequence_parallelism_without_tensors() -> None:
@@ -482,13 +399,6 @@ def test_primus_refuses_its_own_schedules() -> None:
         "pipeline_model_parallel_size: 4, patch_primus_pipeline: true, pp_algorithm: zbv",
     )
     assert refused({"run.yaml": text}, {"gpus": "8"}) == {"patch_primus_pipeline", "pp_algorithm"}
-
-
-MAXTEXT = (
-    "base_config: base.yml\nmodel_name: llama3.1-70b\nhardware: gpu\nici_fsdp_parallelism: "
-    "8\ndcn_data_parallelism: 2\ndcn_fsdp_parallelism: 2\nper_device_batch_size: "
-    "2\nmax_target_length: 8192\nremat_policy: full\n"
-)
 
 
 @pytest.mark.parametrize(
@@ -526,13 +436,6 @@ def test_maxtext_refuses_tpus_and_policies_that_save_single_projections() -> Non
     ) == {"remat_policy"}
 
 
-FSDP = """
-distributed_type: FSDP
-mixed_precision: bf16
-num_machines: 2
-num_processes: 16
-fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}
-"""
 TRAINER = {"model": "llama3-8b", "seq_length": "4096", "per_device_train_batch_size": "1"}
 
 
@@ -559,30 +462,15 @@ def test_accelerates_no_means_32_bit() -> None:
 
 
 def test_adapters_are_refused() -> None:
-    text = (
-        "base_model: meta-llama/Llama-3.1-8B\nadapter: qlora\nload_in_4bit: true\nmicro_batch_size: "
-        "1\nsequence_len: 2048\nbf16: true\n"
-    )
-    assert {"adapter", "load_in_4bit"} <= refused({"run.yaml": text}, {"gpus": "8"})
+    assert {"adapter", "load_in_4bit"} <= refused({"run.yaml": AXOLOTL}, {"gpus": "8"})
 
 
 def test_torchtune_keeps_no_masters_in_16_bit() -> None:
-    text = (
-        "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\nbatch_size: 2\ndtype: "
-        "bf16\ntokenizer: {max_seq_len: 4096}\n"
-    )
-    assert refused({"run.yaml": text}, {"gpus": "8"}) == {"dtype"}
-    assert scenario({"run.yaml": text.replace("bf16", "fp32")}, {"gpus": "8"}).parallelism.zero == 3
+    assert refused({"run.yaml": TORCHTUNE}, {"gpus": "8"}) == {"dtype"}
+    assert scenario({"run.yaml": TORCHTUNE.replace("bf16", "fp32")}, {"gpus": "8"}).parallelism.zero == 3
 
 
 def test_olmos_embedding_is_padded_beside_its_vocabulary() -> None:
-    text = (
-        "model: {d_model: 4096, n_heads: 32, n_layers: 32, mlp_hidden_size: 22016, vocab_size: 100278, "
-        "embedding_size: 100352, max_sequence_length: 4096, rope: true, flash_attention: true, "
-        "weight_tying: false, include_bias: false, activation_type: swiglu}\nglobal_train_batch_size: "
-        "1024\ndevice_train_microbatch_size: 2\nprecision: amp_bf16\nfsdp: {wrapping_strategy: "
-        "by_block_and_size, precision: mixed}\n"
-    )
-    made = scenario({"OLMo.yaml": text}, {"gpus": "64"})
+    made = scenario({"OLMo.yaml": OLMO}, {"gpus": "64"})
     assert made.model.embedding_rows == 100352
     assert made.model.ffn_hidden_size == 11008

@@ -147,9 +147,9 @@ def _model(settings: Settings) -> None:
 
 
 def _degree(settings: Settings, name: str, default: int = 1) -> int:
-    """A degree, which stood in other tables in other versions."""
+    """A degree, which stood in other tables in other versions; -1 where it is the rest by default."""
     names = (f"parallelism.{name}", f"training.{name}", f"experimental.{name}")
-    value = settings.integer(*names, default=default, least=-1)
+    value = settings.integer(*names, default=default, least=min(1, default))
     return default if value is None else value
 
 
@@ -306,7 +306,12 @@ def _pipeline(settings: Settings, local: int, names: tuple[str, ...], old: bool)
         settings.origin("parallelism.pipeline_parallel_layers_per_stage", *told, default=DEFAULT),
     )
     draft.put("schedule", schedule, settings.origin(*told, default=DEFAULT))
-    if layers:
+    if layers and pp * chunks > layers + sum(ends):
+        settings.refuse(
+            "parallelism.pipeline_parallel_degree",
+            f"{layers} layers do not fill {pp} pipeline ranks with {chunks} stages each",
+        )
+    elif layers:
         split = stage_layers(layers, pp * chunks, None if old else (ends[0], ends[1]))
         draft.put(
             "parallelism.stage_split",
