@@ -474,3 +474,103 @@ def test_olmos_embedding_is_padded_beside_its_vocabulary() -> None:
     made = scenario({"OLMo.yaml": OLMO}, {"gpus": "64"})
     assert made.model.embedding_rows == 100352
     assert made.model.ffn_hidden_size == 11008
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "value"),
+    [
+        (('"stage": 3', '"stage": 3}, "data_types": {"grad_accum_dtype": "fp32"'), "main_grad_bytes", 4),
+        (
+            ('"stage": 3', '"stage": 3}, "communication_data_type": "fp32", "a": {"b": 0'),
+            "reduce_grad_bytes",
+            4,
+        ),
+    ],
+)
+def test_deepspeeds_types_of_gradients(change: tuple[str, str], path: str, value: object) -> None:
+    made = imported({"ds_config.json": DEEPSPEED.replace(*change)}, HF).document
+    assert at(made, f"software.gradients.{path}") == value
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (('"stage": 3', '"stage": 2, "reduce_scatter": false'), "zero_optimization.reduce_scatter"),
+        (('"stage": 3', '"stage": 3}, "compile": {"disable": false'), "compile"),
+        (('"stage": 3', '"stage": 3}, "optimizer": {"type": "OneBitAdam"'), "optimizer.type"),
+        (('"stage": 3', '"stage": 3}, "elasticity": {"enabled": true'), "elasticity.enabled"),
+    ],
+)
+def test_what_is_harmless_at_one_value_alone_is_refused_at_others(change: tuple[str, str], name: str) -> None:
+    text = DEEPSPEED.replace(*change)
+    assert refused({"ds_config.json": text}, HF) == {name}
+    mild = (
+        text.replace("false", "true").replace("OneBit", "").replace('"enabled": true}}', '"enabled": false}}')
+    )
+    assert refused({"ds_config.json": mild}, HF) == set()
+
+
+def test_a_trainer_without_its_deepspeed_json_is_asked_for_it() -> None:
+    text = (
+        "deepspeed --num_nodes 1 --num_gpus 8 train.py --deepspeed ds.json --model_name_or_path llama3-8b "
+        "--max_seq_length 4096 --per_device_train_batch_size 1 --bf16 true\n"
+    )
+    assert refused({"run.sh": text}) == {"zero_optimization.stage"}
+    files = {"run.sh": text, "ds.json": DEEPSPEED.replace('_gpu": 2', '_gpu": 1')}
+    assert scenario(files).parallelism.zero == 3
+    assert refused({"run.sh": text, "ds.json": DEEPSPEED}) == {"--per_device_train_batch_size"}
+
+
+def test_a_model_by_a_name_that_no_file_can_have_is_refused() -> None:
+    assert refused({"ds_config.json": DEEPSPEED}, {**HF, "model": "x" * 500}) == {"model"}
+
+
+def test_neox_reduces_in_32_bit_where_it_is_told() -> None:
+    text = NEOX.replace('"pos_emb"', '"fp32_allreduce": true, "pos_emb"')
+    assert scenario({"run.yml": text}, {"gpus": "8"}).software.gradients.reduce_grad_bytes == 4
+
+
+def test_torchtitans_reduction_may_be_in_16_bit() -> None:
+    text = TITAN.replace("seq_len", 'mixed_precision_reduce = "bfloat16"\nseq_len')
+    made = imported({"run.toml": text}, {"gpus": "32"}).document
+    assert at(made, "software.gradients.reduce_grad_bytes") == 2
+
+
+@pytest.mark.parametrize(
+    "degree", ["data_parallel_replicate_degree = 0", "pipeline_parallel_degree = 99999999"]
+)
+def test_degrees_of_torchtitan_that_nobody_can_have(degree: str) -> None:
+    assert f"parallelism.{degree.split()[0]}" in refused(titan(degree + "\n"), {"gpus": "32"})
+
+
+def test_a_note_says_what_is_left_out() -> None:
+    text = NANO.replace("optimizer:", "deterministic_mode: true\noptimizer:")
+    assert any("deterministic" in note for note in imported({"run.yaml": text}).notes)
+
+
+MIXTRAL = MAXTEXT.replace("llama3.1-70b", "mixtral-8x7b")
+
+
+def test_maxtexts_experts_run_by_groups_or_to_a_capacity() -> None:
+    assert scenario({"run.yml": MIXTRAL}, {"gpus": "32"}).model.moe is not None
+    dense = MIXTRAL + "sparse_matmul: false\n"
+    assert refused({"run.yml": dense}, {"gpus": "32"}) == {"sparse_matmul"}
+    padded = scenario({"run.yml": dense + "capacity_factor: 1.25\n"}, {"gpus": "32"}).model.moe
+    assert padded is not None
+    assert padded.capacity_factor == 1.25
+    assert refused({"run.yml": MAXTEXT + "sparse_matmul: false\n"}, {"gpus": "32"}) == set()
+
+
+def test_primus_names_its_preset_by_a_variable_and_has_its_own_windows() -> None:
+    text = PRIMUS.replace("llama3.1_8B.yaml", "${MODEL:gpt_oss_20B}.yaml").replace(
+        "sequence_parallel: 1", "expert_model_parallel_size: 8"
+    )
+    made = scenario({"run.yaml": text}, {"gpus": "8"})
+    assert (made.model.num_layers, made.parallelism.ep, made.model.sliding_window) == (24, 8, 128)
+    flat = text.replace("overlap_grad_reduce: true", "sink_sliding_window: 0")
+    assert scenario({"run.yaml": flat}, {"gpus": "8"}).model.sliding_window is None
+    assert refused({"run.yaml": text}, {"gpus": "8", "MODEL": "llama3.1_8B"}) == {
+        "expert_model_parallel_size"
+    }
+    eight = PRIMUS.replace("sequence_parallel: 1", "enable_turbo_attention_float8: true")
+    assert refused({"run.yaml": eight}, {"gpus": "8"}) == {"enable_turbo_attention_float8"}

@@ -284,6 +284,12 @@ def _huggingface(settings: Settings, launch: Launch | None, job: ImportJob) -> I
         launch.per_node if launch else None,
         launch.world if launch else None,
     )
+    if not any(name.startswith(("zero_optimization", "train_")) for name in settings.found):
+        draft.ask(
+            "zero_optimization.stage",
+            "the DeepSpeed JSON is not among the files (give it as another file, or with --with)",
+            "3",
+        )
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
     draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
     stage = put_zero(settings, pipeline=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..model.catalogue import get_model, model_names
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
@@ -112,6 +113,7 @@ def maxtext_scenario(
         )
     _mesh(settings, gpus)
     _training(settings)
+    _experts(settings)
     kernel = settings.choice(
         "attention",
         among={
@@ -287,6 +289,25 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
         int(sequences) * steps,
         settings.origin("per_device_batch_size", "gradient_accumulation_steps", default=DEFAULT),
     )
+
+
+def _experts(settings: Settings) -> None:
+    """How experts' products run: grouped and dropless by default, else padded to a capacity.
+
+    Source: layers/moe.py, RoutedMoE: dense_matmul without a capacity runs every expert on every token.
+    """
+    draft = settings.draft
+    name = draft.get("model.preset")
+    if draft.get("model.moe") is None and not (name in model_names() and get_model(name).moe):
+        return
+    capacity = settings.number("capacity_factor", default=-1.0) or -1.0
+    if settings.flag("sparse_matmul", default=True):
+        settings.flag("megablox", default=True)
+    elif capacity <= 0:
+        settings.refuse("sparse_matmul", "experts that all run on all tokens are not modelled")
+    else:
+        settings.flag("megablox")
+        draft.put("model.moe.capacity_factor", capacity, settings.origin("capacity_factor"))
 
 
 def _training(settings: Settings) -> None:

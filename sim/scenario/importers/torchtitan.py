@@ -408,6 +408,9 @@ def _precision(settings: Settings) -> None:
         "training.mixed_precision_param", among={"bfloat16": "bf16", "float32": "fp32"}, default="bf16"
     )
     origin = settings.origin("training.mixed_precision_param", default=DEFAULT)
+    width = settings.choice("training.mixed_precision_reduce", among={"float32": None, "bfloat16": 2})
+    if width is not None:
+        draft.put_software("reduce_grad_bytes", width, settings.origin("training.mixed_precision_reduce"))
     if settings.text("training.dtype", default="float32") != "float32":
         settings.refuse("training.dtype", "master weights in fewer than 32 bits are not modelled")
     converters = settings.setting("model.converters")
