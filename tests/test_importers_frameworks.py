@@ -548,6 +548,11 @@ def test_a_note_says_what_is_left_out() -> None:
     assert any("deterministic" in note for note in imported({"run.yaml": text}).notes)
 
 
+def test_maxtexts_settings_are_not_in_its_scripts() -> None:
+    text = "python3 -m maxtext.train configs/base.yml --xla_gpu_enable_triton_gemm=false\n"
+    assert refused({"128vm.sh": text}, {"gpus": "32"}, framework="maxtext") == {"128vm.sh"}
+
+
 MIXTRAL = MAXTEXT.replace("llama3.1-70b", "mixtral-8x7b")
 
 

@@ -72,6 +72,9 @@ def read_maxtext(job: ImportJob) -> Imported:
     settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
     for file in reversed(job.files):
         settings.found |= file.settings()
+    if not settings.found:
+        draft.refuse(first.name, "no setting of MaxText is in it: give the YAML that the script names")
+        return draft.finished()
     told = settings.text("model_name")
     named = _MODELS.get(str(told).lower()) if told else None
     if settings.has("base_emb_dim"):
