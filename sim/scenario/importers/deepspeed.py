@@ -168,7 +168,7 @@ def _one_expert_count(settings: Settings) -> None:
         value=1, file=found.file, name="--topk 1"
     )
     settings.found["moe_token_dispatcher_type"] = Setting(
-        value="all_to_all", file=found.file, name="DeepSpeed's all-to-all"
+        value="alltoall", file=found.file, name="DeepSpeed's all-to-all"
     )
     every, layers = settings.integer("expert_interval", default=2) or 2, settings.integer("num_layers") or 0
     if every > 1 and 0 < layers < 10_000:

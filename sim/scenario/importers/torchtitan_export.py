@@ -8,7 +8,8 @@ from ..model.model import Model
 from ..models import Scenario
 from .chunk_layers import chunk_layers
 from .importer import Exporter
-from .torchtitan import SCHEDULES, flavors, stage_layers
+from .torchtitan import flavors
+from .torchtitan_layout import SCHEDULES, stage_layers
 
 _UNSEEN = {"name", "padded_vocab_size", "make_vocab_size_divisible_by"}
 
