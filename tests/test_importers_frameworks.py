@@ -369,6 +369,13 @@ def test_megatron_bridge_recipes() -> None:
     assert scenario({"run.sh": BRIDGE + " --use_megatron_fsdp true"}).parallelism.zero == 3
 
 
+def test_megatron_bridge_is_told_how_tokens_travel() -> None:
+    machine = {"gpu": "GB200-NVL72", "interconnect": "ib-ndr400-x4"}
+    told = imported({"run.sh": BRIDGE}, {**machine, "moe_token_dispatcher_type": "flex"}).document
+    assert at(told, "software.exchange.moe_dispatcher") == "deepep"
+    assert at(imported({"run.sh": BRIDGE}, machine).document, "software.exchange.moe_dispatcher") is None
+
+
 def test_megatron_bridge_refuses_offload_of_some_layers() -> None:
     assert "activation_offload_layers" in {
         one.lstrip("-") for one in refused({"run.sh": BRIDGE + " --activation_offload_layers 95"})
