@@ -17,7 +17,7 @@ CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml $(STEPSIM_SHARED)/
 KERNEL_TABLES = $(addprefix $(STEPSIM_SHARED)/data/kernel_tables/,gemm.csv attention_forward.csv)
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt $(STEPSIM_SHARED)/data/second/nccl_logs/*.txt))
 
-.PHONY: help demo site test test-fast check fuzz validate fit residuals gallery reliability docs benchmarks clean
+.PHONY: help demo site test test-fast check fuzz fuzz-importers validate fit residuals gallery reliability docs benchmarks clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,6 +41,11 @@ SECONDS := 120
 SEED := 0
 fuzz: $(VENV)/.installed-test ## look for inputs that break a command, for SECONDS=120 from SEED=0; keep them in out/fuzz
 	$(BIN)/python tests/fuzz/search.py --seconds $(SECONDS) --seed $(SEED)
+
+COUNT := 100000
+CONFIGS = $(wildcard $(STEPSIM_SHARED)/data/configs)
+fuzz-importers: $(VENV)/.installed-test ## import COUNT=100000 wrong files of other frameworks; keep what breaks in out/fuzz
+	$(BIN)/python tests/fuzz/importers.py --count $(COUNT) --seed $(SEED) $(addprefix --configs ,$(CONFIGS))
 
 validate: $(VENV)/.installed ## predict every measured case and collective; rewrite docs/accuracy.md, docs/collectives.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }

@@ -2,12 +2,16 @@
 print.
 
     python benchmarks/imports.py [FRAMEWORK...] [--write]
+    python benchmarks/imports.py --sample 60
 
-Needs the shared data (STEPSIM_SHARED); --write puts the tables on docs/importers.md.
+Needs the shared data (STEPSIM_SHARED); --write puts the tables on docs/importers.md. --sample prints so many
+configurations, drawn by a fixed seed and as many of each framework as it has a share, with what they were
+read as: for whoever checks them by hand.
 """
 
 from __future__ import annotations
 
+import random
 import statistics
 import sys
 import tempfile
@@ -42,6 +46,38 @@ def imports_table(outcomes: list[Outcome]) -> list[str]:
             f"{len(group) - len(read)} |"
         )
     return lines
+
+
+SAMPLE_SEED = 21
+
+
+def sample(outcomes: list[Outcome], size: int) -> list[Outcome]:
+    """So many of them, at least one of each framework."""
+    groups: dict[str, list[Outcome]] = defaultdict(list)
+    for one in outcomes:
+        groups[one.published.framework].append(one)
+    share = {name: max(1, round(size * len(group) / len(outcomes))) for name, group in groups.items()}
+    while sum(share.values()) > size:
+        share[max(share, key=lambda name: share[name])] -= 1
+    while sum(share.values()) < size:
+        share[max(share, key=lambda name: len(groups[name]) / share[name])] += 1
+    drawn = random.Random(SAMPLE_SEED)
+    return [one for name in sorted(groups) for one in drawn.sample(groups[name], share[name])]
+
+
+def sheet(one: Outcome) -> list[str]:
+    """What a configuration was read as, beside its row of the index; or why it was not."""
+    row, made = one.published.row, one.scenario
+    columns = ("model", "gpus", "gpu_type", "parallelism", "seq_length", "global_batch", "micro_batch")
+    lines = [one.published.file, "  index: " + ", ".join(f"{name} {row.get(name, '')}" for name in columns)]
+    if made is None:
+        return [*lines, *(f"  refused: {reason[:200]}" for reason in one.reasons)]
+    for name in ("model", "parallelism", "training"):
+        block = getattr(made, name).model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+        lines.append(f"  {name}: {block}")
+    lines += [f"  schedule: {made.schedule}", f"  assumed: {', '.join(one.assumed)}"]
+    assert one.imported is not None
+    return [*lines, *(f"  note: {note}" for note in one.imported.notes)]
 
 
 def predictions(wanted: list[str], folder: Path) -> tuple[list[Row], Counter[str], list[str]]:
@@ -110,6 +146,12 @@ def errors_table(rows: list[Row]) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     """Print the tables; with --write, put them on the page."""
+    if "--sample" in arguments:
+        size = int(arguments[arguments.index("--sample") + 1])
+        with tempfile.TemporaryDirectory() as held:
+            for one in sample(list(tally(None, Path(held))), size):
+                print("\n".join(sheet(one)))
+        return
     wanted = [one for one in arguments if not one.startswith("-")]
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)

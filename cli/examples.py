@@ -20,6 +20,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "plan llama3-70b-h100 --top 5",
         "plan train.yaml --fix parallelism.tp=8 --vary cluster.gpus=64,128",
         "plan train.yaml --find gpus",
+        "plan train.sh --given gpus=64 --emit megatron-lm -o better.sh",
     ),
     "sweep": ("sweep train.yaml --set cluster.gpus=64,128,256 --picture scaling.svg",),
     "sensitivity": ("sensitivity train.yaml --picture tornado.svg",),

@@ -9,9 +9,20 @@ import typer
 
 from .output import console, echo_json, output_file, save_text, say, wrote
 from .progress import progress
+from .sources import (
+    SOURCE_HELP,
+    FrameworkOption,
+    GivenOption,
+    LoadedSource,
+    SourceFacts,
+    VersionOption,
+    WithOption,
+    load_source,
+)
 from .views import JsonOption
 
 if TYPE_CHECKING:
+    from ..sim.plan.search.emission import Emission
     from ..sim.plan.search.layout_plan import LayoutPlan
     from ..sim.plan.search.plan import Means
     from ..sim.plan.search.searching import Wishes
@@ -60,9 +71,7 @@ JournalOption = Annotated[
 
 
 def plan(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -106,6 +115,30 @@ def plan(
     jobs: JobsOption = None,
     ray: RayOption = False,
     journal: JournalOption = None,
+    given: GivenOption = None,
+    files: WithOption = None,
+    framework: FrameworkOption = None,
+    version: VersionOption = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(
+            "--emit",
+            metavar="FRAMEWORK",
+            help="Write the best layout as the flags or the file of megatron-lm, torchtitan, nanotron, "
+            "deepspeed or megatron-bridge; layouts that it cannot say are passed over.",
+        ),
+    ] = None,
+    to_version: Annotated[
+        str | None,
+        typer.Option(
+            "--to-version",
+            metavar="VERSION",
+            help="Of that framework; default: that of its own file that was read, else the newest known.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="With --emit: write it there.")
+    ] = None,
     as_json: JsonOption = False,
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE.csv", help="Write all that was replayed.")
@@ -125,16 +158,28 @@ def plan(
 
     Exit code 1 when nothing fits, or nothing meets the deadline and the budget.
     """
-    files = {"--csv": (csv, ".csv"), "--parquet": (parquet, ".parquet"), "--picture": (picture, ".svg")}
-    for option, (path, suffix) in files.items():
-        output_file(option, path, (suffix,), [scenario])
-    output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
+    inputs = [scenario, *(files or ())]
+    outputs = {"--csv": (csv, ".csv"), "--parquet": (parquet, ".parquet"), "--picture": (picture, ".svg")}
+    for option, (path, suffix) in outputs.items():
+        output_file(option, path, (suffix,), inputs)
+    output_file("--journal", journal, (".jsonl",), inputs, appended=True)
+    output_file("--out", out, (".sh", ".toml", ".yaml", ".yml"), inputs)
+    if emit is None and (out or to_version):
+        raise ValueError(
+            "--out and --to-version are of a framework's file: name it, as in --emit megatron-lm"
+        )
+    if emit is not None and find is not None:
+        raise ValueError(
+            "--emit writes the best layout, and --find asks for one number; leave one of both out"
+        )
 
     from ..hardware.quantities import parse_quantity
     from ..sim.plan.axis_values import fixed, varied
-    from ..sim.plan.search.plan import Means, planned, scenario_from, wishes_of
+    from ..sim.plan.search.plan import Means, planned, wishes_of
 
-    base = scenario_from(scenario, overrides or ())
+    beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
+    loaded = load_source(scenario, overrides or (), beside)
+    base = loaded.scenario
     wishes = wishes_of(
         top=top,
         objective=objective,
@@ -142,6 +187,7 @@ def plan(
         budget=budget,
         fits=fits,
         audit=audit,
+        emission=_emission(emit, to_version, loaded),
     )
     means = Means(jobs=jobs, ray=ray, journal=journal)
     asked = fixed(fix or (), base), varied(vary or ())
@@ -150,13 +196,13 @@ def plan(
         return
     with progress() as status:
         found = planned(base, *asked, wishes, means, status)
-    _write(found, csv, parquet, picture, save)
+    _write(found, csv, parquet, picture, save, out)
     if as_json:
         echo_json(found.to_dict())
     else:
         from ..sim.report.plan.table import print_plan
 
-        print_plan(found, console(), scenario, overrides or ())
+        print_plan(found, console(), scenario, overrides or (), beside.words(), whole=out is None)
     if found.certificate.interrupted:
         say("interrupted: this is the best so far", err=True)
         raise typer.Exit(INTERRUPTED)
@@ -164,8 +210,23 @@ def plan(
         raise typer.Exit(NOTHING_FITS)
 
 
+def _emission(framework: str | None, version: str | None, read: LoadedSource) -> Emission | None:
+    """The words of the answer: of the version that was read, where it was a file of the same framework."""
+    if framework is None:
+        return None
+    from ..sim.plan.search.emission import Emission
+
+    same = read.version if read.framework == framework else None
+    return Emission(framework=framework, version=version or same)
+
+
 def _write(
-    found: LayoutPlan, csv: Path | None, parquet: Path | None, picture: Path | None, save: Path | None
+    found: LayoutPlan,
+    csv: Path | None,
+    parquet: Path | None,
+    picture: Path | None,
+    save: Path | None,
+    out: Path | None,
 ) -> None:
     """The files that were asked for; before tables, whose reader may leave early."""
     from ..sim.report.plan.command import save_choices
@@ -180,6 +241,9 @@ def _write(
 
         save_text(picture, plan_svg(found))
         wrote("picture", picture)
+    if out and found.emitted is not None:
+        save_text(out, found.emitted)
+        wrote("file", out)
     if save:
         for path in save_choices(found, save):
             wrote("scenario", path)

@@ -59,9 +59,33 @@ class SourceFacts:
     def __bool__(self) -> bool:
         return bool(self.given or self.files or self.framework or self.version)
 
+    def words(self) -> list[str]:
+        """The same as options of a command."""
+        options: list[tuple[str, str | None]] = [
+            *(("--given", one) for one in self.given),
+            *(("--with", str(one)) for one in self.files),
+            ("--framework", self.framework),
+            ("--framework-version", self.version),
+        ]
+        return [word for name, value in options if value is not None for word in (name, value)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedSource:
+    """A scenario, and which framework's file of which version it was imported from; None of a scenario."""
+
+    scenario: Scenario
+    framework: str | None = None
+    version: str | None = None
+
 
 def load_any(source: str, overrides: Sequence[str], beside: SourceFacts) -> Scenario:
     """The scenario that ``source`` is, or that it is imported to; notes of an import go to stderr."""
+    return load_source(source, overrides, beside).scenario
+
+
+def load_source(source: str, overrides: Sequence[str], beside: SourceFacts) -> LoadedSource:
+    """The same with whose file it was."""
     from ..sim.scenario.importers.entry import import_files, is_scenario
     from ..sim.scenario.load import load_scenario
 
@@ -72,10 +96,14 @@ def load_any(source: str, overrides: Sequence[str], beside: SourceFacts) -> Scen
                 f"a scenario;"
                 " --set changes it"
             )
-        return load_scenario(source, overrides)
+        return LoadedSource(scenario=load_scenario(source, overrides))
     imported = import_files(
         [source, *beside.files], beside.given, framework=beside.framework, version=beside.version
     )
     for note in imported.notes:
         say(f"{Path(source).name}: {note}", err=True)
-    return load_scenario(imported.document | {"name": Path(source).stem}, overrides)
+    return LoadedSource(
+        scenario=load_scenario(imported.document | {"name": Path(source).stem}, overrides),
+        framework=imported.framework,
+        version=imported.version or None,
+    )

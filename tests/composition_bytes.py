@@ -138,6 +138,11 @@ def _context(plan: StepPlan) -> Passes:
     values = local.value_dim or local.head_dim
     heads = (a2a - 1) / a2a * local.tokens * (local.qkv_width + local.attention_width) * e
     kv = local.tokens * a2a * max(1, local.kv_heads // a2a) * (local.head_dim + values) * e
+    if plan.scenario.software.exchange.cp_engine == "torch":
+        # all heads of keys both ways; gradients in 32 bit go around until they are home
+        whole = float(local.tokens * local.heads * (local.head_dim + values))
+        there, home = (ring - 1) * whole * e, ring * whole * 4 if ring > 1 else 0.0
+        return Passes(forward=heads + there, backward=heads + there + home)
     # gathered: keys forward, keys and gradients backward; around a ring the same
     return Passes(forward=heads + (ring - 1) * kv, backward=heads + 2 * (ring - 1) * kv)
 

@@ -172,6 +172,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
     return {
         "attention": pick("fa2" if own.kernels.attention == "fa3" else own.kernels.attention, "fa2"),
         "cp_comm": pick("p2p", "all_gather", "a2a"),
+        "cp_engine": pick(own.exchange.cp_engine, "transformer-engine"),
         "tp_comm_overlap": pick(own.exchange.tp_comm_overlap, True, False),
         "tp_overlap_style": pick("userbuffers", "local-shard"),
         "moe_dispatcher": pick("alltoall", "deepep"),

@@ -55,6 +55,13 @@ ASSUMED = {
 }  # fmt: skip
 """What stands in for facts that neither file nor index has, to see whether the file itself can be read."""
 
+IN_ROW = {
+    "global_batch_size": "global_batch", "micro_batch_size": "micro_batch", "seq_length": "seq_length",
+    "per_device_train_batch_size": "micro_batch", "train_micro_batch_size_per_gpu": "micro_batch",
+    "device_train_microbatch_size": "micro_batch",
+}  # fmt: skip
+"""Columns of the index that hold a fact, where they hold one number."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
@@ -186,6 +193,10 @@ def attempt(
                 given.pop(name.removeprefix("--given "), None)
             if not assume and not spare and "interconnect" not in asked:
                 return outcome
+            told = {n: one.row.get(IN_ROW[n], "") for n in asked if n in IN_ROW and n not in given}
+            if known := {n: value for n, value in told.items() if value.isdigit()}:
+                given |= known
+                continue
             new = {n: ASSUMED[n] for n in asked if n in ASSUMED and n not in given}
             if "interconnect" in asked and "interconnect" not in given:
                 new["interconnect"] = NETWORKS.get(given.get("gpu", ""), "ib-ndr400-x8")

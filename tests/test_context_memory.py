@@ -40,6 +40,15 @@ def test_what_is_held_in_attention(comm: str, a2a: int | None, forward: float, b
     assert received_bytes(local_shape_of(run), run.software) == (forward, backward)
 
 
+@pytest.mark.parametrize(("comm", "keys"), [("all_gather", WHOLE), ("p2p", WHOLE / 2)])
+def test_torch_holds_sums_in_32_bit(comm: str, keys: float) -> None:
+    """Outputs twice; gradients of queries once, and of keys where they come and go."""
+    run = run_of(comm, 4, **LONG).with_({"software.exchange.cp_engine": "torch"})
+    own = WHOLE / 4
+    expected = (keys + 2 * own, keys + own + 4 * own)
+    assert received_bytes(local_shape_of(run), run.software) == expected
+
+
 def test_hierarchical_holds_the_ring_of_its_heads() -> None:
     run = run_of("p2p", 8, 2, **LONG)
     local = local_shape_of(run)

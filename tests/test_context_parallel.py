@@ -82,6 +82,30 @@ def test_bytes_are_those_of_the_closed_form(comm: str, cp: int, a2a: int | None)
     assert payloads(program, "cp") == pytest.approx(expected_bytes(comm, cp, a2a or by_software))
 
 
+@pytest.mark.parametrize("comm", ["p2p", "all_gather"])
+@pytest.mark.parametrize("cp", [2, 4, 8])
+def test_torch_sends_all_heads_of_keys_and_gradients_in_32_bit(comm: str, cp: int) -> None:
+    run = run_of(comm, cp, num_query_groups=2).with_({"software.exchange.cp_engine": "torch"})
+    kv = 2 * 1024 / cp * 512 * 2  # of 8 heads, though keys have 2
+    keys = 2 * cp * kv if comm == "all_gather" else 2 * (cp - 1) * kv
+    found = payloads(lowered(run).programs.classes[0], "cp")
+    gradients = found["neighbours"] - (keys if comm == "p2p" else 0.0) * LAYERS * MICROBATCHES
+    assert gradients == pytest.approx(LAYERS * MICROBATCHES * cp * 2 * kv)
+    if comm == "all_gather":
+        assert found["all_gather"] == pytest.approx(LAYERS * MICROBATCHES * keys)
+
+
+def test_torch_shares_the_work_as_a_ring_does() -> None:
+    run = run_of("all_gather", 4).with_({"software.exchange.cp_engine": "torch"})
+    assert attention_flops(run) == pytest.approx(attention_flops(run_of("p2p", 4)))
+
+
+def test_torch_refuses_windows() -> None:
+    run = run_of("all_gather", 4, sliding_window=64)
+    with refused_at("model.sliding_window"):
+        lowered(run.with_({"software.exchange.cp_engine": "torch"}))
+
+
 def test_a_ring_hides_what_a_gather_shows() -> None:
     """At long sequences attention outlasts the exchange of keys, so the ring is no slower than the gather."""
     ring, gathered = (simulate(run_of(comm, 8, seq_length=65536)) for comm in ("p2p", "all_gather"))

@@ -5,6 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from framework_files import (
+    AXOLOTL,
+    BRIDGE,
+    DEEPSPEED,
+    FSDP,
+    MAXTEXT,
+    MEGATRON_DEEPSPEED,
+    MPT,
+    NANO,
+    NEMO,
+    NEOX,
+    OLMO,
+    PRIMUS,
+    TITAN,
+    TORCHTUNE,
+)
 from importing import imported, refused, scenario
 
 
@@ -12,18 +28,6 @@ def at(document: Any, path: str) -> Any:
     for key in path.split("."):
         document = document.get(key) if isinstance(document, dict) else None
     return document
-
-
-TITAN = """
-[model]
-name = "llama3"
-flavor = "8B"
-[training]
-local_batch_size = 4
-seq_len = 8192
-[parallelism]
-data_parallel_shard_degree = -1
-"""
 
 
 def titan(more: str = "", base: str = TITAN) -> dict[str, str]:
@@ -132,17 +136,6 @@ def test_torchtitan_asks_for_models_that_are_in_its_python() -> None:
     assert scenario({"run.toml": text}, {"gpus": "32", "model": "llama3-70b"}).model.num_layers == 80
 
 
-NANO = """
-model: {dtype: bfloat16, model_config: {is_llama_config: true, hidden_size: 2048, intermediate_size: 8192,
-num_attention_heads: 32,
-  num_key_value_heads: 8, num_hidden_layers: 24, vocab_size: 49151, hidden_act: silu, tie_word_embeddings:
-  true}}
-parallelism: {dp: 4, tp: 2, pp: 2}
-optimizer: {zero_stage: 0, accumulate_grad_in_fp32: true}
-tokens: {micro_batch_size: 2, batch_accumulation_per_replica: 8, sequence_length: 4096}
-"""
-
-
 @pytest.mark.parametrize(
     ("change", "path", "value"),
     [
@@ -175,10 +168,6 @@ def test_nanotron_refuses_experts_over_ranks() -> None:
     assert refused({"run.yaml": text}) == {"parallelism.expert_parallel_size"}
 
 
-DEEPSPEED = (
-    '{"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 4, "bf16": {"enabled": '
-    'true}, "zero_optimization": {"stage": 3}}'
-)
 HF = {"gpus": "8", "model": "llama3-8b", "seq_length": "4096"}
 
 
@@ -238,19 +227,6 @@ def test_deepspeed_json_refuses(change: tuple[str, str], name: str) -> None:
     assert name in refused({"ds_config.json": DEEPSPEED.replace(*change)}, HF)
 
 
-MEGATRON_DEEPSPEED = """#!/bin/bash
-cat <<EOT > ds_config.json
-{"train_micro_batch_size_per_gpu": 2, "train_batch_size": 64, "bf16": {"enabled": true},
-"zero_optimization": {"stage": ZERO}}
-EOT
-deepspeed --num_nodes 2 --num_gpus 8 pretrain_gpt.py --num-layers 30 --hidden-size 2048 \\
-  --num-attention-heads 16 --seq-length 2048 \\
-  --micro-batch-size 2 --global-batch-size 64 --bf16 --pad-vocab-size-to 250880 \\
-  --pipeline-model-parallel-size PP --checkpoint-activations \\
-  --deepspeed --deepspeed_config ds_config.json --zero-stage ZERO MORE
-"""
-
-
 def megatron_deepspeed(zero: int, pp: int, more: str = "") -> dict[str, str]:
     return {
         "train.slurm": MEGATRON_DEEPSPEED.replace("ZERO", str(zero))
@@ -284,15 +260,6 @@ def test_a_stage_that_the_json_has_otherwise_is_refused() -> None:
         "train.slurm": megatron_deepspeed(1, 2)["train.slurm"].replace("--zero-stage 1", "--zero-stage 0")
     }
     assert refused(files) == {"--zero-stage"}
-
-
-NEOX = """{
-  "pipe_parallel_size": 0, "model_parallel_size": 2, "num_layers": 24, "hidden_size": 2048,
-  "num_attention_heads": 16, "seq_length": 2048,
-  "pos_emb": "rotary", # rotary
-  "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "zero_optimization": {"stage": 1,},
-  "fp16": {"enabled": true}, "checkpoint_activations": true, "vocab_file": "gpt2-vocab.json"
-}"""
 
 
 @pytest.mark.parametrize(
@@ -337,18 +304,6 @@ def test_gpt_neox_refuses_the_residual_of_gpt_j_under_tensor_parallelism() -> No
     )
 
 
-MPT = """
-variables: {max_seq_len: 2048}
-max_seq_len: ${variables.max_seq_len}
-model: {name: mpt_causal_lm, d_model: 4096, n_heads: 32, n_layers: 32, expansion_ratio: 4, vocab_size:
-50368, attn_config: {attn_impl: flash}}
-global_train_batch_size: 256
-device_train_microbatch_size: 8
-precision: amp_bf16
-fsdp_config: {sharding_strategy: FULL_SHARD, mixed_precision: PURE, activation_checkpointing: true}
-"""
-
-
 @pytest.mark.parametrize(
     ("change", "path", "value"),
     [
@@ -374,26 +329,6 @@ def test_llm_foundry_refuses_microbatches_of_unequal_size_and_asks_for_auto() ->
     assert refused({"mpt.yaml": MPT.replace("size: 8", "size: auto")}, {"gpus": "16"}) == {
         "device_train_microbatch_size"
     }
-
-
-NEMO = """
-trainer: {num_nodes: 16, devices: 8, precision: bf16, accumulate_grad_batches: 1}
-model:
-  micro_batch_size: 1
-  global_batch_size: 256
-  tensor_model_parallel_size: 8
-  pipeline_model_parallel_size: 8
-  virtual_pipeline_model_parallel_size: 6
-  encoder_seq_length: 2048
-  num_layers: 96
-  hidden_size: 12288
-  ffn_hidden_size: ${multiply:4, ${.hidden_size}}
-  num_attention_heads: 96
-  tokenizer: {library: megatron, type: GPT2BPETokenizer}
-  sequence_parallel: true
-  transformer_engine: true
-  optim: {name: distributed_fused_adam, bucket_cap_mb: 400}
-"""
 
 
 @pytest.mark.parametrize(
@@ -423,13 +358,6 @@ def test_nemo_takes_its_microbatches_from_the_batch_alone() -> None:
     ) == {"trainer.accumulate_grad_batches"}
 
 
-BRIDGE = (
-    "python run.py --model_recipe_name llama31_405b --gpu gb200 --num_gpus 128 --gpus_per_node 4 "
-    "--compute_dtype fp8_cs --seq_length 8192 --global_batch_size 64 --tensor_model_parallel_size 4 "
-    "--pipeline_model_parallel_size 8 --context_parallel_size 2 --virtual_pipeline_model_parallel_size 8"
-)
-
-
 def test_megatron_bridge_recipes() -> None:
     made = scenario({"run.sh": BRIDGE}, {"gpu": "GB200-NVL72", "interconnect": "ib-ndr400-x4"})
     assert made.parallelism.vpp == 8
@@ -441,21 +369,17 @@ def test_megatron_bridge_recipes() -> None:
     assert scenario({"run.sh": BRIDGE + " --use_megatron_fsdp true"}).parallelism.zero == 3
 
 
+def test_megatron_bridge_is_told_how_tokens_travel() -> None:
+    machine = {"gpu": "GB200-NVL72", "interconnect": "ib-ndr400-x4"}
+    told = imported({"run.sh": BRIDGE}, {**machine, "moe_token_dispatcher_type": "flex"}).document
+    assert at(told, "software.exchange.moe_dispatcher") == "deepep"
+    assert at(imported({"run.sh": BRIDGE}, machine).document, "software.exchange.moe_dispatcher") is None
+
+
 def test_megatron_bridge_refuses_offload_of_some_layers() -> None:
     assert "activation_offload_layers" in {
         one.lstrip("-") for one in refused({"run.sh": BRIDGE + " --activation_offload_layers 95"})
     }
-
-
-PRIMUS = """
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: llama3.1_8B.yaml
-    overrides: {seq_length: "${SEQ:8192}", sequence_parallel: 1, micro_batch_size: 2, global_batch_size:
-    128, pipeline_model_parallel_size: 1, overlap_grad_reduce: true}
-"""
 
 
 def test_primus_reads_defaults_of_variables_and_drops_sequence_parallelism_without_tensors() -> None:
@@ -482,13 +406,6 @@ def test_primus_refuses_its_own_schedules() -> None:
         "pipeline_model_parallel_size: 4, patch_primus_pipeline: true, pp_algorithm: zbv",
     )
     assert refused({"run.yaml": text}, {"gpus": "8"}) == {"patch_primus_pipeline", "pp_algorithm"}
-
-
-MAXTEXT = (
-    "base_config: base.yml\nmodel_name: llama3.1-70b\nhardware: gpu\nici_fsdp_parallelism: "
-    "8\ndcn_data_parallelism: 2\ndcn_fsdp_parallelism: 2\nper_device_batch_size: "
-    "2\nmax_target_length: 8192\nremat_policy: full\n"
-)
 
 
 @pytest.mark.parametrize(
@@ -526,13 +443,6 @@ def test_maxtext_refuses_tpus_and_policies_that_save_single_projections() -> Non
     ) == {"remat_policy"}
 
 
-FSDP = """
-distributed_type: FSDP
-mixed_precision: bf16
-num_machines: 2
-num_processes: 16
-fsdp_config: {fsdp_sharding_strategy: FULL_SHARD, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}
-"""
 TRAINER = {"model": "llama3-8b", "seq_length": "4096", "per_device_train_batch_size": "1"}
 
 
@@ -559,30 +469,120 @@ def test_accelerates_no_means_32_bit() -> None:
 
 
 def test_adapters_are_refused() -> None:
-    text = (
-        "base_model: meta-llama/Llama-3.1-8B\nadapter: qlora\nload_in_4bit: true\nmicro_batch_size: "
-        "1\nsequence_len: 2048\nbf16: true\n"
-    )
-    assert {"adapter", "load_in_4bit"} <= refused({"run.yaml": text}, {"gpus": "8"})
+    assert {"adapter", "load_in_4bit"} <= refused({"run.yaml": AXOLOTL}, {"gpus": "8"})
 
 
 def test_torchtune_keeps_no_masters_in_16_bit() -> None:
-    text = (
-        "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\nbatch_size: 2\ndtype: "
-        "bf16\ntokenizer: {max_seq_len: 4096}\n"
-    )
-    assert refused({"run.yaml": text}, {"gpus": "8"}) == {"dtype"}
-    assert scenario({"run.yaml": text.replace("bf16", "fp32")}, {"gpus": "8"}).parallelism.zero == 3
+    assert refused({"run.yaml": TORCHTUNE}, {"gpus": "8"}) == {"dtype"}
+    assert scenario({"run.yaml": TORCHTUNE.replace("bf16", "fp32")}, {"gpus": "8"}).parallelism.zero == 3
 
 
 def test_olmos_embedding_is_padded_beside_its_vocabulary() -> None:
-    text = (
-        "model: {d_model: 4096, n_heads: 32, n_layers: 32, mlp_hidden_size: 22016, vocab_size: 100278, "
-        "embedding_size: 100352, max_sequence_length: 4096, rope: true, flash_attention: true, "
-        "weight_tying: false, include_bias: false, activation_type: swiglu}\nglobal_train_batch_size: "
-        "1024\ndevice_train_microbatch_size: 2\nprecision: amp_bf16\nfsdp: {wrapping_strategy: "
-        "by_block_and_size, precision: mixed}\n"
-    )
-    made = scenario({"OLMo.yaml": text}, {"gpus": "64"})
+    made = scenario({"OLMo.yaml": OLMO}, {"gpus": "64"})
     assert made.model.embedding_rows == 100352
     assert made.model.ffn_hidden_size == 11008
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "value"),
+    [
+        (('"stage": 3', '"stage": 3}, "data_types": {"grad_accum_dtype": "fp32"'), "main_grad_bytes", 4),
+        (
+            ('"stage": 3', '"stage": 3}, "communication_data_type": "fp32", "a": {"b": 0'),
+            "reduce_grad_bytes",
+            4,
+        ),
+    ],
+)
+def test_deepspeeds_types_of_gradients(change: tuple[str, str], path: str, value: object) -> None:
+    made = imported({"ds_config.json": DEEPSPEED.replace(*change)}, HF).document
+    assert at(made, f"software.gradients.{path}") == value
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (('"stage": 3', '"stage": 2, "reduce_scatter": false'), "zero_optimization.reduce_scatter"),
+        (('"stage": 3', '"stage": 3}, "compile": {"disable": false'), "compile"),
+        (('"stage": 3', '"stage": 3}, "optimizer": {"type": "OneBitAdam"'), "optimizer.type"),
+        (('"stage": 3', '"stage": 3}, "elasticity": {"enabled": true'), "elasticity.enabled"),
+    ],
+)
+def test_what_is_harmless_at_one_value_alone_is_refused_at_others(change: tuple[str, str], name: str) -> None:
+    text = DEEPSPEED.replace(*change)
+    assert refused({"ds_config.json": text}, HF) == {name}
+    mild = (
+        text.replace("false", "true").replace("OneBit", "").replace('"enabled": true}}', '"enabled": false}}')
+    )
+    assert refused({"ds_config.json": mild}, HF) == set()
+
+
+def test_a_trainer_without_its_deepspeed_json_is_asked_for_it() -> None:
+    text = (
+        "deepspeed --num_nodes 1 --num_gpus 8 train.py --deepspeed ds.json --model_name_or_path llama3-8b "
+        "--max_seq_length 4096 --per_device_train_batch_size 1 --bf16 true\n"
+    )
+    assert refused({"run.sh": text}) == {"zero_optimization.stage"}
+    files = {"run.sh": text, "ds.json": DEEPSPEED.replace('_gpu": 2', '_gpu": 1')}
+    assert scenario(files).parallelism.zero == 3
+    assert refused({"run.sh": text, "ds.json": DEEPSPEED}) == {"--per_device_train_batch_size"}
+
+
+def test_a_model_by_a_name_that_no_file_can_have_is_refused() -> None:
+    assert refused({"ds_config.json": DEEPSPEED}, {**HF, "model": "x" * 500}) == {"model"}
+
+
+def test_neox_reduces_in_32_bit_where_it_is_told() -> None:
+    text = NEOX.replace('"pos_emb"', '"fp32_allreduce": true, "pos_emb"')
+    assert scenario({"run.yml": text}, {"gpus": "8"}).software.gradients.reduce_grad_bytes == 4
+
+
+def test_torchtitans_reduction_may_be_in_16_bit() -> None:
+    text = TITAN.replace("seq_len", 'mixed_precision_reduce = "bfloat16"\nseq_len')
+    made = imported({"run.toml": text}, {"gpus": "32"}).document
+    assert at(made, "software.gradients.reduce_grad_bytes") == 2
+
+
+@pytest.mark.parametrize(
+    "degree", ["data_parallel_replicate_degree = 0", "pipeline_parallel_degree = 99999999"]
+)
+def test_degrees_of_torchtitan_that_nobody_can_have(degree: str) -> None:
+    assert f"parallelism.{degree.split()[0]}" in refused(titan(degree + "\n"), {"gpus": "32"})
+
+
+def test_a_note_says_what_is_left_out() -> None:
+    text = NANO.replace("optimizer:", "deterministic_mode: true\noptimizer:")
+    assert any("deterministic" in note for note in imported({"run.yaml": text}).notes)
+
+
+def test_maxtexts_settings_are_not_in_its_scripts() -> None:
+    text = "python3 -m maxtext.train configs/base.yml --xla_gpu_enable_triton_gemm=false\n"
+    assert refused({"128vm.sh": text}, {"gpus": "32"}, framework="maxtext") == {"128vm.sh"}
+
+
+MIXTRAL = MAXTEXT.replace("llama3.1-70b", "mixtral-8x7b")
+
+
+def test_maxtexts_experts_run_by_groups_or_to_a_capacity() -> None:
+    assert scenario({"run.yml": MIXTRAL}, {"gpus": "32"}).model.moe is not None
+    dense = MIXTRAL + "sparse_matmul: false\n"
+    assert refused({"run.yml": dense}, {"gpus": "32"}) == {"sparse_matmul"}
+    padded = scenario({"run.yml": dense + "capacity_factor: 1.25\n"}, {"gpus": "32"}).model.moe
+    assert padded is not None
+    assert padded.capacity_factor == 1.25
+    assert refused({"run.yml": MAXTEXT + "sparse_matmul: false\n"}, {"gpus": "32"}) == set()
+
+
+def test_primus_names_its_preset_by_a_variable_and_has_its_own_windows() -> None:
+    text = PRIMUS.replace("llama3.1_8B.yaml", "${MODEL:gpt_oss_20B}.yaml").replace(
+        "sequence_parallel: 1", "expert_model_parallel_size: 8"
+    )
+    made = scenario({"run.yaml": text}, {"gpus": "8"})
+    assert (made.model.num_layers, made.parallelism.ep, made.model.sliding_window) == (24, 8, 128)
+    flat = text.replace("overlap_grad_reduce: true", "sink_sliding_window: 0")
+    assert scenario({"run.yaml": flat}, {"gpus": "8"}).model.sliding_window is None
+    assert refused({"run.yaml": text}, {"gpus": "8", "MODEL": "llama3.1_8B"}) == {
+        "expert_model_parallel_size"
+    }
+    eight = PRIMUS.replace("sequence_parallel: 1", "enable_turbo_attention_float8: true")
+    assert refused({"run.yaml": eight}, {"gpus": "8"}) == {"enable_turbo_attention_float8"}

@@ -62,7 +62,8 @@ def _communicators(plan: StepPlan, r: int, groups: RankGroups) -> tuple[Communic
 
 def _messages(plan: StepPlan) -> set[str]:
     """Groups whose ranks send to and receive from one another: a ring and an all-to-all are that too."""
-    gathers = plan.scenario.software.exchange.cp_comm == "all_gather"
+    exchange = plan.scenario.software.exchange
+    gathers = exchange.cp_comm == "all_gather" and exchange.cp_engine != "torch"  # whose gradients go around
     heads_only = plan.local.cp_a2a == plan.local.cp
     return {"pp", "ep", "cp.heads"} | (set() if gathers and not heads_only else {"cp", "cp.ring"})
 
@@ -87,6 +88,6 @@ def _placements(plan: StepPlan, r: int, groups: RankGroups) -> Iterator[tuple[st
 
 def _data_parallel(groups: RankGroups, whole: str, shards: str, replicas: str) -> dict[str, GroupPlacement]:
     """The whole group, or its two parts where the sharded state is held several times."""
-    if 1 in (groups[shards].ranks, groups[replicas].ranks):
+    if groups[replicas].ranks == 1:
         return {whole: groups[whole]}
     return {shards: groups[shards], replicas: groups[replicas]}

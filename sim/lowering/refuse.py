@@ -272,6 +272,11 @@ def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
             f"schedule to one of {known}",
         )
     heads = par.cp_a2a or (par.cp if scenario.software.exchange.cp_comm == "a2a" else 1)
+    if model.sliding_window and heads < par.cp and scenario.software.exchange.cp_engine == "torch":
+        raise NotSupported(
+            "model.sliding_window",
+            f"torch's context parallelism has no windows (cp {par.cp}, of which {heads} exchange heads)",
+        )
     if model.sliding_window and heads < par.cp and scenario.software.exchange.cp_comm != "all_gather":
         # TransformerEngine context_parallel.py: windows take cp_comm_type a2a or all_gather
         raise NotSupported(

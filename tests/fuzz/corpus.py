@@ -67,6 +67,7 @@ _FRAMEWORK = (
     f"compare {{file}} {{other}} {_MACHINE} --json",
     f"export {{file}} {_MACHINE} --to megatron-lm",
     f"export {{file}} {_MACHINE} --to nanotron",
+    f"plan {{file}} {_MACHINE} --fix parallelism --fix training --audit 0 --jobs 1 --emit megatron-lm --json",
 )
 _SIXTEEN = tuple(command.replace(_MACHINE, f"{_MACHINE} --given gpus=16") for command in _FRAMEWORK)
 _MODEL = f"{_MACHINE} --given gpus=16 --given model=llama3-8b --given seq_length=2048"

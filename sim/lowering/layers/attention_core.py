@@ -8,7 +8,8 @@ mask alone, gives way to torch's (Megatron-LM core/fusions/fused_softmax.py, for
 from __future__ import annotations
 
 from ....kernels.kernel import Attention, Direction, Gemm
-from .context import AttentionKernel, ContextTile, context_backward, context_forward
+from .context import context_backward, context_forward
+from .context_tiles import AttentionKernel, ContextTile
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 

@@ -4,7 +4,8 @@ A rank holds two of 2 cp slices, one from either end, so that a causal mask leav
 ``p2p``: keys and values go around a ring while the part at hand is attended to. ``all_gather``: they are
 gathered first, not overlapped. ``a2a`` (Ulysses): heads are exchanged for tokens before and after; beside
 one of the others where only ``cp_a2a`` neighbours do it (hierarchical). Knows what is exchanged when;
-the attention kernels themselves are attention_core's.
+the attention kernels themselves are attention_core's. What torch does in place of the first two is in
+context_torch.py.
 
 References:
     Liu et al. 2023, arXiv:2310.01889 (ring attention). Jacobs et al. 2023, arXiv:2309.14509 (Ulysses).
@@ -15,25 +16,13 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...scenario.software.software import Software
+from .context_tiles import AttentionKernel, ContextTile, tiles_of
+from .context_torch import torch_backward, torch_forward, torch_received_bytes
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContextTile:
-    """One attention kernel's share of a step: rows of queries and of keys, and whether masked."""
-
-    queries: int
-    keys: int
-    causal: bool
-
-
-AttentionKernel = Callable[[LayerBuilder, ContextTile], None]
-"""Appends the attention kernel of one tile."""
 
 
 def context_forward(builder: LayerBuilder, attend: AttentionKernel) -> None:
@@ -43,6 +32,8 @@ def context_forward(builder: LayerBuilder, attend: AttentionKernel) -> None:
     _exchange_heads(builder, local.qkv_width, "QKV all_to_all")
     if inside.cp == 1:
         attend(builder.on(inside), ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
+    elif software.exchange.cp_engine == "torch":
+        torch_forward(builder.on(inside), _ring(local), attend)
     elif software.exchange.cp_comm == "all_gather":
         builder.collective(_ring(local), "KV all_gather", "all_gather", inside.cp * inside.kv_bytes)
         attend(builder.on(inside), _gathered(inside))
@@ -58,6 +49,8 @@ def context_backward(builder: LayerBuilder, attend: AttentionKernel) -> None:
     _exchange_heads(builder, local.attention_width, "attention output gradient all_to_all")
     if inside.cp == 1:
         attend(builder.on(inside), ContextTile(queries=inside.sequence, keys=inside.sequence, causal=True))
+    elif software.exchange.cp_engine == "torch":
+        torch_backward(builder.on(inside), _ring(local), attend)
     elif software.exchange.cp_comm == "all_gather":
         whole = inside.cp * inside.kv_bytes
         builder.collective(_ring(local), "KV all_gather", "all_gather", whole)
@@ -81,6 +74,10 @@ def received_bytes(local: LocalShape, software: Software) -> tuple[float, float]
     twice = float(local.tokens * local.qkv_width * local.element_bytes) if local.cp_a2a > 1 else 0.0
     if inside.cp == 1:
         return twice, twice
+    if software.exchange.cp_engine == "torch":
+        gathers = software.exchange.cp_comm == "all_gather"
+        forward, backward = torch_received_bytes(inside, gathers=gathers)
+        return twice + forward, twice + backward
     return twice + whole, twice + (
         2 * whole if software.exchange.cp_comm == "all_gather" else 4 * inside.kv_bytes
     )
@@ -108,23 +105,11 @@ def _gathered(local: LocalShape) -> ContextTile:
     return ContextTile(queries=local.sequence // local.cp, keys=local.sequence, causal=True)
 
 
-def _tiles(local: LocalShape) -> list[ContextTile]:
-    """Step 0 is the rank's own diagonal; of the others it sees half the keys, or half its queries see all.
-
-    Rank r has r steps of the first kind and cp - 1 - r of the second; here they alternate on all ranks.
-    """
-    own = local.sequence // local.cp
-    half_keys = ContextTile(queries=own, keys=own // 2, causal=False)
-    half_queries = ContextTile(queries=own // 2, keys=own, causal=False)
-    later = [half_keys if step % 2 else half_queries for step in range(1, local.cp)]
-    return [ContextTile(queries=own, keys=own, causal=True), *later]
-
-
 def _ring_forward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:
     """The next part's keys and values are on their way while this part's are attended to."""
     local = builder.local
     arrived: int | None = None
-    for step, tile in enumerate(_tiles(local)):
+    for step, tile in enumerate(tiles_of(local)):
         posted = builder.last_kernel() if arrived is None else arrived
         if arrived is not None:
             builder.join(arrived)
@@ -140,7 +125,7 @@ def _ring_forward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> 
 def _ring_backward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:
     """Key gradients follow their keys one step behind; the last step sends gradients only."""
     local = builder.local
-    tiles = _tiles(local)
+    tiles = tiles_of(local)
     arrived: int | None = None
     for step, tile in enumerate(reversed(tiles)):
         if arrived is not None:

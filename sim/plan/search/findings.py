@@ -5,6 +5,7 @@ Knows the search and what people get to see of it. An interrupt leaves what ther
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -141,7 +142,7 @@ class Findings:
         elif not search.fits[own]:
             lost.append(self._too_large(OWN, np.arange(len(self.among.layouts)) == own))
         elif own != best:
-            slower[OWN] = own
+            slower[OWN] = BASE if search.judging.passes_over(own) else own
         for one, mask in alternatives(self.among, best):
             if not (mask & search.fits).any():
                 lost.append(self._too_large(one.name, mask))
@@ -190,11 +191,12 @@ class Findings:
             front_whole=self.front[1],
             lost=self.lost,
             tied=self.tied,
+            passed_over=Counter(search.judging.passed_over.values()),
             replays=tuple(
                 ReplayedLayout(
                     number=i, settings=layouts.settings(i), judged=known[i], bound_s=float(bounds.bound_s[i])
                 )
-                for i in sorted(known)
+                for i in sorted(known.keys() - search.judging.passed_over.keys())
             ),
             remembered=len(search.judging.remembered & known.keys()),
             timing=timing,

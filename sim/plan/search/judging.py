@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .journal import Journal, key_of
-from .judged import JudgedLayout
+from .judged import JudgedLayout, refused
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Judging:
     """Gives results in the order in which they are asked for. ``known`` are those so far, by number, and
     ``remembered`` those among them that the journal had. What workers did ahead and nobody asked for is kept,
     but not known: what there is to tell is the same for any number of them. ``alike`` gives the layout whose
-    replay stands for that of another; by default each for itself.
+    replay stands for that of another; by default each for itself. ``unsayable`` gives why a layout is passed
+    over without a replay, empty for all others; ``passed_over`` are those so far, with the reason.
     """
 
     scenario_of: Callable[[int], Scenario]
@@ -52,15 +53,23 @@ class Judging:
     known: dict[int, JudgedLayout] = field(default_factory=dict)
     remembered: set[int] = field(default_factory=set)
     alike: Callable[[int], int] = int
+    unsayable: Callable[[int], str] | None = None
+    passed_over: dict[int, str] = field(default_factory=dict)
     _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
     _ones: dict[int, int] = field(default_factory=dict, repr=False)
+    _reasons: dict[int, str] = field(default_factory=dict, repr=False)
 
     def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
         wanted = list(numbers)
         results = self.workers.run(self._tasks(wanted))
         try:
             for number in wanted:
+                if reason := self.passes_over(number):
+                    self.passed_over[number] = reason
+                    self.known[number] = refused(reason)
+                    yield self.known[number]
+                    continue
                 while not self._is_at_hand(number):
                     self._keep(*next(results))
                 self.known[number] = self._at_hand[self._one_of(number)]
@@ -74,7 +83,8 @@ class Judging:
 
     def _tasks(self, numbers: Iterable[int]) -> Iterator[Asked]:
         begun: set[int] = set()
-        for number in map(self._one_of, numbers):
+        sayable = (number for number in numbers if not self.passes_over(number))
+        for number in map(self._one_of, sayable):
             if number not in begun and not self._is_at_hand(number):
                 begun.add(number)
                 yield Asked(number=number, scenario=self.scenario_of(number))
@@ -83,6 +93,14 @@ class Judging:
         if number not in self._ones:
             self._ones[number] = self.alike(number)
         return self._ones[number]
+
+    def passes_over(self, number: int) -> str:
+        """Why a layout is not replayed; empty where it is."""
+        if self.unsayable is None:
+            return ""
+        if number not in self._reasons:
+            self._reasons[number] = self.unsayable(number)
+        return self._reasons[number]
 
     def ahead(self, numbers: Iterable[int]) -> None:
         """Replay what will be asked for; it is at hand then, but not known before."""

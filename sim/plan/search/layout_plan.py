@@ -40,7 +40,8 @@ class LayoutPlan:
     ``front_whole`` says whether no other layout can be on the front. ``smallest`` is the layout that takes
     the least memory, with what it takes and has, where none fits. ``replays`` are all that were replayed,
     ``remembered`` those among them that a journal knew. ``timing`` is in seconds. ``tied`` are the fewest
-    layouts that hold the best one in nine of ten draws of the constants.
+    layouts that hold the best one in nine of ten draws of the constants. ``passed_over`` counts layouts that
+    came before the last choice in turn and that the framework of the answer cannot say, by their fields.
     """
 
     scenario: Scenario
@@ -57,6 +58,7 @@ class LayoutPlan:
     timing: Mapping[str, float]
     smallest: tuple[Mapping[str, Any], float, float] | None = None
     tied: tuple[Mapping[str, Any], ...] = ()
+    passed_over: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def found(self) -> bool:
@@ -69,6 +71,12 @@ class LayoutPlan:
         if not self.choices:
             raise ValueError(f"{self.scenario.name}: no layout fits, so that none is the best")
         return self.choices[0].scenario
+
+    @property
+    def emitted(self) -> str | None:
+        """The best layout as the flags or the file that were asked for; None where nothing was or fits."""
+        emission = self.wishes.emission
+        return None if emission is None or not self.choices else emission.text(self.best)
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -166,6 +174,8 @@ class LayoutPlan:
                 for one in self.lost
             ],
             "tied": [written(settings) for settings in self.tied],
+            "passed_over": dict(self.passed_over),
+            "emitted": self.emitted,
             "remembered": self.remembered,
             "timing": dict(self.timing),
         }

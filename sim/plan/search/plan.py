@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...scenario.load import load_scenario
 from ..certainty import fit_probability
 from .candidates import Candidates
+from .emission import Emission
 from .findings import Findings
 from .goodput import goodput_share
 from .journal import Journal
@@ -59,6 +60,8 @@ def plan(
     jobs: int | None = None,
     ray: bool = False,
     journal: str | Path | None = None,
+    emit: str | None = None,
+    emit_version: str | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> LayoutPlan:
     """The best layouts of a scenario, proven within the model.
@@ -75,14 +78,23 @@ def plan(
         jobs: processes; None: one for each core. The answer does not depend on it.
         ray: replay on a Ray cluster.
         journal: a file that keeps every replay, so that interrupted work resumes.
+        emit: a framework; only layouts that its files can say are proposed, ``emitted`` is the best.
+        emit_version: of that framework, as its releases are called.
 
     Raises:
-        ScenarioError: with every problem of the scenario, and of what is fixed and varied.
+        ScenarioError: with every problem of the scenario, and of what is fixed and varied; or what of the run
+            the framework cannot say in any layout.
         NotSupported: the scenario lacks what the objective or a limit counts.
         ValueError: an unknown objective, a probability outside LEAST_FITS to 1, a journal that is none.
     """
     wishes = wishes_of(
-        top=top, objective=objective, deadline_s=deadline_s, budget=budget, fits=fits, audit=audit
+        top=top,
+        objective=objective,
+        deadline_s=deadline_s,
+        budget=budget,
+        fits=fits,
+        audit=audit,
+        emission=None if emit is None else Emission(framework=emit, version=emit_version),
     )
     means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
     return planned(scenario_from(source, changes), fix or {}, vary or {}, wishes, means, progress)
@@ -107,6 +119,8 @@ def planned(
     """As ``plan``, of what is typed already; ``screened`` hears all layouts before any is replayed."""
     say = progress or (lambda _: None)
     clock = [time.perf_counter()]
+    if wishes.emission is not None:
+        wishes.emission.check(base, vary)
     among, timing = candidates_of(base, fix, vary, say)
     if screened is not None:
         screened(among)
@@ -118,6 +132,7 @@ def planned(
             workers=workers,
             journal=Journal(path=means.journal),
             alike=among.layouts.twin,
+            unsayable=_unsayable(wishes, among),
         )
         search = LayoutSearch(among=among, wishes=wishes, judging=judging, tell=_telling(say, among))
         if wishes.objective is Objective.GOODPUT:
@@ -164,6 +179,13 @@ def _workers(means: Means) -> Workers[Any, Any]:
     return OnRay(function) if means.ray else Local(function, means.jobs or cores())
 
 
+def _unsayable(wishes: Wishes, among: Candidates) -> Callable[[int], str] | None:
+    """What the framework of the answer cannot say of a layout, by its number; None where all will do."""
+    if (emission := wishes.emission) is None:
+        return None
+    return lambda number: emission.unsayable(among.layouts.scenario_of(number))
+
+
 def _telling(say: Callable[[str], None], among: Candidates) -> Callable[[int, int, int | None, float], None]:
     def tell(judged: int, left: int, best: int | None, value: float) -> None:
         so_far = "" if best is None else f", best {short(among.layouts.settings(best))}"
@@ -173,7 +195,14 @@ def _telling(say: Callable[[str], None], among: Candidates) -> Callable[[int, in
 
 
 def wishes_of(
-    *, top: int, objective: str, deadline_s: float | None, budget: float | None, fits: float, audit: int
+    *,
+    top: int,
+    objective: str,
+    deadline_s: float | None,
+    budget: float | None,
+    fits: float,
+    audit: int,
+    emission: Emission | None = None,
 ) -> Wishes:
     """What is asked, as ``plan`` takes it, checked. ValueError for what no search can be asked."""
     if top < 1:
@@ -186,6 +215,7 @@ def wishes_of(
         limits=PlanLimits(deadline_s=deadline_s, budget=budget),
         fits=fits,
         audit=audit,
+        emission=emission,
     )
 
 

@@ -5,6 +5,7 @@ Knows candidates, an objective and who judges. Does not know how a space is made
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .candidates import Candidates
+    from .emission import Emission
     from .judged import JudgedLayout
     from .judging import Judging
 
@@ -30,7 +32,7 @@ AUDIT_SEED = 18
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
     """``top`` best layouts by ``objective`` among those that fit with a probability of ``fits`` and meet the
-    ``limits``; ``audit`` of those ruled out are replayed.
+    ``limits``; ``audit`` of those ruled out are replayed. With an ``emission``, of those that it can say.
     """
 
     top: int = 5
@@ -38,6 +40,7 @@ class Wishes:
     limits: PlanLimits = field(default_factory=PlanLimits)
     fits: float = 0.9
     audit: int = 20
+    emission: Emission | None = None
 
 
 @dataclass
@@ -107,7 +110,9 @@ class LayoutSearch:
         pruned = np.array([i for i in np.flatnonzero(self.open).tolist() if i not in ranked.value], dtype=int)
         drawn = random.Random(AUDIT_SEED)
         waits = np.array([drawn.expovariate(1.0) for _ in pruned]) * self.among.replayed_actions[pruned]
-        return sorted(pruned[np.argsort(waits, kind="stable")[: self.wishes.audit]].tolist())
+        turns = pruned[np.argsort(waits, kind="stable")].tolist()
+        sayable = (number for number in turns if not self.judging.passes_over(number))
+        return sorted(itertools.islice(sayable, self.wishes.audit))
 
     def ahead(self, numbers: Iterable[int]) -> None:
         """Replay layouts that will be asked for, the longest first, so that no worker waits for the last."""
@@ -119,7 +124,7 @@ class LayoutSearch:
         found = Certificate(
             legal=len(self.among.layouts),
             fit=int(self.fits.sum()),
-            replayed=len(ranked.value),
+            replayed=len(ranked.value.keys() - self.judging.passed_over.keys()),
             proven=ranked.proven,
             interrupted=ranked.interrupted,
         )

@@ -21,10 +21,13 @@ from ...scenario.errors import ScenarioError
 from ...scenario.models import Scenario
 
 
-def command(source: str, overrides: Sequence[str], scenario: Scenario, choice: Choice) -> str:
-    """``stepsim run`` of a choice, as a shell takes it."""
+def command(
+    source: str, overrides: Sequence[str], scenario: Scenario, choice: Choice, beside: Sequence[str] = ()
+) -> str:
+    """``stepsim run`` of a choice, as a shell takes it; options ``beside`` say how the source is read."""
     lines = [*overrides, *(f"{name}={_value(value)}" for name, value in changes(scenario, choice).items())]
-    return " ".join(["stepsim run", shlex.quote(source), *(f"--set {shlex.quote(line)}" for line in lines)])
+    words = ["stepsim run", *map(shlex.quote, (source, *beside))]
+    return " ".join([*words, *(f"--set {shlex.quote(line)}" for line in lines)])
 
 
 def changes(scenario: Scenario, choice: Choice) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from ...plan.search.words import short
 from ...scenario.price import price_of
 from .. import captions
 from .command import command
+from .emitted import passed_over, print_emitted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,8 +34,18 @@ OBJECTIVES = {
 }
 
 
-def print_plan(plan: LayoutPlan, console: Console, source: str, overrides: Sequence[str] = ()) -> None:
-    """Print every table; ``source`` and ``overrides`` are the scenario as the user named it."""
+def print_plan(
+    plan: LayoutPlan,
+    console: Console,
+    source: str,
+    overrides: Sequence[str] = (),
+    beside: Sequence[str] = (),
+    *,
+    whole: bool = True,
+) -> None:
+    """Print every table; ``source``, ``overrides`` and options ``beside`` are the scenario as the user named
+    it. The best layout in a framework's words is printed ``whole``, or what changes alone.
+    """
     from rich.text import Text
 
     console.print(Text(captions.subject(plan.scenario), style="bold"))
@@ -50,14 +61,15 @@ def print_plan(plan: LayoutPlan, console: Console, source: str, overrides: Seque
         tied = count(len(plan.tied))
         console.print(f"{tied} layouts cannot be told apart: the best is one of them with {percent(TIED, 0)}")
     if len(plan.front) > 1:
-        whole = "" if plan.front_whole else ", of what was replayed"
-        _section(console, f"Front: what no other layout beats in time, free memory, GPUs and price{whole}")
+        scope = "" if plan.front_whole else ", of what was replayed"
+        _section(console, f"Front: what no other layout beats in time, free memory, GPUs and price{scope}")
         console.print(_front(plan))
     if plan.lost:
         _section(console, "Why others lost")
         console.print(_lost(plan))
     _section(console, "To run the best")
-    console.print(command(source, overrides, plan.scenario, plan.choices[0]), soft_wrap=True)
+    console.print(command(source, overrides, plan.scenario, plan.choices[0], beside), soft_wrap=True)
+    print_emitted(plan, console, whole=whole)
     console.print()
     console.print(plan.certificate.sentence())
     if plan.remembered:
@@ -81,6 +93,8 @@ def nothing(plan: LayoutPlan) -> list[str]:
             settings, peak, capacity = plan.smallest
             lines.append(f"the smallest takes {gigabytes(peak)} of {gigabytes(capacity)}: {short(settings)}")
         return lines
+    if note := passed_over(plan):
+        return [f"{count(certificate.fit)} layouts fit, and none of them can be proposed", note]
     return [f"{count(certificate.fit)} layouts fit, and none of them meets the limits"]
 
 

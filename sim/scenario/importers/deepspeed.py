@@ -55,9 +55,18 @@ def _is_megatron(file: SourceFile) -> bool:
     )
 
 
+def _is_trainer(file: SourceFile) -> bool:
+    """A script that starts a Hugging Face Trainer with a DeepSpeed JSON."""
+    return (
+        file.kind == "shell"
+        and re.search(r"--deepspeed[ =]\S+\.json", file.text) is not None
+        and "--model_name_or_path" in file.text
+    )
+
+
 def _recognises(file: SourceFile) -> bool:
     if file.kind in ("shell", "arguments"):
-        return _is_megatron(file)
+        return _is_megatron(file) or _is_trainer(file)
     return file.kind == "json" and bool(file.keys & set(_SIGNS)) and "pipe_parallel_size" not in file.keys
 
 
@@ -159,7 +168,7 @@ def _one_expert_count(settings: Settings) -> None:
         value=1, file=found.file, name="--topk 1"
     )
     settings.found["moe_token_dispatcher_type"] = Setting(
-        value="all_to_all", file=found.file, name="DeepSpeed's all-to-all"
+        value="alltoall", file=found.file, name="DeepSpeed's all-to-all"
     )
     every, layers = settings.integer("expert_interval", default=2) or 2, settings.integer("num_layers") or 0
     if every > 1 and 0 < layers < 10_000:
@@ -275,6 +284,12 @@ def _huggingface(settings: Settings, launch: Launch | None, job: ImportJob) -> I
         launch.per_node if launch else None,
         launch.world if launch else None,
     )
+    if not any(name.startswith(("zero_optimization", "train_")) for name in settings.found):
+        draft.ask(
+            "zero_optimization.stage",
+            "the DeepSpeed JSON is not among the files (give it as another file, or with --with)",
+            "3",
+        )
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
     draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
     stage = put_zero(settings, pipeline=False)
@@ -282,13 +297,13 @@ def _huggingface(settings: Settings, launch: Launch | None, job: ImportJob) -> I
     draft.put("cluster.gpus", gpus, draft.origins.get("cluster.gpus", ""))
     steps = batches.accumulation or settings.integer("gradient_accumulation_steps_of_trainer")
     micro = batches.micro
+    told = ("per_device_train_batch_size", "micro_batch_size", "batch_size")
+    of_trainer = settings.integer(*told)
     if (micro is None and batches.whole is None) or is_auto(settings, "train_micro_batch_size_per_gpu"):
-        micro = settings.integer("per_device_train_batch_size", "micro_batch_size", "batch_size")
-    if (
-        micro is None
-        and batches.whole is None
-        and settings.has("per_device_train_batch_size", "micro_batch_size", "batch_size")
-    ):
+        micro = of_trainer
+    elif micro is not None and of_trainer not in (None, micro):
+        settings.refuse(told[0], f"the JSON says {micro}, the Trainer's arguments {of_trainer}")
+    if micro is None and batches.whole is None and settings.has(*told):
         micro = 1
     put_batches(settings, Batches(whole=batches.whole, micro=micro, accumulation=steps), gpus)
     put_trainer(settings, job.files, precision_of(settings))

@@ -1,5 +1,7 @@
-"""A scenario as a launch script of Megatron-DeepSpeed that writes its JSON. Source: as of the importer
-(deepspeed.py)."""
+"""A scenario as a launch script of Megatron-DeepSpeed, or of a Hugging Face Trainer, that writes its JSON.
+
+Source: as of the importer (deepspeed.py).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ import json
 from ..models import Scenario
 from .importer import Exporter
 from .megatron_lm_export import options_of
+from .trainer_export import TRAINER, write_trainer, zero_of
 
 _LATER = (
     "use_distributed_optimizer",
@@ -18,17 +21,13 @@ _LATER = (
 
 
 def write_script(scenario: Scenario, version: str | None) -> str:
-    """The script; ``version`` changes nothing."""
+    """The script, of the Trainer where the run was read from one; ``version`` changes nothing."""
+    if scenario.software.name == TRAINER:
+        return write_trainer(scenario)
     training, par, software = scenario.training, scenario.parallelism, scenario.software
-    zero: dict[str, object] = {"stage": par.zero}
-    if par.zero:
-        zero["overlap_comm"] = software.gradients.overlap_grad_reduce
-        zero["reduce_bucket_size"] = int(min(software.gradients.bucket(par.dp), 1e12))
-    if training.cpu_offload:
-        zero["offload_optimizer"] = {"device": "nvme" if training.nvme_offload else "cpu"}
     document: dict[str, object] = {
         "train_batch_size": training.global_batch, "train_micro_batch_size_per_gpu": training.micro_batch,
-        "zero_optimization": zero,
+        "zero_optimization": zero_of(scenario),
     }  # fmt: skip
     if training.precision in ("bf16", "fp16"):
         document[training.precision] = {"enabled": True}
@@ -72,4 +71,4 @@ def _written(name: str) -> str:
     return name if name == "deepspeed_config" else name.replace("_", "-")
 
 
-EXPORTER = Exporter(name="deepspeed", title="Megatron-DeepSpeed", suffix=".sh", write=write_script)
+EXPORTER = Exporter(name="deepspeed", title="DeepSpeed", suffix=".sh", write=write_script)

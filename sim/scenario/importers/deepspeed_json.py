@@ -110,6 +110,8 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
             settings.refuse_if(name, why, harmless=(None, "none", "", "auto"))
         elif why:
             settings.refuse_if(name, why, harmless=(None, False, "", "auto", {}, 1, 1.0))
+    put_gradient_types(settings)
+    _refuse_compilation(settings)
     stage = settings.integer("zero_optimization.stage", default=0) or 0
     if stage not in (0, 1, 2, 3):
         settings.refuse("zero_optimization.stage", "stages are 0 to 3")
@@ -169,6 +171,34 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
             "training.nvme_offload", True, settings.origin("zero_optimization.offload_optimizer.device")
         )
     return stage
+
+
+_BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}
+
+
+def put_gradient_types(settings: Settings) -> None:
+    """Put the bytes of accumulated gradients, and those of gradients on the wire, where the JSON says them.
+
+    Source: runtime/config.py, get_data_types and get_communication_data_type.
+    """
+    for name, field in (
+        ("data_types.grad_accum_dtype", "main_grad_bytes"),
+        ("communication_data_type", "reduce_grad_bytes"),
+    ):
+        if is_auto(settings, name):
+            continue
+        width = settings.choice(name, among=_BYTES)
+        if width is not None:
+            settings.draft.put_software(field, width, settings.origin(name))
+
+
+def _refuse_compilation(settings: Settings) -> None:
+    """A section ``compile`` wraps the model into torch.compile unless it says disable."""
+    inside = [name for name in settings.found if name.startswith("compile.")]
+    off = settings.setting("compile.disable")
+    settings.read.update(inside)
+    if inside and (off is None or off.value is not True):
+        settings.draft.refuse("compile", "compilation by DeepSpeed is not read", value=True)
 
 
 def precision_of(settings: Settings) -> tuple[str, str] | None:

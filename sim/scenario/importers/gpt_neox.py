@@ -259,6 +259,8 @@ def _layout(settings: Settings, gpus: int | None) -> None:
     if settings.flag("checkpoint_in_cpu"):
         settings.refuse("checkpoint_in_cpu", "checkpoints on the host are not modelled")
     stage = put_zero(settings, pipeline=stages >= 1)
+    if settings.flag("fp32_allreduce"):
+        draft.put_software("reduce_grad_bytes", 4, settings.origin("fp32_allreduce"))
     kind = precision_of(settings) or ("fp16", DEFAULT)
     told = settings.choice("precision", among={"fp16": "fp16", "bfloat16": "bf16", "fp32": "fp32"})
     draft.put("training.precision", told or kind[0], settings.origin("precision", default=kind[1]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..model.catalogue import get_model, model_names
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
@@ -71,6 +72,9 @@ def read_maxtext(job: ImportJob) -> Imported:
     settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
     for file in reversed(job.files):
         settings.found |= file.settings()
+    if not settings.found:
+        draft.refuse(first.name, "no setting of MaxText is in it: give the YAML that the script names")
+        return draft.finished()
     told = settings.text("model_name")
     named = _MODELS.get(str(told).lower()) if told else None
     if settings.has("base_emb_dim"):
@@ -112,6 +116,7 @@ def maxtext_scenario(
         )
     _mesh(settings, gpus)
     _training(settings)
+    _experts(settings)
     kernel = settings.choice(
         "attention",
         among={
@@ -287,6 +292,25 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
         int(sequences) * steps,
         settings.origin("per_device_batch_size", "gradient_accumulation_steps", default=DEFAULT),
     )
+
+
+def _experts(settings: Settings) -> None:
+    """How experts' products run: grouped and dropless by default, else padded to a capacity.
+
+    Source: layers/moe.py, RoutedMoE: dense_matmul without a capacity runs every expert on every token.
+    """
+    draft = settings.draft
+    name = draft.get("model.preset")
+    if draft.get("model.moe") is None and not (name in model_names() and get_model(name).moe):
+        return
+    capacity = settings.number("capacity_factor", default=-1.0) or -1.0
+    if settings.flag("sparse_matmul", default=True):
+        settings.flag("megablox", default=True)
+    elif capacity <= 0:
+        settings.refuse("sparse_matmul", "experts that all run on all tokens are not modelled")
+    else:
+        settings.flag("megablox")
+        draft.put("model.moe.capacity_factor", capacity, settings.origin("capacity_factor"))
 
 
 def _training(settings: Settings) -> None:

@@ -91,6 +91,9 @@ def _workload(settings: Settings, file: SourceFile) -> bool:
         )
         return False
     common, own = row.get("common") or {}, row.get(kind) or {}
+    if not isinstance(common, dict) or not isinstance(own, dict):
+        draft.refuse(f"perf_matrix.{gpu}", "settings with names are needed here")
+        return False
     where = f"perf_matrix.{gpu}.{names[str(count)]}"
     for key, value in {**common, **own}.items():
         if value is not None:

@@ -38,6 +38,8 @@ def put_layout(settings: Settings, megatron: Megatron, gpus: int | None) -> None
                 draft.put(f"parallelism.{axis}", gpus, f"no more than the {gpus} GPUs, as v2 cuts it")
     etp = settings.integer("expert_tensor_parallel_size", default=sizes["tp"]) or 1
     if draft.get("model.moe") is None:
+        if sizes["ep"] > 1:
+            settings.refuse(_AXES[-1][1][0], "Megatron-LM ends on it where the model has no experts")
         draft.put("parallelism.ep", 1, "the model has no experts")
     else:
         draft.put(

@@ -42,13 +42,21 @@ def write_script(scenario: Scenario, version: str | None) -> str:
     return "\n".join([
         "#!/bin/bash",
         f"# Megatron-LM {told}, for {gpus} {scenario.cluster.gpu_name}. Written by stepsim export.",
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1",
+        *_environment(scenario),
         "OPTIONS=(",
         *lines,
         ")",
         f"torchrun --nproc_per_node {each} --nnodes {gpus // each} pretrain_gpt.py ${{OPTIONS[@]}}",
         "",
     ])  # fmt: skip
+
+
+def _environment(scenario: Scenario) -> list[str]:
+    """One hardware queue keeps communication ahead of compute; Megatron-FSDP refuses to start with it.
+
+    Source: megatron/training/arguments.py, validate_args.
+    """
+    return [] if scenario.parallelism.zero > 1 else ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
 
 
 def version_for(scenario: Scenario) -> str:

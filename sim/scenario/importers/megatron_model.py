@@ -299,7 +299,7 @@ def _experts(settings: Settings) -> None:
         )
         draft.put(
             "model.moe.num_shared_experts",
-            max(1, shared // each),
+            max(1, shared // (each or shared)),
             settings.origin("moe_shared_expert_intermediate_size"),
         )
     _moe_layers(settings)

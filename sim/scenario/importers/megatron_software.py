@@ -1,8 +1,7 @@
-"""What a Megatron-LM run's options switch on: precision, optimizer, overlaps, kernels, graphs.
+"""What a Megatron-LM run's options switch on: kernels, messages, overlaps, graphs, offload.
 
 A field is put where an option, or the version's own default, says something; what the preset of the version
-has
-anyway and no option names is left to it.
+has anyway and no option names is left to it. Widths and gradients are in megatron_precision.py.
 
 Sources: Megatron-LM megatron/training/arguments.py; core/distributed/distributed_data_parallel_config.py;
 core/transformer/moe/README.md; core/optimizer/optimizer_config.py; core/model_parallel_config.py.
@@ -13,177 +12,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .megatron_model import DEFAULT
+from .megatron_precision import put_gradients, put_optimizer, put_precision
 from .megatron_version import Megatron
 from .settings import Settings
-
-_RECIPES = {
-    "delayed": ("fp8", "delayed"), "tensorwise": ("fp8", "current"), "blockwise": ("fp8", "blockwise"),
-    "mxfp8": ("mxfp8", None), "custom": None,
-}  # fmt: skip
 
 
 def put_software(settings: Settings, megatron: Megatron, environment: Mapping[str, str]) -> None:
     """Put ``software`` and what of ``training`` is about precision, optimizer and offload."""
     draft = settings.draft
     draft.put("software.preset", megatron.preset, f"Megatron-LM {megatron.shown}")
-    _precision(settings)
-    _optimizer(settings)
-    _gradients(settings, megatron)
+    put_precision(settings)
+    put_optimizer(settings)
+    put_gradients(settings, megatron)
     _kernels(settings, megatron)
     _messages(settings, megatron)
     _exchanges(settings)
     _graphs(settings)
     _offload(settings)
     put_environment(settings, environment)
-
-
-def _precision(settings: Settings) -> None:
-    draft = settings.draft
-    half, brain = settings.flag("fp16"), settings.flag("bf16")
-    if half and brain:
-        settings.refuse("fp16", "fp16 and bf16 are both set; Megatron-LM takes one of them")
-    kind = "fp16" if half else "bf16" if brain else "fp32"
-    origin = settings.origin("fp16" if half else "bf16", default=DEFAULT)
-    form = settings.text("fp8_format", "fp8")
-    if settings.flag("fp8_hybrid") or settings.flag("fp8_e4m3"):
-        form = form or "hybrid"
-    recipe = settings.choice("fp8_recipe", among=_RECIPES, default=("fp8", "delayed"))
-    if form not in (None, "False", "false", "none", "null"):
-        if recipe is None:
-            settings.refuse("fp8_recipe", "a recipe of one's own is not modelled")
-            return
-        kind, scaling = recipe
-        origin = settings.origin("fp8_format", "fp8", "fp8_hybrid", "fp8_e4m3")
-        draft.put(
-            "software.kernels.fp8_scaling",
-            scaling,
-            settings.origin("fp8_recipe", default=f"{DEFAULT}: delayed"),
-        )
-        gathered = settings.flag("fp8_param_gather") or settings.flag("fp8_param")
-        draft.put(
-            "software.kernels.fp8_parameters", gathered, settings.origin("fp8_param_gather", default=DEFAULT)
-        )
-        for name in ("first_last_layers_bf16", "num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
-            if settings.has(name):
-                draft.note(f"{name}: all layers are in FP8 here; a few of them in 16 bit are not told apart")
-    elif settings.has("fp8_param_gather"):
-        settings.flag("fp8_param_gather"), settings.flag("fp8_param")
-    if (four := settings.text("fp4_format", "fp4")) not in (None, "False", "none", "null"):
-        if four != "e2m1":
-            settings.refuse("fp4_format", f"{four}: e2m1 (NVFP4) is modelled")
-        kind, origin = "nvfp4", settings.origin("fp4_format", "fp4")
-    settings.text("fp4_recipe")
-    draft.put("training.precision", kind, origin)
-
-
-def _optimizer(settings: Settings) -> None:
-    draft = settings.draft
-    name = settings.choice(
-        "optimizer",
-        among={
-            "adam": "adamw",
-            "adamw": "adamw",
-            "sgd": "sgd",
-            "muon": "muon",
-            "dist_muon": "muon",
-            "lion": "lion",
-        },
-        default="adamw",
-    )
-    if name != "adamw":
-        draft.put("training.optimizer.name", name, settings.origin("optimizer"))
-    for field, option in (("ns_steps", "muon_num_ns_steps"), ("tp_mode", "muon_tp_mode")):
-        value = settings.integer(option) if field == "ns_steps" else settings.text(option)
-        if name == "muon" and value is not None:
-            draft.put(f"training.optimizer.{field}", value, settings.origin(option))
-    if not settings.flag("use_precision_aware_optimizer"):
-        for option in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
-            settings.text(option)
-        return
-    if settings.text("main_params_dtype", default="fp32") not in ("fp32", "float32"):
-        settings.refuse("main_params_dtype", "master weights in fewer than 32 bits are not modelled")
-    moments = {settings.text(one, default="fp32") for one in ("exp_avg_dtype", "exp_avg_sq_dtype")}
-    widths = {"fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2}
-    if len(moments) > 1 or not moments <= widths.keys():
-        settings.refuse(
-            "exp_avg_dtype",
-            f"moments in {' and '.join(sorted(map(str, moments)))} are not modelled: both in fp32, or both "
-            f"in 16 bit",
-        )
-        return
-    draft.put(
-        "software.gradients.moment_bytes",
-        widths[str(moments.pop())],
-        settings.origin("exp_avg_dtype", default=DEFAULT),
-    )
-    if settings.text("main_grads_dtype", default="fp32") in ("bf16", "bfloat16"):
-        draft.note("main_grads_dtype bf16: gradients are kept in 16 bit")
-        draft.put("software.gradients.main_grad_bytes", 2, settings.origin("main_grads_dtype"))
-
-
-def _gradients(settings: Settings, megatron: Megatron) -> None:
-    draft, precision = settings.draft, settings.draft.get("training.precision")
-    accumulates = settings.flag("accumulate_allreduce_grads_in_fp32")
-    narrow = settings.flag("grad_reduce_in_bf16")
-    if not draft.get("software.gradients.main_grad_bytes"):
-        wide = precision == "fp32" or accumulates or (precision != "fp16" and not narrow)
-        names = ("grad_reduce_in_bf16",) if narrow else ("accumulate_allreduce_grads_in_fp32",)
-        draft.put(
-            "software.gradients.main_grad_bytes",
-            4 if wide else 2,
-            settings.origin(*names, default=f"{DEFAULT}: {'32' if wide else '16'} bit under {precision}"),
-        )
-    elif narrow:
-        draft.note("grad_reduce_in_bf16 and main_grads_dtype say the same")
-    if megatron.version[0] == 2 or settings.has("ddp_impl"):
-        overlaps = settings.choice("ddp_impl", among={"local": False, "torch": True}, default=False)
-        draft.put(
-            "software.gradients.overlap_grad_reduce",
-            overlaps,
-            settings.origin("ddp_impl", default=f"{DEFAULT}: local, after the last backward"),
-        )
-    if megatron.version >= (4, 4) or settings.has("overlap_grad_reduce"):
-        reduces = settings.flag("overlap_grad_reduce")
-        gathers = settings.flag("overlap_param_gather")
-        if gathers and not (draft.get("parallelism.zero") and reduces):
-            settings.refuse(
-                "overlap_param_gather",
-                "it takes --use-distributed-optimizer and --overlap-grad-reduce beside it",
-            )
-        draft.put(
-            "software.gradients.overlap_grad_reduce",
-            reduces,
-            settings.origin("overlap_grad_reduce", default=f"{DEFAULT}: off"),
-        )
-        draft.put(
-            "software.gradients.overlap_param_gather",
-            gathers,
-            settings.origin("overlap_param_gather", default=f"{DEFAULT}: off"),
-        )
-    if settings.flag("align_grad_reduce", default=True) is False or settings.flag("no_align_grad_reduce"):
-        origin = settings.origin("no_align_grad_reduce", "align_grad_reduce")
-        draft.put("software.gradients.reduction", "buckets", origin)
-        draft.note("without align_grad_reduce, buckets are taken not to grow with data parallelism")
-    if settings.has("ddp_bucket_size"):
-        size = settings.number("ddp_bucket_size")
-        draft.put("software.gradients.bucket_elements", size, settings.origin("ddp_bucket_size"))
-    if not settings.flag("gradient_accumulation_fusion", default=True) or settings.flag(
-        "no_gradient_accumulation_fusion"
-    ):
-        draft.put(
-            "software.kernels.fused_wgrad_accumulation",
-            False,
-            settings.origin("no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
-        )
-    for name in (
-        "megatron_fsdp_grad_comm_dtype",
-        "megatron_fsdp_main_grads_dtype",
-        "megatron_fsdp_main_params_dtype",
-    ):
-        if (kind := settings.text(name)) not in (None, "fp32", "auto", "float32"):
-            settings.refuse(
-                name, f"{kind}: FSDP with other than 32-bit gradients and master weights is not modelled here"
-            )
 
 
 def _kernels(settings: Settings, megatron: Megatron) -> None:

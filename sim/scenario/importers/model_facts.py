@@ -50,7 +50,7 @@ def put_named_model(
     given = settings.given.get("model")
     config = next((one for one in files if one.kind == "json" and one.at("model_type") is not None), None)
     try:
-        if given is not None and given not in model_names() and Path(given).exists():
+        if given is not None and given not in model_names() and _is_there(given):
             put_fields(settings, config_fields(Path(given)), f"--given model={given}")
             return True
         if config is not None:
@@ -68,6 +68,13 @@ def put_named_model(
     )
     draft.ask("model", f"{what}; a model of stepsim list models, or a config.json, is needed", "llama3-8b")
     return False
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def put_catalogue_model(settings: Settings, name: str, origin: str) -> None:

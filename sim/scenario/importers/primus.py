@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..model.catalogue import model_names
 from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
@@ -24,7 +25,7 @@ from .megatron_layout import put_layout
 from .megatron_model import put_model
 from .megatron_software import put_software
 from .megatron_version import Megatron
-from .model_facts import catalogue_name, put_catalogue_model
+from .model_facts import catalogue_name, put_catalogue_model, put_named_model
 from .settings import CLOSE, OPEN, Setting, Settings, plain_name
 from .sources import SourceFile
 from .torchtitan import torchtitan_scenario
@@ -82,8 +83,9 @@ def _open(value: Any, job: ImportJob) -> Any:
     if not isinstance(value, str) or "${" not in value:
         return value
     found = re.fullmatch(r"\$\{(\w+)(?::(.*))?\}", value.strip())
-    if found is None:
-        return value
+    if found is None:  # a part of a longer text
+        part = re.compile(r"\$\{(\w+)(?::([^{}]*))?\}")
+        return part.sub(lambda one: job.given.get(one[1]) or one[2] or one[0], value)
     told = job.given.get(found[1])
     if told is None and found[2] is None:
         return f"{OPEN}{found[1]}{CLOSE}"
@@ -120,7 +122,6 @@ def read_primus(job: ImportJob) -> Imported:
             )
         if known and job.given.get("model") is None:
             draft.put("model.preset", known, f"{first.name} model: {model}")
-        settings.read.update(one for one in settings.found if one.startswith("primus_turbo"))
         return torchtitan_scenario(settings, job.version, world_size(settings, None, None))
     if framework == "maxtext":
         return maxtext_scenario(
@@ -177,14 +178,18 @@ def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
         put_catalogue_model(settings, known, f"model: {model}")
         draft.note(f"the preset {model} is not among the files; the catalogue's {known} is taken")
         settings.read.update(_MODEL_NAMES)
-    elif (told := job.given.get("model")) is not None:
-        draft.put("model.preset", told, f"--given model={told}")
+    elif (told := job.given.get("model")) in model_names():
+        put_catalogue_model(settings, told, f"--given model={told}")
+        settings.read.update(_MODEL_NAMES)
+    elif told is not None:
+        put_named_model(settings, None, "", job.files)
     else:
         draft.ask(
             "model",
             f"the preset {model} of Primus is not among the files (give it, and what it extends)",
             "llama3-8b",
         )
+    _windows(settings)
     if settings.flag("use_turbo_deepep"):
         settings.found["moe_token_dispatcher_type"] = Setting(
             value="flex", file="Primus", name="use_turbo_deepep"
@@ -206,6 +211,17 @@ def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
     put_machine(settings)
     settle(settings, "primus", "megatron-lm")
     return draft.finished()
+
+
+def _windows(settings: Settings) -> None:
+    """Attention's window by Primus's own names, which hold beside those of the model."""
+    draft, told = settings.draft, settings.integer("sink_sliding_window")
+    settings.flag("sink_window_even_layers_only")
+    if told == 0:
+        for name in ("model.sliding_window", "model.full_attention_every"):
+            draft.drop(name)
+    elif told is not None:
+        draft.put("model.sliding_window", told, settings.origin("sink_sliding_window"))
 
 
 _MODEL_NAMES = tuple(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from .shell_conditions import holds, matches
 from .shell_expand import Value, Variables, is_known, unknown
 from .shell_words import ShellError, Token, tokens
 
@@ -174,10 +175,10 @@ class _Walk:
             then = self._until(cut, at + 1, {"then"}, self._OPENS)
             end = self._until(cut, then + 1, {"elif", "else", "fi"}, self._OPENS)
             if taken is not True:
-                holds = self._holds(cut[at + 1 : then])
-                if holds is not False:
+                found = holds(cut[at + 1 : then], self.variables)
+                if found is not False:
                     ways.append(cut[then + 1 : end])
-                    taken, certain = (True, certain) if holds else (taken, False)
+                    taken, certain = (True, certain) if found else (taken, False)
             at = end
         if at < len(cut) and cut[at].text == "else":
             end = self._until(cut, at + 1, {"fi"}, self._OPENS)
@@ -220,7 +221,7 @@ class _Walk:
             body = cut[close + 1 : stop]
             if not is_known(subject):
                 ways.append(body)
-            elif not sure and any(_matches(subject, pattern) for pattern in patterns):
+            elif not sure and any(matches(subject, pattern) for pattern in patterns):
                 ways, sure = [body], True
             place = stop + 1
         if is_known(subject):
@@ -243,7 +244,7 @@ class _Walk:
     def _while(self, cut: list[Token], at: int, nested: int) -> int:
         do = self._until(cut, at + 1, {"do"}, {})
         end = self._until(cut, do + 1, {"done"}, self._OPENS)
-        if self._holds(cut[at + 1 : do]):
+        if holds(cut[at + 1 : do], self.variables):
             self.run(cut[do + 1 : end], nested + 1)
         return end + 1
 
@@ -353,98 +354,3 @@ class _Walk:
         self.variables.positional = tuple(words)
         self.run(self.functions[name], nested + 1)
         self.variables.positional = held
-
-    def _holds(self, cut: list[Token]) -> bool | None:
-        """Whether a condition holds; None where nobody knows."""
-        value: bool | None = None
-        joint, begin = "", 0
-        flat = [one for one in cut if one.kind == "word" or one.text in ("&&", "||", ";")]
-        inside = False
-        for place in range(len(flat) + 1):
-            if place < len(flat):
-                inside = (inside or flat[place].text == "[[") and flat[place].text != "]]"
-                if inside or flat[place].kind == "word":
-                    continue
-            if place > begin:
-                one = self._test([token.text for token in flat[begin:place]])
-                value = one if joint in ("", ";") else _joined(joint, value, one)
-            joint, begin = (flat[place].text if place < len(flat) else ""), place + 1
-        return value
-
-    def _test(self, raw: list[str]) -> bool | None:
-        if raw[:1] == ["!"]:
-            inner = self._test(raw[1:])
-            return None if inner is None else not inner
-        if raw and raw[0].startswith("(("):
-            value = self.variables.one(f"$({raw[0][1:-1]})")
-            return value != "0" if is_known(value) else None
-        if raw[:1] == ["true"] or raw[:1] == [":"]:
-            return True
-        if raw[:1] == ["false"]:
-            return False
-        if not raw or raw[0] not in ("[", "[[", "test"):
-            return None
-        words = [one for one in raw[1:] if one not in ("]", "]]")]
-        for joint in ("||", "-o", "&&", "-a"):
-            if joint in words:
-                place = words.index(joint)
-                return _joined(
-                    "||" if joint in ("||", "-o") else "&&",
-                    self._test([raw[0], *words[:place]]),
-                    self._test([raw[0], *words[place + 1 :]]),
-                )
-        return self._primary([self._tested(one) for one in words], words)
-
-    def _tested(self, raw: str) -> str:
-        """A word of a test: a variable that nobody sets is empty there, as in bash, but for arguments
-        ($1)."""
-        text = self.variables.one(raw)
-        plain = re.fullmatch(r'"?\$\{?([A-Za-z_]\w*)(?::?-)?\}?"?', raw)
-        return "" if plain and self.variables.get(plain[1]) is None else text
-
-    def _primary(self, words: list[str], raw: list[str]) -> bool | None:
-        if words[:1] == ["!"]:
-            inner = self._primary(words[1:], raw[1:])
-            return None if inner is None else not inner
-        if len(words) == 1:
-            return bool(words[0]) if is_known(words[0]) else None
-        if len(words) == 2 and words[0] in ("-z", "-n"):
-            if not is_known(words[1]):
-                name = re.fullmatch(r'"?\$\{?([0-9]+)(?::?-)?\}?"?', raw[1])
-                return None if name is None else words[0] == "-z"
-            return (words[1] == "") == (words[0] == "-z")
-        if len(words) != 3 or not (is_known(words[0]) and is_known(words[2])):
-            return None
-        left, sign, right = words
-        if sign in ("=", "=="):
-            return _matches(left, right)
-        if sign == "!=":
-            return not _matches(left, right)
-        if (
-            sign in _COMPARED
-            and re.fullmatch(r"-?[0-9]{1,18}", left)
-            and re.fullmatch(r"-?[0-9]{1,18}", right)
-        ):
-            return _COMPARED[sign](int(left), int(right))
-        if sign == "=~" and re.fullmatch(r"[\w.-]+", right):
-            return right in left
-        return None
-
-
-_COMPARED = {
-    "-eq": int.__eq__, "-ne": int.__ne__, "-lt": int.__lt__, "-le": int.__le__, "-gt": int.__gt__,
-    "-ge": int.__ge__,
-}  # fmt: skip
-
-
-def _joined(joint: str, left: bool | None, right: bool | None) -> bool | None:
-    values = (left, right)
-    if joint == "&&":
-        return False if False in values else None if None in values else True
-    return True if True in values else None if None in values else False
-
-
-def _matches(text: str, pattern: str) -> bool:
-    """As a shell's pattern, with * and ? alone."""
-    wanted = "".join(".*" if one == "*" else "." if one == "?" else re.escape(one) for one in pattern)
-    return re.fullmatch(re.sub(r"(\.\*)+", ".*", wanted), text, re.DOTALL) is not None

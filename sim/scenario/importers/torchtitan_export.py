@@ -8,7 +8,8 @@ from ..model.model import Model
 from ..models import Scenario
 from .chunk_layers import chunk_layers
 from .importer import Exporter
-from .torchtitan import SCHEDULES, flavors, stage_layers
+from .torchtitan import flavors
+from .torchtitan_layout import SCHEDULES, stage_layers
 
 _UNSEEN = {"name", "padded_vocab_size", "make_vocab_size_divisible_by"}
 
@@ -45,7 +46,7 @@ def write_toml(scenario: Scenario, version: str | None) -> str:
     tables["parallelism"]["fsdp_reshard_after_forward"] = software.sharding.reshard_after_forward
     if par.cp > 1:
         tables["parallelism"]["context_parallel_rotate_method"] = (
-            "all_to_all" if software.exchange.cp_comm == "p2p" else "allgather"
+            "alltoall" if software.exchange.cp_comm == "p2p" else "allgather"
         )
     if software.name.startswith("torchtitan"):
         tables["optimizer"] = {"implementation": "fused" if software.kernels.fused_optimizer else "foreach"}

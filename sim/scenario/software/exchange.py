@@ -13,6 +13,7 @@ from ...network.nccl.versions import parse_version
 from .group import SoftwareGroup
 
 TpOverlap = Literal["userbuffers", "local-shard"]
+ContextEngine = Literal["transformer-engine", "torch"]
 ContextComm = Literal["p2p", "all_gather", "a2a"]
 MoeDispatcher = Literal["alltoall", "deepep"]
 
@@ -43,6 +44,11 @@ class ExchangeSoftware(SoftwareGroup):
     )
     cp_comm: ContextComm = Field(
         default="p2p", description="how context parallelism brings queries and keys together"
+    )
+    cp_engine: ContextEngine = Field(
+        default="transformer-engine",
+        description="whose context parallelism: TransformerEngine's, or torch's, which repeats keys and"
+        " values to the heads of queries and merges tiles in 32 bit (_attention.py)",
     )
     moe_dispatcher: MoeDispatcher = Field(
         default="alltoall", description="how tokens reach experts: grouped sends, or DeepEP's kernels"

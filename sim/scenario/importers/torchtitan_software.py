@@ -1,0 +1,159 @@
+"""What a torchtitan run recomputes, in which precision it computes, and what its options switch on.
+
+Sources: pytorch/torchtitan torchtitan/config_manager.py at 9dec370 and v0.1.0; config/job_config.py and
+models/llama3/infra/parallelize.py at v0.2.2; config/configs.py at b5bcd76.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .settings import Settings
+from .torchtitan_layout import DEFAULT
+
+
+def put_recompute(settings: Settings) -> None:
+    draft = settings.draft
+    mode = settings.choice(
+        "activation_checkpoint.mode",
+        among={"none": "none", "full": "full", "selective": "selective", "memory_budget": None},
+        default="selective",
+    )
+    option = settings.text("activation_checkpoint.selective_ac_option", default="2")
+    if mode is None:
+        settings.refuse(
+            "activation_checkpoint.mode",
+            "memory_budget leaves the choice to the compiler, which is not modelled",
+        )
+    elif mode != "selective":
+        draft.put("training.recompute", mode, settings.origin("activation_checkpoint.mode", default=DEFAULT))
+    elif option == "op":
+        draft.put(
+            "training.recompute", "op_selective", settings.origin("activation_checkpoint.selective_ac_option")
+        )
+    elif option and re.fullmatch(r"[1-9]\d{0,3}", option):
+        every = int(option)
+        origin = settings.origin(
+            "activation_checkpoint.selective_ac_option", default=f"{DEFAULT}: every second layer"
+        )
+        draft.put("training.recompute", "full" if every == 1 else {"kind": "full", "every": every}, origin)
+    else:
+        settings.refuse(
+            "activation_checkpoint.selective_ac_option", "it is op, or a number of layers such as '2'"
+        )
+
+
+def put_precision(settings: Settings) -> None:
+    draft = settings.draft
+    kind = settings.choice(
+        "training.mixed_precision_param", among={"bfloat16": "bf16", "float32": "fp32"}, default="bf16"
+    )
+    origin = settings.origin("training.mixed_precision_param", default=DEFAULT)
+    width = settings.choice("training.mixed_precision_reduce", among={"float32": None, "bfloat16": 2})
+    if width is not None:
+        draft.put_software("reduce_grad_bytes", width, settings.origin("training.mixed_precision_reduce"))
+    if settings.text("training.dtype", default="float32") != "float32":
+        settings.refuse("training.dtype", "master weights in fewer than 32 bits are not modelled")
+    converters = settings.setting("model.converters")
+    listed = converters.value if converters and isinstance(converters.value, list) else []
+    if isinstance(converters and converters.value, str):
+        listed = re.split(r"[,\s]+", str(converters.value if converters else ""))
+    known = {
+        "float8",
+        "quantize.linear.float8",
+        "mx",
+        "quantize.linear.mx",
+        "quantize.grouped_mm.float8",
+        "quantize.grouped_mm.mx",
+        "",
+    }
+    if strange := [one for one in map(str, listed) if one not in known]:
+        settings.refuse("model.converters", f"{', '.join(strange)[:80]}: float8 and mx are modelled")
+    if any("mx" in str(one) for one in listed):
+        kind, origin = "mxfp8", settings.origin("model.converters")
+    elif (listed and any("float8" in str(one) for one in listed)) or settings.flag(
+        "float8.enable_float8_linear"
+    ):
+        kind, origin = "fp8", settings.origin("model.converters", "float8.enable_float8_linear")
+        recipe = settings.text("float8.recipe_name", "quantize.linear.float8.recipe_name")
+        if recipe not in (None, "", "tensorwise"):
+            settings.refuse("float8.recipe_name", f"{recipe}: tensorwise scaling is modelled")
+        names = (
+            "float8.enable_fsdp_float8_all_gather",
+            "quantize.linear.float8.enable_fsdp_float8_all_gather",
+        )
+        draft.put(
+            "software.kernels.fp8_parameters",
+            settings.flag(*names),
+            settings.origin(*names, default=f"{DEFAULT}: off"),
+        )
+    draft.put("training.precision", kind, origin)
+    if any("grouped_mm" in str(one) for one in listed):
+        draft.note("experts' products are in the precision of the others here")
+
+
+def put_software(settings: Settings, old: bool) -> None:
+    draft = settings.draft
+    compiled = settings.flag("compile.enable", "training.compile")
+    origin = settings.origin("compile.enable", "training.compile", default=f"{DEFAULT}: off")
+    told = settings.setting("compile.components")
+    parts = (
+        ["model", "loss"] if told is None else told.value if isinstance(told.value, list) else [told.value]
+    )
+    draft.put("software.kernels.torch_compile", compiled and "model" in parts, origin)
+    if not old:
+        draft.put(
+            "software.kernels.cross_entropy", "fused" if compiled and "loss" in parts else "eager", origin
+        )
+    names = (
+        "parallelism.enable_async_tensor_parallel",
+        "experimental.enable_async_tensor_parallel",
+        "compile.enable_async_tensor_parallel",
+    )
+    wanted = settings.flag(*names)
+    if draft.get("parallelism.tp", 1) > 1:
+        if wanted and not compiled:
+            settings.refuse(names[0], "it takes compilation beside it")
+        draft.put(
+            "software.exchange.tp_comm_overlap", wanted, settings.origin(*names, default=f"{DEFAULT}: off")
+        )
+    reshard = settings.choice(
+        "parallelism.fsdp_reshard_after_forward",
+        among={"default": "default", "always": "always", "never": "never"},
+        default="default",
+    )
+    draft.put(
+        "software.sharding.reshard_after_forward",
+        reshard,
+        settings.origin("parallelism.fsdp_reshard_after_forward", default=DEFAULT),
+    )
+    rotate = tuple(f"{table}.context_parallel_rotate_method" for table in ("parallelism", "experimental"))
+    method = settings.choice(
+        *rotate, among={"allgather": "all_gather", "alltoall": "p2p"}, default="all_gather"
+    )
+    draft.put("software.exchange.cp_comm", method, settings.origin(*rotate, default=f"{DEFAULT}: allgather"))
+    for name in (
+        "parallelism.disable_loss_parallel",
+        "training.disable_loss_parallel",
+        "parallelism.enable_loss_parallel_off",
+    ):
+        settings.refuse_if(name, "logits that are gathered are not modelled for torchtitan")
+    settings.refuse_if(
+        "training.enable_cpu_offload", "parameters and gradients on the host are not modelled for FSDP2"
+    )
+    settings.refuse_if(
+        "experimental.enable_cpu_offload", "parameters and gradients on the host are not modelled for FSDP2"
+    )
+    settings.refuse_if("optimizer.early_step_in_backward", "updates inside the backward are not modelled")
+    how = settings.choice(
+        "optimizer.implementation", among={"fused": True, "foreach": False, "for-loop": False}, default=True
+    )
+    fused = settings.flag("optimizer.fused", default=how)
+    draft.put(
+        "software.kernels.fused_optimizer",
+        fused,
+        settings.origin("optimizer.implementation", "optimizer.fused", default=DEFAULT),
+    )
+    name = settings.choice("optimizer.name", among={"adamw": None, "adam": None})
+    if name:
+        draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))
