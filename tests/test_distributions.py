@@ -73,7 +73,11 @@ def shipped(copy: Path) -> set[str]:
     wanted = {"py.typed"}
     for package in PACKAGES:
         home = copy / folder(package).relative_to(ROOT)
-        data = [] if package == "stepsim" else [*home.rglob("*.yaml"), *page_files(home)]
+        data = (
+            []
+            if package == "stepsim"
+            else [*home.rglob("*.yaml"), *home.glob("*.schema.json"), *page_files(home)]
+        )
         wanted |= {path.relative_to(copy).as_posix() for path in [*home.glob("*.py"), *data]}
     return wanted
 
