@@ -47,7 +47,7 @@ class OwnGpu(BaseModel):
     GPU, or from the nearest of that architecture; predictions say so, and are wider.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
     name: Text = Field(default="", description="how results call it", examples=["my-gpu"])
     extends: Annotated[Text, BeforeValidator(_relative_key, json_schema_input_type=str)] | None = Field(

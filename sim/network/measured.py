@@ -10,7 +10,7 @@ from ...hardware.fields import Rate
 class MeasuredNetwork(BaseModel):
     """Bus bandwidth that collectives of the job reached, over all ranks and inside one host (``intra``)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
     all_reduce_bytes_per_s: Rate | None = Field(
         default=None, description="bus bandwidth of an all-reduce over all ranks"

@@ -82,7 +82,7 @@ RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
 class ScenarioBlock(BaseModel):
     """Frozen, and without fields that nobody knows."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
 
 class FabricSpec(ScenarioBlock):

@@ -29,7 +29,7 @@ class LossScale(BaseModel):
     gradients bear, for the steps that are skipped at the start of a run.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
     kind: Literal["megatron", "torch"] = Field(default="megatron", description="whose rule and defaults")
     initial: Scale | None = Field(

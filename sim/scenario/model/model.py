@@ -31,7 +31,7 @@ Vocabulary = Annotated[int, *whole(2, 100_000_000)]
 Predicted = Annotated[int, *whole(0, 100)]
 """Tokens that a model predicts beyond the next; published ones have up to eight."""
 
-_FROZEN = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+_FROZEN = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
 # GPT-3, Llama and Nemotron-4 as published: what else their MLP implies.
 _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
