@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, say, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .progress import progress
 from .views import JsonOption
 
@@ -115,7 +115,7 @@ def plan(
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE.svg", help="Draw the front and what was replayed."),
+        typer.Option("--picture", metavar=PICTURE_NAME, help="Draw the front and what was replayed."),
     ] = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="DIR", help="Write a scenario file for each choice.")
@@ -125,9 +125,9 @@ def plan(
 
     Exit code 1 when nothing fits, or nothing meets the deadline and the budget.
     """
-    files = {"--csv": (csv, ".csv"), "--parquet": (parquet, ".parquet"), "--picture": (picture, ".svg")}
-    for option, (path, suffix) in files.items():
-        output_file(option, path, (suffix,), [scenario])
+    output_file("--csv", csv, (".csv",), [scenario])
+    output_file("--parquet", parquet, (".parquet",), [scenario])
+    output_file("--picture", picture, PICTURES, [scenario])
     output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
 
     from ..hardware.quantities import parse_quantity
@@ -178,7 +178,7 @@ def _write(
     if picture and found.found:
         from ..sim.report.plan.picture import plan_svg
 
-        save_text(picture, plan_svg(found))
+        save_picture(picture, plan_svg(found))
         wrote("picture", picture)
     if save:
         for path in save_choices(found, save):
