@@ -77,8 +77,9 @@ docs: $(VENV)/.installed ## rewrite what README and docs repeat of the program's
 site: $(VENV)/.installed-test ## build the documentation as a site in out/site
 	$(BIN)/mkdocs build --strict --quiet
 
-benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md
+benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md, docs/others.md
 	$(BIN)/python benchmarks/run.py --markdown docs/speed.md
+	$(BIN)/python benchmarks/others.py --markdown docs/others.md
 
 # One file for every Python of the matrix and every platform; `make ... LOCKED=1` installs by it.
 LOCK := requirements-dev.lock
