@@ -1,5 +1,6 @@
 # Two commands do all the set-up: `make demo` and `make test`. Both need Python 3.11 or newer and the network once.
 #   PYTHON=python3.12 make demo          another interpreter than the first that is new enough
+#   LOCKED=1 make test               with the very versions of requirements-dev.lock
 #   STEPSIM_SHARED=/data make validate   where the measured cases lie (default ../shared)
 
 SHELL := /bin/bash
@@ -17,7 +18,8 @@ CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml $(STEPSIM_SHARED)/
 KERNEL_TABLES = $(addprefix $(STEPSIM_SHARED)/data/kernel_tables/,gemm.csv attention_forward.csv)
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt $(STEPSIM_SHARED)/data/second/nccl_logs/*.txt))
 
-.PHONY: help demo site test test-fast check fuzz fuzz-importers validate fit residuals gallery reliability docs benchmarks clean
+.PHONY: help demo site test test-fast check fuzz fuzz-importers validate fit residuals gallery reliability docs benchmarks lock \
+  dist clean
 
 help: ## show these targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -76,12 +78,24 @@ docs: $(VENV)/.installed ## rewrite what README and docs repeat of the program's
 	$(BIN)/python docs/remake.py
 	$(BIN)/python docs/architecture_picture.py
 	$(BIN)/python docs/reference_pages.py
+	$(BIN)/python docs/sources_page.py
 
 site: $(VENV)/.installed-test ## build the documentation as a site in out/site
 	$(BIN)/mkdocs build --strict --quiet
 
-benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md
+benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs/speed.md, docs/others.md
 	$(BIN)/python benchmarks/run.py --markdown docs/speed.md
+	$(BIN)/python benchmarks/others.py --markdown docs/others.md
+
+# One file for every Python of the matrix and every platform; `make ... LOCKED=1` installs by it.
+LOCK := requirements-dev.lock
+lock: $(VENV)/.installed-test ## pin what development needs, with hashes, as requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --extra test --extra dev --extra page --universal --generate-hashes --upgrade \
+	  --python-version 3.11 --no-annotate --quiet --custom-compile-command 'make lock' --output-file $(LOCK)
+
+dist: $(VENV)/.installed-test ## build wheel and sdist of the last commit in dist, the same bytes for everyone
+	$(BIN)/python .ci/build_dist.py
 
 clean: ## remove everything that was built
 	rm -rf $(VENV) .venv-torch out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -101,5 +115,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml
+ifdef LOCKED
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+else
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+endif
 	@touch $@ $(VENV)/.installed

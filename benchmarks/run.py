@@ -59,7 +59,9 @@ MIXTRAL = tuple(
 )
 LARGE = ("--set", "cluster.gpus=131072", "--set", "training.global_batch=16384")
 BENCHMARKS = (
-    Benchmark("stepsim --help", (*CLI, "--help"), 0.3),
+    Benchmark("import stepsim", ("-c", "import stepsim"), 0.05),
+    Benchmark("stepsim --help", (*CLI, "--help"), 0.2),
+    Benchmark("Llama 3 8B on 8 GPUs", (*CLI, "run", "llama3-8b-h100"), 0.6),
     Benchmark("405B on 16,384 GPUs", (*CLI, "run", MAIN_JOB, "--json"), 2.0, 0.4),
     Benchmark("405B on 131,072 GPUs", (*CLI, "run", MAIN_JOB, "--json", *LARGE), 4.0),
     Benchmark("16,384, one slow GPU, one half-rate link", (STEP, "--slow", "1", "--weak", "1"), 3.0),

@@ -42,7 +42,10 @@ def steps(
     software: Annotated[
         list[str] | None, typer.Option("--software", metavar="NAME", help="Fit this preset's constants only.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.", show_default="one a core")] = CORES,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes to use.", show_default="one a core"),
+    ] = CORES,
     as_json: JsonOption = False,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the fit as a page.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, say, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
 
@@ -41,15 +41,16 @@ def report(
         typer.Option("--points", metavar="FILE", help="Measurements to draw it against. Repeatable."),
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE.svg", help="Write the picture of fit and points.")
+        Path | None,
+        typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the picture of fit and points."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a profile against measurements, what of a scenario it does not cover, and how to measure that.
 
-    With --points, residuals of every part, and with --svg their picture.
+    With --points, residuals of every part, and with --picture their picture.
     """
-    output_file("--svg", svg, (".svg",), [*(points or ()), profile])
+    output_file("--picture", svg, PICTURES, [*(points or ()), profile])
 
     from ..calibration.readers.measured import one_gpu
     from ..calibration.readers.read import read_measured
@@ -64,7 +65,7 @@ def report(
         raise ValueError(f"{profile}: is of processes without a GPU; no scenario runs there")
     residuals = list(_residuals(profile, gpu, measured))
     if svg:
-        save_text(svg, _picture(profile, gpu, measured))
+        save_picture(svg, _picture(profile, gpu, measured))
     found = _coverage(profile, scenario) if scenario else ()
     outside = [one for one in found if one.outside]
     commands = _commands(outside, scenario or "")

@@ -53,7 +53,10 @@ def residuals(
             help="Predict high trust with constants that never saw its family (calibrate steps --save).",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.", show_default="one a core")] = CORES,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes to use.", show_default="one a core"),
+    ] = CORES,
     as_json: JsonOption = False,
     write: Annotated[bool, typer.Option("--write", help="Write them into the files shipped here.")] = False,
 ) -> None:

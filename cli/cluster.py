@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
 from .views import JsonOption
 
 
@@ -23,11 +23,12 @@ def cluster(
     ] = None,
     as_json: JsonOption = False,
     svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE.svg", help="Write the topology as a picture.")
+        Path | None,
+        typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the topology as a picture."),
     ] = None,
 ) -> None:
     """Show hosts, switches, links and bandwidths of a scenario's cluster."""
-    output_file("--svg", svg, (".svg",), [scenario])
+    output_file("--picture", svg, PICTURES, [scenario])
 
     from ..sim.report.topology.facts import cluster_document, print_cluster
     from ..sim.report.topology.picture import topology_svg
@@ -37,7 +38,7 @@ def cluster(
     loaded = load_scenario(scenario, overrides or ())
     built, placement = cluster_of(loaded.cluster), placement_of(loaded.cluster)
     if svg:
-        save_text(svg, topology_svg(built, title=loaded.title))
+        save_picture(svg, topology_svg(built, title=loaded.title))
     if as_json:
         echo_json(cluster_document(built, placement))
     else:

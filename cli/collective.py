@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .collective_cases import case_on, case_on_scenario
-from .output import console, echo_json, output_file, save_text, there, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, there, wrote
 from .views import JsonOption
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def collective(
         ),
     ] = None,
     svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE.svg", help="Write the sweep as a picture.")
+        Path | None,
+        typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the sweep as a picture."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -86,7 +87,7 @@ def collective(
     With --calibration, by a profile of your own, on its GPU. With --log, KIND and the system are the log's,
     and the measured times stand beside the predicted ones.
     """
-    output_file("--svg", svg, (".svg",), [log] if log else [])
+    output_file("--picture", svg, PICTURES, [log] if log else [])
 
     from ..hardware.collective_kinds import kind_called
     from ..hardware.quantities import parse_quantity
@@ -193,7 +194,7 @@ def _show(
     if svg:
         from ..calibration.validation.collective_picture import collective_svg
 
-        save_text(svg, collective_svg(costs, times, case.log if measured else None))
+        save_picture(svg, collective_svg(costs, times, case.log if measured else None))
     if as_json:
         documents = _documents(costs, times)
         echo_json(documents[0] if len(documents) == 1 else documents)

@@ -33,9 +33,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "import": ("import train.sh --given gpus=64 -o train.yaml",),
     "export": ("export train.yaml --to megatron-lm",),
     "memory": ("memory llama3-70b-h100 --stage 0", "memory train.yaml --picture memory.svg"),
-    "cluster": ("cluster llama3.1-405b-16k --svg topology.svg",),
+    "cluster": ("cluster llama3.1-405b-16k --picture topology.svg",),
     "faults": ("faults llama3.1-405b-16k", "faults train.yaml -n 20 --html weeks.html"),
-    "validate": ("validate cases.yaml --svg errors.svg", "validate --nccl all_reduce.log"),
+    "validate": ("validate cases.yaml --picture errors.svg", "validate --nccl all_reduce.log"),
     "collective": (
         "collective all_reduce --size 1GB --gpus 64",
         "collective all_to_all --cluster deepseek-v3-2048-h800 --gpus 64",
@@ -52,7 +52,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "calibrate residuals": ("calibrate residuals cases.yaml",),
     "calibrate kernels": ("calibrate kernels --budget 10min --out kernels.csv",),
     "calibrate layer": ("calibrate layer train.yaml",),
-    "schedule compare": ("schedule compare -p 8 -m 32 --svg schedules.svg",),
+    "schedule compare": ("schedule compare -p 8 -m 32 --picture schedules.svg",),
     "schedule gallery": ("schedule gallery schedules.md",),
     "hardware check": ("hardware check machine.yaml",),
 }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, say, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .progress import progress
 from .refusals import refused_document, tell_refused
 from .views import JsonOption, MaxEventsOption, SetOption
@@ -30,7 +30,7 @@ def explain(
     as_json: JsonOption = False,
     waterfall: Annotated[
         Path | None,
-        typer.Option("--waterfall", metavar="FILE.svg", help="Write the differences as a picture."),
+        typer.Option("--waterfall", metavar=PICTURE_NAME, help="Write the differences as a picture."),
     ] = None,
     max_events: MaxEventsOption = None,
 ) -> None:
@@ -40,7 +40,7 @@ def explain(
     left out.
     """
     traces, scenario = _parted(sources)
-    output_file("--waterfall", waterfall, (".svg",), sources)
+    output_file("--waterfall", waterfall, PICTURES, sources)
     if overrides and scenario is None:
         raise ValueError("--set changes a scenario, and none is given")
 
@@ -66,7 +66,7 @@ def explain(
         from ..calibration.explain.picture import waterfall_svg
 
         names = ", ".join(dict.fromkeys(path.name for path in traces))
-        save_text(waterfall, waterfall_svg(told, f"Step of {names[:80]}"))
+        save_picture(waterfall, waterfall_svg(told, f"Step of {names[:80]}"))
     if as_json:
         from ..calibration.explain.tables import document
 

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, say, wrote
+from .output import (
+    PICTURE_NAME,
+    PICTURES,
+    console,
+    echo_json,
+    output_file,
+    save_picture,
+    save_text,
+    say,
+    wrote,
+)
 from .progress import progress
 from .views import JsonOption, MaxEventsOption
 
@@ -75,7 +85,9 @@ def faults(
             "--events", metavar="FILE.csv", help="Write the faults of the first replication, as a trace."
         ),
     ] = None,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE.svg", help="Draw the sweep.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Draw the sweep.")
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(
@@ -126,7 +138,7 @@ def faults(
     source = named[0]
     output_file("--html", html, (".html",), [source])
     output_file("--events", events, (".csv",), [source])
-    output_file("--svg", svg, (".svg",), [source])
+    output_file("--picture", svg, PICTURES, [source])
     changes = [*(overrides or ()), *([f"faults.seed={seed}"] if seed is not None else [])]
     if sweeps:
         unused = {
@@ -142,7 +154,7 @@ def faults(
         _sweep(source, changes, ranges, replications, max_events, as_json, svg)
         return
     if svg:
-        raise ValueError("--svg draws a sweep; give --sweep FIELD=LOW..HIGH")
+        raise ValueError("--picture draws a sweep; give --sweep FIELD=LOW..HIGH")
     what_if = what_if or html is not None
     lines = fault or []
     if record is not None:
@@ -244,7 +256,7 @@ def _sweep(
         from ..sim.report.reliability.sweep_picture import sweep_svg
 
         path = Path(source)  # the name of a shipped campaign may have a dot
-        save_text(
+        save_picture(
             svg, sweep_svg(axes, points, path.stem if path.suffix in (".yaml", ".yml", ".json") else source)
         )
     if as_json:

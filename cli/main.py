@@ -7,6 +7,7 @@ Knows nothing of what the commands do. Everything heavy is imported inside the c
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import sys
 import threading
@@ -98,6 +99,10 @@ def _options(
 def main() -> None:
     """Entry point of the script ``stepsim`` and of ``python -m stepsim.cli.main``."""
     sys.unraisablehook = _interrupt_again
+    # What loading modules makes stays: looking through it is a tenth of a short command.
+    gc.set_threshold(50_000, 20, 20)
+    # pydantic would look through all installed distributions for plug-ins of its own, and we use none.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     sys.exit(_code())
 
 

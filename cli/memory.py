@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
 from .progress import progress
 from .sources import (
     SOURCE_HELP,
@@ -41,7 +41,7 @@ def memory(
     max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Write what is held over the step.")
+        Path | None, typer.Option("--picture", metavar=PICTURE_NAME, help="Write what is held over the step.")
     ] = None,
 ) -> None:
     """Show what fills the memory of a GPU, term by term, and where the textbook's formulas differ.
@@ -49,7 +49,7 @@ def memory(
     --json and --picture replay the step besides, for when the peak is and what is held over time.
     Exit code 1 when the step does not fit in memory.
     """
-    output_file("--picture", picture, (".svg",), [scenario])
+    output_file("--picture", picture, PICTURES, [scenario])
 
     from ..sim.report.memory.document import memory_document
     from ..sim.report.memory.picture import memory_svg
@@ -61,7 +61,7 @@ def memory(
     result = _timed(loaded, max_events) if picture or as_json else None
     memory = result.memory if result else _by_order(loaded, max_events)
     if picture and result:
-        save_text(picture, memory_svg(result))
+        save_picture(picture, memory_svg(result))
     if as_json and result:
         echo_json(memory_document(result))
     else:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 _STEERING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """What orjson leaves as it is and a terminal may obey; in JSON these stand inside texts only."""
 
+PICTURES = (".svg", ".png")
+"""How names of pictures end; before it ``.dark`` asks for dark ground, as in ``step.dark.png``."""
+
+PICTURE_NAME = "FILE.svg|FILE.png"
+
 PIPED_WIDTH = 120  # columns of a table that is piped or written to a file
 
 
@@ -109,6 +114,15 @@ def save_text(path: Path, text: str, *, edits: bool = False) -> None:
     from ..hardware.files import write_text
 
     write_text(path, text, edits=edits)
+
+
+def save_picture(path: Path, svg: str) -> None:
+    """Write a picture as its name asks for: SVG or PNG, on white or dark ground. FileError if not."""
+    from ..hardware.files import write_bytes
+    from ..sim.report.drawing.raster import dark, png
+
+    drawn = dark(svg) if Path(path.stem).suffix == ".dark" else svg
+    write_bytes(path, png(drawn) if path.suffix == ".png" else drawn.encode())
 
 
 def there(field: str, files: Iterable[Path]) -> None:

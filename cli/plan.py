@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, say, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .progress import progress
 from .sources import (
     SOURCE_HELP,
@@ -148,7 +148,7 @@ def plan(
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE.svg", help="Draw the front and what was replayed."),
+        typer.Option("--picture", metavar=PICTURE_NAME, help="Draw the front and what was replayed."),
     ] = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="DIR", help="Write a scenario file for each choice.")
@@ -159,9 +159,9 @@ def plan(
     Exit code 1 when nothing fits, or nothing meets the deadline and the budget.
     """
     inputs = [scenario, *(files or ())]
-    outputs = {"--csv": (csv, ".csv"), "--parquet": (parquet, ".parquet"), "--picture": (picture, ".svg")}
-    for option, (path, suffix) in outputs.items():
-        output_file(option, path, (suffix,), inputs)
+    outputs = {"--csv": (csv, (".csv",)), "--parquet": (parquet, (".parquet",)), "--picture": (picture, PICTURES)}
+    for option, (path, suffixes) in outputs.items():
+        output_file(option, path, suffixes, inputs)
     output_file("--journal", journal, (".jsonl",), inputs, appended=True)
     output_file("--out", out, (".sh", ".toml", ".yaml", ".yml"), inputs)
     if emit is None and (out or to_version):
@@ -239,7 +239,7 @@ def _write(
     if picture and found.found:
         from ..sim.report.plan.picture import plan_svg
 
-        save_text(picture, plan_svg(found))
+        save_picture(picture, plan_svg(found))
         wrote("picture", picture)
     if out and found.emitted is not None:
         save_text(out, found.emitted)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import output_file, output_folder, save_text, wrote
+from .output import PICTURE_NAME, PICTURES, output_file, output_folder, save_picture, wrote
 from .progress import progress
 from .sources import (
     SOURCE_HELP,
@@ -47,7 +47,7 @@ def run(
     topology: Annotated[
         Path | None,
         typer.Option(
-            "--topology", metavar="FILE.svg", help="Write the network as a picture, links coloured by load."
+            "--topology", metavar=PICTURE_NAME, help="Write the network as a picture, links coloured by load."
         ),
     ] = None,
     fault: Annotated[
@@ -126,7 +126,7 @@ def run(
     """
     views = ViewFiles(timeline=timeline, trace=trace, spans=spans)
     views.check([scenario])
-    output_file("--topology", topology, (".svg",), [scenario, *([timeline] if timeline else [])])
+    output_file("--topology", topology, PICTURES, [scenario, *([timeline] if timeline else [])])
     output_file("--save-program", save_program, (".json", ".gz"), [scenario, *([trace] if trace else [])])
     if chakra:
         output_folder("--chakra", chakra, [scenario])
@@ -167,7 +167,7 @@ def run(
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
     if topology:
-        save_text(topology, loaded_topology(result))
+        save_picture(topology, loaded_topology(result))
     if save_program:
         from ..sim.replay import save_program as save
 

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from .mistakes import reported
-from .output import console, echo_json, output_file, save_text, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, save_text, wrote
 from .progress import progress
 from .views import JsonOption
 
@@ -62,7 +62,9 @@ Forward = Annotated[int, typer.Option("--tf", metavar="T", min=0, help="Time of 
 InputGrad = Annotated[int, typer.Option("--tb", metavar="T", min=0, help="Time of an input gradient.")]
 WeightGrad = Annotated[int, typer.Option("--tw", metavar="T", min=0, help="Time of a weight gradient.")]
 Latency = Annotated[int, typer.Option("--tc", metavar="T", min=0, help="Time of a message; blocks no rank.")]
-SvgOption = Annotated[Path | None, typer.Option("--svg", metavar="FILE.svg", help="Write the picture.")]
+SvgOption = Annotated[
+    Path | None, typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the picture.")
+]
 
 
 def one(
@@ -96,7 +98,7 @@ def one(
 ) -> None:
     """Show one schedule: timeline, bubble, peak activations. Times are whole numbers, those of one chunk."""
     name = ctx.info_name or ""
-    output_file("--svg", svg, (".svg",), [name])
+    output_file("--picture", svg, PICTURES, [name])
     output_file("--csv", table, (".csv",), [name])
 
     from ..sim.report.schedules.document import schedule_document
@@ -111,7 +113,7 @@ def one(
     if svg:
         from ..sim.report.schedules.picture import schedule_svg
 
-        save_text(svg, schedule_svg(shown))
+        save_picture(svg, schedule_svg(shown))
     if table:
         write_table(shown.orders, table)
     if as_json:
@@ -152,7 +154,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare all schedules on the same work per rank. Times are those of a whole stage (v chunks)."""
-    output_file("--svg", svg, (".svg",), [])
+    output_file("--picture", svg, PICTURES, [])
 
     from ..schedules.pipeline import get, names
     from ..sim.report.schedules.compare import ComparisonShape, entries
@@ -173,7 +175,7 @@ def compare(
     if svg:
         from ..sim.report.schedules.compare_picture import comparison_svg
 
-        save_text(svg, comparison_svg(found, asked))
+        save_picture(svg, comparison_svg(found, asked))
     if as_json:
         echo_json(comparison_rows(found))
     else:

@@ -31,6 +31,6 @@ def schema(
         echo_json(profile_schema())
         return
 
-    from ..sim.scenario.schema import json_schema
+    from ..sim.scenario.editor_schema import editor_schema
 
-    echo_json(json_schema())
+    echo_json(editor_schema())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
 from .plan import FitsOption, JobsOption, JournalOption, RayOption
 from .progress import progress
 from .views import JsonOption, SetOption
@@ -27,11 +27,11 @@ def sensitivity(
     journal: JournalOption = None,
     as_json: JsonOption = False,
     picture: Annotated[
-        Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draw a bar for each part.")
+        Path | None, typer.Option("--picture", metavar=PICTURE_NAME, help="Draw a bar for each part.")
     ] = None,
 ) -> None:
     """Show what twice the NIC, NVLink, HBM and peak, half the latency and half the host time would gain."""
-    output_file("--picture", picture, (".svg",), [scenario])
+    output_file("--picture", picture, PICTURES, [scenario])
     output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
 
     from ..sim.plan.questions.sensitivity import sensitivity as asked
@@ -49,7 +49,7 @@ def sensitivity(
             progress=status,
         )
     if picture:
-        save_text(picture, sensitivity_svg(found))
+        save_picture(picture, sensitivity_svg(found))
         wrote("picture", picture)
     if as_json:
         echo_json(found.to_dict())

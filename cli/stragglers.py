@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, say, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .progress import progress
 from .views import JsonOption
 
@@ -26,7 +26,7 @@ def stragglers(
     ] = None,
     heat_map: Annotated[
         Path | None,
-        typer.Option("--heat-map", metavar="FILE.svg", help="Write the slowdown by worker and stage."),
+        typer.Option("--heat-map", metavar=PICTURE_NAME, help="Write the slowdown by worker and stage."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -34,7 +34,7 @@ def stragglers(
 
     Each operation is replayed as it was or as its kind usually is (Lin et al., OSDI'25).
     """
-    output_file("--heat-map", heat_map, (".svg",), [log, *([layout] if layout else [])])
+    output_file("--heat-map", heat_map, PICTURES, [log, *([layout] if layout else [])])
 
     from ..calibration.explain import stragglers as figures
     from ..calibration.readers.operation_log import read_operation_log
@@ -49,7 +49,7 @@ def stragglers(
     if heat_map:
         from ..calibration.explain.heat_map import heat_map_svg
 
-        save_text(heat_map, heat_map_svg(found))
+        save_picture(heat_map, heat_map_svg(found))
     if as_json:
         echo_json(figures.document(found))
     else:

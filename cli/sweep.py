@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, wrote
+from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
 from .plan import FitsOption, JobsOption, JournalOption, RayOption
 from .progress import progress
 from .views import JsonOption
@@ -43,7 +43,7 @@ def sweep(
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option("--picture", metavar="FILE.svg", help="Draw the sweep over one field or two."),
+        typer.Option("--picture", metavar=PICTURE_NAME, help="Draw the sweep over one field or two."),
     ] = None,
 ) -> None:
     """Predict a scenario for each combination of values of any fields, and how it scales.
@@ -52,7 +52,7 @@ def sweep(
     """
     for option, path, suffix in (("--csv", csv, ".csv"), ("--parquet", parquet, ".parquet")):
         output_file(option, path, (suffix,), [scenario])
-    output_file("--picture", picture, (".svg",), [scenario])
+    output_file("--picture", picture, PICTURES, [scenario])
     output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
 
     from ..sim.plan.axis_values import varied
@@ -78,7 +78,7 @@ def sweep(
             write_layout_sweep(found, path)
             wrote("points", path)
     if picture:
-        save_text(picture, layout_sweep_svg(found))
+        save_picture(picture, layout_sweep_svg(found))
         wrote("picture", picture)
     if as_json:
         echo_json(found.to_dict())

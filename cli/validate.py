@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from .output import console, echo_json, output_file, save_text, there, wrote
+from .output import (
+    PICTURE_NAME,
+    PICTURES,
+    console,
+    echo_json,
+    output_file,
+    save_picture,
+    save_text,
+    there,
+    wrote,
+)
 from .progress import progress
 from .refusals import refused_files, tell_refused
 from .views import JsonOption
@@ -19,7 +29,10 @@ CORES = os.cpu_count() or 1
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of measured cases.")],
     as_json: JsonOption = False,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to use.", show_default="one a core")] = CORES,
+    jobs: Annotated[
+        int,
+        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes to use.", show_default="one a core"),
+    ] = CORES,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
     ] = None,
@@ -29,7 +42,7 @@ def validate(
     ] = [],  # noqa: B006  typer wants a list; nobody changes it
     svg: Annotated[
         Path | None,
-        typer.Option("--svg", metavar="FILE.svg", help="Draw predicted over measured times of each source."),
+        typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Draw predicted over measured times."),
     ] = None,
     held_out: Annotated[
         Path | None,
@@ -64,13 +77,13 @@ def validate(
     output_file("--markdown", markdown, (".md",), files)
     if append and not markdown:
         raise ValueError("--append needs --markdown: the page that it is put after")
-    output_file("--svg", svg, (".svg",), files)
+    output_file("--picture", svg, PICTURES, files)
     if nccl and kernels:
         raise ValueError("--nccl and --kernels: the files are of one kind; give one of both")
     if svg and nccl:
-        raise ValueError("--svg draws step times; stepsim collective --log draws a collective beside a log")
+        raise ValueError("--picture draws step times; collective --log draws a collective")
     if svg and kernels:
-        raise ValueError("--svg draws step times; stepsim calibrate report --points draws kernels")
+        raise ValueError("--picture draws step times; stepsim calibrate report --points draws kernels")
     if leave_out and not (nccl or kernels):
         raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
     if held_out and (nccl or kernels):
@@ -118,7 +131,7 @@ def validate(
     if svg:
         from ..calibration.validation.scatter import scatter_svg
 
-        save_text(svg, scatter_svg(report))
+        save_picture(svg, scatter_svg(report))
     if as_json:
         echo_json(report_document(report))
     else:

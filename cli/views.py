@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import console, echo_json, is_folder, output_file, output_folder, save_text, wrote
+from .output import (
+    PICTURE_NAME,
+    PICTURES,
+    console,
+    echo_json,
+    is_folder,
+    output_file,
+    output_folder,
+    save_picture,
+    wrote,
+)
 
 if TYPE_CHECKING:
     from ..sim.result.result import Result
 
 TimelineOption = Annotated[
-    Path | None, typer.Option("--timeline", metavar="FILE.svg", help="Write the schedule as a picture.")
+    Path | None, typer.Option("--timeline", metavar=PICTURE_NAME, help="Write the schedule as a picture.")
 ]
 TraceOption = Annotated[
     Path | None,
@@ -61,7 +71,7 @@ class ViewFiles:
     def check(self, inputs: Iterable[str | Path]) -> None:
         """ValueError, before any work is done, for a file that cannot or should not be written."""
         inputs = tuple(inputs)
-        output_file("--timeline", self.timeline, (".svg",), inputs)
+        output_file("--timeline", self.timeline, PICTURES, inputs)
         if self.trace is not None and is_folder(self.trace):
             output_folder("--trace", self.trace, inputs)
         else:
@@ -73,7 +83,7 @@ class ViewFiles:
         if self.timeline:
             from ..sim.report.timeline.picture import timeline_svg
 
-            save_text(self.timeline, timeline_svg(result))
+            save_picture(self.timeline, timeline_svg(result))
         if self.trace:
             from ..sim.report.trace import write_trace, write_traces
 

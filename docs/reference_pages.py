@@ -1,4 +1,4 @@
-"""Makes docs/commands.md and docs/python.md from the program itself: every command, every public name.
+"""Makes docs/commands.md, docs/python.md and scenarios/scenario.schema.json from the program itself.
 
 python docs/reference_pages.py            writes them anew (make docs)
 python docs/reference_pages.py --check    changes nothing; exit code 1 where one is out of date
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def commands_page() -> str:
@@ -93,18 +93,31 @@ def _members(name: str, thing: Any) -> list[str]:
     return ["| member | meaning |", "| --- | --- |", *escaped, ""] if rows else []
 
 
-PAGES = {"commands.md": commands_page, "python.md": python_page}
+def schema_file() -> str:
+    """What `stepsim schema` prints, which lies beside the shipped scenarios for editors."""
+    import orjson
+
+    from stepsim.sim.scenario.editor_schema import editor_schema
+
+    return orjson.dumps(editor_schema(), option=orjson.OPT_INDENT_2).decode()
+
+
+PAGES = {
+    "docs/commands.md": commands_page,
+    "docs/python.md": python_page,
+    "scenarios/scenario.schema.json": schema_file,
+}
 
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or with --check only tell which are out of date."""
     stale = 0
     for name, make in PAGES.items():
-        path, text = DOCS / name, make().rstrip("\n") + "\n"
+        path, text = ROOT / name, make().rstrip("\n") + "\n"
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1
-        print(f"{'out of date' if '--check' in arguments else 'written'}: docs/{name}")
+        print(f"{'out of date' if '--check' in arguments else 'written'}: {name}")
         if "--check" not in arguments:
             path.write_text(text, encoding="utf-8")
     return 1 if stale and "--check" in arguments else 0

@@ -47,7 +47,7 @@ class OwnGpu(BaseModel):
     GPU, or from the nearest of that architecture; predictions say so, and are wider.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
     name: Text = Field(default="", description="how results call it", examples=["my-gpu"])
     extends: Annotated[Text, BeforeValidator(_relative_key, json_schema_input_type=str)] | None = Field(
@@ -58,20 +58,24 @@ class OwnGpu(BaseModel):
     )
     sms: Count | None = Field(default=None, description="streaming multiprocessors, or compute units")
     clock: Clock | None = Field(default=None, description="boost clock")
-    fp32_flops: ComputeRate | None = None
-    tf32_flops: ComputeRate | None = None
+    fp32_flops: ComputeRate | None = Field(default=None, description="peak without tensor cores")
+    tf32_flops: ComputeRate | None = Field(default=None, description="peak; default: follows bf16_flops")
     bf16_flops: ComputeRate | None = Field(
         default=None,
         description="with FP32 accumulation (GeForce: half the FP16 rate); other types follow it",
     )
     fp16_flops: ComputeRate | None = Field(default=None, description="default: that of bf16")
-    fp8_flops: ComputeRate | None = None
-    fp4_flops: ComputeRate | None = None
+    fp8_flops: ComputeRate | None = Field(default=None, description="peak; default: follows bf16_flops")
+    fp4_flops: ComputeRate | None = Field(default=None, description="peak; default: follows bf16_flops")
     memory: Size | None = Field(default=None, description="what a program can allocate", examples=["48 GB"])
-    memory_bandwidth: Rate | None = Field(default=None, examples=["864 GB/s"])
+    memory_bandwidth: Rate | None = Field(
+        default=None, description="rate of its memory, as stated", examples=["864 GB/s"]
+    )
     l2: Size | None = Field(default=None, description="the last cache before memory", examples=["96 MiB"])
-    l2_bandwidth: Rate | None = None
-    shared_memory_per_sm: Size | None = Field(default=None, examples=["100 KiB"])
+    l2_bandwidth: Rate | None = Field(default=None, description="rate of that cache")
+    shared_memory_per_sm: Size | None = Field(
+        default=None, description="shared memory of one multiprocessor", examples=["100 KiB"]
+    )
     nvlink: Rate | None = Field(
         default=None, description="all NVLinks (or xGMI links) of a GPU", examples=["450 GB/s"]
     )

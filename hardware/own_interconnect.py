@@ -33,7 +33,7 @@ class OwnInterconnect(BaseModel):
     """A network between hosts. What it leaves out is that of the network that it `extends`, or of the nearest
     of its kind; predictions say so, and are wider."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
     name: Text = Field(default="", description="how results call it")
     extends: Annotated[Text, BeforeValidator(_known_key, json_schema_input_type=str)] | None = Field(

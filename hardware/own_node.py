@@ -18,7 +18,7 @@ Links = Literal["none", "pairs", "mesh", "switch"]
 class OwnNode(BaseModel):
     """A host. What it leaves out is that of the host that its GPU is sold in."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
     name: Text = Field(default="own host", description="how results call it")
     gpus: Count | None = Field(default=None, description="GPUs that it holds", examples=[8])

@@ -25,7 +25,7 @@ _LEFT_OUT = (
 )
 """Fields that the page has elsewhere, or not."""
 
-_BOUNDS = {"ge": "min", "minimum": "min", "le": "max", "maximum": "max"}
+_BOUNDS = {"minimum": "min", "maximum": "max"}
 _TYPES = ("integer", "number", "boolean")
 
 Schema = Mapping[str, Any]

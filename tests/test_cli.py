@@ -146,7 +146,7 @@ def test_views_lie_where_they_were_asked_for(small: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--timeline", "picture.png"], "must end in .svg"),
+        (["--timeline", "picture.pdf"], "must end in .svg or .png"),
         (["--spans", "spans.xlsx"], "must end in .csv or .parquet"),
         (["--trace", "same.json", "--save-program", "same.json"], "already uses this file"),
     ],
@@ -289,7 +289,7 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 def test_a_traceback_can_be_had(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSIM_TRACEBACK", "1")
-    done = Ran("run", small, "--timeline", "picture.png")
+    done = Ran("run", small, "--timeline", "picture.pdf")
     assert done.code == 2
     assert "Traceback" in done.err
 

@@ -171,7 +171,7 @@ def test_the_table_names_algorithm_and_link() -> None:
         (("all_reduce", "--interconnect", "rope"), "rope"),
         (("all_reduce", "--gpus", "12"), "gpus 12"),
         (("all_reduce", "--interconnect", "nvlink-only"), "has no network"),
-        (("all_reduce", "--svg", "x.png"), "must end in .svg"),
+        (("all_reduce", "--svg", "x.pdf"), "must end in .svg or .png"),
     ],
 )
 def test_mistakes_are_named(arguments: tuple[str, ...], says: str) -> None:

@@ -138,7 +138,7 @@ def test_sweeps(scenario: str, tmp_path: Path) -> None:
         (("llama3-8b-h100",), "has no block faults"),
         (("llama3-8b-hundred",), "no shipped scenario"),
         (("{}", "--html", "x.pdf"), "must end in .html"),
-        (("{}", "--svg", "x.svg"), "--svg draws a sweep"),
+        (("{}", "--svg", "x.svg"), "--picture draws a sweep"),
         (("{}", "--sweep", "run.work=1d..2d/2", "--what-if"), "--what-if does not go with --sweep"),
         (("{}", "--sweep", "checkpoint.storage.evry=1min..2min/2"), "Did you mean every"),
         (("{}", "a=1..2"), "ranges follow --sweep"),

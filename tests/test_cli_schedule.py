@@ -148,7 +148,7 @@ def test_files_lie_where_they_were_asked_for(tmp_path: Path) -> None:
         (["1f1b", "-p", "2", "-m", "2", "--tf", "-1"], "--tf"),
         (["1f1b", "-p", "2", "-m", "2", "--tw", "1.5"], "--tw"),
         (["1f1b", "-p", "2", "-m", "2", "--tf", "0", "--tb", "0", "--tw", "0"], "--tf, --tb and --tw"),
-        (["1f1b", "-p", "2", "-m", "2", "--svg", "picture.png"], "must end in .svg"),
+        (["1f1b", "-p", "2", "-m", "2", "--svg", "picture.pdf"], "must end in .svg or .png"),
         (["mine.csv", "-p", "2"], "leave out -p"),
         (["compare", "-p", "2"], "-m (microbatches)"),
         (["compare", "-p", "2", "-m", "2", "-v", "0"], "-v"),

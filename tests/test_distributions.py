@@ -28,6 +28,7 @@ pytestmark = pytest.mark.xdist_group("distributions")  # each is built once
 
 PIP_OPTIONS = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index", "--no-build-isolation"]
 SCENARIO = "llama3-8b-h100"
+EPOCH = {"SOURCE_DATE_EPOCH": "1763900000"}
 
 
 def output(command: list[str | Path], **options: Any) -> str:
@@ -72,7 +73,11 @@ def shipped(copy: Path) -> set[str]:
     wanted = {"py.typed"}
     for package in PACKAGES:
         home = copy / folder(package).relative_to(ROOT)
-        data = [] if package == "stepsim" else [*home.rglob("*.yaml"), *page_files(home)]
+        data = (
+            []
+            if package == "stepsim"
+            else [*home.rglob("*.yaml"), *home.glob("*.schema.json"), *page_files(home)]
+        )
         wanted |= {path.relative_to(copy).as_posix() for path in [*home.glob("*.py"), *data]}
     return wanted
 
@@ -90,7 +95,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
 def test_the_wheel_has_licence_and_script(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     notes = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
-    assert "licenses/LICENSE" in notes
+    assert {"licenses/LICENSE", "licenses/NOTICE"} <= set(notes)
     assert "stepsim = stepsim.cli.main:main" in archive.read(notes["entry_points.txt"]).decode()
 
 
@@ -99,8 +104,26 @@ def test_the_sdist_holds_what_builds_the_package_and_no_tests(sdist: Path) -> No
         files = [member.name for member in archive.getmembers() if member.isfile()]
     held = {name.partition("/")[2] for name in files}
     made = {name for name in held if name.startswith("stepsim.egg-info/")} | {"PKG-INFO", "setup.cfg"}
-    builds = {"pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"}
+    builds = {"pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "NOTICE"}
     assert held - made == builds | shipped(sdist.parent / "checkout")
+
+
+@pytest.mark.slow
+def test_whoever_builds_has_the_same_bytes(tmp_path: Path) -> None:
+    """Modes, dates and the order of files in a checkout leave no trace."""
+    needs("setuptools")
+    built = []
+    for number, mode in enumerate((0o600, 0o664)):
+        checkout = copied(tmp_path / str(number))
+        for path in checkout.rglob("*.yaml"):
+            path.chmod(mode)
+            os.utime(path, (1e9 + number, 1e9 + number))
+        script = [sys.executable, str(ROOT / ".ci" / "build_dist.py")]
+        out = tmp_path / f"out{number}"
+        output([*script, "--source", str(checkout), "--out", str(out)], env={**os.environ, **EPOCH})
+        built.append({path.name: path.read_bytes() for path in out.iterdir()})
+    assert built[0] == built[1]
+    assert {Path(name).suffix for name in built[0]} == {".whl", ".gz"}
 
 
 def dependencies(work: Path) -> Path:

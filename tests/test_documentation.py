@@ -90,9 +90,10 @@ def test_every_page_has_its_place_in_the_site() -> None:
     assert {page.name for page in PAGES[1:]} == named
 
 
-def test_the_reference_is_what_the_program_says() -> None:
+@pytest.mark.parametrize("maker", ["reference_pages.py", "sources_page.py"])
+def test_made_pages_are_what_the_program_says(maker: str) -> None:
     ended = subprocess.run(
-        [sys.executable, str(ROOT / "docs" / "reference_pages.py"), "--check"],
+        [sys.executable, str(ROOT / "docs" / maker), "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -225,6 +225,32 @@ except SystemExit as end:
     assert loaded_by(code) & SLOW_TO_LOAD == set()
 
 
+ANSWERS_AT_ONCE = {"numpy", "orjson", "pydantic", "rich", "simpy", "yaml"}
+"""What a step needs, and neither the package nor its help does."""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import stepsim",
+        "from stepsim.cli.main import app\ntry:\n    app(['--help'])\nexcept SystemExit: pass",
+        "from stepsim.cli.main import app\ntry:\n    app(['--version'])\nexcept SystemExit: pass",
+    ],
+    ids=["import", "--help", "--version"],
+)
+def test_what_answers_at_once_loads_nothing_of_a_step(code: str) -> None:
+    assert loaded_by(code) & (SLOW_TO_LOAD | ANSWERS_AT_ONCE) == set()
+
+
+def test_a_run_loads_what_a_step_needs_and_no_more() -> None:
+    code = """
+import sys
+from stepsim.cli.main import app
+app(["run", "llama3-8b-h100"], standalone_mode=False)
+"""
+    assert loaded_by(code) & (OPTIONAL | HEAVY | {"joblib", "asyncio", "multiprocessing"}) == set()
+
+
 def test_importing_every_package_loads_nothing_slow() -> None:
     code = "\n".join(f"import {package}" for package in PACKAGES)
     assert loaded_by(code) & SLOW_TO_LOAD == set()

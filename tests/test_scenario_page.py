@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.page import _blocks, scenario_page
+from stepsim.sim.scenario.page import blocks, scenario_page
 from stepsim.sim.scenario.software.software import GROUPS
 
 PAGE = scenario_page()
@@ -23,11 +23,11 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_every_field_has_a_row() -> None:
     sections = dict(zip(*[iter(re.split(r"^## (.*)\n", PAGE, flags=re.MULTILINE)[1:])] * 2, strict=True))
-    for path, model in _blocks():
+    for path, model in blocks():
         rows = re.findall(r"^\| `(\w+)` \|", sections[path or "The file"], flags=re.MULTILINE)
         assert set(model.model_fields) <= set(rows), path
     assert len(sections) > 30
-    assert next(model for _, model in _blocks()) is Scenario
+    assert next(model for _, model in blocks()) is Scenario
 
 
 def test_links_lead_to_sections() -> None:

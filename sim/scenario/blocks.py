@@ -84,7 +84,7 @@ RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
 class ScenarioBlock(BaseModel):
     """Frozen, and without fields that nobody knows."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
 
 class FabricSpec(ScenarioBlock):
@@ -95,11 +95,17 @@ class FabricSpec(ScenarioBlock):
     usual one of its interconnect.
     """
 
-    kind: FabricKind = "rail-optimized"
+    kind: FabricKind = Field(
+        default="rail-optimized",
+        description="which topology, or a published cluster's; default: by the network",
+    )
     oversubscription: Annotated[
         Annotated[Ratio, Tag("~ratio")] | Annotated[tuple[Ratio, Ratio], Tag("~levels")],
         Discriminator(lambda value: "~levels" if isinstance(value, list | tuple) else "~ratio"),
-    ] = 1.0
+    ] = Field(
+        default=1.0,
+        description="hosts' bandwidth over what goes on above the leaves; a list: of leaves, of spines",
+    )
     levels: Annotated[int, *whole(2, 3)] | None = Field(
         default=None, description="tiers of switches; default: as many as the ports demand"
     )
@@ -120,7 +126,10 @@ class FabricSpec(ScenarioBlock):
 class PlacementSpec(ScenarioBlock):
     """Which GPU each rank runs on (``hardware/placement.py``)."""
 
-    kind: PlacementKind = "contiguous"
+    kind: PlacementKind = Field(
+        default="contiguous",
+        description="contiguous: in order; scattered: hosts at random; explicit: by gpus",
+    )
     group: Gpus | None = Field(default=None, description="rail-aware: ranks that stay together, such as tp")
     seed: CountOrZero | None = Field(default=None, description="scattered: of the random order of hosts")
     gpus: tuple[Annotated[int, *whole(0, MOST_GPUS - 1)], ...] | None = Field(
@@ -218,9 +227,15 @@ class ClusterSpec(ScenarioBlock):
     node: OwnNode | None = Field(
         default=None, description="a host of your own; default: the one that the GPU is sold in"
     )
-    fabric: FabricSpec = FabricSpec()
-    placement: PlacementSpec | None = None
-    measured_network: MeasuredNetwork | None = None
+    fabric: FabricSpec = Field(
+        default=FabricSpec(), description="how the switches between hosts are wired; default: by the network"
+    )
+    placement: PlacementSpec | None = Field(
+        default=None, description="which GPU each rank runs on; default: in order"
+    )
+    measured_network: MeasuredNetwork | None = Field(
+        default=None, description="what nccl-tests reached on this very cluster"
+    )
     price_per_gpu_hour: Price | None = Field(default=None, description="in `currency`", examples=[2.5])
     currency: Annotated[str, Field(strict=True, pattern=r"^[A-Z]{3}$")] = Field(
         default="USD", description="of the price: three letters (ISO 4217)", examples=["EUR"]
@@ -297,7 +312,9 @@ class ScheduleOptions(ScenarioBlock):
 class RecomputeSpec(ScenarioBlock):
     """Recomputation of a part: whole layers, ``modules`` of each layer, or all but operators to ``keep``."""
 
-    kind: Literal["full", "modules", "operators"]
+    kind: Literal["full", "modules", "operators"] = Field(
+        description="whole layers, parts of each layer, or all but some operators"
+    )
     layers: Layers | None = Field(
         default=None,
         description="full: layers of each stage; by method block of each virtual stage, by uniform in one go",
@@ -309,7 +326,9 @@ class RecomputeSpec(ScenarioBlock):
     every: Layers | None = Field(
         default=None, description="full: each layer of that number (2: every second)"
     )
-    modules: tuple[RecomputeModule, ...] = ()
+    modules: tuple[RecomputeModule, ...] = Field(
+        default=(), description="modules: which parts of each layer run again"
+    )
     keep: tuple[RecomputeOperator, ...] = Field(
         default=(), description="operators: whose outputs stay; all else of a layer runs again"
     )
@@ -337,9 +356,11 @@ class RecomputeSpec(ScenarioBlock):
 class RoutingSpec(ScenarioBlock):
     """How tokens spread over experts: ``zipf`` by an ``exponent``, or ``counts`` of a run from a ``file``."""
 
-    kind: Literal["zipf", "counts"]
-    exponent: Annotated[float, number(ge=0, le=100)] | None = None
-    file: Text | None = None
+    kind: Literal["zipf", "counts"] = Field(description="by a law, or as a run counted them")
+    exponent: Annotated[float, number(ge=0, le=100)] | None = Field(
+        default=None, description="zipf: 0 is balanced, 1 is as words are"
+    )
+    file: Text | None = Field(default=None, description="counts: JSON with the tokens of each expert")
 
     @model_validator(mode="after")
     def _says_how(self) -> RoutingSpec:
@@ -386,7 +407,9 @@ class Training(ScenarioBlock):
 class PublishedFigures(ScenarioBlock):
     """What the run took in print."""
 
-    step_time_s: SecondsAboveZero | None = None
-    mfu: Annotated[float, number(gt=0, le=1)] | None = None
-    source: Text = ""
-    note: Text = ""
+    step_time_s: SecondsAboveZero | None = Field(default=None, description="time of one step")
+    mfu: Annotated[float, number(gt=0, le=1)] | None = Field(
+        default=None, description="model FLOP/s over peak, as a share of one"
+    )
+    source: Text = Field(default="", description="where it is printed")
+    note: Text = Field(default="", description="what is different there")

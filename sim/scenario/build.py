@@ -55,7 +55,7 @@ Part = TypeVar("Part", bound=BaseModel)
 class _Heading(BaseModel):
     """The fields of a scenario that are no block."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: Text
     title: Text = ""

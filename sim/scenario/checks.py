@@ -67,10 +67,11 @@ def findings(
         found += heads_exchange(model, parallelism)
     if cluster and parallelism:
         wrong_sizes = wrong_sizes or list(world_size_matches(cluster, parallelism))
+    if cluster and not any(one.path == ("cluster", "gpus") for one in wrong_sizes):  # once is enough
+        found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
     if wrong_sizes:  # what follows from tp, dp or gpus would say nothing new
         return wrong_sizes + found
     if cluster:
-        found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
         found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
         found += () if any(one.path[0] == "cluster" for one in found) else neighbours_fit(cluster)
         found += [*other_gpus_fit(cluster, training), *placed_by_speed_alone(cluster)]

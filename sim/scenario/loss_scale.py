@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...hardware.fields import number, whole
 
@@ -29,15 +29,24 @@ class LossScale(BaseModel):
     gradients bear, for the steps that are skipped at the start of a run.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
-    kind: Literal["megatron", "torch"] = "megatron"
-    initial: Scale | None = None
-    growth_interval: Steps | None = None
-    hysteresis: Steps | None = None
-    growth: Factor = 2.0
-    backoff: Share = 0.5
-    sustained: Scale | None = None
+    kind: Literal["megatron", "torch"] = Field(default="megatron", description="whose rule and defaults")
+    initial: Scale | None = Field(
+        default=None, description="scale of the first step; default: the framework's"
+    )
+    growth_interval: Steps | None = Field(
+        default=None, description="steps without overflow before it grows; default: the framework's"
+    )
+    hysteresis: Steps | None = Field(
+        default=None, description="overflows before it first falls; default: the framework's"
+    )
+    growth: Factor = Field(default=2.0, description="factor by which it grows")
+    backoff: Share = Field(default=0.5, description="factor by which it falls")
+    sustained: Scale | None = Field(
+        default=None,
+        description="scale that gradients bear; default: skipped steps of the start are not counted",
+    )
 
     @model_validator(mode="after")
     def _comes_down(self) -> LossScale:

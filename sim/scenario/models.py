@@ -46,16 +46,27 @@ _FAULT_BLOCKS = ("step_time", "faults", "detection", "recovery", "checkpoint", "
 class Scenario(ScenarioBlock):
     """One training step on one cluster: all that a prediction depends on."""
 
-    name: Text
-    title: Text = ""
-    published: PublishedFigures | None = None
-    model: Model
-    cluster: ClusterSpec
-    parallelism: Parallelism
-    training: Training
-    schedule: ScheduleChoice
-    schedule_options: ScheduleOptions = ScheduleOptions()
-    software: Software
+    name: Text = Field(description="how results call it; default: the file's name")
+    title: Text = Field(default="", description="what stands above tables and pictures")
+    published: PublishedFigures | None = Field(
+        default=None, description="what the run took in print, to be compared"
+    )
+    model: Model = Field(
+        description="shape: a name of `stepsim list models`, a Hugging Face config.json, or fields"
+    )
+    cluster: ClusterSpec = Field(description="the GPUs of the job and what connects them")
+    parallelism: Parallelism = Field(description="the layout: which axis cuts what, over how many GPUs")
+    training: Training = Field(description="the work of one step: batch, sequence, precision, optimizer")
+    schedule: ScheduleChoice = Field(
+        description="order of the pipeline's actions: a name of `stepsim list schedules`, or a table; "
+        "default: none, 1f1b or interleaved, by pp and vpp"
+    )
+    schedule_options: ScheduleOptions = Field(
+        default=ScheduleOptions(), description="what some schedules may be told besides their name"
+    )
+    software: Software = Field(
+        description="software stack: a preset of `stepsim list software`, or a preset and changed fields"
+    )
     calibration: tuple[Text, ...] = Field(
         default=(),
         description="shipped profiles by name, and profile files; a later one overrides an earlier one",
@@ -64,11 +75,17 @@ class Scenario(ScenarioBlock):
     step_time: SecondsAboveZero | None = Field(
         default=None, description="stepsim faults: take this step time in place of the predicted one"
     )
-    faults: Faults | None = None
-    detection: Detection | None = None
-    recovery: Recovery | None = None
-    checkpoint: Checkpoint | None = None
-    run: Run | None = None
+    faults: Faults | None = Field(default=None, description="what fails, how often and when")
+    detection: Detection | None = Field(default=None, description="how long a failure goes unnoticed")
+    recovery: Recovery | None = Field(
+        default=None, description="what follows a failure: restart, spares, a smaller job"
+    )
+    checkpoint: Checkpoint | None = Field(
+        default=None, description="how often state is saved, and what that costs"
+    )
+    run: Run | None = Field(
+        default=None, description="how long the weeks of `stepsim faults` are, and how many"
+    )
 
     _checked: Checked = PrivateAttr(default_factory=Checked)
 

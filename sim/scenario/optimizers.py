@@ -22,7 +22,7 @@ NEWTON_SCHULZ_STEPS = 5
 WEIGHT_BYTES = 12
 """Gradient and weight read, weight written, in FP32: what every update moves for a parameter."""
 
-_ROW = ConfigDict(extra="forbid", frozen=True, strict=True)
+_ROW = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 class OptimizerState(BaseModel):
@@ -39,7 +39,7 @@ class OptimizerState(BaseModel):
 class Optimizer(BaseModel):
     """One entry of optimizers.yaml."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str
     title: str
@@ -100,7 +100,7 @@ class OptimizerSpec(BaseModel):
     has it, or even shards whose momentum is gathered as Moonlight has it).
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
     name: Annotated[Text, BeforeValidator(_called, json_schema_input_type=str)] = Field(
         default="adamw", description="of `stepsim list optimizers`", examples=["muon"]

@@ -1,4 +1,4 @@
-"""The JSON Schema of scenario files, for editors.
+"""The JSON Schema of scenario files.
 
 Knows how documents differ from the models: fields that follow from others may be left out, blocks
 have short forms, fields have other names, quantities are text.
@@ -6,6 +6,7 @@ have short forms, fields have other names, quantities are text.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .aliases import ALIASES, RECOMPUTE
@@ -14,6 +15,9 @@ from .model.catalogue import model_names
 from .models import Scenario
 from .optimizers import optimizer_names
 from .software.presets import software_names
+
+_BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
+"""What pydantic leaves in its own words where a field also has a validator."""
 
 _DERIVED = {
     "Scenario": ("name", "schedule", "parallelism"),
@@ -31,7 +35,7 @@ _BLOCKS = {
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a scenario document."""
-    schema = Scenario.model_json_schema(mode="validation")
+    schema = _plain(Scenario.model_json_schema(mode="validation"))
     definitions: dict[str, Any] = schema["$defs"]
     definitions["Scenario"] = {key: value for key, value in schema.items() if key != "$defs"}
     for name, fields in _DERIVED.items():
@@ -45,13 +49,38 @@ def json_schema() -> dict[str, Any]:
         "type": "string",
         "description": "a file or shipped scenario that this one changes",
     }
-    del root["required"]  # extends may bring every block
+    whole = _required_without_base(root, definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **root,
         "title": "stepsim scenario",
+        **whole,
         "$defs": definitions,
     }
+
+
+def _required_without_base(root: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    """What a file must say where no other file says it, and where it is more than weeks of a given step.
+
+    Taken out of the blocks: ``extends``, and a preset beside changed fields, may bring every one.
+    """
+    needed = {
+        block: {"required": definitions[name]["required"]}
+        for block, name in (("cluster", "ClusterSpec"), ("training", "Training"))
+    }
+    for definition in definitions.values():
+        definition.pop("required", None)
+    others = [{"required": ["extends"]}, {"required": ["step_time"]}]
+    return {"if": {"anyOf": others}, "else": {"required": root.pop("required"), "properties": needed}}
+
+
+def _plain(node: Any) -> Any:
+    """The same in the words of JSON Schema, and without defaults that JSON has no number for."""
+    if isinstance(node, list):
+        return [_plain(one) for one in node]
+    if isinstance(node, dict):
+        return {_BOUNDS.get(key, key): _plain(value) for key, value in node.items()}
+    return None if isinstance(node, float) and not math.isfinite(node) else node
 
 
 def _add_aliases(definitions: dict[str, Any], block: str, names: dict[str, tuple[str, ...]]) -> None:

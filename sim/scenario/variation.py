@@ -41,7 +41,7 @@ def preset_names() -> list[str]:
 
 
 class _Block(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
 
 class NormalSpeed(_Block):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...figures import gigabytes, seconds
@@ -15,10 +16,20 @@ if TYPE_CHECKING:
     from ...result.result import Result
     from ...result.step import StageMemory
 
-WIDTH, HEIGHT, HEAD = 1200.0, 160.0, 100.0
+WIDTH, HEIGHT, HEAD = 1200.0, 160.0, 120.0
+TALL = 320.0
+"""Of a panel where there are one or two: terms of a sharded model are thin."""
+
 MOST = 8
+HELD = ("weights", "optimizer", "gradients, held", "communication", "context and workspace")
+"""Terms that stay all step long; gradients that come and go are MOVING's."""
+
 COLOURS = {
-    "held all step long": "#55585c",
+    "weights": "#2f3a4a",
+    "optimizer": "#4d6072",
+    "gradients, held": "#8a6d4b",
+    "communication": "#8d949b",
+    "context and workspace": "#b3b6b8",
     "gathered": "#9b3f7f",
     "gradients": "#eeb15c",
     "activations": "#6f9fcd",
@@ -34,7 +45,9 @@ def memory_svg(result: Result) -> str:
     shown = result.memory[::every]
     name = result.scenario.name if result.scenario else "program"
     legend = [*((chart.key(colour, marker="s"), name) for name, colour in COLOURS.items())]
-    with chart.canvas(WIDTH, HEAD + HEIGHT * len(shown)) as figure:
+    legend = [entry for entry, name in zip(legend, COLOURS, strict=True) if _occurs(name, shown)]
+    height = HEIGHT if len(shown) > 2 else TALL
+    with chart.canvas(WIDTH, HEAD + height * len(shown)) as figure:
         panels = figure.subplots(len(shown), sharex=True, squeeze=False)
         for panel, stage in zip(panels.flat, shown, strict=True):
             _panel(panel, stage, result.makespan_s)
@@ -69,7 +82,24 @@ def _panel(panel: Axes, stage: StageMemory, makespan_s: float) -> None:
     panel.set_ylim(0.0, 1.05 * max(stage.capacity_bytes, stage.peak_bytes))
 
 
+def _occurs(name: str, stages: Sequence[StageMemory]) -> bool:
+    """Whether any rank holds some of a term."""
+    return any(
+        _bytes(stage, name, sizes)
+        for stage in stages
+        for _, sizes in (*stage.moving, (0.0, (0.0,) * len(MOVING)))
+    )
+
+
+def _held(stage: StageMemory) -> dict[str, float]:
+    """What ``static_bytes`` is made of, by HELD. ``terms`` has gradients with those that pass."""
+    beside = sum(stage.terms.get(name, 0.0) for name in ("context", "workspace", "flat buffers"))
+    found = {name: stage.terms.get(name, 0.0) for name in ("weights", "optimizer", "communication")}
+    found["context and workspace"] = beside
+    return {**found, "gradients, held": max(stage.static_bytes - sum(found.values()), 0.0)}
+
+
 def _bytes(stage: StageMemory, name: str, sizes: tuple[float, ...]) -> float:
-    if name == "held all step long":
-        return stage.static_bytes
+    if name in HELD:
+        return _held(stage)[name]
     return stage.beside_bytes if name == "allocator" else sizes[MOVING.index(name)]

@@ -37,7 +37,7 @@ as a formula, and its share of the step, as a figure; activations are those of a
 rank. The step ends for all ranks together unless it says "span": then each rank goes on by itself.
 
     stepsim schedule zb-v -p 4 -m 8            # the timeline in the terminal, and its figures
-    stepsim schedule zb-v -p 4 -m 8 --svg zb-v.svg --tf 10 --tb 11 --tw 7 --tc 1
+    stepsim schedule zb-v -p 4 -m 8 --picture zb-v.svg --tf 10 --tb 11 --tw 7 --tc 1
     stepsim schedule compare -p 8 -m 32        # the table at the end of this page
 """
 

@@ -45,6 +45,7 @@ def entries(rows: Sequence[Track], *, shares: bool, shades: str | None = None) -
         for kind in palette.WORDS
         if kind in kinds
     ]
+    found += [LegendEntry((palette.FLAT[a],), f"{a.upper()} communication") for a in AXES if a in kinds]
     outside = {box.kind for row in rows for box in row.tail}
     found += [
         LegendEntry((f"url(#hatch-{a})",), f"{a.upper()} while compute idles") for a in AXES if a in outside

@@ -1,9 +1,9 @@
 """The pipeline schedule of one step as a picture, in SVG, as a paper would show it.
 
-One row a rank class. Boxes are actions, pale ground is idle time, a strip under the boxes is
-communication in the open, and hatches are what comes after the pipeline. Where boxes are too thin
-for their microbatch numbers a second panel shows a stretch of the step enlarged. Knows how the
-page is laid out; rows, colours and shapes are in the files beside this one.
+One row a rank class, and without a pipeline rows of communication. Boxes are actions, pale ground is
+idle time, a strip under the boxes is communication in the open, and hatches are what comes after the
+pipeline. Where boxes are too thin for their microbatch numbers a second panel shows a stretch of the step
+enlarged. Knows how the page is laid out; rows, colours and shapes are in the files beside this one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from . import legend, panel
 from .boxes import Track, within
 from .page import RIGHT, WIDTH, enlarged, left_of, page, row_height
 from .panel import Panel
+from .streams import stream_rows
 from .tracks import order_of, tracks
 
 NOTES = 118.0  # columns at the right: bubble and peak memory of the stage
@@ -35,8 +36,9 @@ def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -
     or lies outside the step.
     """
     shown = _checked(window, result.makespan_s)
-    rows = tracks(result)
-    notes = window is None and len(result.bubble_per_stage) == len(rows)
+    classes = tracks(result)
+    rows = (*classes, *stream_rows(result))
+    notes = window is None and len(result.bubble_per_stage) == len(classes)
     left = left_of(rows)
     width = WIDTH - left - RIGHT - (NOTES if notes else 0.0)
     main = Panel(left=left, top=0.0, width=width, row_height=row_height(len(rows)), window=shown)
@@ -45,7 +47,7 @@ def timeline_svg(result: Result, *, window: tuple[float, float] | None = None) -
     main = replace(main, top=94 + legend.LINE * len(legend.lines(found, WIDTH - 2 * RIGHT)) + 22)
     parts = [*_header(result), *legend.draw(found, RIGHT, 94, WIDTH - 2 * RIGHT), *panel.draw(main, rows)]
     if notes:
-        parts += _notes(result, rows, main)
+        parts += _notes(result, classes, main)
     bottom = main.top + main.height(len(rows))
     if window is None:
         zoom, bottom = enlarged(rows, main)

@@ -19,7 +19,7 @@ _STEPS = re.compile(r"\s*(\d+)\s*steps?\s*")
 class FaultsBlock(BaseModel):
     """A block of fields: nothing unknown in it, and frozen. A block made elsewhere is checked again."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+    model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
 
 class Every(FaultsBlock):

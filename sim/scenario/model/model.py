@@ -31,7 +31,7 @@ Vocabulary = Annotated[int, *whole(2, 100_000_000)]
 Predicted = Annotated[int, *whole(0, 100)]
 """Tokens that a model predicts beyond the next; published ones have up to eight."""
 
-_FROZEN = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
+_FROZEN = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
 # GPT-3, Llama and Nemotron-4 as published: what else their MLP implies.
 _FAMILY_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -53,18 +53,26 @@ class Moe(BaseModel):
 
     model_config = _FROZEN
 
-    num_experts: Experts
-    topk: Experts
-    expert_ffn_hidden_size: Width
-    num_shared_experts: Annotated[int, *whole(0, 65_536)] = 0
-    shared_expert_ffn_hidden_size: WidthOrZero = 0
-    num_dense_layers: LayersOrZero = 0
-    capacity_factor: Annotated[float, number(gt=0, le=65_536)] | None = None
+    num_experts: Experts = Field(description="routed experts of a layer", examples=[256])
+    topk: Experts = Field(description="experts that a token goes to", examples=[8])
+    expert_ffn_hidden_size: Width = Field(description="width of one expert", examples=[2048])
+    num_shared_experts: Annotated[int, *whole(0, 65_536)] = Field(
+        default=0, description="experts that every token goes to"
+    )
+    shared_expert_ffn_hidden_size: WidthOrZero = Field(
+        default=0, description="width of all of those together"
+    )
+    num_dense_layers: LayersOrZero = Field(default=0, description="first layers, which have no experts")
+    capacity_factor: Annotated[float, number(gt=0, le=65_536)] | None = Field(
+        default=None, description="tokens that an expert takes over its even share; default: all (dropless)"
+    )
     layer_freq: Annotated[
         Annotated[Layers, Tag("~count")] | Annotated[tuple[ZeroOrOne, ...], Tag("~layers")],
         Discriminator(lambda value: "~layers" if isinstance(value, list | tuple) else "~count"),
-    ] = 1
-    node_limit: Count | None = None
+    ] = Field(default=1, description="each layer of that number has experts, or a 1 or 0 for each layer")
+    node_limit: Count | None = Field(
+        default=None, description="hosts that the experts of a token may be on; default: all"
+    )
 
     @model_validator(mode="after")
     def _topk_in_range(self) -> Moe:
@@ -86,11 +94,13 @@ class Mla(BaseModel):
 
     model_config = _FROZEN
 
-    kv_lora_rank: Width
-    q_lora_rank: Width | None = None
-    qk_nope_head_dim: HeadWidth
-    qk_rope_head_dim: HeadWidth
-    v_head_dim: HeadWidth
+    kv_lora_rank: Width = Field(description="width that keys and values are compressed to", examples=[512])
+    q_lora_rank: Width | None = Field(
+        default=None, description="width that queries are compressed to; default: they are not"
+    )
+    qk_nope_head_dim: HeadWidth = Field(description="head dimension without position", examples=[128])
+    qk_rope_head_dim: HeadWidth = Field(description="head dimension with position", examples=[64])
+    v_head_dim: HeadWidth = Field(description="head dimension of values", examples=[128])
 
     @property
     def qk_head_dim(self) -> int:
@@ -110,7 +120,7 @@ class Model(BaseModel):
 
     model_config = _FROZEN
 
-    name: Text = "custom"
+    name: Text = Field(default="custom", description="how results call it")
     num_layers: Layers = Field(description="transformer layers", examples=[96])
     hidden_size: Residual = Field(description="width of the residual stream", examples=[12288])
     num_attention_heads: Heads = Field(description="query heads", examples=[96])
@@ -133,12 +143,14 @@ class Model(BaseModel):
     attention: AttentionKind = Field(
         description="default: mla if that block is given, else by num_query_groups"
     )
-    norm: Norm
-    position: Position
-    biases: Flag
-    dropout: Annotated[float, number(ge=0, lt=1)]
-    moe: Moe | None = None
-    mla: Mla | None = None
+    norm: Norm = Field(description="default: by mlp (rmsnorm for swiglu, else layernorm)")
+    position: Position = Field(description="default: by mlp (learned for gelu, else rope)")
+    biases: Flag = Field(description="biases of all linear layers; default: by mlp (true for gelu)")
+    dropout: Annotated[float, number(ge=0, lt=1)] = Field(
+        description="share that is dropped; default: by mlp (0.1 for gelu, else 0)"
+    )
+    moe: Moe | None = Field(default=None, description="routed experts; default: a dense model")
+    mla: Mla | None = Field(default=None, description="multi-head latent attention; default: none")
     mtp_layers: Predicted = Field(default=0, description="multi-token prediction layers")
     sliding_window: Count | None = Field(
         default=None, description="keys that a query sees in layers with a window", examples=[128]

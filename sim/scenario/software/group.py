@@ -19,4 +19,6 @@ Launches = Annotated[int, *whole(0, 100_000)]
 class SoftwareGroup(BaseModel):
     """Fields of a stack that one part of a step reads."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, revalidate_instances="always")
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, revalidate_instances="always", defer_build=True
+    )

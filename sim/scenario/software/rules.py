@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
-import yaml
+from ....hardware.catalogue import read
 
 Severity = Literal["", "note", "error"]
 
@@ -60,15 +61,8 @@ class Framework:
 @lru_cache(maxsize=1)
 def _frameworks() -> dict[str, Framework]:
     """The framework of each preset that has one."""
-    names = [entry.name for entry in files(__package__).joinpath("frameworks").iterdir()]
-    texts = {
-        name.removesuffix(".yaml"): files(__package__)
-        .joinpath("frameworks", name)
-        .read_text(encoding="utf-8")
-        for name in names
-        if name.endswith(".yaml")
-    }
-    documents = {name: yaml.safe_load(text) for name, text in sorted(texts.items())}
+    folder = Path(str(files(__package__))) / "frameworks"
+    documents: dict[str, Any] = {path.stem: read(path) for path in sorted(folder.glob("*.yaml"))}
     return {
         preset: Framework(name=name, title=document["title"], rules=_rules(documents, name, preset))
         for name, document in documents.items()

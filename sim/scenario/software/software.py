@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import Field
+
 from .exchange import ExchangeSoftware
 from .gradients import GradientSoftware
 from .group import SoftwareGroup
@@ -21,15 +23,23 @@ from .sharding import ShardingSoftware
 class Software(SoftwareGroup):
     """One software stack: facts of the code named in ``source``, by the part of a step that reads them."""
 
-    name: str = "custom"
-    title: str = ""
-    source: str = ""
-    kernels: KernelSoftware = KernelSoftware()
-    gradients: GradientSoftware = GradientSoftware()
-    pipeline: PipelineSoftware = PipelineSoftware()
-    host: HostSoftware = HostSoftware()
-    sharding: ShardingSoftware = ShardingSoftware()
-    exchange: ExchangeSoftware = ExchangeSoftware()
+    name: str = Field(default="custom", description="how results call it")
+    title: str = Field(default="", description="what it is, in words")
+    source: str = Field(default="", description="the code that it is read from")
+    kernels: KernelSoftware = Field(default=KernelSoftware(), description="which kernels it has")
+    gradients: GradientSoftware = Field(
+        default=GradientSoftware(), description="how gradients are kept and reduced"
+    )
+    pipeline: PipelineSoftware = Field(
+        default=PipelineSoftware(), description="how stages send to one another"
+    )
+    host: HostSoftware = Field(default=HostSoftware(), description="what its host costs and waits for")
+    sharding: ShardingSoftware = Field(
+        default=ShardingSoftware(), description="how sharded parameters are gathered"
+    )
+    exchange: ExchangeSoftware = Field(
+        default=ExchangeSoftware(), description="what tensor, context and expert parallelism overlap"
+    )
 
     def with_fields(self, **fields: Any) -> Software:
         """This stack with other fields, by their names alone (no two groups share one). Checks no values."""
