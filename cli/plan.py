@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
+from .output import (
+    PICTURE_NAME,
+    PICTURES,
+    console,
+    echo_json,
+    output_file,
+    save_picture,
+    save_text,
+    say,
+    wrote,
+)
 from .progress import progress
 from .sources import (
     SOURCE_HELP,
@@ -159,7 +169,11 @@ def plan(
     Exit code 1 when nothing fits, or nothing meets the deadline and the budget.
     """
     inputs = [scenario, *(files or ())]
-    outputs = {"--csv": (csv, (".csv",)), "--parquet": (parquet, (".parquet",)), "--picture": (picture, PICTURES)}
+    outputs = {
+        "--csv": (csv, (".csv",)),
+        "--parquet": (parquet, (".parquet",)),
+        "--picture": (picture, PICTURES),
+    }
     for option, (path, suffixes) in outputs.items():
         output_file(option, path, suffixes, inputs)
     output_file("--journal", journal, (".jsonl",), inputs, appended=True)
