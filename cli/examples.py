@@ -34,7 +34,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "export": ("export train.yaml --to megatron-lm",),
     "memory": ("memory llama3-70b-h100 --stage 0", "memory train.yaml --picture memory.svg"),
     "cluster": ("cluster llama3.1-405b-16k --picture topology.svg",),
-    "faults": ("faults llama3.1-405b-16k", "faults train.yaml -n 20 --html weeks.html"),
+    "faults": (
+        "faults llama3.1-405b-16k",
+        "faults train.yaml -n 20 --html weeks.html",
+        "faults --cases cases.md --straggler-logs logs",
+    ),
     "validate": ("validate cases.yaml --picture errors.svg", "validate --nccl all_reduce.log"),
     "collective": (
         "collective all_reduce --size 1GB --gpus 64",

@@ -47,7 +47,7 @@ KEPT = 2
 """Steps that a worker keeps."""
 
 MOST_TRACED = 100_000
-"""Ops of a trace that the page saves whole: about 60 MB of JSON."""
+"""Ops of a trace that the page saves whole: about 50 MB of JSON."""
 TRACED_AT_ONCE = 2_000
 """Events of a trace that one message holds."""
 
@@ -298,7 +298,7 @@ TASKS: dict[str, Task] = {
     "faults": Task(FaultsRequest, faults, 120.0),
     "sweep": Task(SweepRequest, sweep, 180.0),
     "export": Task(ExportRequest, export),
-    "trace": Task(TraceRequest, trace),
+    "trace": Task(TraceRequest, trace, 240.0),
 }
 """Every kind of request; each has an endpoint of its name."""
 
