@@ -1,7 +1,6 @@
 """A layout to begin with: the first that fits, without recomputation if any does, then the least cut.
 
-Knows memory, not time: a plan finds what is fast. Tensor parallelism stays inside a host, and where no NVLink
-joins its GPUs, parameters are sharded first: sums of every layer over PCIe would take most of the step.
+Knows memory, not time: a plan finds what is fast. Tensor parallelism stays inside a host.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ....hardware.gpus import get_gpu, gpu_called
 from ...brief.memory import memory_by_order
 from ...scenario.errors import ScenarioError
 from ...scenario.load import load_scenario
@@ -32,9 +30,7 @@ def first_layout(document: Mapping[str, Any]) -> Scenario | None:
     """
     wrong: ScenarioError | None = None
     legal = False
-    cluster = document["cluster"]
-    joined = get_gpu(gpu_called(cluster["gpu"])).nvlink_domain > 1
-    for changes in _layouts(int(cluster.get("gpus_per_node", 8)), joined=joined):
+    for changes in _layouts(int(document["cluster"].get("gpus_per_node", 8))):
         try:
             scenario = load_scenario(document, changes)
             legal = True
@@ -49,12 +45,9 @@ def first_layout(document: Mapping[str, Any]) -> Scenario | None:
     return None
 
 
-def _layouts(gpus_per_node: int, *, joined: bool) -> Iterator[dict[str, Any]]:
+def _layouts(gpus_per_node: int) -> Iterator[dict[str, Any]]:
     """Ever more ways that a model is cut; of equally many, the fewest stages. Recomputation, which adds a
     third to the FLOPs, only when no layout fits without."""
-    if not joined:
-        for recompute in RECOMPUTE:
-            yield {"parallelism.zero": 3, "training.recompute": recompute}
     sizes = [(tp, pp) for tp in SIZES if tp <= gpus_per_node for pp in SIZES]
     for recompute in RECOMPUTE:
         for tp, pp in sorted(sizes, key=lambda size: (size[0] * size[1], size[1])):
