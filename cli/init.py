@@ -17,6 +17,9 @@ BATCH_TOKENS = 4_194_304
 """Tokens of a step where nobody says: about what models of 7 B to 70 B parameters are trained with (Llama 2:
 4 million, arXiv:2307.09288 section 2.2)."""
 
+MOST_PER_GPU = 64
+"""Sequences of a step for each GPU where nobody says: on a few GPUs those tokens would take an hour."""
+
 NETWORKS = {
     "ampere": "ib-hdr200-x8",
     "hopper": "ib-ndr400-x8",
@@ -104,7 +107,7 @@ def _document(
             ),
         },
         "training": {
-            "global_batch": max(1, BATCH_TOKENS // (seq_length * gpus)) * gpus,
+            "global_batch": min(max(1, BATCH_TOKENS // (seq_length * gpus)), MOST_PER_GPU) * gpus,
             "micro_batch": 1,
             "seq_length": seq_length,
             "precision": "bf16" if "bf16" in sold.peak_flops else "fp16",
@@ -141,5 +144,7 @@ def _written(document: dict[str, Any], scenario: Scenario) -> str:
     }
     text = yaml.safe_dump(whole, sort_keys=False, default_flow_style=False)
     return (
-        f"# The layout is the first that fits; the best: stepsim plan. The network is the usual one.\n{text}"
+        "# The layout is the first that fits; the best: stepsim plan. "
+        "Batch and network are usual ones: put yours.\n"
+        f"{text}"
     )
