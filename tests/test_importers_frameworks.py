@@ -532,6 +532,13 @@ def test_a_model_by_a_name_that_no_file_can_have_is_refused() -> None:
     assert refused({"ds_config.json": DEEPSPEED}, {**HF, "model": "x" * 500}) == {"model"}
 
 
+def test_neox_fuses_what_it_is_told_to() -> None:
+    kernels = scenario({"run.yml": NEOX}, {"gpus": "8"}).software.kernels
+    assert (kernels.fused_softmax, kernels.fused_activation, kernels.fused_rope) == (False, False, False)
+    text = NEOX.replace('"pos_emb"', '"bias_gelu_fusion": true, "pos_emb"')
+    assert scenario({"run.yml": text}, {"gpus": "8"}).software.kernels.fused_activation
+
+
 def test_neox_reduces_in_32_bit_where_it_is_told() -> None:
     text = NEOX.replace('"pos_emb"', '"fp32_allreduce": true, "pos_emb"')
     assert scenario({"run.yml": text}, {"gpus": "8"}).software.gradients.reduce_grad_bytes == 4

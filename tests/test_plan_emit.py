@@ -95,7 +95,19 @@ def test_a_file_goes_in_and_a_better_one_comes_out(
     source, out = str(CORPUS / file), tmp_path / f"better{suffix}"
     given = [*MACHINE, *(word for fact in facts for word in ("--given", fact))]
     before = _json("run", source, *given)
-    few = ("--audit", "0", "--top", "2", "-j", "1")
+    few: tuple[str, ...] = (
+        "--audit",
+        "0",
+        "--top",
+        "1",
+        "-j",
+        "1",
+        "--fix",
+        "parallelism.pp=1",
+        "--fix",
+        "parallelism.cp=1",
+    )
+    few += ("--fix", "training.recompute") if framework == "megatron-lm" else ()
     told = _json("plan", source, *given, *few, "--emit", framework, "-o", str(out))
     text = out.read_text(encoding="utf-8")
     assert told["emitted"] == text
@@ -115,6 +127,15 @@ def test_lines_that_change_are_told_before_the_file() -> None:
     assert "-     --tensor-model-parallel-size 2" in lines
     assert "+     --tensor-model-parallel-size 4" in lines
     assert lines.index("#!/bin/bash") > lines.index("+     --tensor-model-parallel-size 4")
+
+
+def test_a_file_that_is_too_old_to_be_written_says_which_can_be(tmp_path: Path) -> None:
+    old = tmp_path / "llama3_8b.toml"
+    text = (CORPUS / "titan.toml").read_text(encoding="utf-8").replace("local_batch_size", "batch_size")
+    old.write_text(text.replace("tensor_parallel_degree = 2", ""), encoding="utf-8")
+    words = ["plan", str(old), *MACHINE, "--given", "gpus=8", "--emit", "torchtitan"]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, "--to-version v0.2" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(

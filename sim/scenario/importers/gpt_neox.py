@@ -30,6 +30,15 @@ _SIGNS = (
 )
 
 
+_FUSIONS = (
+    (("scaled_upper_triang_masked_softmax_fusion", "scaled_masked_softmax_fusion"), "fused_softmax"),
+    (("bias_gelu_fusion", "use_flashattn_swiglu"), "fused_activation"),
+    (("bias_dropout_fusion",), "fused_residual"),
+    (("rope_fusion",), "fused_rope"),
+)
+"""Kernels of gpt-neox by the options that switch them on; all are off by default (neox_args.py)."""
+
+
 def _recognises(file: SourceFile) -> bool:
     return (
         file.kind in ("yaml", "json")
@@ -104,6 +113,9 @@ def _model(settings: Settings) -> None:
         "fa2" if flash else "unfused",
         settings.origin("attention_config", default=f"{DEFAULT}: global"),
     )
+    for names, field in _FUSIONS:
+        fused = sum(settings.flag(name) for name in names) > 0
+        draft.put_software(field, fused, settings.origin(*names, default=f"{DEFAULT}: off"))
     settings.refuse_if("moe_num_experts", "experts of gpt-neox are not read", harmless=(None, 0, 1))
     hidden = draft.get("model.hidden_size")
     kind = settings.choice(

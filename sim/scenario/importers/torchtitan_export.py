@@ -17,7 +17,7 @@ _UNSEEN = {"name", "padded_vocab_size", "make_vocab_size_divisible_by"}
 def write_toml(scenario: Scenario, version: str | None) -> str:
     """The TOML; ``version`` other than v0.1 and v0.2 is refused, since others have other tables."""
     if version is not None and not version.lstrip("v").startswith(("0.1", "0.2")):
-        raise ValueError(f"--framework-version {version}: TOML of torchtitan v0.1 and v0.2 is written")
+        raise ValueError(f"torchtitan {version}: TOML of v0.1 and v0.2 is written; say --to-version v0.2")
     name, flavor = _flavor(scenario)
     par, training, software = scenario.parallelism, scenario.training, scenario.software
     shard = (par.fsdp_shard_size or par.dp * par.cp) // par.cp
