@@ -37,6 +37,7 @@ FABRICS: tuple[dict[str, Any], ...] = (
 )
 
 LINES = {
+    "checkpoint_write": ("checkpoint_write job", "checkpoint_write job at=1us duration=1ms"),
     "gpu_throttle": ("gpu_throttle gpu/{gpu} slow_factor=1.3", "gpu_throttle node/{node} at=1us"),
     "host_jitter": ("host_jitter job cv=0.05", "host_jitter node/{node} cv=0.3"),
     "link_degraded": ("link_degraded nic/0@node/{node} bandwidth_factor=0.3", "link_degraded rail/0 at=2us"),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import scenario
 from test_step_faults import TWIN
 
+from stepsim.sim.bounded import bounds
 from stepsim.sim.reliability.campaign.plan import Effect
 from stepsim.sim.reliability.planning.step_time import TOGETHER, SimulatedStep
 from stepsim.sim.scenario.checks_faults import machine_of
@@ -61,3 +64,42 @@ def test_a_set_is_replayed_once() -> None:
     STEP(frozenset([effect(0, 2, 1.1), effect(3, 3, 1.1)]))
     STEP(frozenset([effect(0, 2, 1.1), effect(3, 3, 1.1), effect(0, 1, 1.1)]))
     assert STEP.simulated == known
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"order": "tp-cp-ep-pp-dp"},
+        {"placement": {"kind": "scattered", "seed": 3}},
+        {"other_gpus": [{"gpu": "H100-SXM5-80GB", "hosts": [1]}]},
+    ],
+)
+def test_replicas_that_are_not_alike_are_replayed_where_they_are(fields: dict[str, Any]) -> None:
+    """As ``stepsim run`` has it, with several at once, and one twice."""
+    run = scenario(**TWIN, **fields)
+    step = SimulatedStep(run, machine_of(run.cluster, run.parallelism, Domains()))
+    effects = [effect(0, 0, 1.1), effect(2, 1, 1.6), effect(3, 3, 1.3)]
+    lines = [f"{one.kind} {one.target} slow_factor={one.slow_factor}" for one in effects]
+    for count in (1, 3):
+        exact = simulate(run, faults=lines[:count]).step_time_s
+        assert step(frozenset(effects[:count])) == pytest.approx(exact, rel=1e-9)
+
+
+def test_many_slow_ranks_are_between_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where ranks are placed and more classes differ than are replayed."""
+    run = scenario(**TWIN, placement={"kind": "contiguous"})
+    step = SimulatedStep(run, machine_of(run.cluster, run.parallelism, Domains()))
+    effects = frozenset(
+        effect(stage, replica, 1.1 + 0.1 * stage) for stage in range(4) for replica in range(4)
+    )
+    exact, asked, bounded = step(effects), [], bounds.bounded
+
+    def watched(*args: Any) -> bounds.Bounded:
+        asked.append(args)
+        return bounded(*args)
+
+    monkeypatch.setattr(bounds, "MOST_CLASSES", 4)
+    monkeypatch.setattr(bounds, "bounded", watched)
+    again = SimulatedStep(run, machine_of(run.cluster, run.parallelism, Domains()))
+    assert again(effects) == pytest.approx(exact, rel=5e-3)
+    assert len(asked) == 1
