@@ -43,6 +43,10 @@ ALLOWED = {
     ("cli/mistakes.py", "os.open(os.devnull, os.O_WRONLY)"),
     ("hardware/catalogue.py", "path.read_text(encoding='utf-8')"),  # tables of ours, and what a program adds
     ("sim/report/drawing/chart.py", "figure.savefig(document, format='svg', metadata={'Date': None})"),
+    (
+        "sim/report/drawing/raster.py",
+        "figure.savefig(written, format='png', dpi=72 * SCALE, metadata={'Software': None})",
+    ),  # in memory
     ("sim/report/drawing/chart.py", "json.loads(group.get('id', '').removeprefix(_HINT))"),  # its own words
     ("sim/plan/search/journal.py", "path.read_bytes()"),  # the program's own source
     ("calibration/readers/operation_log.py", "pd.read_csv(StringIO(text))"),  # in memory

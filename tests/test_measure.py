@@ -248,7 +248,7 @@ def test_a_layer_is_all_its_kernels(name: str) -> None:
     gates = 2 if model.mlp == "swiglu" else 1
     width = (2 * model.num_attention_heads + 2 * model.num_query_groups) * model.kv_channels
     weights = model.hidden_size * (width + (gates + 1) * model.ffn_hidden_size) / par.tp
-    tokens = training.micro_batch * training.seq_length
+    tokens = training.micro_batch * training.seq_length / par.cp
     assert sum(kernel.flops for kernel in matrices) == pytest.approx(6 * weights * tokens, rel=1e-9)
     assert {one.operation.removesuffix("_backward") for one in kernels} <= {
         *("rms_norm", "layer_norm", "swiglu", "gelu", "")
@@ -290,7 +290,8 @@ def test_lowering_and_the_running_kernels_count_the_same_bytes(name: str) -> Non
             cost = norm_cost(one.rows, one.columns, one.dtype, direction, centred=centred, programs=1)
         assert one.kernel.hbm_bytes == pytest.approx(cost.hbm_bytes, rel=0.02), one.name
         fused += 1
-    assert fused >= 2
+    software = scenario.software.kernels
+    assert fused >= software.fused_norm + software.fused_activation
 
 
 # The commands -----------------------------------------------------------------------------------------------

@@ -167,11 +167,13 @@ def test_halves_of_a_fit(tmp_path: Path) -> None:
         "gpus": {GPU: {"clock_fraction": 0.8, "corun_slowdown": 0.1}},
         "presets": {"megatron-core-2024": {"host_s_per_kernel": 4e-6, "step_fixed_s": 0.01}},
     }
-    document = {"constants": [half, half], "fitted": 3, "cases": 4, "families": 2}
+    counts = {"fitted": 3, "cases": 4, "families": 2}
+    document = {"constants": [half, half], "sources": {"a": half}, **counts}
 
     def sound(halves: Any) -> bool:
-        return all(0 <= value <= 3600 for one in halves.constants for part in (one.gpus, one.presets)
-                   for values in part.values() for value in asdict(values).values())  # fmt: skip
+        every = (*halves.constants, *halves.sources.values())
+        blocks = [block for one in every for part in (one.gpus, one.presets) for block in part.values()]
+        return all(0 <= value <= 3600 for block in blocks for value in asdict(block).values())
 
     by_every_mistake(tmp_path / "h.json", document, as_json, read_halves, sound)
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 HALVES = (0, 1)
 
+_TOLD = 10
+"""Mistakes of a file that are told: the same one stands in each of its sets of constants."""
+
 
 @with_config(ConfigDict(extra="forbid"))
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,4 +94,6 @@ def read_halves(path: Path) -> Halves:
         return TypeAdapter(Halves).validate_python(document)
     except ValidationError as failure:
         where = f"{path}: not a file of stepsim calibrate steps --save"
-        raise ValueError("\n".join(lines(where, failure, Halves))) from None
+        found = lines(where, failure, Halves)
+        more = [f"and {len(found) - _TOLD} more"] if len(found) > _TOLD else []
+        raise ValueError("\n".join(found[:_TOLD] + more)) from None

@@ -77,9 +77,23 @@ def rank_time(record: Record, r: int, stages: Sequence[int] | None = None) -> Ra
     if record.programs.ends == "together":
         _end(record, r, free, time, stages)
     else:  # the class is in step with the others, so whatever it did not do or await is bubble
-        told_s = sum(sum(seconds.values()) for seconds in (time.parts, time.exposed, time.late))
-        time.bubble_s = max(0.0, record.step_s - told_s)
+        _in_step(time, record.step_s)
     return time
+
+
+def _in_step(time: RankTime, step_s: float) -> None:
+    """Where steps follow one another without meeting, a rank's waits, for its host too, are of this stretch:
+    while it fills, it may wait more than a step does in the long run, and that much is no part of one.
+    """
+    work_s = sum(seconds for name, seconds in time.parts.items() if name != "host")
+    idle = {"host": time.parts.pop("host")} if "host" in time.parts else {}
+    waits_s = sum(sum(waits.values()) for waits in (time.exposed, time.late, idle))
+    most_s = max(0.0, step_s - work_s)
+    if waits_s > most_s:
+        for waits in (time.exposed, time.late, idle):
+            waits.update({name: seconds * most_s / waits_s for name, seconds in waits.items()})
+    time.parts.update(idle)
+    time.bubble_s = max(0.0, most_s - waits_s)
 
 
 def _end(record: Record, r: int, free: float, time: RankTime, stages: Sequence[int]) -> None:

@@ -46,11 +46,14 @@ def _stream_seconds(record: Record) -> float:
     """What microbatches take in the steady state, and what a step costs once besides.
 
     Told by the classes that are the last to end. Members of a tensor-parallel group end together, to
-    rounding, and keep different paces where some of them are slow: the slowest holds the others.
+    rounding, and keep different paces where some of them are slow: the slowest holds the others. A slow
+    early stage ends its last backwards faster than it goes on, since no forwards are left between them: its
+    own work is what the step takes at least.
     """
     last = [max(times, default=0.0) for times in record.end]
     until_s = max(last) * (1 - ROUNDING)
-    return max(_class_seconds(record, r) for r, end_s in enumerate(last) if end_s >= until_s)
+    pace_s = max(_class_seconds(record, r) for r, end_s in enumerate(last) if end_s >= until_s)
+    return max(pace_s, *(sum(end - start for start, end in times) for times in _classes(record)))
 
 
 def _class_seconds(record: Record, r: int) -> float:
