@@ -36,13 +36,12 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     from ..hardware.cluster import Cluster
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
-    from ..hardware.interconnect import get_interconnect
     from ..sim.network.group_placement import placement_in_a_row
     from ..sim.network.nccl.settings import NCCL_DEFAULTS, NcclSettings
     from ..sim.network.nccl.versions import parse_version
 
     system = system_of(log, gpu, interconnect)
-    network = get_interconnect(system.interconnect)
+    network = system.interconnect
     cluster = Cluster(
         gpu=get_gpu(system.gpu),
         gpus=log.ranks,

@@ -240,8 +240,8 @@ def test_every_published_log_is_read(shared: Path) -> None:
 
 def test_every_published_log_names_its_system(shared: Path) -> None:
     systems = {log.log: system_of(log) for log in map(read_log, logs(shared))}
-    assert systems["aws_p4de_a100_2n16g_allreduce"].interconnect == "efa-400-x1"
-    assert systems["coreweave_gb200_20rack1440g_allreduce"].interconnect == "ib-ndr400-x4"
+    assert systems["aws_p4de_a100_2n16g_allreduce"].interconnect.name == "efa-400-x1"
+    assert systems["coreweave_gb200_20rack1440g_allreduce"].interconnect.name == "ib-ndr400-x4"
     assert systems["gcp_gb300_2n8g_allgather_jobset"].nodes_per_rack == 1
     assert systems["dgxc_h100_1n8g_allreduce"].gpu == "H100-SXM5-80GB"
 
@@ -252,11 +252,29 @@ def test_forced_and_unstated_settings_are_seen(shared: Path) -> None:
     assert [name for name, log in by_name.items() if tuned(log)] == ["vultr_b200_2n16g_sendrecv_v2tuned"]
 
 
+@pytest.mark.parametrize(
+    ("fabric", "kind", "nics", "gbit_per_s"),
+    [
+        ("Slingshot-11, one 200 Gb/s NIC per GPU", "slingshot", 4, 200),
+        ("4x100 Gb/s of some Ethernet", "roce", 4, 100),
+        ("InfiniBand, one 300 Gb/s NIC per GPU", "infiniband", 4, 300),
+        ("2 NICs of 50 Gbps", "roce", 2, 50),
+    ],
+)
+def test_a_network_is_named_or_known_by_its_rates(
+    fabric: str, kind: str, nics: int, gbit_per_s: float
+) -> None:
+    head = ["## gpu: GH200-96GB", "## nodes: 2", "## gpus_per_node: 4", f"## fabric: {fabric}"]
+    found = system_of(parse_log([*head, *HEAD, GOOD], "x")).interconnect
+    assert (found.kind, found.links_per_host) == (kind, nics)
+    assert found.link_bytes_per_s == pytest.approx(gbit_per_s * 1e9 / 8)
+
+
 def test_a_log_without_its_system_asks_for_it() -> None:
     log = parse_log([*HEAD, GOOD], "x")
     with pytest.raises(ValueError, match="give --gpu"):
         system_of(log)
-    assert system_of(log, gpu="H100-SXM5-80GB").interconnect == "nvlink-only"
+    assert system_of(log, gpu="H100-SXM5-80GB").interconnect.name == "nvlink-only"
     wide = parse_log(["## nodes: 2", "## gpus_per_node: 4", *HEAD, GOOD], "x")
     with pytest.raises(ValueError, match="give --interconnect"):
         system_of(wide, gpu="H100-SXM5-80GB")

@@ -1,7 +1,7 @@
 """The catalogue's names for what a log says in words about its GPU and its network.
 
-Knows how clouds call networks, and which settings a user forced. Does not guess: a log that names neither is
-refused.
+Knows how clouds call networks, and which settings a user forced. A network of which only rates are stated is
+that of the catalogue with the nearest ones. Does not guess: a log that states neither is refused.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...hardware.interconnect import Interconnect, get_interconnect
+from ...hardware.own_interconnect import OwnInterconnect, interconnect_from
 from .foreign.gpu_named import gpu_named
 from .foreign.values import shown
 from .nccl_log import Measurements
@@ -21,19 +23,20 @@ _NETWORKS = (
     (r"HDR", "ib-hdr200-x8"),
     (r"NDR|400 Gb/s InfiniBand|InfiniBand.*400 Gb/s", "ib-ndr400-x8"),
     (r"ConnectX-8", "gcp-rdma400-x8"),
+    (r"(?i)slingshot", "slingshot-200-x4"),
     (r"8x400 Gb/s", "roce-400-x8"),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Catalogue names of a log's GPU and network.
+    """The GPU of a log by its name in the catalogue, and its network.
 
     ``nodes_per_rack`` is set where NVLink joins fewer hosts than the rack holds.
     """
 
     gpu: str
-    interconnect: str
+    interconnect: Interconnect
     nodes_per_rack: int | None = None
 
 
@@ -49,12 +52,30 @@ def system_of(log: Measurements, gpu: str | None = None, interconnect: str | Non
     apart = bool(re.search(r"distinct nvlink domains", fabric, re.IGNORECASE))
     racks = gpu.endswith("NVL72") and not apart
     alone = log.nodes == 1 or (racks and log.ranks <= 72)
-    interconnect = interconnect or _first(_NETWORKS, fabric) or ("nvlink-only" if alone else None)
-    if interconnect is None:
+    name = interconnect or _first(_NETWORKS, fabric) or ("nvlink-only" if alone else None)
+    if log.gpus_per_node == 4 and name == "ib-ndr400-x8":
+        name = "ib-ndr400-x4"  # one NIC a GPU
+    network = get_interconnect(name) if name else _by_rates(fabric, log.gpus_per_node or 1)
+    if network is None:
         raise ValueError(f"{log.file}: no network of the catalogue in {shown(fabric)}; give --interconnect")
-    if log.gpus_per_node == 4 and interconnect == "ib-ndr400-x8":
-        interconnect = "ib-ndr400-x4"  # one NIC a GPU
-    return System(gpu=gpu, interconnect=interconnect, nodes_per_rack=1 if apart else None)
+    return System(gpu=gpu, interconnect=network, nodes_per_rack=1 if apart else None)
+
+
+def _by_rates(fabric: str, gpus_per_node: int) -> Interconnect | None:
+    """InfiniBand or Ethernet with the NICs that the log states: ``8x100 Gb/s``, ``one 200 Gb/s NIC per GPU``,
+    ``2 NICs of 100 Gbps``. None where it states none.
+
+    >>> [_by_rates("Omni, one 200 Gb/s NIC per GPU", 8).links_per_host, _by_rates("no word of it", 8)]
+    [8, None]
+    """
+    rate = re.search(r"(\d+(?:\.\d+)?)\s*Gb(?:/s|ps|it/s)", fabric)
+    if rate is None:
+        return None
+    number = re.search(r"(\d+)\s*(?:x|×|NICs?\b|rails?\b)", fabric)
+    links = gpus_per_node if re.search(r"per GPU", fabric) else int(number[1]) if number else 1
+    kind = "infiniband" if re.search(r"InfiniBand|\bIB\b", fabric) else "roce"
+    stated = {"name": fabric, "kind": kind, "rate": f"{rate[1]} Gb/s", "nics_per_node": links}
+    return interconnect_from(OwnInterconnect.model_validate(stated))
 
 
 def forced_choice(log: Measurements) -> tuple[str | None, str | None]:
