@@ -33,6 +33,8 @@ from stepsim.sim.program.check import BrokenProgram
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("google.protobuf")
 
 

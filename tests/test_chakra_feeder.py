@@ -17,6 +17,8 @@ from stepsim.sim.chakra.files import read_traces
 from stepsim.sim.chakra.replay import save_traces
 from stepsim.sim.scenario.load import scenario_from_document
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("google.protobuf")
 
 EXPERTS = {

@@ -23,6 +23,8 @@ from stepsim.sim import defects
 from stepsim.sim.report.drawing import svg
 from stepsim.sim.scenario.load import load_scenario
 
+pytestmark = pytest.mark.slow
+
 STEPSIM = [sys.executable, "-m", "stepsim.cli.main"]
 JOB = ["run", "llama3-8b-h100"]
 

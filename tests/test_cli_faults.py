@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = """
 title: A small campaign
 step_time: 10 s

@@ -19,6 +19,8 @@ from stepsim.cli.main import app
 from stepsim.hardware.files import writing
 from stepsim.hardware.files.errors import FileError
 
+pytestmark = pytest.mark.slow
+
 BASE = """
 cluster: {gpu: H100-SXM5-80GB, gpus: 4, gpus_per_node: 2, interconnect: ib-ndr400-x8, fabric: {kind: custom,
   file: net.yaml}}

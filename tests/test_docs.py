@@ -11,6 +11,8 @@ from checkout import ROOT
 
 from stepsim.sim.scenario.faults.detection import Detection, HealthCheck, Watchdog
 
+pytestmark = pytest.mark.slow
+
 SPEC = importlib.util.spec_from_file_location("remake", ROOT / "docs" / "remake.py")
 assert SPEC is not None
 assert SPEC.loader is not None

@@ -19,6 +19,8 @@ from stepsim.cli.main import app
 from stepsim.sim.figures import seconds
 from stepsim.sim.reliability.cases.explained import traces
 
+pytestmark = pytest.mark.slow
+
 HTA = "kineto/HolisticTraceAnalysis__tests__data__"
 LENS = "kineto/TraceLens__tests__traces__"
 KINETO = {

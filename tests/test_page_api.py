@@ -32,7 +32,7 @@ from stepsim.sim.report.trace import write_trace
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
 
-pytestmark = pytest.mark.xdist_group("page")
+pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

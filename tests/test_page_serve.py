@@ -23,6 +23,7 @@ from stepsim.cli.main import app
 from stepsim.page.first import FIRST
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.xdist_group("page"),
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are counted by /proc"),
 ]

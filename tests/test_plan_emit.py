@@ -19,6 +19,8 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.importers.export import differences
 from stepsim.sim.scenario.load import load_scenario
 
+pytestmark = pytest.mark.slow
+
 CORPUS = Path(__file__).parent / "fuzz" / "corpus"
 MACHINE = ("--given", "gpu=H100-SXM5-80GB", "--given", "interconnect=ib-ndr400-x8")
 TRAINER = ("gpus=16", "model=gpt2-1.5b", "seq_length=2048")

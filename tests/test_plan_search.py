@@ -35,6 +35,8 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
+pytestmark = pytest.mark.slow
+
 TIMES = st.floats(0.1, 10.0)
 
 

@@ -22,6 +22,8 @@ from stepsim.sim.report.memory.picture import memory_svg
 from stepsim.sim.report.timeline.picture import timeline_svg
 from stepsim.sim.report.timeline.streams import stream_rows
 
+pytestmark = pytest.mark.slow
+
 
 def pixels(drawn: bytes) -> NDArray[np.float64]:
     """Rows, columns, and red, green, blue from 0 to 1."""

@@ -32,6 +32,8 @@ from stepsim.calibration.readers.read import read_one
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.graph_file import read_graph
 
+pytestmark = pytest.mark.slow
+
 GPU = "H100-SXM5-80GB"
 RANDOM = 60
 """Random mistakes for each reader, besides the systematic ones."""
