@@ -138,8 +138,8 @@ class PageWorkers:
         one = self._idle.pop() if self._idle else self._started()
         finished = False
         try:
-            await asyncio.to_thread(one.pipe.send, (name, dict(body), limit_s))
             async with asyncio.timeout(limit_s):
+                await asyncio.to_thread(one.pipe.send, (name, dict(body), limit_s))
                 while (message := await one.messages.get()) != worker.DONE:
                     if message is None:
                         raise TimeIsUp

@@ -272,7 +272,7 @@ def test_many_ask_at_once_and_no_process_is_left() -> None:
 
 def test_a_worker_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = TASKS["predict"]
-    monkeypatch.setitem(TASKS, "predict", replace(usual, limit_s=1e-4))
+    monkeypatch.setitem(TASKS, "predict", replace(usual, limit_s=0.0))
     with page(size=1) as client:
         assert events(client, "predict", document=SMALL)["status"] == 504
         monkeypatch.setitem(TASKS, "predict", usual)

@@ -61,7 +61,7 @@ def test_a_framework_without_a_preset_is_less_sure_than_its_like() -> None:
     scenario = stepsim.load_scenario("llama3-8b-h100")
     read, unread = (
         stepsim.simulate(scenario.with_({"software": {"preset": preset}})).interval
-        for preset in ("megatron-core-2024", "generic-megatron")
+        for preset in ("nemo-2025", "generic-megatron")
     )
     assert read is not None
     assert unread is not None
