@@ -217,3 +217,10 @@ def test_every_second_has_one_name(data: st.DataObject) -> None:
     assert whole(found) == pytest.approx(found.step_time_s, rel=1e-7)
     if stages(run) == 1:
         assert found.after.waiting_s["bubble"] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("microbatches", [2, 8])
+def test_a_stream_is_no_faster_than_its_slowest_stage(microbatches: int) -> None:
+    """The last backwards of an early stage have no forwards between them: no measure of its pace."""
+    run = scenario(pp=2, schedule="pipedream", microbatches=microbatches, hidden_size=1024, seq_length=1024)
+    assert cost(run, "gpu_throttle gpu/0 slow_factor=2").slowdown > 1.7
