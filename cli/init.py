@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -12,6 +13,8 @@ from .progress import progress
 
 if TYPE_CHECKING:
     from ..sim.scenario.models import Scenario
+
+T = TypeVar("T")
 
 BATCH_TOKENS = 4_194_304
 """Tokens of a step where nobody says: about what models of 7 B to 70 B parameters are trained with (Llama 2:
@@ -66,11 +69,11 @@ def init(
 
     output_file("--out", out, (".yaml", ".yml"), [])
     models, presets = model_names(), software_names()
-    model = model or typer.prompt(f"Model ({_some(models)}, or a config.json)", default="llama3-8b")
-    gpu = gpu_called(gpu or typer.prompt(f"GPU ({_some(gpu_names())})", default="H100-SXM5-80GB"))
-    gpus = gpus or typer.prompt("How many GPUs", default=8, type=int)
-    seq_length = seq_length or typer.prompt("Tokens of a sequence", default=8192, type=int)
-    software = software or typer.prompt(f"Software ({_some(presets)})", default="megatron-core-2025")
+    model = model or _asked(f"Model ({_some(models)}, or a config.json)", "llama3-8b", _known_model)
+    gpu = gpu_called(gpu) if gpu else _asked(f"GPU ({_some(gpu_names())})", "H100-SXM5-80GB", gpu_called)
+    gpus = gpus or _asked("How many GPUs", 8, _count)
+    seq_length = seq_length or _asked("Tokens of a sequence", 8192, _count)
+    software = software or _asked(f"Software ({_some(presets)})", "megatron-core-2025", _known_software)
     document = _document(model, gpu, gpus, seq_length, software, interconnect)
     with progress() as status:
         status("looking for a layout that fits")
@@ -78,6 +81,40 @@ def init(
     save_text(out, _written(document, scenario))
     wrote("scenario", out)
     typer.echo(f"next: stepsim run {out}; stepsim plan {out}")
+
+
+def _asked(question: str, default: T, known: Callable[[str], T]) -> T:
+    """The answer as ``known`` returns it; asked again, with the reason, where that raises a ValueError."""
+
+    def checked(answer: str) -> T:
+        try:
+            return known(answer)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    answer: T = typer.prompt(question, default=default, value_proc=checked)
+    return answer
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a number from 1 up")
+    return int(text)
+
+
+def _known_model(name: str) -> str:
+    from ..sim.scenario.model.catalogue import get_model
+
+    if not name.endswith(".json"):
+        get_model(name)
+    return name
+
+
+def _known_software(name: str) -> str:
+    from ..sim.scenario.software.presets import get_software
+
+    get_software(name)
+    return name
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -58,9 +58,12 @@ def reported_error(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         drop_output()
         return READER_GONE
-    if isinstance(error, KeyboardInterrupt):
+    if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
         _say("\nstepsim: interrupted")
         return INTERRUPTED
+    if isinstance(error, typer.Abort):
+        _say("\nstepsim: the input ended before a question was answered; options answer them, too (--help)")
+        return BAD_INPUT
     if isinstance(error, MemoryError):
         # Nearly always a size that somebody wrote: so many GPUs, layers or days. The input is to blame.
         _say("stepsim: the memory of this machine is not enough; make the job or what is asked of it smaller")
@@ -100,7 +103,7 @@ def drop_output() -> None:
 
 def _is_ending(error: BaseException) -> bool:
     """Whether it is typer's own way to end: an exit code, or a mistake in the options."""
-    return isinstance(error, (typer.Exit, typer.Abort)) or hasattr(error, "exit_code")
+    return isinstance(error, typer.Exit) or hasattr(error, "exit_code")
 
 
 def _of_the_system(error: OSError) -> str:

@@ -7,6 +7,7 @@ mean is in gpu.py.
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,13 @@ def get_gpu(name: str) -> Gpu:
 
 
 def gpu_called(name: str) -> str:
-    """The catalogue key that ``name`` means: ``H200``, ``h100-sxm5`` or ``NVIDIA GB200`` are enough.
+    """The catalogue key that ``name`` means: ``H200``, ``h100-sxm5``, ``rtx4090`` or ``NVIDIA GB200`` are enough.
 
-    The first word must be the model; every other one must begin a word of the key. A name that several keys
-    fit is refused: an A100 is three GPUs.
+    The first word must be the model; every other one must begin a word of the key. Words may be written
+    together. A name that several keys fit is refused: an A100 is three GPUs.
 
-    >>> gpu_called("H200"), gpu_called("a100 pcie"), gpu_called("gh200")
-    ('H200-SXM-141GB', 'A100-PCIe-80GB', 'GH200-96GB')
+    >>> gpu_called("H200"), gpu_called("a100 pcie"), gpu_called("rtx4090")
+    ('H200-SXM-141GB', 'A100-PCIe-80GB', 'RTX-4090')
 
     Raises:
         ValueError: no such GPU, or several; the message has the nearest ones.
@@ -52,6 +53,7 @@ def gpu_called(name: str) -> str:
             return key
         if own[0] == model and all(any(word.startswith(one) for word in own[1:]) for one in asked):
             found.append(key)
+    found = found or [key for key in known if "".join([model, *asked]) in accumulate(_words(key))]
     if len(found) > 1:
         raise ValueError(f"{name} is {len(found)} GPUs; name one of them: {', '.join(found)}")
     if not found:

@@ -16,6 +16,7 @@ import stepsim
 from stepsim.calibration.measure.installation import EXTRAS, listed_gpus
 from stepsim.cli.examples import EXAMPLES
 from stepsim.cli.main import app
+from stepsim.cli.mistakes import BAD_INPUT
 
 GROUP = typer.main.get_command(app)
 
@@ -80,6 +81,20 @@ def test_init_writes_nothing_where_nothing_can_be(wrong: list[str], tmp_path: Pa
     path = tmp_path / "train.yaml"
     rest = ["--gpus", "8", "--seq-length", "8192", "--software", "megatron-core-2025", "-o", str(path)]
     assert CliRunner().invoke(app, ["init", *wrong, *rest]).exit_code == 2
+    assert not path.exists()
+
+
+def test_a_wrong_answer_is_asked_again(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    answers = "nope\ngpt2-1.5b\nA1000\nA100-SXM4-80GB\n0\n4\nlong\n1024\nnothing\n\n"
+    answer = CliRunner().invoke(app, ["init", "-o", str(path)], input=answers)
+    assert answer.exit_code == 0, answer.output
+    assert stepsim.load_scenario(path).cluster.gpus == 4
+
+
+def test_answers_that_end_too_early_are_the_caller_s_mistake(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    assert CliRunner().invoke(app, ["init", "-o", str(path)], input="gpt2-1.5b\n").exit_code == BAD_INPUT
     assert not path.exists()
 
 
