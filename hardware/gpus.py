@@ -27,7 +27,7 @@ def get_gpu(name: str) -> Gpu:
 
 
 def gpu_called(name: str) -> str:
-    """The catalogue key that ``name`` means: ``H200``, ``h100-sxm5``, ``rtx4090`` or ``NVIDIA GB200`` are enough.
+    """The catalogue key that ``name`` means: ``H200``, ``h100-sxm5``, ``rtx4090``, ``NVIDIA GB200`` will do.
 
     The first word must be the model; every other one must begin a word of the key. Words may be written
     together. A name that several keys fit is refused: an A100 is three GPUs.
