@@ -134,3 +134,12 @@ def test_an_example_is_read_as_the_command_reads_it(line: str) -> None:
     )
     context = command[0].make_context(words[0], list(command[1]))
     assert context.params is not None
+
+
+def test_init_says_why_no_layout_can_be(tmp_path: Path) -> None:
+    """A refusal is not told as a lack of memory."""
+    path = tmp_path / "train.yaml"
+    options = ["--model", "llama3-8b", "--gpu", "V100-SXM2-32GB", "--gpus", "8", "--seq-length", "2048"]
+    answer = CliRunner().invoke(app, ["init", *options, "--software", "nanotron-2024", "-o", str(path)])
+    assert answer.exit_code == BAD_INPUT
+    assert "software.kernels.attention" in answer.output

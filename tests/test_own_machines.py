@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 import stepsim
 from stepsim.cli.main import app
+from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.hardware.carried import spread
 from stepsim.hardware.gpus import NotModelled, get_gpu, gpu_names
 from stepsim.hardware.own_gpu import OwnGpu, gpu_from
@@ -282,3 +283,29 @@ def test_gpus_are_listed_with_what_was_measured() -> None:
     assert all(one["carried"] for one in listed["MI325X"]["measured"].values())
     assert not listed["A100-SXM4-80GB"]["measured"]["gemm"]["carried"]
     assert listed["VR200-NVL72"]["announced"]
+
+
+@pytest.mark.parametrize("gpu", [name for name in gpu_names() if get_gpu(name).architecture != "volta"])
+def test_megatron_core_has_an_attention_kernel_on_every_gpu(gpu: str) -> None:
+    """Its preset asks for cuDNN; TransformerEngine runs FlashAttention where that is not the faster one."""
+    scenario = stepsim.load_scenario(
+        {
+            **BASE,
+            "cluster": {"gpu": gpu, "gpus": 4, "gpus_per_node": 4},
+            "parallelism": {"tp": 4, "sequence_parallel": True},
+            "software": "megatron-core-2025",
+        }
+    )
+    kernels = {curve.implementation for curve in calibrated_profile(gpu_of(scenario.cluster), ()).attention}
+    assert scenario.software.kernels.attention in kernels
+
+
+def test_attention_that_is_asked_for_stays() -> None:
+    scenario = stepsim.load_scenario(
+        {
+            **BASE,
+            "cluster": {"gpu": "RTX-4090", "gpus": 4},
+            "software": {"preset": "megatron-core-2025", "kernels": {"attention": "cudnn"}},
+        }
+    )
+    assert scenario.software.kernels.attention == "cudnn"

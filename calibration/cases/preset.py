@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from ...sim.scenario.presets import AMD_ATTENTION
+from ...sim.scenario.presets import WITHOUT_CUDNN
 from ...sim.scenario.software import get_software
 from ...sim.scenario.software.software import grouped
 from .case import CaseSoftware
@@ -133,7 +133,7 @@ def software_document(software: CaseSoftware, gpu: str = "") -> dict[str, Any]:
     if not software.fused_kernels:
         fields |= UNFUSED
     if gpu.startswith("MI") and software.attention in ("cudnn", "fa3"):
-        fields["attention"] = AMD_ATTENTION  # the word of a case for TransformerEngine's fused attention
+        fields["attention"] = WITHOUT_CUDNN  # the word of a case for TransformerEngine's fused attention
     if preset == "llm-foundry-2023" and software.attention == "fa2":
         # Its benchmarks take attn_impl triton (submit_benchmarks.py): FlashAttention as a Triton kernel.
         # FlashAttention-2 beats that by 1.3 to 2.5, and the first by 1.7 to 3.0 (arXiv:2307.08691, 4.1).

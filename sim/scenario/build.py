@@ -153,7 +153,7 @@ class _Builder:
         machine = _with_machine_defaults(self._with_files(plain.get("cluster")))
         cluster = self._part(ClusterSpec, "cluster", machine)
         if software and cluster and is_known(cluster.gpu, gpu_names()) and not _states_attention(plain):
-            software = with_attention_of(gpu_of(cluster).vendor, software)
+            software = with_attention_of(gpu_of(cluster), software)
         layout = _with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
         if isinstance(layout, dict):
             layout = with_defaults_of(preset, "parallelism", layout, plain)

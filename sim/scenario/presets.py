@@ -15,6 +15,7 @@ from .software.presets import get_software
 from .tree import TreeNode, without_nulls
 
 if TYPE_CHECKING:
+    from ...hardware.gpu import Gpu
     from .software.software import Software
 
 
@@ -48,16 +49,25 @@ def software_fields(node: TreeNode) -> dict[str, Any]:
     return {**preset, **{key: _changed(preset.get(key), change) for key, change in changes.items()}}
 
 
-AMD_ATTENTION = "fa2"
-"""Composable Kernel's, the default of flash-attn on ROCm and of TransformerEngine's fused attention there
-(ROCm/flash-attention README; ROCm/TransformerEngine README, NVTE_FUSED_ATTN_CK)."""
+WITHOUT_CUDNN = "fa2"
+"""What a framework that asks for cuDNN runs elsewhere. On AMD it is Composable Kernel's, the default of
+flash-attn on ROCm and of TransformerEngine's fused attention there (ROCm/flash-attention README;
+ROCm/TransformerEngine README, NVTE_FUSED_ATTN_CK). Below compute capability 9.0 TransformerEngine prefers
+FlashAttention to cuDNN (attention/dot_product_attention/utils.py, get_attention_backend)."""
+
+FLASH_ATTENTION_FIRST = ("ampere", "ada", "blackwell-rtx")
+"""Architectures of NVIDIA on which FlashAttention runs where cuDNN was asked for. Those below 9.0 by the rule
+above; on RTX Blackwell cuDNN may run, but was not measured, and FlashAttention-2 stands for it."""
 
 
-def with_attention_of(vendor: str, software: Software) -> Software:
-    """A preset's attention as it is on GPUs of ``vendor``: cuDNN and FlashAttention-3 are NVIDIA's alone."""
-    if vendor != "AMD" or software.kernels.attention not in ("cudnn", "fa3"):
-        return software
-    return software.with_fields(attention=AMD_ATTENTION)
+def with_attention_of(gpu: Gpu, software: Software) -> Software:
+    """A preset's attention as it is on ``gpu``: cuDNN and FlashAttention-3 are for some chips alone."""
+    wanted = software.kernels.attention
+    if gpu.vendor == "AMD" and wanted in ("cudnn", "fa3"):
+        return software.with_fields(attention=WITHOUT_CUDNN)
+    if gpu.architecture in FLASH_ATTENTION_FIRST and wanted == "cudnn":
+        return software.with_fields(attention=WITHOUT_CUDNN)
+    return software
 
 
 def _is_path(preset: Any) -> bool:

@@ -27,19 +27,20 @@ def first_layout(document: Mapping[str, Any]) -> Scenario | None:
 
     Raises:
         ScenarioError: where no layout at all makes it a scenario: what is wrong with the plainest one.
+        NotSupported: where each is refused: why the plainest one is.
     """
-    wrong: ScenarioError | None = None
+    wrong: ScenarioError | NotSupported | None = None
     legal = False
     for changes in _layouts(int(document["cluster"].get("gpus_per_node", 8))):
         try:
             scenario = load_scenario(document, changes)
-            legal = True
-            if memory_by_order(scenario).fits:
-                return scenario
-        except ScenarioError as error:
+            fits = memory_by_order(scenario).fits
+        except (ScenarioError, NotSupported) as error:
             wrong = wrong or error
-        except NotSupported:
             continue
+        if fits:
+            return scenario
+        legal = True
     if not legal and wrong is not None:
         raise wrong
     return None
