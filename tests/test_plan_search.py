@@ -323,6 +323,9 @@ def test_limits_are_met_or_nothing_is_proposed() -> None:
     missed = plan(small(**PRICED), fix=FIX, audit=0, jobs=1, deadline_s=days * 86400 * 0.9)
     assert not missed.choices
     assert missed.certificate.fit > 0
+    assert missed.nearest is not None
+    assert 1 < missed.nearest[1] <= 1 / 0.9 * (1 + 1e-9)
+    assert met.nearest is None
 
 
 @pytest.mark.parametrize(

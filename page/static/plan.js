@@ -148,7 +148,7 @@ export class Plan {
   }
 
   tables() {
-    const { choices, lost } = this.found;
+    const { choices, lost, nearest } = this.found;
     const act = (/** @type {any} */ one) => h("div", { class: "buttons" },
       h("button", { type: "button", onclick: () => this.open(this.laidOut(one.set)) }, "Open"),
       h("button", { type: "button", onclick: () => this.pin({ name: short(one.set), document: this.laidOut(one.set) }) }, "Pin"));
@@ -160,9 +160,9 @@ export class Plan {
       Object.keys(one.set).length ? act(one) : ""]);
     this.best.replaceChildren(
       choices.length ? table("The best layouts", ["layout", "step time", "slower by", "MFU", "memory", "fits", "is best", "days", ""], rows)
-        : h("p", {}, "No layout fits and meets what is asked."),
-      losers.length ? h("h3", {}, "Why others lost") : null,
-      losers.length ? table("Why others lost", ["what", "layout", "time", "why", ""], losers) : null);
+        : h("p", {}, "No layout fits and meets what is asked. ", nearest ? h("span", {}, `The nearest takes at least ${nearest.factor.toFixed(2)} times what the limits allow: `,
+          linked(short(nearest.set), this.laidOut(nearest.set)), ".") : null),
+      ...(losers.length ? [h("h3", {}, "Why others lost"), table("Why others lost", ["what", "layout", "time", "why", ""], losers)] : []));
   }
 
   /** Points whose every brushed axis is in its range. */

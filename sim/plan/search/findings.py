@@ -201,7 +201,21 @@ class Findings:
             remembered=len(search.judging.remembered & known.keys()),
             timing=timing,
             smallest=None if self.choices or not len(layouts) else self._smallest(every),
+            nearest=self._nearest(),
         )
+
+    def _nearest(self) -> tuple[Mapping[str, Any], float] | None:
+        """Of layouts that fit, where none meets the limits: the one that misses them by the least factor, by
+        its replay or, where none was needed, by its bound."""
+        search = self.search
+        if self.choices or not search.fits.any() or np.isinf(search.most_s).all():
+            return None
+        least_s = self.among.bounds.bound_s.copy()
+        for number, judged in search.judging.known.items():
+            least_s[number] = judged.step_time_s
+        over = np.where(search.fits, least_s / search.most_s, np.inf)
+        number = int(np.argmin(over))
+        return self.among.layouts.settings(number), float(over[number])
 
     def _point(self, number: int) -> FrontPoint:
         among, judged = self.among, self.search.judging.known[number]

@@ -95,7 +95,11 @@ def nothing(plan: LayoutPlan) -> list[str]:
         return lines
     if note := passed_over(plan):
         return [f"{count(certificate.fit)} layouts fit, and none of them can be proposed", note]
-    return [f"{count(certificate.fit)} layouts fit, and none of them meets the limits"]
+    lines = [f"{count(certificate.fit)} layouts fit, and none of them meets the limits"]
+    if plan.nearest:
+        settings, factor = plan.nearest
+        lines.append(f"the nearest takes at least {factor:.2f} times what they allow: {short(settings)}")
+    return lines
 
 
 def reasons(refused: Mapping[str, int]) -> str:
