@@ -56,7 +56,7 @@ export class Faults {
     this.swept = h("div", { class: "chart" });
     place.replaceChildren(
       h("section", { "aria-labelledby": "h-strike" }, h("h2", { id: "h-strike" }, "Strike the cluster"),
-        h("p", { class: "note" }, "Each square is a GPU, each box a host. Choose what goes wrong and click what it strikes; again heals it."),
+        h("p", { class: "note" }, "Each square is a GPU, each box a host. Choose what goes wrong and click what it strikes; again heals it. A host that dies ends the step: what that costs is asked below, over weeks."),
         h("form", { class: "row-form", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); this.add(this.own.value.trim()); this.own.value = ""; } },
           h("div", { class: "field" }, h("label", { for: "strike-kind" }, "What goes wrong"), this.kind),
           h("div", { class: "field" }, h("label", { for: "strike-line" }, "Or as a line"), this.own),
