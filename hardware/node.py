@@ -32,6 +32,11 @@ class Node:
     memory_bytes_per_s: float
     c2c_bytes_per_s: float | None = None
 
+    @property
+    def nics_on_cpu(self) -> bool:
+        """Whether NICs hang on the CPU that NVLink-C2C joins to the GPUs, no PCIe switch between them."""
+        return self.c2c_bytes_per_s is not None and not self.pcie_switches
+
 
 C2C_BYTES_PER_S = 450e9
 """NVLink-C2C between a Grace and its GPUs, one way (NVIDIA Grace data sheet: 900 GB/s both ways, a

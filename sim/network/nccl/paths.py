@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .constants import ARCHITECTURES, MAX_CHANNELS, NVLS_ARITY, Architecture, Cpu
-from .versions import OF_TABLES, Version, architecture_at
+from .versions import OF_TABLES, Version, architecture_at, ll128_through_cpu
 
 if TYPE_CHECKING:
     from ....hardware.cluster import Cluster
@@ -38,8 +38,8 @@ class Communicator:
 
     ``tree`` is None where it is as ``ring``; ``nvls`` where the GPUs or switches cannot multicast.
     ``sharp`` says whether the network reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128`` whether
-    128-byte stores arrive whole everywhere, as they do over NVLink and NICs behind the GPU's own PCIe
-    switch. ``same_channels``: all channels take the same way through a node, as behind NVSwitches.
+    128-byte stores are taken to arrive whole everywhere, as they do over NVLink and NICs behind the GPU's own
+    PCIe switch. ``same_channels``: all channels take the same way through a node, as behind NVSwitches.
 
     Raises:
         ValueError: an architecture that NCCL's tables lack, or fewer ranks than nodes.
@@ -126,6 +126,7 @@ def communicator_on(
         if gpu.nvls
         else None,
         nvlink=cluster.nvlink_domain >= min(local, cluster.gpus_per_node),
+        ll128=not between or not cluster.node.nics_on_cpu or ll128_through_cpu(version),
         nics_per_node=nics,
         cpu=cpu,
         sharp=sharp,

@@ -84,3 +84,13 @@ def nvls_share(version: Version, nodes: int, *, tree: bool) -> float | None:
 def tree_simple_base_us(version: Version, otherwise: float) -> float:
     """Trees with Simple cost nothing to start with up to 2.22."""
     return 0.0 if version <= (2, 22) else otherwise
+
+
+def ll128_through_cpu(version: Version) -> bool:
+    """Whether LL128 runs where a GPU reaches its NIC through the CPU that NVLink-C2C joins it to.
+
+    Up to 2.26 the way to a NIC may pass PCIe switches at most (tuning.cc: typeInter <= PATH_PXB); 2.27 lets in
+    NVLink-C2C (NCCL_LL128_C2C). CSCS forbids it again on Slingshot, where it is slower (docs.cscs.ch,
+    communication/nccl: NCCL_PROTO=^LL128).
+    """
+    return version >= (2, 27)
