@@ -94,3 +94,9 @@ def ll128_through_cpu(version: Version) -> bool:
     communication/nccl: NCCL_PROTO=^LL128).
     """
     return version >= (2, 27)
+
+
+def tree_chunks_by_depth(version: Version) -> bool:
+    """Whether a tree with Simple cuts smaller chunks where few of them would fill it: up to 2.21. The new plan of
+    channels of 2.22 (enqueue.cc, calcCollChunking) left that out."""
+    return version < (2, 22)
