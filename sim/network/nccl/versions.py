@@ -86,12 +86,14 @@ def tree_simple_base_us(version: Version, otherwise: float) -> float:
     return 0.0 if version <= (2, 22) else otherwise
 
 
-def ll128_through_cpu(version: Version) -> bool:
-    """Whether LL128 runs where a GPU reaches its NIC through the CPU that NVLink-C2C joins it to.
+def knows_c2c(version: Version) -> bool:
+    """Whether NCCL knows the NVLink-C2C through which a GPU reaches NICs on its CPU.
 
-    Up to 2.26 the way to a NIC may pass PCIe switches at most (tuning.cc: typeInter <= PATH_PXB); 2.27 lets in
-    NVLink-C2C (NCCL_LL128_C2C). CSCS forbids it again on Slingshot, where it is slower (docs.cscs.ch,
-    communication/nccl: NCCL_PROTO=^LL128).
+    Up to 2.26 it sees the GPU's PCIe link alone, whose speed it cannot read there, and a way through the CPU,
+    on which LL128 is not let in (tuning.cc: typeInter <= PATH_PXB). 2.27 lets it in (NCCL_LL128_C2C). CSCS forbids it
+    again on Slingshot, where it is slower (docs.cscs.ch, communication/nccl: NCCL_PROTO=^LL128). That the rate is
+    taken for unknown is derived: with it, six of seven changes of algorithm that Alps' logs show come at the sizes
+    that NCCL's model says, without it three.
     """
     return version >= (2, 27)
 
