@@ -28,7 +28,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from .chunks import Chunks, Messages
+from .chunks import NetworkMessages, TreeChunks
 from .curve import Curve, Way
 from .group_placement import ROUNDS, GroupPlacement
 from .nccl.constants import BYTES_PER_THREAD, THREADS, NcclProtocol
@@ -151,11 +151,11 @@ def _tree_channels(placement: GroupPlacement, cluster: Cluster) -> float:
     return channels * comm.constants.tree[min(placement.domains, 3) - 1] * GIGA / 2
 
 
-def _tree_chunks(place: Place) -> Chunks | None:
+def _tree_chunks(place: Place) -> TreeChunks | None:
     """How chunks fill a tree over hosts; None inside one, and for GPUs that NCCL's tables lack.
 
-    The longest way passes a chain up and down. At every host but the lowest it also passes on between the two GPUs of
-    a host that children reach (NCCL's balanced trees).
+    The longest way passes a chain up and down. At every host but the lowest it also passes between the two
+    GPUs that children reach (NCCL's balanced trees).
     """
     cluster, group = place.cluster, place.group
     if not place.on_network or cluster.gpu.collectives_as not in TREE_KNOWN:
@@ -166,7 +166,7 @@ def _tree_chunks(place: Place) -> Chunks | None:
     )
     levels, network = math.log2(group.nodes), cluster.interconnect
     passed_on = max(0.0, levels - 1) if group.local > 1 else 0.0
-    return Chunks(
+    return TreeChunks(
         channels=comm.channels,
         local_stages=2 * (group.most - 1 + passed_on),
         network_stages=2 * levels,
@@ -177,7 +177,7 @@ def _tree_chunks(place: Place) -> Chunks | None:
 
 
 def with_protocols(
-    way: Way, place: Place, simple: float | None = None, chunks: Chunks | None = None
+    way: Way, place: Place, simple: float | None = None, chunks: TreeChunks | None = None
 ) -> tuple[Curve, ...]:
     """The way with each protocol; ``simple`` overrides how coarsely Simple pipelines, ``chunks`` say it."""
     found = []
@@ -203,14 +203,14 @@ _WIRE = {NcclProtocol.LL: 2.0, NcclProtocol.LL128: 128 / 120, NcclProtocol.SIMPL
 """Bytes on the wire for each byte of the payload, flags included."""
 
 
-def _messages(way: Way, place: Place, protocol: NcclProtocol) -> Messages | None:
+def _messages(way: Way, place: Place, protocol: NcclProtocol) -> NetworkMessages | None:
     """The messages of a network whose receivers fetch what is large; None on others."""
     cluster = place.cluster
     network = cluster.interconnect
     if not place.on_network or not network.rendezvous_s:
         return None
     least = BYTES_PER_THREAD[protocol] * THREADS[protocol]
-    return Messages(
+    return NetworkMessages(
         parts=way.parts,
         most_channels=2 * max(1, network.links_per_host),
         least_bytes=float(least * (way.parts if protocol is NcclProtocol.LL else 1)),

@@ -1,9 +1,9 @@
-"""The pieces in which NCCL sends a payload: chunks that fill a tree, and messages that a network treats by size.
+"""The pieces in which NCCL sends a payload: chunks that fill a tree, messages that a network treats by size.
 
 Knows how many pieces there are and what they wait for. Does not know algorithms or machines.
 
-Sources: NCCL v2.18.3 and v2.23.4 src/enqueue.cc (calcCollChunking, topoGetAlgoInfo: chunks of a tree with Simple,
-channels of a small payload), src/graph/connect.cc (depth of a tree); libfabric prov/cxi (rendezvous).
+Sources: NCCL src/enqueue.cc (chunks of a tree with Simple, before 2.22 and since; channels by payload),
+src/graph/connect.cc (depth of a tree); libfabric prov/cxi (what is fetched by its receiver).
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ LARGEST_CHUNK_BYTES = 512 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunks:
+class TreeChunks:
     """A payload's way through a tree over hosts: up to the root and down again, chunk after chunk.
 
-    A chunk passes the NVLinks of the longest way at ``local_bytes_per_s``, the rate of one channel, one after the other.
-    It shares a NIC with all others that are under way, which are sent at once: a stage between hosts takes as
-    long as these need, up to the interval at which chunks follow one another where the busiest link is full.
-    ``depth`` is NCCL's count of a tree's levels where it cuts smaller chunks for small payloads, None where it does not.
+    A chunk passes the NVLinks of the longest way one after the other, at the rate of one channel. It shares a
+    NIC with all others that are under way, since a NIC serves them together: a stage between hosts takes as
+    long as all of them need, up to the interval at which chunks follow one another where the busiest link is
+    full. ``depth`` is NCCL's count of a tree's levels, where it cuts smaller chunks for small payloads; None
+    where it does not.
     """
 
     channels: int
@@ -38,13 +39,13 @@ class Chunks:
         """Bytes of a channel's chunk; all that a channel has, where that is less."""
         share, chunk = payload_bytes / self.channels, LARGEST_CHUNK_BYTES
         if self.depth is not None:
-            for levels, least in ((8 * self.depth, 128 * KIB), (4 * self.depth, 64 * KIB), (self.depth, 32 * KIB)):
-                while share / chunk < levels and chunk > least:
+            for times, least in ((8, 128 * KIB), (4, 64 * KIB), (1, 32 * KIB)):
+                while share // chunk < times * self.depth and chunk > least:
                     chunk /= 2
         return min(chunk, share)
 
     def through_s(self, payload_bytes: float, moving_s: float) -> float:
-        """Seconds from the first byte's leaving to the last one's coming; ``moving_s`` is what the busiest link needs."""
+        """Seconds from the first byte to the last; ``moving_s`` is what the busiest link needs for all."""
         if not payload_bytes:
             return 0.0
         chunk = self.chunk_bytes(payload_bytes)
@@ -57,10 +58,10 @@ class Chunks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Messages:
+class NetworkMessages:
     """What goes over the network at once, and what a receiver's fetching it costs.
 
-    A payload is cut in ``parts`` and over channels, of which each has at least ``least_bytes``; a byte of it is
+    A payload is cut in ``parts`` and over channels, each of at least ``least_bytes``; a byte of it is
     ``wire`` bytes of a message. Up to ``eager_bytes`` a message is sent unasked.
     """
 

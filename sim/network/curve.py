@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .chunks import Chunks, Messages
+from .chunks import NetworkMessages, TreeChunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Curve:
     steps: int = 1
     network_steps: int = 0
     paced_s: float = 0.0
-    chunks: Chunks | None = None
-    messages: Messages | None = None
+    chunks: TreeChunks | None = None
+    messages: NetworkMessages | None = None
 
     def transfer_s(self, payload_bytes: float) -> float:
         """Seconds that a payload takes after the latency."""
@@ -77,8 +77,8 @@ class Way:
         rate: float,
         pipelining: float,
         *,
-        chunks: Chunks | None = None,
-        messages: Messages | None = None,
+        chunks: TreeChunks | None = None,
+        messages: NetworkMessages | None = None,
     ) -> Curve:
         """With a protocol's latency, rate and pipelining."""
         return Curve(
