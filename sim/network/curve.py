@@ -2,8 +2,9 @@
 
 ``m`` is the time that the payload moves: a pipeline of latency ``a``, whose best chunk size gives c = 1.
 Where every step of a ring has to wait for the network, however little it carries, those waits and ``m`` are
-the least. Where NCCL's chunks are known, they fill the pipeline in place of c (``chunks``); messages too large
-to be sent unasked wait for their receiver (``messages``). Does not know where latencies and rates come from.
+the least. Where NCCL's chunks are known, they fill the pipeline in place of c (``chunks``); messages too
+large to be sent unasked wait for their receiver (``messages``). Does not know where latencies and rates come
+from.
 """
 
 from __future__ import annotations

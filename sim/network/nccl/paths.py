@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 GIGA = 1e9
 
 _UNKNOWN_PCIE_BYTES_PER_S = 12e9
-"""What NCCL takes a PCIe link of unknown speed for: 16 lanes of generation 3 (topo.cc, kvDictPciGen's fallback)."""
+"""What NCCL takes a PCIe link of unknown speed for: 16 lanes of generation 3 (topo.cc, kvDictPciGen)."""
 
 
 @dataclass(frozen=True, kw_only=True)
