@@ -20,6 +20,7 @@ from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabric import default_fabric
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.interconnect import get_interconnect, interconnect_names
+from stepsim.hardware.own_interconnect import OwnInterconnect, interconnect_from
 from stepsim.sim.network.chunks import KIB, LARGEST_CHUNK_BYTES, NetworkMessages, TreeChunks
 from stepsim.sim.network.collectives import collective_curve
 from stepsim.sim.network.group_placement import GroupPlacement
@@ -138,6 +139,19 @@ def test_only_slingshot_has_its_receivers_fetch() -> None:
         get_interconnect(name).kind for name in interconnect_names() if get_interconnect(name).rendezvous_s
     }
     assert kinds == {"slingshot"}
+
+
+def test_a_described_network_may_fetch_too() -> None:
+    own = OwnInterconnect.model_validate(
+        {"rate": "200 Gb/s", "nics_per_node": 4, "eager": "4 KiB", "rendezvous": "9 us"}
+    )
+    network = interconnect_from(own)
+    assert (network.eager_bytes, network.rendezvous_s) == (4096.0, 9e-6)
+    slingshot = OwnInterconnect.model_validate({"extends": "slingshot-200-x4", "rendezvous": "9 us"})
+    assert interconnect_from(slingshot).eager_bytes == 4097.0
+    assert {"eager"} == {one.field for one in interconnect_from(slingshot).carried} & {"eager", "rendezvous"}
+    with pytest.raises(ValueError, match="give both eager and rendezvous"):
+        OwnInterconnect.model_validate({"rate": "200 Gb/s", "nics_per_node": 4, "rendezvous": "9 us"})
 
 
 # NICs on the CPU ------------------------------------------------------------------------------------
