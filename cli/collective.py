@@ -38,7 +38,12 @@ def collective(
         typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue.", show_default=GPU),
     ] = None,
     interconnect: Annotated[
-        str, typer.Option("--interconnect", metavar="NAME", help="Network of the catalogue.")
+        str,
+        typer.Option(
+            "--interconnect",
+            metavar="NAME|{...}",
+            help="Network of the catalogue, or its figures: {rate: 200 Gb/s, nics_per_node: 4}.",
+        ),
     ] = INTERCONNECT,
     gpus_per_node: Annotated[
         int | None,

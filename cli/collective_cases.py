@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..calibration.validation.collectives import CollectiveCase
+    from ..hardware.interconnect import Interconnect
 
 
 def case_on_scenario(kind: str, sizes: list[float], gpus: int, name: str) -> CollectiveCase:
@@ -46,10 +47,9 @@ def case_on(
     from ..hardware.cluster import Cluster
     from ..hardware.fabric import default_fabric
     from ..hardware.gpus import get_gpu
-    from ..hardware.interconnect import get_interconnect
     from ..sim.network.group_placement import placement_in_a_row
 
-    network = get_interconnect(interconnect)
+    network = _network(interconnect)
     cluster = Cluster(
         gpu=get_gpu(gpu),
         gpus=gpus,
@@ -60,3 +60,21 @@ def case_on(
     points = tuple((size, 0.0) for size in sizes)
     placement = placement_in_a_row(gpus, cluster.nvlink_domain)
     return CollectiveCase(log="", kind=kind, placement=placement, cluster=cluster, points=points)
+
+
+def _network(given: str) -> Interconnect:
+    """A network of the catalogue by its name, or as described: ``{rate: 200 Gb/s, nics_per_node: 4}``."""
+    from pydantic import ValidationError
+
+    from ..hardware.explain import lines
+    from ..hardware.files.yaml_text import load_yaml
+    from ..hardware.interconnect import get_interconnect
+    from ..hardware.own_interconnect import OwnInterconnect, interconnect_from
+
+    if not given.lstrip().startswith("{"):
+        return get_interconnect(given)
+    try:
+        own = OwnInterconnect.model_validate(load_yaml(given, "--interconnect"))
+    except ValidationError as failure:
+        raise ValueError(lines("--interconnect", failure, OwnInterconnect)[0]) from None
+    return interconnect_from(own)

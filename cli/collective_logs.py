@@ -51,7 +51,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     )
     algorithm, protocol = forced_choice(log)
     nccl = NCCL_DEFAULTS
-    if stated := log.stated.get("nccl"):
+    if stated := log.stated.get("nccl") or _dotted(log.nccl):
         try:
             nccl = NcclSettings(version=parse_version(stated.split()[0]))
         except ValueError as error:
@@ -66,6 +66,11 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
         protocol=protocol,
         nccl=nccl,
     )
+
+
+def _dotted(version: str | None) -> str | None:
+    """A version that NCCL or the log's source gives as ``2.23.4``; None for the number of a library."""
+    return version if version and "." in version else None
 
 
 def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str | None = None) -> Logs:

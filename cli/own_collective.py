@@ -24,7 +24,7 @@ def show_own(
     *,
     as_json: bool,
 ) -> None:
-    """Print the time of every size, each marked measured, extrapolated, or carried from another group."""
+    """Print the time of every size, by what it is: measured, extrapolated, carried, or the model alone."""
     from ..hardware.calibrated.models import CPU
     from ..hardware.calibrated.overlay import collective_curves
     from ..hardware.calibrated.read import read_profile_file
@@ -39,7 +39,7 @@ def show_own(
     if own.gpu == CPU:
         rows = [_measured(_exact(curves, kind, gpus, hosts, path), size) for size in sizes]
     else:
-        rows = _on_cluster(kind, sizes, gpus, own.gpu, interconnect, gpus_per_node, curves, path)
+        rows = _on_cluster(kind, sizes, gpus, own.gpu, interconnect, gpus_per_node, curves)
     if as_json:
         documents = [{"kind": kind, "ranks": gpus, "gpu": own.gpu, **row} for row in rows]
         echo_json(documents[0] if len(documents) == 1 else documents)
@@ -71,7 +71,6 @@ def _on_cluster(
     interconnect: str,
     gpus_per_node: int,
     curves: tuple[CollectiveCurve, ...],
-    path: Path,
 ) -> list[dict[str, Any]]:
     from ..sim.lowering.communication import nearest_curve
     from ..sim.report.collective import collective_cost
@@ -79,20 +78,19 @@ def _on_cluster(
     case = case_on(kind, sizes, gpus, gpu, interconnect, gpus_per_node)
     placement = case.placement
     curve = nearest_curve(curves, kind, placement.ranks, placement.domains)
-    if curve is None:
-        known = ", ".join(f"{one.kind} of {one.ranks} on {one.domains}" for one in curves)
-        raise ValueError(f"{path}: no {kind} of that tier was measured; there is {known}")
-    if (curve.ranks, curve.domains) == (placement.ranks, placement.domains):
+    if curve is not None and (curve.ranks, curve.domains) == (placement.ranks, placement.domains):
         return [_measured(curve, size) for size in sizes]
-    there = case_on(kind, sizes, curve.ranks, gpu, interconnect, curve.ranks // curve.domains)
+    basis = "the model: that kind and tier was not measured"
+    if curve is not None:
+        there = case_on(kind, sizes, curve.ranks, gpu, interconnect, curve.ranks // curve.domains)
+        basis = f"carried from {curve.ranks} ranks"
     rows = []
     for size in sizes:
-        here_s, there_s = (
-            collective_cost(kind, size, one.placement, one.cluster).time_s for one in (case, there)
-        )
-        basis = f"carried from {curve.ranks} ranks" + ("" if curve.covers(size) else ", extrapolated")
-        time_s = curve.solo_s(size) * here_s / there_s
-        rows.append({"bytes": size, "time_s": time_s, "basis": basis, "in_range": False})
+        time_s, note = collective_cost(kind, size, placement, case.cluster).time_s, ""
+        if curve is not None:
+            time_s *= curve.solo_s(size) / collective_cost(kind, size, there.placement, there.cluster).time_s
+            note = "" if curve.covers(size) else ", extrapolated"
+        rows.append({"bytes": size, "time_s": time_s, "basis": basis + note, "in_range": False})
     return rows
 
 

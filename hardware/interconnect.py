@@ -5,6 +5,7 @@ Knows the catalogue file interconnects.yaml. Does not know how switches are wire
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ class Interconnect:
     the ports of one switch at the line rate. ``message_chunk_bytes`` is how NCCL cuts a message between
     hosts (NCCL_P2P_NET_CHUNKSIZE; a provider's plugin may set it). ``ring_step_s`` is what each step of a
     ring between hosts takes at least, however little it carries; ``nccl_latency_s`` the latency that the
-    plugin tells NCCL, which chooses algorithms by it.
+    plugin tells NCCL, which chooses algorithms by it. A message of more than ``eager_bytes`` is fetched by
+    its receiver, which adds ``rendezvous_s``.
 
     ``carried`` are figures that a user's description (``own``) leaves out.
 
@@ -49,6 +51,8 @@ class Interconnect:
     message_chunk_bytes: float = NCCL_MESSAGE_CHUNK_BYTES
     ring_step_s: float = 0.0
     nccl_latency_s: float = 0.0
+    eager_bytes: float = math.inf
+    rendezvous_s: float = 0.0
     carried: tuple[CarriedFigure, ...] = ()
     own: bool = False
 

@@ -19,7 +19,7 @@ class Node:
     (1, or the 18 trays of a rack). ``nvswitches`` counts the NVSwitch chips of one domain; 0 means
     that every two GPUs of a domain have a link of their own. ``pcie_switches`` is per host.
     ``memory_bytes_per_s`` is the rate of the host's memory, ``c2c_bytes_per_s`` a GPU's own way to it in one
-    direction where that is not PCIe.
+    direction where that is not PCIe. ``nics_on_cpu``: NCCL looks for the way to a NIC through the CPU.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Node:
     source: str
     memory_bytes_per_s: float
     c2c_bytes_per_s: float | None = None
+    nics_on_cpu: bool = False
 
 
 C2C_BYTES_PER_S = 450e9
@@ -118,6 +119,7 @@ GRACE_HOPPER = Node(
     source="Alps, JUPITER: four GH200, six NVLinks a pair (unverified); C2C: NVIDIA Grace data sheet",
     memory_bytes_per_s=4 * 500e9,
     c2c_bytes_per_s=C2C_BYTES_PER_S,
+    nics_on_cpu=True,  # so are those of GB200's trays; the one log, 20 racks with NCCL 2.26, does not show it
 )
 MI250X_NODE = Node(
     name="MI250X node",

@@ -57,7 +57,9 @@ class OwnGpu(BaseModel):
         default=None, description="whose relatives give what is left out; default: that of `extends`"
     )
     sms: Count | None = Field(default=None, description="streaming multiprocessors, or compute units")
-    clock: Clock | None = Field(default=None, description="boost clock")
+    clock: Clock | None = Field(
+        default=None, description="boost clock, or a lower one that is set; peaks left out follow it"
+    )
     fp32_flops: ComputeRate | None = Field(default=None, description="peak without tensor cores")
     tf32_flops: ComputeRate | None = Field(default=None, description="peak; default: follows bf16_flops")
     bf16_flops: ComputeRate | None = Field(
@@ -182,14 +184,24 @@ def _distance(own: OwnGpu, gpu: Gpu) -> float:
 
 
 def _peaks(own: OwnGpu, relative: Gpu) -> dict[str, float]:
-    """Stated peaks; of the others those that the relative has, in proportion to the 16-bit one."""
+    """Stated peaks; of the others those that the relative has, in proportion to the 16-bit one.
+
+    Where that is left out, in proportion to multiprocessors and clock.
+    """
     stated = {dtype: getattr(own, f"{dtype}_flops") for dtype in _MIRRORED}
     given = {dtype: peak for dtype, peak in stated.items() if peak is not None}
     if "bf16" in given:
         given.setdefault("fp16", given["bf16"])
-    scale = next((given[one] / relative.peak_flops[one] for one in ("bf16", "fp16") if one in given), 1.0)
+    by_16_bit = (given[one] / relative.peak_flops[one] for one in ("bf16", "fp16") if one in given)
+    scale = next(by_16_bit, _units(own, relative))
     both = (given.get(dtype) or scale * relative.peak_flops.get(dtype, 0.0) for dtype in _MIRRORED)
     return {dtype: peak for dtype, peak in zip(_MIRRORED, both, strict=True) if peak}
+
+
+def _units(own: OwnGpu, relative: Gpu) -> float:
+    """Multiprocessors times clock over the relative's: what one does in a cycle is its generation's."""
+    sms, clock = own.sms or relative.sms, own.clock or relative.boost_hz
+    return sms / relative.sms * clock / relative.boost_hz
 
 
 def _carried(own: OwnGpu, relative: Gpu) -> Iterator[CarriedFigure]:
@@ -207,7 +219,7 @@ def _carried(own: OwnGpu, relative: Gpu) -> Iterator[CarriedFigure]:
     beside = "nvlink" if domain < 2 else "pcie"  # what decides no time where the other carries everything
     if own.bf16_flops is None and own.fp16_flops is None:
         peaks = [max(gpu.peak_flops.get("bf16", 0), gpu.peak_flops["fp16"]) for gpu in everyone]
-        value = shown_quantity(relative.peak_flops["fp16"], "flops_per_s")
+        value = shown_quantity(_units(own, relative) * relative.peak_flops["fp16"], "flops_per_s")
         of_kin = [gpu.peak_flops["fp16"] for gpu in kin]
         yield figure("bf16_flops", value, "matrix", of_kin, peaks)
     for one in _FIGURES:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from .carried import CarriedFigure
-from .fields import Count, Latency, OneOf, PositiveShare, Rate, Text, number
+from .fields import Count, Latency, OneOf, PositiveShare, Rate, Size, Text, number
 from .interconnect import INTERCONNECTS, Interconnect, get_interconnect, interconnect_called
 from .quantities import shown_quantity
 
@@ -50,6 +50,14 @@ class OwnInterconnect(BaseModel):
         default=None, description="share of the rate that large messages reach"
     )
     switch_ports: Count | None = Field(default=None, description="ports of a switch at that rate")
+    eager: Size | None = Field(
+        default=None,
+        description="largest message that its receiver does not have to fetch",
+        examples=["4 KiB"],
+    )
+    rendezvous: Latency | None = Field(
+        default=None, description="what fetching a larger one adds to each hop", examples=["5 us"]
+    )
     scale: Annotated[float, number(ge=1e-3, le=1000)] = Field(
         default=1.0, description="times the rate of every NIC and of the links above it"
     )
@@ -60,6 +68,9 @@ class OwnInterconnect(BaseModel):
             raise ValueError(
                 "say which network it extends, as in extends: ib-ndr400-x8, or give rate and nics_per_node"
             )
+        fetched = (self.eager is None) != (self.rendezvous is None)
+        if fetched and not _relative_of(self).rendezvous_s:
+            raise ValueError("give both eager and rendezvous: its relative has its receivers fetch nothing")
         return self
 
     @property
@@ -75,7 +86,11 @@ _FIGURES = {
     "switch_latency": ("switch_latency_s", "seconds"),
     "efficiency": ("efficiency", None),
     "switch_ports": ("switch_ports", None),
+    "eager": ("eager_bytes", "bytes"),
+    "rendezvous": ("rendezvous_s", "seconds"),
 }
+_FETCHED = ("eager", "rendezvous")
+"""Left out of what is carried where the relative's receivers fetch nothing."""
 
 
 @lru_cache(maxsize=256)
@@ -110,7 +125,7 @@ def _relative_of(own: OwnInterconnect) -> Interconnect:
 
 def _carried(own: OwnInterconnect, relative: Interconnect) -> Iterator[CarriedFigure]:
     for field, (attribute, dimension) in _FIGURES.items():
-        if getattr(own, field) is None:
+        if getattr(own, field) is None and (field not in _FETCHED or relative.rendezvous_s):
             value = getattr(relative, attribute)
             text = shown_quantity(value, dimension) if dimension else str(value)  # type: ignore[arg-type]
             yield CarriedFigure(field=field, value=text, relative=relative.name, moves="network", sigma=0.0)

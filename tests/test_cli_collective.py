@@ -169,6 +169,8 @@ def test_the_table_names_algorithm_and_link() -> None:
         (("all_reduce", "--size", "large"), "large"),
         (("all_reduce", "--gpu", "H1000"), "H1000"),
         (("all_reduce", "--interconnect", "rope"), "rope"),
+        (("all_reduce", "--interconnect", "{rat: 200 Gb/s}"), "no field is called 'rat'. Did you mean rate?"),
+        (("all_reduce", "--interconnect", "{rate: 200"), "not valid YAML"),
         (("all_reduce", "--gpus", "12"), "gpus 12"),
         (("all_reduce", "--interconnect", "nvlink-only"), "has no network"),
         (("all_reduce", "--svg", "x.pdf"), "must end in .svg or .png"),
@@ -176,6 +178,18 @@ def test_the_table_names_algorithm_and_link() -> None:
 )
 def test_mistakes_are_named(arguments: tuple[str, ...], says: str) -> None:
     assert says in refused(*arguments)
+
+
+def test_a_network_may_be_described_where_it_is_asked_for() -> None:
+    """As a scenario describes one: the figures of a network of the catalogue, or half of them."""
+
+    def time_s(network: str) -> float:
+        options = ("--gpus", "32", "--size", "1GB", "--algorithm", "ring", "--interconnect", network)
+        return float(collective("all_reduce", *options)["time_s"])
+
+    named = time_s("roce-400-x8")
+    assert time_s("{rate: 400 Gb/s, nics_per_node: 8}") == named
+    assert time_s("{extends: roce-400-x8, scale: 0.5}") == pytest.approx(2 * named, rel=0.1)
 
 
 def test_a_log_of_another_collective_is_refused(log: Path) -> None:

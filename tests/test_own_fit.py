@@ -275,6 +275,17 @@ def test_carried_groups_are_marked_and_follow_the_model(tmp_path: Path) -> None:
     assert document["time_s"] == pytest.approx(step.solo_s, rel=0.1)
 
 
+def test_a_tier_that_was_not_measured_is_the_models(tmp_path: Path) -> None:
+    """A profile of one host says nothing of several, and refuses nothing."""
+    lines = [f"{c.kind},8,1,{c.bytes:.0f},{c.seconds},{GPU}" for c in collectives(2e-5, 0.0, 1e11)]
+    (tmp_path / "c.csv").write_text("\n".join(["kind,ranks,hosts,bytes,seconds,gpu", *lines]))
+    run("calibrate", "fit", tmp_path / "c.csv", "--out", tmp_path / "p.yaml")
+    asked = ("collective", "all_reduce", "--gpus", 16, "--size", "64MB", "--json")
+    own = json.loads(run(*asked, "--calibration", tmp_path / "p.yaml").stdout)
+    assert own["basis"] == "the model: that kind and tier was not measured"
+    assert own["time_s"] == json.loads(run(*asked, "--gpu", GPU).stdout)["time_s"]
+
+
 @pytest.mark.parametrize(
     ("prepare", "message"),
     [

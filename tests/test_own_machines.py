@@ -126,6 +126,20 @@ def test_twice_the_figures_are_twice_the_rates() -> None:
     assert network.link_bytes_per_s == 200e9
 
 
+def test_a_clock_or_fewer_multiprocessors_lower_the_peaks() -> None:
+    """A lower clock alone is what ``nvidia-smi -lgc`` sets; a stated peak stays what it is."""
+    relative = get_gpu("H100")
+    half = gpu_from(OwnGpu(extends="H100", clock=relative.boost_hz / 2))
+    assert half.peak_flops == {dtype: peak / 2 for dtype, peak in relative.peak_flops.items()}
+    cut = gpu_from(OwnGpu(extends="H100", sms=relative.sms // 3, bf16_flops=1e14))
+    assert cut.peak_flops["bf16"] == 1e14
+    slow, fast = (
+        stepsim.simulate(scenario({"gpu": {"extends": "H100", "clock": clock}, "gpus": 8}))
+        for clock in ("1 GHz", f"{relative.boost_hz} Hz")
+    )
+    assert 1.0 < slow.step_time_s / fast.step_time_s < relative.boost_hz / 1e9
+
+
 def test_what_is_left_out_is_the_relatives_and_said() -> None:
     own = OwnGpu(architecture="ada", bf16_flops=170e12, memory_bandwidth=1e12)
     gpu = gpu_from(own)

@@ -87,7 +87,6 @@ PARAMETERS = (
     _between("protocols.Simple.latency", 2.5, 1.0, 6.0),
     _between("protocols.Simple.node_pipelining", 0.5, 0.02, 1.6),
     _between("protocols.Simple.network_pipelining", 0.5, 0.02, 1.6),
-    _between("tree.pipelining", 0.5, 0.02, 1.6),
     _between("nvls.pipelining", 0.5, 0.02, 1.6),
     _around("nvls.rank_loss", 0.002),
     _between("nvls.tree_efficiency", 0.92, 0.7, 1.0),

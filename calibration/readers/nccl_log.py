@@ -29,6 +29,7 @@ _RANK = re.compile(
 )
 _STATED = re.compile(r"## ([a-z_0-9]+): (.*\S)")
 _VERSION = re.compile(r"NCCL version (\S+)|nccl-library=(\d+)")
+_NAMED_VERSION = re.compile(r"(?i)\bnccl[ -]v?(\d+\.\d+\.\d+)")
 _LARGEST_LOG = 256 * 2**20  # bytes; NCCL_DEBUG=TRACE of thousands of ranks
 _MOST_RANKS = 10**7
 _LARGEST_HOST = 8  # GPUs; ranks up to this many that name no hosts are taken for those of one
@@ -122,7 +123,14 @@ def parse_log(lines: Iterable[str], name: str) -> Measurements:
             started = begun[1]
     if not rows:
         raise ValueError(f"{name}: no row of nccl-tests results in it (size, count, type, time, algbw, ...)")
-    return _measurements(name, rows, stated, hosts, nccl or stated.get("nccl"), started)
+    nccl = nccl or stated.get("nccl") or _named_version(stated.get("source", ""))
+    return _measurements(name, rows, stated, hosts, nccl, started)
+
+
+def _named_version(source: str) -> str | None:
+    """NCCL's version in a line on where the log is from."""
+    named = _NAMED_VERSION.search(source)
+    return named[1] if named else None
 
 
 def _split(line: str, columns: Sequence[str] | None, where: str, number: int) -> _Line:

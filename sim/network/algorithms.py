@@ -28,10 +28,12 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from .chunks import NetworkMessages, TreeChunks
 from .curve import Curve, Way
 from .group_placement import ROUNDS, GroupPlacement
+from .nccl.constants import BYTES_PER_THREAD, THREADS, NcclProtocol
 from .nccl.paths import GIGA, communicator_on
-from .nccl.versions import OF_TABLES
+from .nccl.versions import OF_TABLES, USUAL, tree_chunks_by_depth
 from .place import Place, over
 
 if TYPE_CHECKING:
@@ -70,7 +72,9 @@ def logged_curves(algorithm: str, kind: str, place: Place) -> tuple[Curve, ...]:
         case "ring":
             return with_protocols(_ring(kind, place), place)
         case "tree":
-            return with_protocols(_tree(place), place, simple=place.constants.tree.pipelining)
+            return with_protocols(
+                _tree(place), place, simple=place.constants.tree.pipelining, chunks=_tree_chunks(place)
+            )
         case "nvls":
             return (_nvls(place),)
         case "nvls_tree":
@@ -96,6 +100,7 @@ def _ring(kind: str, place: Place) -> Way:
         steps=loads.steps,
         network_steps=loads.network_steps,
         paced_s=loads.steps * place.pace_s,
+        parts=place.placement.ranks,
     )
 
 
@@ -146,16 +151,73 @@ def _tree_channels(placement: GroupPlacement, cluster: Cluster) -> float:
     return channels * comm.constants.tree[min(placement.domains, 3) - 1] * GIGA / 2
 
 
-def with_protocols(way: Way, place: Place, simple: float | None = None) -> tuple[Curve, ...]:
-    """The way with each protocol; ``simple`` overrides how coarsely Simple pipelines."""
+def _tree_chunks(place: Place) -> TreeChunks | None:
+    """How chunks fill a tree over hosts; None inside one, and for GPUs that NCCL's tables lack.
+
+    The longest way passes a chain up and down. At every host but the lowest it also passes between the two
+    GPUs that children reach (NCCL's balanced trees).
+    """
+    cluster, group = place.cluster, place.group
+    if not place.on_network or cluster.gpu.collectives_as not in TREE_KNOWN:
+        return None
+    version = USUAL[cluster.gpu.collectives_as]
+    comm = communicator_on(
+        cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=version
+    )
+    levels, network = math.log2(group.nodes), cluster.interconnect
+    passed_on = max(0.0, levels - 1) if group.local > 1 else 0.0
+    return TreeChunks(
+        channels=comm.channels,
+        local_stages=2 * (group.most - 1 + passed_on),
+        network_stages=2 * levels,
+        local_bytes_per_s=comm.constants.tree[0] * GIGA,
+        network_bytes_per_s=max(place.nic, network.link_bytes_per_s * network.efficiency),
+        depth=group.local - 1 + math.floor(levels) if tree_chunks_by_depth(version) else None,
+    )
+
+
+def with_protocols(
+    way: Way, place: Place, simple: float | None = None, chunks: TreeChunks | None = None
+) -> tuple[Curve, ...]:
+    """The way with each protocol; ``simple`` overrides how coarsely Simple pipelines, ``chunks`` say it."""
     found = []
     for name, protocol in place.constants.protocols.items():
         pipelining = protocol.network_pipelining if place.on_network else protocol.node_pipelining
         if name == "Simple" and simple is not None:
             pipelining = simple
         share = place.arch.ll_rate if protocol.rate is None else protocol.rate
-        found.append(way.curve(name, way.latency_s * protocol.latency, way.rate * share, pipelining))
+        found.append(
+            way.curve(
+                name,
+                way.latency_s * protocol.latency,
+                way.rate * share,
+                pipelining,
+                chunks=chunks if name == "Simple" else None,
+                messages=_messages(way, place, NcclProtocol(name)),
+            )
+        )
     return tuple(found)
+
+
+_WIRE = {NcclProtocol.LL: 2.0, NcclProtocol.LL128: 128 / 120, NcclProtocol.SIMPLE: 1.0}
+"""Bytes on the wire for each byte of the payload, flags included."""
+
+
+def _messages(way: Way, place: Place, protocol: NcclProtocol) -> NetworkMessages | None:
+    """The messages of a network whose receivers fetch what is large; None on others."""
+    cluster = place.cluster
+    network = cluster.interconnect
+    if not place.on_network or not network.rendezvous_s:
+        return None
+    least = BYTES_PER_THREAD[protocol] * THREADS[protocol]
+    return NetworkMessages(
+        parts=way.parts,
+        most_channels=2 * max(1, network.links_per_host),
+        least_bytes=float(least * (way.parts if protocol is NcclProtocol.LL else 1)),
+        wire=_WIRE[protocol],
+        eager_bytes=network.eager_bytes,
+        rendezvous_s=network.rendezvous_s,
+    )
 
 
 def _switch_reduces(place: Place) -> bool:

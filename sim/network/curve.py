@@ -2,13 +2,17 @@
 
 ``m`` is the time that the payload moves: a pipeline of latency ``a``, whose best chunk size gives c = 1.
 Where every step of a ring has to wait for the network, however little it carries, those waits and ``m`` are
-the least. Does not know where latencies and rates come from.
+the least. Where NCCL's chunks are known, they fill the pipeline in place of c (``chunks``); messages too
+large to be sent unasked wait for their receiver (``messages``). Does not know where latencies and rates come
+from.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
+from .chunks import NetworkMessages, TreeChunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,8 @@ class Curve:
     ``nvlink`` and ``nic`` are bytes per payload byte through a GPU's NVLink and its share of the
     NICs; ``binding`` is the link that bounds the rate. ``steps`` latencies pass one after another,
     ``network_steps`` of them between nodes. ``paced_s`` is what all steps take at least, beside the bytes.
+    ``chunks`` are those of a tree between hosts with Simple, ``messages`` those of a network that has its
+    receivers fetch what is large.
     """
 
     algorithm: str
@@ -31,12 +37,17 @@ class Curve:
     steps: int = 1
     network_steps: int = 0
     paced_s: float = 0.0
+    chunks: TreeChunks | None = None
+    messages: NetworkMessages | None = None
 
     def transfer_s(self, payload_bytes: float) -> float:
         """Seconds that a payload takes after the latency."""
         moving_s = payload_bytes * self.seconds_per_byte
-        pipelined_s = moving_s + 2 * self.pipelining * math.sqrt(self.latency_s * moving_s)
-        return max(pipelined_s, self.paced_s - self.latency_s + moving_s)
+        asked_s = self.network_steps * self.messages.asking_s(payload_bytes) if self.messages else 0.0
+        if self.chunks is not None:
+            return asked_s + self.chunks.through_s(payload_bytes, moving_s)
+        pipelined_s = moving_s + 2 * self.pipelining * math.sqrt((self.latency_s + asked_s) * moving_s)
+        return asked_s + max(pipelined_s, self.paced_s - self.latency_s + moving_s)
 
     def solo_s(self, payload_bytes: float) -> float:
         return self.latency_s + self.transfer_s(payload_bytes)
@@ -44,7 +55,10 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """An algorithm before its protocol: ``latency_s`` with LL, payload rate with Simple, link weights."""
+    """An algorithm before its protocol: ``latency_s`` with LL, payload rate with Simple, link weights.
+
+    ``parts`` are the pieces of a payload that pass one after another: a ring's are as many as its ranks.
+    """
 
     algorithm: str
     latency_s: float
@@ -55,8 +69,18 @@ class Way:
     steps: int
     network_steps: int
     paced_s: float = 0.0
+    parts: int = 1
 
-    def curve(self, protocol: str, latency_s: float, rate: float, pipelining: float) -> Curve:
+    def curve(
+        self,
+        protocol: str,
+        latency_s: float,
+        rate: float,
+        pipelining: float,
+        *,
+        chunks: TreeChunks | None = None,
+        messages: NetworkMessages | None = None,
+    ) -> Curve:
         """With a protocol's latency, rate and pipelining."""
         return Curve(
             algorithm=self.algorithm,
@@ -70,4 +94,6 @@ class Way:
             steps=self.steps,
             network_steps=self.network_steps,
             paced_s=0.0 if protocol == "LL" else self.paced_s,
+            chunks=chunks,
+            messages=messages,
         )

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .constants import ARCHITECTURES, MAX_CHANNELS, NVLS_ARITY, Architecture, Cpu
-from .versions import OF_TABLES, Version, architecture_at
+from .versions import OF_TABLES, Version, architecture_at, knows_c2c
 
 if TYPE_CHECKING:
     from ....hardware.cluster import Cluster
 
 GIGA = 1e9
+
+_UNKNOWN_PCIE_BYTES_PER_S = 12e9
+"""What NCCL takes a PCIe link of unknown speed for: 16 lanes of generation 3 (topo.cc, kvDictPciGen)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +41,8 @@ class Communicator:
 
     ``tree`` is None where it is as ``ring``; ``nvls`` where the GPUs or switches cannot multicast.
     ``sharp`` says whether the network reduces (NCCL_COLLNET_ENABLE, off by default); ``ll128`` whether
-    128-byte stores arrive whole everywhere, as they do over NVLink and NICs behind the GPU's own PCIe
-    switch. ``same_channels``: all channels take the same way through a node, as behind NVSwitches.
+    128-byte stores are taken to arrive whole everywhere, as they do over NVLink and NICs behind the GPU's own
+    PCIe switch. ``same_channels``: all channels take the same way through a node, as behind NVSwitches.
 
     Raises:
         ValueError: an architecture that NCCL's tables lack, or fewer ranks than nodes.
@@ -110,6 +113,9 @@ def communicator_on(
     intra_bytes_per_s = cluster.intra_node_bytes_per_s_per_gpu
     nic_bytes_per_s = network.link_bytes_per_s * network.links_per_host * local / cluster.gpus_per_node / nics
     between, channels = domains > 1, min(nics, MAX_CHANNELS // 2)
+    through_c2c = cluster.node.nics_on_cpu and not knows_c2c(version)
+    if through_c2c:
+        nic_bytes_per_s = min(nic_bytes_per_s, _UNKNOWN_PCIE_BYTES_PER_S * max(1, local // nics))
     return Communicator(
         architecture=gpu.collectives_as,
         ranks=ranks,
@@ -126,6 +132,7 @@ def communicator_on(
         if gpu.nvls
         else None,
         nvlink=cluster.nvlink_domain >= min(local, cluster.gpus_per_node),
+        ll128=not between or not through_c2c,
         nics_per_node=nics,
         cpu=cpu,
         sharp=sharp,

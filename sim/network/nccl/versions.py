@@ -84,3 +84,22 @@ def nvls_share(version: Version, nodes: int, *, tree: bool) -> float | None:
 def tree_simple_base_us(version: Version, otherwise: float) -> float:
     """Trees with Simple cost nothing to start with up to 2.22."""
     return 0.0 if version <= (2, 22) else otherwise
+
+
+def knows_c2c(version: Version) -> bool:
+    """Whether NCCL knows the NVLink-C2C through which a GPU reaches NICs on its CPU.
+
+    Up to 2.26 it sees the GPU's PCIe link alone, whose speed it cannot read there, and a way through the CPU,
+    on which LL128 is not let in (tuning.cc: typeInter <= PATH_PXB); 2.27 lets it in (NCCL_LL128_C2C). CSCS
+    bars it again on Slingshot, where it is slower (docs.cscs.ch, communication/nccl: NCCL_PROTO=^LL128). That
+    the speed is unknown is derived: with it, rings begin where Alps' log of 64 GPUs shows it (64 MiB).
+    """
+    return version >= (2, 27)
+
+
+def tree_chunks_by_depth(version: Version) -> bool:
+    """Whether a tree with Simple cuts smaller chunks where few of them would fill it: up to 2.21.
+
+    The plan of channels that 2.22 brought (enqueue.cc, calcCollChunking) left that out.
+    """
+    return version < (2, 22)
