@@ -13,6 +13,7 @@ import stepsim
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.hardware.carried import spread
+from stepsim.hardware.deviations import shipped_deviations
 from stepsim.hardware.gpus import NotModelled, get_gpu, gpu_names
 from stepsim.hardware.own_gpu import OwnGpu, gpu_from
 from stepsim.hardware.prices import PRICES, list_price, prices_of
@@ -323,3 +324,12 @@ def test_attention_that_is_asked_for_stays() -> None:
         }
     )
     assert scenario.software.kernels.attention == "cudnn"
+
+
+def test_a_network_without_logs_is_less_sure_than_one_with(tmp_path: Path) -> None:
+    path = tmp_path / "network.yaml"
+    path.write_text("interconnect: {rate: 200 Gb/s, nics_per_node: 4}\n")
+    answer = CliRunner().invoke(app, ["hardware", "check", str(path), "--json"])
+    assert answer.exit_code == 0, answer.output
+    (doubt,) = json.loads(answer.stdout)["interconnect"]["doubts"]
+    assert doubt["sigma"] >= shipped_deviations()["collectives_network"].sigma

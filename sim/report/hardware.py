@@ -3,7 +3,8 @@ hardware check``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.deviations import NORMAL_P90, Deviation, shipped_deviations
@@ -42,10 +43,9 @@ def check_document(machine: HardwareFile) -> dict[str, Any]:
         }
     if machine.interconnect:
         network = interconnect_from(machine.interconnect)
-        carried = known["collectives_network_carried"]
         parts["interconnect"] = {
             "name": network.name,
-            "doubts": [_doubt("no collective was measured", "network", carried)],
+            "doubts": [_doubt("no collective was measured", "network", _unmeasured(known))],
             "left_out": [_figure(one) for one in network.carried],
         }
     if machine.node:
@@ -58,6 +58,15 @@ def check_document(machine: HardwareFile) -> dict[str, Any]:
             "left_out": [{"field": name, "value": usual} for name in left],
         }
     return parts
+
+
+def _unmeasured(known: Mapping[str, Deviation]) -> Deviation:
+    """Of collectives on a network without any log: what one is off that its fit did not see, and what a whole
+    network without logs adds."""
+    parts = known["collectives_network"], known["collectives_network_carried"]
+    return Deviation(
+        sigma=math.hypot(*(one.sigma for one in parts)), source="; ".join(one.source for one in parts)
+    )
 
 
 def _doubt(what: str, moves: Moves, one: Deviation) -> dict[str, Any]:
