@@ -8,8 +8,6 @@ threshold but how little is not worth a second start; it is as good as fit proba
 
 from __future__ import annotations
 
-import math
-
 LEAST_BOLD = 0.1
 """Fit probability from which on a layout is tried: nine of ten starts in vain are no plan, and smaller
 probabilities are not known well (docs/accuracy.md, fit probabilities)."""
@@ -22,7 +20,7 @@ def tried_first(value: float, fits: float, behind: float) -> float:
     """What a job costs for each step, by the pace to be expected, that tries a layout of this ``value`` which
     ``fits`` with a probability, and falls back on one that costs ``behind``; inf where there is none.
 
-    >>> tried_first(1.0, 0.5, 2.0), tried_first(1.0, 0.5, math.inf), tried_first(2.0, 0.9, 2.0)
+    >>> tried_first(1.0, 0.5, 2.0), tried_first(1.0, 0.5, float("inf")), tried_first(2.0, 0.9, 2.0)
     (1.3333333333333333, 2.0, 2.0)
     """
     return 1.0 / (fits / value + (1.0 - fits) / behind)

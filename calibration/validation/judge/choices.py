@@ -91,8 +91,8 @@ def by_time(fits: float) -> Planner:
 
 
 def as_planned(sweep: Sweep) -> Sequence[SweepRun]:
-    """What ``stepsim plan`` says: the fastest of those that are sure to fit, the bold choice where one is worth
-    trying, then the others that are sure to."""
+    """What ``stepsim plan`` says: the fastest of those that are sure to fit, the bold choice where one is
+    worth trying, then the others that are sure to."""
     safe = by_time(PROPOSED)(sweep)
     behind = safe[0].predicted_s if safe else math.inf
 
