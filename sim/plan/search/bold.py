@@ -1,4 +1,4 @@
-"""The bold choice of a plan: faster than the best that is sure to fit, worth trying first, and perhaps too large.
+"""The bold choice of a plan: faster than the best that is sure to fit, perhaps too large, worth a try.
 
 Knows a search and its best choice; which try is worth it is in sim/plan/boldness.py. What is found is the
 best by the bounds of the step: a few replays are enough, since a bound is near its replay.
