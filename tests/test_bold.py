@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from small_plans import FIX, small
+from small_plans import DOCUMENT, FIX, small
 
 from stepsim.sim.plan.boldness import LEAST_BOLD, WORTH, is_bold, promised, tried_first, worth_a_try
 from stepsim.sim.plan.search import plan as planning
@@ -25,6 +25,7 @@ from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.searching import LayoutSearch, Wishes
 from stepsim.sim.plan.search.workers import Local
 from stepsim.sim.report.plan.table import print_plan
+from stepsim.sim.scenario.load import load_scenario
 
 SECONDS = st.floats(0.1, 100.0)
 CHANCES = st.floats(0.0, 1.0)
@@ -120,8 +121,12 @@ def test_a_plan_names_its_bold_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
     print_plan(found, Console(file=text, width=120), "small")
     assert f"fits with {told['fit_probability']:.2f} and is" in text.getvalue()
-    none = plan(small(), fix=FIX, top=1, audit=0, jobs=1, fits=1.0)
-    assert none.found
+    shown = text.getvalue().split("To try the bold one")[1].splitlines()[1]
+    lines = [word.strip("'") for word in shown.split(" --set ")[1:]]
+    assert found.bold is not None
+    assert load_scenario(DOCUMENT, lines) == found.bold.choice.scenario
+    two = plan(small(), fix=FIX, top=1, audit=0, jobs=2)
+    assert two.to_dict()["bold"] == told
 
 
 @pytest.mark.slow

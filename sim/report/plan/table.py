@@ -57,6 +57,8 @@ def print_plan(
             console.print(line)
         if plan.bold:
             console.print(bold(plan.bold), soft_wrap=True)
+            _section(console, "To try the bold one")
+            console.print(command(source, overrides, plan.scenario, plan.bold.choice, beside), soft_wrap=True)
         return
     _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
     console.print(_choices(plan))
@@ -74,6 +76,9 @@ def print_plan(
         console.print(_lost(plan))
     _section(console, "To run the best")
     console.print(command(source, overrides, plan.scenario, plan.choices[0], beside), soft_wrap=True)
+    if plan.bold:
+        _section(console, "To try the bold one")
+        console.print(command(source, overrides, plan.scenario, plan.bold.choice, beside), soft_wrap=True)
     print_emitted(plan, console, whole=whole)
     console.print()
     console.print(plan.certificate.sentence())
