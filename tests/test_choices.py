@@ -20,6 +20,7 @@ from stepsim.calibration.validation.judge.choice_tables import choice_sections
 from stepsim.calibration.validation.judge.choices import (
     Sweep,
     SweepRun,
+    as_planned,
     at_random,
     by_time,
     judged,
@@ -81,6 +82,15 @@ def test_a_choice_loses_what_it_takes_longer(case: Case) -> None:
     assert bold.best_of_three == pytest.approx((0.0, 0.0))
     none = judged("none", [sweep], by_time(1.1))
     assert (none.silent, none.out_of_memory) == (1.0, 0.0)
+
+
+def test_a_plan_names_a_bold_choice_second_and_alone_where_nothing_is_sure(case: Case) -> None:
+    runs = [(1.0, 1.5, 0.6), (2.0, 2.0, 0.95), (2.1, 2.2, 0.99), (1.99, 1.0, 0.5), (0.5, None, 0.05)]
+    order = [run.predicted_s for run in as_planned(sweep_of(case, runs))]
+    assert order == [2.0, 1.0, 2.1]  # 1.99 promises a quarter of a per cent, 0.5 hardly ever fits
+    alone = as_planned(sweep_of(case, [runs[0], runs[3], runs[4]]))
+    assert [run.predicted_s for run in alone] == [1.0]
+    assert [run.predicted_s for run in as_planned(sweep_of(case, runs[1:3]))] == [2.0, 2.1]
 
 
 TIMES = st.lists(st.one_of(st.none(), st.floats(1.0, 9.0)), min_size=3, max_size=7).filter(any)

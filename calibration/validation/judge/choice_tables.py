@@ -15,6 +15,7 @@ from .choices import (
     THRESHOLDS,
     Judgement,
     Sweep,
+    as_planned,
     at_random,
     by_time,
     certainty_of_sweep,
@@ -27,7 +28,9 @@ EDGES = (0.0, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)
 CHOICES = f"""\
 A sweep is one job (model, sequence, batch, precision, GPUs, software) measured in five layouts or more, those
 that ran out of memory among them. A planner sees the layouts and chooses; what it lost is over the fastest
-measured one. Nothing proposed: no layout of the sweep reaches the fit probability. By rule of thumb: the
+measured one. As a plan proposes: the fastest with a fit probability of {PROPOSED:g}, then the bold choice
+where one is worth a try (`sim/plan/boldness.py`), then the next that are sure to fit; where none is, the bold
+choice alone. Nothing proposed: no layout of the sweep reaches the fit probability. By rule of thumb: the
 Megatron guides' recipe with the textbook's bill of memory (`calibration/validation/judge/thumb.py`); with
 stepsim's memory: the recipe among layouts with a fit probability of {PROPOSED:g}. Fit probabilities are by
 runs of other families.
@@ -147,4 +150,4 @@ def _share(lost: float) -> str:
 
 def proposed(sweeps: Iterable[Sweep]) -> Judgement:
     """Of what a plan proposes."""
-    return judged("proposed", [*sweeps], by_time(PROPOSED))
+    return judged("proposed", [*sweeps], as_planned)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ....sim.evidence.interval import interval_of
 from ....sim.evidence.measured_steps import measured_steps
+from ....sim.plan.boldness import is_bold, tried_first, worth_a_try
 from ....sim.plan.certainty import Certainty, Contender, certainty_of
 from ...cases.sweep import FEWEST_RUNS, job_of, layout_fields
 from ..run import ValidatedCase
@@ -89,6 +90,22 @@ def by_time(fits: float) -> Planner:
     return planner
 
 
+def as_planned(sweep: Sweep) -> Sequence[SweepRun]:
+    """What ``stepsim plan`` says: the fastest of those that are sure to fit, the bold choice where one is
+    worth trying, then the others that are sure to."""
+    safe = by_time(PROPOSED)(sweep)
+    behind = safe[0].predicted_s if safe else math.inf
+
+    def tried(run: SweepRun) -> float:
+        return tried_first(run.predicted_s, run.fits, behind)
+
+    faster = (run for run in sweep if is_bold(run.fits, PROPOSED) and run.predicted_s < behind)
+    bold = min(faster, key=tried, default=None)
+    if bold is None or not worth_a_try(tried(bold), behind):
+        return safe
+    return [*safe[:1], bold, *safe[1:]]
+
+
 def thumb(sweep: Sweep) -> Sequence[SweepRun]:
     """By rule of thumb, which asks no simulator (thumb.py)."""
     order = by_thumb([run.row.case for run in sweep])
@@ -102,6 +119,7 @@ def thumb_of_fitting(sweep: Sweep) -> Sequence[SweepRun]:
 
 
 PLANNERS: Mapping[str, Planner] = {
+    "stepsim, as a plan proposes": as_planned,
     f"stepsim, fit probability of {PROPOSED:g}": by_time(PROPOSED),
     "stepsim, by time alone": by_time(0.0),
     "rule of thumb": thumb,

@@ -223,7 +223,7 @@ def _intervals(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
 def _choices(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
     sweeps = measured_sweeps(rows, ("high", "medium"))
     found = proposed(sweeps) if sweeps else None
-    name = f"first choice at a fit probability of {PROPOSED:g}"
+    name = f"first choice of a plan, fit probability of {PROPOSED:g}"
     note = f" of {len(sweeps)} sweeps; nothing proposed in {percent(found.silent)}" if found else ""
     out = found.out_of_memory if found else None
     yield _at_most(f"{name}: ran out of memory", CHOICE_OOM, out, note)

@@ -48,13 +48,23 @@ def logits_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak."""
     e, wide = local.element_bytes, _wide(local, software)
     if software.kernels.cross_entropy == "gathered":
-        # gathered, as FP32, log-softmax of it, and the gradient of that
-        return _share(local) * local.tp * (e + 3 * wide)
+        # gathered, as FP32, log-softmax of it, and the gradient of that; and what the gather went through
+        return _share(local) * local.tp * (e + 3 * wide + _gathered_through(local))
     if software.kernels.cross_entropy == "eager":
         return _share(local) * 3 * wide  # log-softmax, the gradient of the loss by it, and of what it took
     if not software.kernels.loss_in_place:
         return _share(local) * 2 * wide  # what the loss was given and its own copy; 16 bit are free by then
     return _share(local) * (wide + e)
+
+
+def _gathered_through(local: LocalShape) -> int:
+    """Bytes per gathered logit of the list that torch's all_gather fills, and of the flat buffer behind it.
+
+    Both are free by the time of the peak, but no FP32 logits fit into their blocks, which are half as large
+    (torch ProcessGroupNCCL.cpp, allgather: newLikeFlat; Aleph-Alpha/scaling core/nn/linear/utils.py,
+    _all_concat).
+    """
+    return 2 * local.element_bytes if local.tp > 1 else 0
 
 
 def _share(local: LocalShape) -> float:

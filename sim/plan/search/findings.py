@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
+from .bold import bold_of
 from .certificate import Certificate
 from .front_search import front
 from .layout_plan import LayoutPlan, ReplayedLayout
-from .shown import Choice, FrontPoint, LayoutFigures, figures_of
+from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
 from .sure import CONTENDERS, contenders, sure_of
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class Findings:
     choices: tuple[Choice, ...] = ()
     lost: tuple[Loser, ...] = ()
     tied: tuple[Mapping[str, Any], ...] = ()
+    bold: BoldChoice | None = None
     certificate: Certificate = field(init=False)
     _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
 
@@ -68,6 +71,8 @@ class Findings:
                 self.say("looking for the front")
                 self.front = front(search)
                 self._compare()
+            if not self.certificate.interrupted:
+                self._try()
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
 
@@ -152,6 +157,23 @@ class Findings:
         lost += [self._slower(name, number) for name, number in slower.items()]
         self.lost = tuple(sorted(lost, key=lambda one: (one.name != OWN, not one.fits, one.factor)))
 
+    def _try(self) -> None:
+        """The layout that is worth trying before the best choice, if any is."""
+        self.say("asking what is worth a try")
+        search, best = self.search, self.choices[0] if self.choices else None
+        behind = np.inf if best is None else best.value
+        if (number := bold_of(search, behind)) is None:
+            return
+        self._predict([number])
+        value = search.value_of(number, search.judging.known[number])
+        choice = self._choice(number, value)
+        tried = tried_first(value, choice.fit_probability, behind)
+        self.bold = BoldChoice(
+            choice=choice,
+            faster=None if best is None else best.value / value - 1,
+            promised=None if best is None else promised(tried, behind),
+        )
+
     def _slower(self, name: str, number: int) -> Loser:
         best, figures = self.choices[0], self._figures[number]
         if number == BASE:
@@ -191,6 +213,7 @@ class Findings:
             front_whole=self.front[1],
             lost=self.lost,
             tied=self.tied,
+            bold=self.bold,
             passed_over=Counter(search.judging.passed_over.values()),
             replays=tuple(
                 ReplayedLayout(

@@ -14,7 +14,7 @@ from .alternatives import Loser
 from .certificate import Certificate
 from .judged import JudgedLayout
 from .searching import Wishes
-from .shown import Choice, FrontPoint
+from .shown import BoldChoice, Choice, FrontPoint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ class LayoutPlan:
     replayed, ``remembered`` those among them that a journal knew. ``timing`` is in seconds. ``tied`` are the
     fewest layouts that hold the best one in nine of ten draws of the constants. ``passed_over`` counts
     layouts that came before the last choice in turn and that the framework of the answer cannot say, by
-    their fields.
+    their fields. ``bold`` may not fit, and is worth trying first all the same; None where no layout is.
     """
 
     scenario: Scenario
@@ -62,6 +62,7 @@ class LayoutPlan:
     nearest: tuple[Mapping[str, Any], float] | None = None
     tied: tuple[Mapping[str, Any], ...] = ()
     passed_over: Mapping[str, int] = field(default_factory=dict)
+    bold: BoldChoice | None = None
 
     @property
     def found(self) -> bool:
@@ -154,6 +155,7 @@ class LayoutPlan:
                 {"set": written(one.settings), **choice_figures(one), "critical_path": dict(one.figures.path)}
                 for one in self.choices
             ],
+            "bold": None if self.bold is None else _bold(self.bold),
             "front": [
                 {
                     "set": written(point.settings),
@@ -185,6 +187,16 @@ class LayoutPlan:
             "remembered": self.remembered,
             "timing": dict(self.timing),
         }
+
+
+def _bold(bold: BoldChoice) -> dict[str, Any]:
+    return {
+        "set": written(bold.choice.settings),
+        **choice_figures(bold.choice),
+        "critical_path": dict(bold.choice.figures.path),
+        "faster": bold.faster,
+        "promised": bold.promised,
+    }
 
 
 def choice_figures(choice: Choice) -> dict[str, Any]:

@@ -60,9 +60,12 @@ class LayoutSearch:
         self._weights = weights(self.wishes.objective, self.among)
         self.most_s = most_s(self.wishes.limits, self.among)
         self.fits = np.asarray(self.among.fit_probability >= self.wishes.fits, dtype=bool)
-        self.open = self.fits & (self.among.bounds.bound_s <= self.most_s)
+        within = self.among.bounds.bound_s <= self.most_s
+        self.open = self.fits & within
         """Layouts that fit, and may meet the limits."""
-        self.bound = np.where(self.open, self.among.bounds.bound_s * self._weights, np.inf)
+        self.open_bound = np.where(within, self.among.bounds.bound_s * self._weights, np.inf)
+        """Of what may meet the limits, whether it fits or not."""
+        self.bound = np.where(self.fits, self.open_bound, np.inf)
 
     def best(self, within: NDArray[np.bool_] | None = None, *, top: int, limit: int | None = None) -> Ranked:
         """The best layouts, of all or of some."""

@@ -86,6 +86,18 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BoldChoice:
+    """A layout that may not fit. ``faster``: by what share its step is shorter than the best choice's in the
+    objective's terms; ``promised``: by what share the pace to be expected is higher where it is tried first
+    and the best choice stands behind it. Both are None where there is no choice.
+    """
+
+    choice: Choice
+    faster: float | None
+    promised: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrontPoint:
     """A layout that no other beats in all of these. ``price_per_step`` in its currency, or None."""
 

@@ -13,6 +13,7 @@ from ...figures import TIMES, count, gigabytes, percent, seconds
 from ...plan.certainty import TIED
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
+from ...plan.search.shown import BoldChoice
 from ...plan.search.words import short
 from ...scenario.price import price_of
 from .. import captions
@@ -54,12 +55,18 @@ def print_plan(
         console.print()
         for line in nothing(plan):
             console.print(line)
+        if plan.bold:
+            console.print(bold(plan.bold), soft_wrap=True)
+            _section(console, "To try the bold one")
+            console.print(command(source, overrides, plan.scenario, plan.bold.choice, beside), soft_wrap=True)
         return
     _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
     console.print(_choices(plan))
     if len(plan.tied) > 1:
         tied = count(len(plan.tied))
         console.print(f"{tied} layouts cannot be told apart: the best is one of them with {percent(TIED, 0)}")
+    if plan.bold:
+        console.print(bold(plan.bold), soft_wrap=True)
     if len(plan.front) > 1:
         scope = "" if plan.front_whole else ", of what was replayed"
         _section(console, f"Front: what no other layout beats in time, free memory, GPUs and price{scope}")
@@ -69,6 +76,9 @@ def print_plan(
         console.print(_lost(plan))
     _section(console, "To run the best")
     console.print(command(source, overrides, plan.scenario, plan.choices[0], beside), soft_wrap=True)
+    if plan.bold:
+        _section(console, "To try the bold one")
+        console.print(command(source, overrides, plan.scenario, plan.bold.choice, beside), soft_wrap=True)
     print_emitted(plan, console, whole=whole)
     console.print()
     console.print(plan.certificate.sentence())
@@ -100,6 +110,19 @@ def nothing(plan: LayoutPlan) -> list[str]:
         settings, factor = plan.nearest
         lines.append(f"the nearest takes at least {factor:.2f} times what they allow: {short(settings)}")
     return lines
+
+
+def bold(one: BoldChoice) -> str:
+    """What may be tried first, in one sentence."""
+    choice = one.choice
+    figures = f"{seconds(choice.figures.step_time_s)}, {gigabytes(choice.figures.peak_memory_bytes)}"
+    start = f"bold: {short(choice.settings)} ({figures}) fits with {choice.fit_probability:.2f}"
+    if one.faster is None or one.promised is None:
+        return start
+    return (
+        f"{start} and is {percent(one.faster)} faster; tried first, with the best behind it, "
+        f"{percent(one.promised)} on average"
+    )
 
 
 def reasons(refused: Mapping[str, int]) -> str:

@@ -1,0 +1,41 @@
+"""Whether a layout that may not fit is worth trying before one that is known to.
+
+A job that does not fit ends within its first steps, and starts again in another layout: minutes, where a
+faster layout saves a share of weeks. So what counts is the pace that a job can be expected to have: that of
+the bold layout with the probability that it fits, else that of the layout behind it. The rule is as good as
+fit probabilities are calibrated; what choices lose hardly hangs on its two limits (decision 54).
+"""
+
+from __future__ import annotations
+
+LEAST_BOLD = 0.1
+"""Fit probability from which on a layout is tried: nine of ten starts in vain are no plan, and smaller
+probabilities are not known well (docs/accuracy.md, fit probabilities)."""
+
+WORTH = 0.01
+"""Of the expected pace: what a try has to promise beside the layout behind it."""
+
+
+def tried_first(value: float, fits: float, behind: float) -> float:
+    """What a job costs for each step, by the pace to be expected, that tries a layout of this ``value`` which
+    ``fits`` with a probability, and falls back on one that costs ``behind``; inf where there is none.
+
+    >>> tried_first(1.0, 0.5, 2.0), tried_first(1.0, 0.5, float("inf")), tried_first(2.0, 0.9, 2.0)
+    (1.3333333333333333, 2.0, 2.0)
+    """
+    return 1.0 / (fits / value + (1.0 - fits) / behind)
+
+
+def is_bold(fits: float, wanted: float) -> bool:
+    """Whether a layout is less likely to fit than ``wanted``, but may be tried."""
+    return LEAST_BOLD <= fits < wanted
+
+
+def promised(tried: float, behind: float) -> float:
+    """By what share the pace to be expected is higher with the try; inf where nothing is behind it."""
+    return behind / tried - 1.0
+
+
+def worth_a_try(tried: float, behind: float) -> bool:
+    """Whether a try promises enough."""
+    return promised(tried, behind) >= WORTH

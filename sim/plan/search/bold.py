@@ -1,0 +1,50 @@
+"""The bold choice of a plan: faster than the best that is sure to fit, perhaps too large, worth a try.
+
+Knows a search and its best choice; which try is worth it is in sim/plan/boldness.py. What is found is the
+best by the bounds of the step: a few replays are enough, since a bound is near its replay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..boldness import is_bold, tried_first, worth_a_try
+from .best_first import best_first
+
+if TYPE_CHECKING:
+    from .searching import LayoutSearch
+
+REPLAYED = 4
+"""At most: bounds are about as far below their replays as one another, so that few change places."""
+
+
+def bold_of(search: LayoutSearch, behind: float, most: int = REPLAYED) -> int | None:
+    """The layout that is best tried before one whose objective is ``behind`` (inf: there is none), of the
+    ``most`` that promise most by their bounds; None where no try is worth it.
+
+    Goodput is no multiple of the step, and what a framework's files cannot say is found by replays alone: of
+    these there is none.
+    """
+    if search.final is not None or search.wishes.emission is not None:
+        return None
+    fits, value_of_bound = search.among.fit_probability, search.open_bound
+    bounds = np.full(len(fits), np.inf)
+    for i in np.flatnonzero(np.isfinite(value_of_bound) & (value_of_bound < behind)).tolist():
+        if is_bold(float(fits[i]), search.wishes.fits):
+            tried = tried_first(float(value_of_bound[i]), float(fits[i]), behind)
+            bounds[i] = tried if worth_a_try(tried, behind) else np.inf
+
+    def values(numbers: Iterable[int]) -> Generator[float, None, None]:
+        wanted = list(numbers)
+        for i, value in zip(wanted, search.values(wanted), strict=True):
+            yield tried_first(value, float(fits[i]), behind) if value < behind else math.inf
+
+    ranked = best_first(bounds, values, top=1, limit=most)
+    if ranked.interrupted:
+        raise KeyboardInterrupt
+    best = ranked.best[0] if ranked.best else None
+    return best if best is not None and worth_a_try(ranked.value[best], behind) else None
