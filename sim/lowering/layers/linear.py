@@ -99,7 +99,7 @@ def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other"
         and software.exchange.tp_overlap_style == "userbuffers"
     ):
         for _ in range(PIPELINED_SPLITS):
-            builder.kernel(linear.name, linear.forward(local, -(-local.tokens // PIPELINED_SPLITS)))
+            builder.part(linear.name, linear.forward(local), PIPELINED_SPLITS)
             last = builder.tp(
                 f"{linear.name} reduce_scatter",
                 "reduce_scatter",
@@ -280,7 +280,7 @@ def _gathered_gemm(
                 wait=False,
             )
             # the send of the chunk at hand does not hold up its GEMM
-        builder.kernel(name, gemm(local, rows))
+        builder.part(name, gemm(local, local.tokens), local.tp)
 
 
 def _weight_grad(builder: LayerBuilder, linear: Linear) -> None:
