@@ -124,9 +124,9 @@ def software_document(
 ) -> dict[str, Any]:
     """The ``software`` of a scenario: a preset, and what the case itself says otherwise.
 
-    A flag that is None leaves the preset's own value, or that of the ``recipe`` (recipes.py). ``fused_kernels: true`` does too, since the preset
-    tells which of its kernels are fused; so does ``p2p_overlap: true`` where the preset overlaps by a
-    rule of its own.
+    A flag that is None leaves the preset's own value, or that of the ``recipe`` (recipes.py).
+    ``fused_kernels: true`` does too, since the preset tells which of its kernels are fused; so does
+    ``p2p_overlap: true`` where the preset overlaps by a rule of its own.
     """
     preset = preset_of(software)
     fields: dict[str, Any] = {**(recipe or {}), "attention": software.attention}

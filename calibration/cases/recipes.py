@@ -1,7 +1,8 @@
 """What the recipes of one software release differ in by GPU, precision and kind of model.
 
-NVIDIA's releases are run by recipe files, one for each model, GPU and precision, whose settings no case states.
-Knows these facts alone, each with the file that it was read off; which preset a release is, is in preset.py.
+NVIDIA's releases are run by recipe files, one for each model, GPU and precision, whose settings no case
+states. Knows these facts alone, each with the file that it was read off; which preset a release is, is in
+preset.py.
 """
 
 from __future__ import annotations
@@ -47,19 +48,18 @@ class RecipeFact:
 _BRIDGE = ("megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.06")
 
 RECIPE_FACTS = (
-    # Megatron-Bridge scripts/performance/configs, perf_recipes/*/h100: no graphs under FP8, no fused grouped MLP.
+    # Megatron-Bridge scripts/performance/configs, perf_recipes/*/h100: no graphs under FP8, no fused grouped
+    # MLP, moe_flex_dispatcher_backend deepep.
     RecipeFact(
         presets=("megatron-bridge-2026", "megatron-bridge-26.06"),
         gpus=("H",),
-        fields={"cuda_graphs": False, "grouped_gemm": "streams"},
+        fields={"cuda_graphs": False, "grouped_gemm": "streams", "moe_dispatcher": "deepep"},
     ),
-    # perf_recipes/deepseek/h100, qwen/h100: moe_flex_dispatcher_backend deepep, or alltoall
-    RecipeFact(presets=("megatron-bridge-26.06",), gpus=("H",), fields={"moe_dispatcher": "deepep"}),
     # training/mixed_precision.py, bf16_with_nvfp4_mixed: with the random Hadamard transform, whose own kernel
     # takes the maximum (TransformerEngine pytorch/csrc/extensions/normalization.cpp).
     RecipeFact(presets=_BRIDGE, precisions=("nvfp4",), fields={"fused_amax": False}),
-    # perf_recipes/qwen/common.py (_enable_hybridep_full_iteration_mxfp8), deepseek/common.py
-    # (_enable_deepseek_full_iteration_mxfp8): use_transformer_engine_op_fuser with
+    # In perf_recipes/qwen/common.py, _enable_hybridep_full_iteration_mxfp8, and deepseek/common.py,
+    # _enable_deepseek_full_iteration_mxfp8: use_transformer_engine_op_fuser with
     # NVTE_CUTEDSL_FUSED_GROUPED_MLP, fp8_dot_product_attention
     RecipeFact(
         presets=("megatron-bridge-26.06",),
@@ -68,7 +68,7 @@ RECIPE_FACTS = (
         experts=True,
         fields={"fused_grouped_mlp": True, "fp8_attention": True},
     ),
-    # the same: overlap_moe_expert_parallel_comm, which takes virtual stages
+    # In these files as well, overlap_moe_expert_parallel_comm, which takes virtual stages.
     RecipeFact(
         presets=("megatron-bridge-26.06",),
         gpus=("GB",),
@@ -87,7 +87,8 @@ RECIPE_FACTS = (
     RecipeFact(
         presets=("mlperf-5.1",), precisions=("nvfp4",), tensor_parallel=False, fields={"fp8_attention": True}
     ),
-    # Cisco/benchmarks/llama31_8b/implementations/nemo: the code of 5.0 (FP8_RECIPE delayed, MCORE_CUDA_GRAPH False)
+    # Cisco/benchmarks/llama31_8b/implementations/nemo: the code of 5.0 (FP8_RECIPE delayed,
+    # MCORE_CUDA_GRAPH False)
     RecipeFact(
         presets=("mlperf-5.1",),
         gpus=("H100",),

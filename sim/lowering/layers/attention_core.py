@@ -13,9 +13,8 @@ from .context_tiles import AttentionKernel, ContextTile
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
-
-# Bytes per element of a cast to 8 bits whose scale is the tensor's own maximum: two reads, one write. Output and
-# gradients stay in 16 bit (TransformerEngine dot_product_attention.py, NVTE_DPA_FP8CS_O_in_F16).
+# Bytes per element of a cast to 8 bits whose scale is the tensor's own maximum: two reads, one write. Output
+# and gradients stay in 16 bit (TransformerEngine dot_product_attention.py, NVTE_DPA_FP8CS_O_in_F16).
 _CAST = 2 + 2 + 1
 
 
@@ -77,7 +76,11 @@ def _fused(builder: LayerBuilder, direction: Direction, tile: ContextTile) -> At
 
 def _in_eight_bits(builder: LayerBuilder) -> bool:
     local = builder.local
-    return builder.software.kernels.fp8_attention and bool(local.recipe and local.recipe.blocks) and local.cp == 1
+    return (
+        builder.software.kernels.fp8_attention
+        and bool(local.recipe and local.recipe.blocks)
+        and local.cp == 1
+    )
 
 
 def _scores(local: LocalShape, width: int) -> Gemm:

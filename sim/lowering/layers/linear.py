@@ -114,13 +114,12 @@ def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other"
         builder.tp(f"{linear.name} {kind}", kind, local.hidden_bytes)
 
 
-def column_backward(
-    builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other"
-) -> None:
-    """dX = reduce(dY W^T) beside dW, of a dY that ``maker`` wrote; under sequence parallelism X is gathered again beside dX.
+def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
+    """dX = reduce(dY W^T) beside dW, of a dY that ``maker`` wrote.
 
-    Several matrices on one input: without sequence parallelism each reduces its own dX (each is a
-    column-parallel layer by itself); with it their sum is reduced once, behind the shared gather.
+    Under sequence parallelism X is gathered again beside dX. Several matrices on one input: without
+    sequence parallelism each reduces its own dX (each is a column-parallel layer by itself); with it their
+    sum is reduced once, behind the shared gather.
     """
     local, software = builder.local, builder.software
     overlaps = software.exchange.tp_async_backward
@@ -148,9 +147,7 @@ def column_backward(
     builder.join(*reduced)
 
 
-def column_input_grad(
-    builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other"
-) -> None:
+def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
     """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
     local = builder.local
     _quantise_output_gradients(builder, linears, maker)

@@ -169,8 +169,8 @@ def work_backward(
         if not split:
             _grouped(builder, linear, "wgrad")
         if linear is second and _activation_in_products(builder):
-            # In the kernel of the product before: reads what the first one wrote, writes quantised copies of its
-            # gradient in place of that of the activation.
+            # In the kernel of the product before: reads what the first one wrote, writes quantised copies of
+            # its gradient in place of that of the activation.
             each = local.gate * (local.element_bytes + _gathered(local)) - local.element_bytes
             builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
         elif linear is second:
@@ -266,7 +266,8 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     }[what]()
     calls = experts.held if software.kernels.grouped_gemm == "streams" else 1
     name = linear.name if what == "forward" else f"{linear.name} {what}"
-    inner = (linear == _matrices(local)[1]) == (what == "forward")  # between the products, where the activation is
+    # between the products, where the activation is
+    inner = (linear == _matrices(local)[1]) == (what == "forward")
     if what != "wgrad" and not (inner and _activation_in_products(builder)):
         # rows on the way in, their gradients on the way back: the latter for both products
         width = linear.inputs if what == "forward" else linear.outputs

@@ -269,7 +269,7 @@ def _overlaps(settings: Settings) -> None:
             settings.origin("moe_a2a_overlap"),
         )
     # In recipes' Python, and in no file: --given says it.
-    way = settings.choice("moe_token_dispatcher_type", among={"alltoall": "alltoall", "flex": "deepep"})
+    way = settings.choice("moe_token_dispatcher_type", among={"alltoall": "alltoall", "flex": "hybridep"})
     draft.put("software.exchange.moe_dispatcher", way, settings.origin("moe_token_dispatcher_type"))
     if draft.get("parallelism.tp", 1) == 1:
         draft.put("software.exchange.tp_comm_overlap", False, "there is no tensor parallelism")
