@@ -2,7 +2,8 @@
 
 Decided by the case's ``software`` and ``hardware`` blocks, and by what the job measured of its network before
 the step (``CHECKED``): never by its id, source, family or outcome (tests/test_validation_preset.py permutes
-those). The table below is the whole rule, but for these two and ``known_site``.
+those). The table below is the whole rule, but for these two and ``known_site``. What recipe files of one
+release differ in is in recipes.py.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ RULES = (
     PresetChoice(r"llm[ -]foundry|composer", "llm-foundry-2023"),
     PresetChoice(r"maxtext", "maxtext-2025"),
     PresetChoice(r"automodel", "automodel-2025"),
-    PresetChoice(r"mlperf 3\.0", "mlperf-3.0"),
-    PresetChoice(r"mlperf 3\.1", "mlperf-3.1"),
-    PresetChoice(r"mlperf 4\.", "mlperf-4"),
-    PresetChoice(r"mlperf 5\.0", "mlperf-5.0"),
-    PresetChoice(r"mlperf 5\.1", "mlperf-5.1"),
+    PresetChoice(r"mlperf\D*3\.0", "mlperf-3.0"),
+    PresetChoice(r"mlperf\D*3\.1", "mlperf-3.1"),
+    PresetChoice(r"mlperf\D*4\.", "mlperf-4"),
+    PresetChoice(r"mlperf\D*5\.0", "mlperf-5.0"),
+    PresetChoice(r"mlperf\D*(5\.1|[6-9]\.)", "mlperf-5.1"),
     PresetChoice(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
     PresetChoice(r"megatron[ -]bridge.* 26\.(0[6-9]|1)", "megatron-bridge-26.06", since=2026),
     PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
