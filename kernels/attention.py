@@ -24,6 +24,13 @@ _TILES_IN_SRAM = 3
 # Backward runs three kernels: row sums of O and dO, the main one, and the cast of dQ from FP32.
 _LAUNCHES = {"forward": 1, "backward": 3}
 
+# Rate of 8-bit products over that of 16-bit ones, both in bursts: cuDNN 9.13 on B200, GB200 and GB300 at
+# 8,192 and 16,384 tokens, 128 heads of 128, forward 1.09 to 1.23 and backward 1.04 to 1.35, the mean of six
+# each (NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training/artifacts,
+# sdpa_fp8_benchmark_results_NVIDIA_*.csv).
+# Where nobody has published such a pair, 8 bits are taken for no faster.
+_EIGHT_BITS = {"blackwell": {"forward": 1.18, "backward": 1.22}}
+
 
 def attention_seconds(kernel: Attention, gpu: Gpu, profile: GpuProfile) -> float:
     """On-GPU seconds. Raises ValueError when the profile lacks the implementation.
@@ -59,7 +66,12 @@ def attention_curve(kernel: Attention, profile: GpuProfile) -> AttentionCurve:
 def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu) -> float:
     """Math time at the boost clock, with wave quantisation; causal work adds diagonal and imbalance."""
     points = curve.forward if kernel.direction == "forward" else curve.backward
-    flops_per_s = _rate_fraction(points, kernel.head_dim) * gpu.peak_flops[kernel.dtype]
+    flops_per_s = (
+        _rate_fraction(points, kernel.head_dim)
+        * gpu.peak_flops["bf16" if kernel.dtype == "fp8" else kernel.dtype]
+    )
+    if kernel.dtype == "fp8":
+        flops_per_s *= _EIGHT_BITS.get(gpu.architecture, {}).get(kernel.direction, 1.0)
     rows = kernel.seq_q if kernel.direction == "forward" else kernel.seq_kv
     waves = kernel.batch * kernel.heads * math.ceil(rows / _BLOCK_ROWS) / gpu.sms
     all_flops = kernel.flops / kernel.visible

@@ -168,7 +168,7 @@ def _exchanged(run: Scenario, plan: StepPlan) -> tuple[float, float]:
     if moe is None or run.parallelism.ep == 1:
         return 0.0, 0.0
     copies = moe.topk * (moe.capacity_factor or 1.0)
-    if run.software.exchange.moe_dispatcher == "deepep":  # one copy, or as much more as capacity pads
+    if run.software.exchange.moe_dispatcher != "alltoall":  # one copy, or as much more as capacity pads
         copies /= moe.topk
     rows = stream_tokens(run) * copies * max(expert_loads(run)) * run.model.hidden_size
     out = local.stored_bytes if run.software.exchange.fp8_dispatch else local.element_bytes

@@ -175,7 +175,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "cp_engine": pick(own.exchange.cp_engine, "transformer-engine"),
         "tp_comm_overlap": pick(own.exchange.tp_comm_overlap, True, False),
         "tp_overlap_style": pick("userbuffers", "local-shard"),
-        "moe_dispatcher": pick("alltoall", "deepep"),
+        "moe_dispatcher": pick("alltoall", "deepep", "hybridep"),
         "moe_a2a_overlap": pick(True, False) if schedule in OVERLAPPED else pick(*[False] * 9, True),
         "moe_shared_expert_overlap": pick(True, False),
         "grouped_gemm": pick("streams", "one-kernel"),

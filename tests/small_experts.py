@@ -91,7 +91,7 @@ def expert_layouts(draw: st.DrawFn, **fixed: Any) -> Scenario:
         "capacity_factor": pick("capacity_factor", None, 1.0, 1.5),
         "num_dense_layers": pick("num_dense_layers", 0, 1),
         "shared_expert_ffn_hidden_size": pick("shared_expert_ffn_hidden_size", 0, 512),
-        "moe_dispatcher": pick("moe_dispatcher", "alltoall", "deepep"),
+        "moe_dispatcher": pick("moe_dispatcher", "alltoall", "deepep", "hybridep"),
         "moe_a2a_overlap": traits_of(schedule).overlaps and pick("moe_a2a_overlap", False, True),
         "moe_shared_expert_overlap": pick("moe_shared_expert_overlap", False, True),
         "mla": pick("mla", None, LATENT),

@@ -25,7 +25,7 @@ from stepsim.sim.lowering.layers.routing import (
 from stepsim.sim.lowering.optimizers import updated_parameters
 from stepsim.sim.lowering.process_groups import ProcessGroups
 from stepsim.sim.network.group_placement import GroupPlacement
-from stepsim.sim.network.token_exchange import Router, visits
+from stepsim.sim.network.token_exchange import DEEPEP_SMS, HYBRIDEP_SMS, Router, visits
 from stepsim.sim.program.program import Collective, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
@@ -70,6 +70,33 @@ def test_deepep_sends_a_token_once_to_each_host() -> None:
     on_other = 1 - math.comb(8, 2) / math.comb(16, 2)
     assert exchange.transfer.bytes == 512 * 256 * 2
     assert weights["nic.out"] == pytest.approx(on_other)
+
+
+def test_hybridep_sends_what_deepep_does() -> None:
+    """At the pace of its own kernels on Blackwell, on more SMs."""
+    fields: dict[str, Any] = {"ep": 16, "gpu": "B200-SXM-180GB"}
+    deep, hybrid = (
+        next(op.work for op in expert_collectives(lowered(with_experts(moe_dispatcher=way, **fields)), "ep"))
+        for way in ("deepep", "hybridep")
+    )
+    assert isinstance(deep, Collective)
+    assert isinstance(hybrid, Collective)
+    assert hybrid.transfer.bytes == deep.transfer.bytes
+    assert hybrid.transfer.weights == deep.transfer.weights
+    assert (deep.transfer.sms, hybrid.transfer.sms) == (DEEPEP_SMS, HYBRIDEP_SMS)
+    assert hybrid.transfer.ceiling_bytes_per_s <= deep.transfer.ceiling_bytes_per_s
+
+
+def test_kernels_that_apply_the_activation_read_and_write_less() -> None:
+    fields: dict[str, Any] = {"gpu": "B200-SXM-180GB", "precision": "mxfp8", "grouped_gemm": "one-kernel"}
+    apart, fused = (simulate(with_experts(fused_grouped_mlp=flag, **fields)) for flag in (False, True))
+    assert fused.step_time_s < apart.step_time_s
+    assert fused.model_flops == apart.model_flops
+    wide = [
+        simulate(with_experts(**{**fields, "precision": "bf16"}, fused_grouped_mlp=flag)).step_time_s
+        for flag in (False, True)
+    ]
+    assert wide[0] == wide[1]
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]), st.integers(1, 4), st.integers(1, 8))

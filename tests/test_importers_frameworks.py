@@ -372,7 +372,7 @@ def test_megatron_bridge_recipes() -> None:
 def test_megatron_bridge_is_told_how_tokens_travel() -> None:
     machine = {"gpu": "GB200-NVL72", "interconnect": "ib-ndr400-x4"}
     told = imported({"run.sh": BRIDGE}, {**machine, "moe_token_dispatcher_type": "flex"}).document
-    assert at(told, "software.exchange.moe_dispatcher") == "deepep"
+    assert at(told, "software.exchange.moe_dispatcher") == "hybridep"
     assert at(imported({"run.sh": BRIDGE}, machine).document, "software.exchange.moe_dispatcher") is None
 
 

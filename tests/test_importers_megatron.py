@@ -114,7 +114,7 @@ def test_an_option_means(more: str, path: str, value: object) -> None:
         (
             MOE + " --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend hybridep",
             "software.exchange.moe_dispatcher",
-            "deepep",
+            "hybridep",
         ),
         (MOE + " --moe-enable-deepep", "software.exchange.moe_dispatcher", "deepep"),
         (MOE + " --moe-router-num-groups 8 --moe-router-group-topk 4", "model.moe.node_limit", 4),

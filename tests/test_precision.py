@@ -69,6 +69,60 @@ def test_every_input_and_output_gradient_is_quantised_once(
     assert bytes_of(run, "quantise") == pytest.approx(per_element * quantised)
 
 
+@pytest.mark.parametrize(("precision", "scaling"), [("fp8", "current"), ("nvfp4", "delayed")])
+def test_a_norm_that_takes_the_maximum_saves_its_pass(precision: str, scaling: str) -> None:
+    apart, fused = (run_of(precision, {"fp8_scaling": scaling, "fused_amax": flag}) for flag in (False, True))
+    saved = 2 * TOKENS * 2 * H * LAYERS * 2  # 16 bit of what two norms of a layer wrote
+    assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx(saved)
+    assert bytes_of(apart, "norm") == bytes_of(fused, "norm")
+
+
+@pytest.mark.parametrize("gpu", ["B200-SXM-180GB", "H100-SXM5-80GB"])
+def test_an_activation_that_writes_quantised_needs_no_cast(gpu: str) -> None:
+    apart, fused = (
+        run_of("fp8", {"fp8_scaling": "delayed", "fused_quantise": flag}, gpu=gpu) for flag in (False, True)
+    )
+    wide, layers = TOKENS * F, LAYERS * 2
+    assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx(3 * 2 * wide * layers)
+    assert bytes_of(apart, "activation") - bytes_of(fused, "activation") == pytest.approx(wide * layers)
+    # Backward it writes both layouts where products want two, and nothing transposes its gradient then.
+    second = gpu.startswith("H100")
+    written = (2 if second else 1) * wide * layers
+    saved = bytes_of(apart, "activation backward") - bytes_of(fused, "activation backward")
+    assert saved == pytest.approx(2 * wide * layers - written)
+    transposed = bytes_of(apart, "transpose quantised") - bytes_of(fused, "transpose quantised")
+    assert transposed == pytest.approx(2 * wide * layers if second else 0)
+
+
+def test_an_activation_whose_scale_is_its_own_maximum_takes_that_alone() -> None:
+    apart, fused = (
+        run_of("fp8", {"fp8_scaling": "current", "fused_quantise": flag}) for flag in (False, True)
+    )
+    assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx(
+        2 * 2 * TOKENS * F * LAYERS * 2
+    )
+    assert bytes_of(apart, "activation") == bytes_of(fused, "activation")
+
+
+def test_attention_runs_in_eight_bits_beside_products_of_blocks_alone() -> None:
+    def attention_s(precision: str, flag: bool, **fields: Any) -> float:
+        run = run_of(precision, {"fp8_attention": flag, "attention": "cudnn"}, **fields)
+        ops = every_op(lowered(run).programs.classes[0])
+        return sum(
+            n * op.work.seconds
+            for op, n in ops
+            if isinstance(op.work, Compute) and op.name.startswith("attention")
+        )
+
+    for precision in ("mxfp8", "nvfp4"):
+        assert attention_s(precision, True) < attention_s(precision, False)
+        assert attention_s(precision, True, cp=2) == attention_s(precision, False, cp=2)
+    for precision in ("bf16", "fp8"):
+        assert attention_s(precision, True) == attention_s(precision, False)
+    # Nobody has published how much faster it is elsewhere.
+    assert attention_s("fp8", True, gpu="H100-SXM5-80GB") == attention_s("fp8", False, gpu="H100-SXM5-80GB")
+
+
 def test_only_hopper_transposes() -> None:
     blackwell, hopper = run_of("fp8"), run_of("fp8", gpu="H100-SXM5-80GB")
     assert bytes_of(blackwell, "transpose quantised") == 0

@@ -2,12 +2,14 @@
 
 Decided by the case's ``software`` and ``hardware`` blocks, and by what the job measured of its network before
 the step (``CHECKED``): never by its id, source, family or outcome (tests/test_validation_preset.py permutes
-those). The table below is the whole rule, but for these two and ``known_site``.
+those). The table below is the whole rule, but for these two and ``known_site``. What recipe files of one
+release differ in is in recipes.py.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +48,13 @@ RULES = (
     PresetChoice(r"llm[ -]foundry|composer", "llm-foundry-2023"),
     PresetChoice(r"maxtext", "maxtext-2025"),
     PresetChoice(r"automodel", "automodel-2025"),
+    PresetChoice(r"mlperf\D*3\.0", "mlperf-3.0"),
+    PresetChoice(r"mlperf\D*3\.1", "mlperf-3.1"),
+    PresetChoice(r"mlperf\D*4\.", "mlperf-4"),
+    PresetChoice(r"mlperf\D*5\.0", "mlperf-5.0"),
+    PresetChoice(r"mlperf\D*(5\.1|[6-9]\.)", "mlperf-5.1"),
     PresetChoice(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
+    PresetChoice(r"megatron[ -]bridge.* 26\.(0[6-9]|1)", "megatron-bridge-26.06", since=2026),
     PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
     PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2025", since=2025),
     PresetChoice(r"nemo", "nemo-2025", since=2025),
@@ -86,6 +94,10 @@ UNFUSED = {
 
 MODEL_FACTS: dict[str, dict[str, Any]] = {
     "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
+    # training_results_v3.0 to v4.1, gpt3 conf/*.yaml: hidden_dropout and attention_dropout are 0
+    "mlperf-3.0": {"dropout": 0.0},
+    "mlperf-3.1": {"dropout": 0.0},
+    "mlperf-4": {"dropout": 0.0},
 }
 """What the models of a preset's framework have that a case does not say."""
 
@@ -108,28 +120,21 @@ def preset_of(software: CaseSoftware) -> str:
     return next(rule.preset for rule in RULES if rule.matches(software.framework, software.year))
 
 
-BLACKWELL_ONLY = {"megatron-bridge-2026": {"cuda_graphs": False, "grouped_gemm": "streams"}}
-"""What a preset's recipes have on Blackwell alone, as they have it elsewhere.
-
-Megatron-Bridge scripts/performance/configs: on H100 no graphs under FP8, and no fused grouped MLP.
-"""
-
-
-def software_document(software: CaseSoftware, gpu: str = "") -> dict[str, Any]:
+def software_document(
+    software: CaseSoftware, gpu: str = "", recipe: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The ``software`` of a scenario: a preset, and what the case itself says otherwise.
 
-    A flag that is None leaves the preset's own value. ``fused_kernels: true`` does too, since the preset
-    tells which of its kernels are fused; so does ``p2p_overlap: true`` where the preset overlaps by a
-    rule of its own.
+    A flag that is None leaves the preset's own value, or that of the ``recipe`` (recipes.py).
+    ``fused_kernels: true`` does too, since the preset tells which of its kernels are fused; so does
+    ``p2p_overlap: true`` where the preset overlaps by a rule of its own.
     """
     preset = preset_of(software)
-    fields: dict[str, Any] = {"attention": software.attention}
+    fields: dict[str, Any] = {**(recipe or {}), "attention": software.attention}
     fields |= {name: flag for name in SAME_NAME if (flag := getattr(software, name)) is not None}
     framework = software.framework.lower()
     if known := [name for words, name in DISPATCHERS if words in framework]:
         fields["moe_dispatcher"] = known[0]
-    if gpu.startswith("H"):
-        fields |= BLACKWELL_ONLY.get(preset, {})
     if not software.fused_kernels:
         fields |= UNFUSED
     if gpu.startswith("MI") and software.attention in ("cudnn", "fa3"):
@@ -138,6 +143,8 @@ def software_document(software: CaseSoftware, gpu: str = "") -> dict[str, Any]:
         # Its benchmarks take attn_impl triton (submit_benchmarks.py): FlashAttention as a Triton kernel.
         # FlashAttention-2 beats that by 1.3 to 2.5, and the first by 1.7 to 3.0 (arXiv:2307.08691, 4.1).
         fields["attention"] = "fa1"
+    if preset == "mlperf-3.0" and software.attention == "fa2":
+        fields["attention"] = "fa1"  # May 2023: FlashAttention-2 came in July (arXiv:2307.08691)
     if preset == "aleph-alpha-2023" and software.attention != "fa2":
         fields["fused_norm"] = (
             False  # its RMSNorm kernel is an option beside FlashAttention-2 only (section 3)

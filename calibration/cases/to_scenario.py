@@ -15,6 +15,7 @@ from ...sim.scenario.machine import cluster_of, slurm_segment
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
 from .preset import CHECKED, MODEL_FACTS, known_site, preset_of, software_document, stage_split
+from .recipes import recipe_fields
 
 if TYPE_CHECKING:
     from ...sim.scenario.models import Scenario
@@ -43,7 +44,8 @@ def scenario_document(case: Case) -> dict[str, Any]:
     layout = case.layout
     stages = layout.pp * layout.vpp
     cluster: dict[str, Any] = asdict(case.hardware) | segments(case)
-    software = software_document(case.software, case.hardware.gpu)
+    recipe = recipe_fields(preset_of(case.software), case)
+    software = software_document(case.software, case.hardware.gpu, recipe)
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
     if case.measured_network:
         cluster["measured_network"] = measured_network_document(case.measured_network)

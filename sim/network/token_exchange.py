@@ -1,8 +1,9 @@
 """The exchange that brings copies of tokens to experts, and their results back.
 
-``alltoall``: NCCL's grouped messages; every copy travels by itself. ``deepep``: DeepSeek's kernels; a
-token crosses the network once for each host that has one of its experts, to the GPU of the same rail, and
-goes on over NVLink once for each GPU that has one. Knows bytes and rates; not what experts compute.
+``alltoall``: NCCL's grouped messages; every copy travels by itself. ``deepep``: DeepSeek's kernels, and
+``hybridep`` NVIDIA's beside them, which take a whole NVLink domain for one host; a token crosses the network
+once for each host that has one of its experts, to the GPU of the same rail, and goes on over NVLink once for
+each GPU that has one. Knows bytes and rates; not what experts compute.
 
 How many hosts and GPUs a token visits is the expectation over a balanced router: its experts are drawn
 without repetition from those of all hosts, or of ``node_limit`` hosts. Where domains hold different numbers
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
 _NVLINK_SHARE = {"ampere": 0.75, "hopper": 0.75, "blackwell": 0.8}
 _NETWORK_SHARE = 0.88
 DEEPEP_SMS = 20
+
+# HybridEP's kernels, of the line rate: B200 735 and 674 GB/s on 8 GPUs, GB200 764 and 737 on 8 and 642 and
+# 605 on 32 (dispatch and combine in 16 bit; 7/8 and 31/32 of it leave the GPU), the mean over 8 to 36 GPUs;
+# H100 as DeepEP. Recipes give it 32 SMs (deepseek-ai/DeepEP docs/README_Hybrid-EP.md; Megatron-Bridge,
+# moe_hybridep_num_sms).
+_HYBRIDEP_NVLINK_SHARE = {"blackwell": 0.70}
+HYBRIDEP_SMS = 32
 # A dispatch or combine of few tokens: low-latency kernels of EP8, 77 us and 114 us, less the bytes' own time.
 _LATENCY_S = 3.0e-5
 
@@ -107,14 +115,18 @@ def token_exchange(
     if dispatcher == "alltoall":
         sent = collective_transfer("all_to_all", token_bytes * router.copies, placement, cluster)
         return replace(sent, latency_s=cluster.latency * sent.latency_s) if cluster.latency != 1.0 else sent
-    return _deepep(token_bytes * router.copies / router.topk, router, placement, cluster)
+    hybrid = dispatcher == "hybridep"
+    return _deepep(token_bytes * router.copies / router.topk, router, placement, cluster, hybrid)
 
 
-def _deepep(token_bytes: float, router: Router, placement: GroupPlacement, cluster: Cluster) -> Transfer:
+def _deepep(
+    token_bytes: float, router: Router, placement: GroupPlacement, cluster: Cluster, hybrid: bool
+) -> Transfer:
     visited = visits(router, placement)
     nic = _nic_copies(router, placement) if cluster.nodes > 1 else 0.0
     nvlink = visited.gpus * (placement.most - 1) / placement.most
-    share = _NVLINK_SHARE.get(cluster.gpu.collectives_as, 0.75)
+    shares = _NVLINK_SHARE | _HYBRIDEP_NVLINK_SHARE if hybrid else _NVLINK_SHARE
+    share = shares.get(cluster.gpu.collectives_as, 0.75)
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
     outside = _NETWORK_SHARE * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf
     crossing_s = cluster.interconnect.latency_s if nic else 0.0
@@ -123,4 +135,5 @@ def _deepep(token_bytes: float, router: Router, placement: GroupPlacement, clust
         weights += (("nic.out", nic), ("nic.in", nic))
     latency_s = cluster.latency * (_LATENCY_S + 2 * crossing_s)
     tier = "nic" if outside < inside else "nvlink"
-    return Transfer(latency_s, token_bytes, min(inside, outside), weights, DEEPEP_SMS, "rails", tier)
+    sms = HYBRIDEP_SMS if hybrid else DEEPEP_SMS
+    return Transfer(latency_s, token_bytes, min(inside, outside), weights, sms, "rails", tier)

@@ -13,6 +13,10 @@ from .context_tiles import AttentionKernel, ContextTile
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
+# Bytes per element of a cast to 8 bits whose scale is the tensor's own maximum: two reads, one write. Output
+# and gradients stay in 16 bit (TransformerEngine dot_product_attention.py, NVTE_DPA_FP8CS_O_in_F16).
+_CAST = 2 + 2 + 1
+
 
 def attention_forward(builder: LayerBuilder) -> None:
     """Scores, softmax (and dropout), weighted sum."""
@@ -22,6 +26,8 @@ def attention_forward(builder: LayerBuilder) -> None:
     elif software.kernels.attention == "unfused":
         _unfused_forward(builder)
     else:
+        if _in_eight_bits(builder):
+            builder.memory("quantise QKV", _CAST * local.tokens * local.qkv_width, launches=2)
         builder.kernel("attention", _fused(builder, "forward", _whole(local)))
 
 
@@ -33,6 +39,8 @@ def attention_backward(builder: LayerBuilder) -> None:
     elif software.kernels.attention == "unfused":
         _unfused_backward(builder)
     else:
+        if _in_eight_bits(builder):
+            builder.memory("quantise dO", _CAST * local.tokens * local.attention_width, launches=2)
         builder.kernel("attention backward", _fused(builder, "backward", _whole(local)))
 
 
@@ -58,11 +66,20 @@ def _fused(builder: LayerBuilder, direction: Direction, tile: ContextTile) -> At
         kv_heads=local.kv_heads,
         head_dim=local.head_dim,
         causal=tile.causal,
-        dtype="bf16" if local.dtype == "fp32" else local.dtype,
+        dtype="fp8" if _in_eight_bits(builder) else "bf16" if local.dtype == "fp32" else local.dtype,
         implementation=software.kernels.attention,
         direction=direction,
         v_head_dim=None if local.value_dim in (0, local.head_dim) else local.value_dim,
         window=local.window if tile.causal else None,
+    )
+
+
+def _in_eight_bits(builder: LayerBuilder) -> bool:
+    local = builder.local
+    return (
+        builder.software.kernels.fp8_attention
+        and bool(local.recipe and local.recipe.blocks)
+        and local.cp == 1
     )
 
 

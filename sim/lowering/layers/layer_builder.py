@@ -69,23 +69,34 @@ class LayerBuilder:
         """The same block, to be gone on with for a part of the layer that has another local shape."""
         return replace(self, local=local)
 
-    def kernel(self, name: str, kernel: Kernel, *, launches: int | None = None, rate: float = 1.0) -> int:
+    def kernel(
+        self, name: str, kernel: Kernel, *, launches: int | None = None, rate: float = 1.0, parts: int = 1
+    ) -> int:
         """Append a kernel to the compute stream, after all that is awaited. Returns its index.
 
-        It runs at ``rate`` of what is usual for its shape.
+        It runs at ``rate`` of what is usual for its shape, and is one of ``parts`` (``part``).
         """
         count = launches if launches is not None else getattr(kernel, "launches", 1)
-        seconds = self.costs.seconds(kernel) / rate
+        seconds = self.costs.seconds(kernel) / rate / parts
         if not isinstance(kernel, MemoryBound):
             seconds /= self.costs.left
         host_s = count * self.costs.host_s
         if self.costs.blocks:
             seconds, host_s = seconds + host_s, 0.0
-        work = Compute(seconds, KIND[type(kernel)], kernel.flops, kernel.hbm_bytes)
+        work = Compute(seconds, KIND[type(kernel)], kernel.flops / parts, kernel.hbm_bytes / parts)
         after = tuple(sorted(self.awaited))
         self.ops.append(Op(name, "compute", "compute", work, after, host_s=host_s))
         self.awaited.clear()
         return len(self.ops) - 1
+
+    def part(self, name: str, whole: Gemm, parts: int) -> int:
+        """Append one of ``parts`` products that ``whole`` is cut into along its rows.
+
+        They are issued on streams in turn, so that tiles of the next fill the SMs that one's last wave leaves
+        free: together they take what the whole does (TransformerEngine userbuffers: split_overlap_ag,
+        split_overlap_rs, _stream_compute).
+        """
+        return self.kernel(name, whole, parts=parts)
 
     def memory(self, name: str, hbm_bytes: float, *, launches: int = 1, flops: float = 0.0) -> int:
         """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches."""

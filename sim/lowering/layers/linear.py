@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
@@ -21,6 +22,9 @@ from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
+
+Maker = Literal["norm", "activation", "other"]
+"""The kernel that made what a product reads: some take maxima with them, or write quantised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +66,7 @@ def column_forward(
     *,
     cast: bool = True,
 ) -> None:
-    """Y = gather(X) W for each matrix; the input is quantised and gathered once.
+    """Y = gather(X) W for each matrix; the input, a norm's output, is quantised and gathered once.
 
     ``cast``: the input comes in 16 bit; a norm before it may have quantised it already.
     """
@@ -70,7 +74,7 @@ def column_forward(
     first, *others = linears
     kept_whole = not (local.sequence_parallel and software.exchange.sp_regathers_input)
     if cast:
-        quantise(builder, local.norm_tokens * local.hidden)
+        quantise(builder, local.norm_tokens * local.hidden, maker="norm")
     if not local.sequence_parallel:
         builder.kernel(first.name, first.forward(local))
     elif not software.exchange.tp_comm_overlap:
@@ -84,10 +88,10 @@ def column_forward(
         transpose(builder, local.tokens * local.hidden)
 
 
-def row_forward(builder: LayerBuilder, linear: Linear) -> None:
-    """Y = reduce(X W)."""
+def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other") -> None:
+    """Y = reduce(X W) of what ``maker`` wrote."""
     local, software = builder.local, builder.software
-    quantise(builder, local.tokens * linear.inputs)
+    quantise(builder, local.tokens * linear.inputs, maker=maker)
     transpose(builder, local.tokens * linear.inputs)
     if (
         local.sequence_parallel
@@ -95,7 +99,7 @@ def row_forward(builder: LayerBuilder, linear: Linear) -> None:
         and software.exchange.tp_overlap_style == "userbuffers"
     ):
         for _ in range(PIPELINED_SPLITS):
-            builder.kernel(linear.name, linear.forward(local, -(-local.tokens // PIPELINED_SPLITS)))
+            builder.part(linear.name, linear.forward(local), PIPELINED_SPLITS)
             last = builder.tp(
                 f"{linear.name} reduce_scatter",
                 "reduce_scatter",
@@ -110,11 +114,12 @@ def row_forward(builder: LayerBuilder, linear: Linear) -> None:
         builder.tp(f"{linear.name} {kind}", kind, local.hidden_bytes)
 
 
-def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
-    """dX = reduce(dY W^T) beside dW; under sequence parallelism X is gathered again beside dX.
+def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
+    """dX = reduce(dY W^T) beside dW, of a dY that ``maker`` wrote.
 
-    Several matrices on one input: without sequence parallelism each reduces its own dX (each is a
-    column-parallel layer by itself); with it their sum is reduced once, behind the shared gather.
+    Under sequence parallelism X is gathered again beside dX. Several matrices on one input: without
+    sequence parallelism each reduces its own dX (each is a column-parallel layer by itself); with it their
+    sum is reduced once, behind the shared gather.
     """
     local, software = builder.local, builder.software
     overlaps = software.exchange.tp_async_backward
@@ -122,7 +127,7 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
     if local.sequence_parallel and software.exchange.sp_regathers_input:
         name = f"{linears[0].name} all_gather"
         gathered = builder.tp(name, "all_gather", _wire_bytes(local), wait=not overlaps)
-    _quantise_output_gradients(builder, linears)
+    _quantise_output_gradients(builder, linears, maker)
     reduced: list[int] = []
     for position, linear in enumerate(linears, 1):
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
@@ -142,10 +147,10 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
     builder.join(*reduced)
 
 
-def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
+def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
     """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
     local = builder.local
-    _quantise_output_gradients(builder, linears)
+    _quantise_output_gradients(builder, linears, maker)
     for position, linear in enumerate(linears, 1):
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
         if local.tp > 1 and (position == len(linears) or not local.sequence_parallel):
@@ -190,23 +195,35 @@ def row_weight_grad(builder: LayerBuilder, linear: Linear) -> None:
     _weight_grad(builder, linear)
 
 
-def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
+def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...], maker: Maker) -> None:
     local = builder.local
     for linear in linears:
-        quantise(builder, local.tokens * linear.outputs)
-        transpose(builder, local.tokens * linear.outputs)
+        quantise(builder, local.tokens * linear.outputs, maker=maker)
+        if maker != "activation" or not activation_quantises(builder):  # that wrote both layouts
+            transpose(builder, local.tokens * linear.outputs)
 
 
-def quantise(builder: LayerBuilder, elements: float) -> None:
+def quantise(builder: LayerBuilder, elements: float, *, maker: Maker = "other") -> None:
     """From 16 bit to the recipe's type, in both layouts where only the original gives the second.
 
-    Without elements too (experts that no token reached): blocks of ranks that meet have the same ops.
+    ``maker`` wrote the original, or what is wanted itself. Without elements too (experts that no token
+    reached): blocks of ranks that meet have the same ops.
     """
-    local = builder.local
-    recipe = local.recipe
-    if recipe:
-        per_element = recipe.cast + (recipe.second if recipe.early else 0)
-        builder.memory("quantise", elements * per_element, launches=recipe.launches)
+    recipe, kernels = builder.local.recipe, builder.software.kernels
+    if not recipe or (maker == "activation" and activation_quantises(builder)):
+        return
+    per_element = recipe.cast + (recipe.second if recipe.early else 0)
+    launches = recipe.launches
+    takes_maximum = {"norm": kernels.fused_amax, "activation": kernels.fused_quantise, "other": False}
+    if recipe.maximum and takes_maximum[maker]:
+        per_element, launches = per_element - recipe.maximum, launches - 1
+    builder.memory("quantise", elements * per_element, launches=launches)
+
+
+def activation_quantises(builder: LayerBuilder) -> bool:
+    """Whether an MLP's activation writes in the products' type, which it can where the scales are known."""
+    recipe = builder.local.recipe
+    return recipe is not None and recipe.fused_norm and builder.software.kernels.fused_quantise
 
 
 def transpose(builder: LayerBuilder, elements: float) -> None:
@@ -260,7 +277,7 @@ def _gathered_gemm(
                 wait=False,
             )
             # the send of the chunk at hand does not hold up its GEMM
-        builder.kernel(name, gemm(local, rows))
+        builder.part(name, gemm(local, local.tokens), local.tp)
 
 
 def _weight_grad(builder: LayerBuilder, linear: Linear) -> None:

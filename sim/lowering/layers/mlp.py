@@ -37,7 +37,7 @@ def mlp_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
     first, second = mlp_linears(local, software)
     column_forward(builder, first, cast=cast)
     activation(builder)
-    row_forward(builder, second)
+    row_forward(builder, second, maker="activation")
 
 
 def mlp_backward(
@@ -60,7 +60,7 @@ def mlp_backward(
     activation_backward(builder)
     if "layernorm" in recompute:
         norm(builder)
-    column(builder, first)
+    column(builder, first, maker="activation")
 
 
 def mlp_weight_grad(builder: LayerBuilder) -> None:

@@ -144,7 +144,11 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
     _sort(builder, "sort by expert")
     if product:
         _grouped(builder, _matrices(local)[0], "forward")
-    activation(builder.on(_rows(local)))
+    if _activation_in_products(builder):
+        # The first product's kernel writes the quantised copies beside its own output.
+        builder.memory("quantised activation", _activation_elements(local) * _gathered(local), launches=0)
+    else:
+        activation(builder.on(_rows(local)))
 
 
 def work_backward(
@@ -164,7 +168,12 @@ def work_backward(
         _grouped(builder, linear, "dgrad")
         if not split:
             _grouped(builder, linear, "wgrad")
-        if linear is second:
+        if linear is second and _activation_in_products(builder):
+            # In the kernel of the product before: reads what the first one wrote, writes quantised copies of
+            # its gradient in place of that of the activation.
+            each = local.gate * (local.element_bytes + _gathered(local)) - local.element_bytes
+            builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
+        elif linear is second:
             activation_backward(builder.on(_rows(local)))
     _sort(builder, "sort by expert backward")
     _etp(builder, "reduce_scatter")
@@ -257,7 +266,10 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     }[what]()
     calls = experts.held if software.kernels.grouped_gemm == "streams" else 1
     name = linear.name if what == "forward" else f"{linear.name} {what}"
-    if what != "wgrad":  # rows on the way in, their gradients on the way back: the latter for both products
+    # between the products, where the activation is
+    inner = (linear == _matrices(local)[1]) == (what == "forward")
+    if what != "wgrad" and not (inner and _activation_in_products(builder)):
+        # rows on the way in, their gradients on the way back: the latter for both products
         width = linear.inputs if what == "forward" else linear.outputs
         quantise(builder, experts.rows(local.norm_tokens) * width)
         transpose(builder, experts.rows(local.norm_tokens) * width)
@@ -267,6 +279,21 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
         accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
+
+
+def _activation_in_products(builder: LayerBuilder) -> bool:
+    """Whether the kernels of the experts' products apply the activation and quantise."""
+    return builder.software.kernels.fused_grouped_mlp and builder.local.recipe is not None
+
+
+def _activation_elements(local: LocalShape) -> float:
+    experts = _held(local)
+    return experts.rows_each(local.norm_tokens) * experts.held * experts.ffn
+
+
+def _gathered(local: LocalShape) -> float:
+    assert local.recipe is not None
+    return local.recipe.gathered
 
 
 def _sort(builder: LayerBuilder, name: str) -> None:

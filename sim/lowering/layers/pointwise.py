@@ -7,6 +7,7 @@ stack fuses; not where in a layer they stand (layer.py).
 from __future__ import annotations
 
 from .layer_builder import LayerBuilder
+from .linear import activation_quantises
 from .local_shape import LocalShape
 
 
@@ -102,7 +103,10 @@ def activation(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fused_activation or software.kernels.torch_compile:
-        builder.memory("activation", (local.gate + 1) * wide)  # read every branch, write one
+        written = 1.0  # of 16 bit; quantised, what a gather would bring
+        if activation_quantises(builder) and local.recipe:
+            written = local.recipe.gathered / local.element_bytes
+        builder.memory("activation", (local.gate + written) * wide)  # read every branch, write one
     elif local.gate == 2:
         builder.memory("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
     else:
@@ -113,7 +117,11 @@ def activation_backward(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fused_activation or software.kernels.torch_compile:
-        builder.memory("activation backward", (2 * local.gate + 1) * wide)  # read inputs and dY, write dX
+        written = 1.0  # of 16 bit; quantised, both layouts where there are two
+        if activation_quantises(builder) and local.recipe:
+            written = local.recipe.stored * (2 if local.recipe.second else 1) / local.element_bytes
+        # read inputs and dY, write dX
+        builder.memory("activation backward", (local.gate + 1 + local.gate * written) * wide)
     elif local.gate == 2:
         # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
         builder.memory("activation backward", 12 * wide, launches=5)

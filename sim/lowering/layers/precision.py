@@ -35,7 +35,8 @@ class Recipe:
     ``cast``: making the first copy from 16 bit, reads and writes; ``second``: making the other layout's,
     0 where none is needed. ``early``: both copies are made at once, before a gather, since only the
     16-bit original gives the second (blocks of one direction); else the second is a transpose of the
-    first, after the gather. ``launches`` of a cast. ``fused_norm``: norms write quantised.
+    first, after the gather. ``launches`` of a cast. ``fused_norm``: norms write quantised. ``maximum``: of
+    ``cast``, a pass for the tensor's own maximum, which a kernel that makes the tensor may take with it.
     """
 
     gemm_dtype: str
@@ -45,6 +46,12 @@ class Recipe:
     early: bool
     launches: int
     fused_norm: bool
+    maximum: float = 0.0
+
+    @property
+    def blocks(self) -> bool:
+        """Whether scales go with blocks of one direction, as the tensor cores themselves apply them."""
+        return self.gemm_dtype in ("mxfp8", "nvfp4")
 
     @property
     def gathered(self) -> float:
@@ -89,7 +96,7 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
         case "fp8" if scaling == "delayed":
             return _tensorwise(cast=2 + 1, launches=1, transposes=transposes, fused_norm=True)
         case "fp8" if scaling == "current":  # the maximum first: one more pass over the original
-            return _tensorwise(cast=2 + 2 + 1, launches=2, transposes=transposes, fused_norm=False)
+            return _tensorwise(cast=2 + 2 + 1, launches=2, transposes=transposes, fused_norm=False, maximum=2)
         case "fp8":
             return Recipe(
                 gemm_dtype="fp8_block", stored=1 + 4 / 128, cast=2 + 1, second=1, early=True, launches=1,
@@ -103,13 +110,15 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
         case "nvfp4":  # a pass for the maximum, then both copies, that for dW after a Hadamard transform
             return Recipe(
                 gemm_dtype="nvfp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=3,
-                fused_norm=False,
+                fused_norm=False, maximum=2,
             )  # fmt: skip
     return None
 
 
-def _tensorwise(*, cast: float, launches: int, transposes: bool, fused_norm: bool) -> Recipe:
+def _tensorwise(
+    *, cast: float, launches: int, transposes: bool, fused_norm: bool, maximum: float = 0.0
+) -> Recipe:
     return Recipe(
         gemm_dtype="fp8", stored=1, cast=cast, second=2 if transposes else 0, early=False, launches=launches,
-        fused_norm=fused_norm,
+        fused_norm=fused_norm, maximum=maximum,
     )  # fmt: skip

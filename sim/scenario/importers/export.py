@@ -101,9 +101,19 @@ _EXPERTS = (
     "moe_a2a_overlap",
     "moe_router_fusion",
     "grouped_gemm",
+    "fused_grouped_mlp",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
-_EIGHT_BITS = ("fp8_scaling", "fp8_parameters", "fp8_activations", "fp8_dispatch")
+_EIGHT_BITS = (
+    "fp8_scaling",
+    "fp8_parameters",
+    "fp8_activations",
+    "fp8_dispatch",
+    "fp8_attention",
+    "fused_amax",
+    "fused_quantise",
+    "fused_grouped_mlp",
+)
 
 
 def _software(scenario: Scenario) -> dict[str, Any]:
@@ -125,7 +135,7 @@ def _unused(scenario: Scenario) -> set[str]:
         (("moe_shared_expert_overlap",), not (scenario.model.moe and scenario.model.moe.num_shared_experts)),
         (("cp_comm",), par.cp == 1),
         (("point_to_point",), par.pp == 1),
-        (_EIGHT_BITS, scenario.training.precision not in ("fp8", "mxfp8")),
+        (_EIGHT_BITS, scenario.training.precision not in ("fp8", "mxfp8", "nvfp4")),
         (("bucket_elements",), not scenario.software.gradients.overlap_grad_reduce),
     ):
         unused |= set(names) if idle else set()

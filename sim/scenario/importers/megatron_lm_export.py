@@ -270,8 +270,10 @@ def _software(scenario: Scenario, version: Version) -> Options:
     if par.cp > 1 and software.exchange.cp_comm != "p2p":
         options.append(("cp_comm_type", {"all_gather": "allgather", "a2a": "a2a"}[software.exchange.cp_comm]))
     if scenario.model.moe is not None:
-        flexible = software.exchange.moe_dispatcher == "deepep"
+        flexible = software.exchange.moe_dispatcher != "alltoall"
+        hybrid = software.exchange.moe_dispatcher == "hybridep"
         options += [("moe_token_dispatcher_type", "flex" if flexible else "alltoall"),
+                    ("moe_flex_dispatcher_backend", "hybridep" if hybrid else None),
         ("moe_router_fusion", software.kernels.moe_router_fusion),
                     ("moe_shared_expert_overlap", software.exchange.moe_shared_expert_overlap),
                     ("overlap_moe_expert_parallel_comm", software.exchange.moe_a2a_overlap)]  # fmt: skip

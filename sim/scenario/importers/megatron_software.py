@@ -167,7 +167,7 @@ def _exchanges(settings: Settings) -> None:
     )
     backend = settings.choice(
         "moe_flex_dispatcher_backend",
-        among={"deepep": "deepep", "hybridep": "deepep", "ncclep": None},
+        among={"deepep": "deepep", "hybridep": "hybridep", "ncclep": None},
         default="deepep",
     )
     deepep = settings.flag("moe_enable_deepep")
@@ -198,7 +198,8 @@ def _exchanges(settings: Settings) -> None:
     origin = settings.origin(
         "moe_token_dispatcher_type", "moe_enable_deepep", default=f"{DEFAULT}: allgather"
     )
-    draft.put("software.exchange.moe_dispatcher", "deepep" if flexible else "alltoall", origin)
+    way = (backend if dispatcher == "flex" and backend else "deepep") if flexible else "alltoall"
+    draft.put("software.exchange.moe_dispatcher", way, origin)
     if not grouped and draft.get("model.moe.num_experts", 1) // draft.get("parallelism.ep", 1) > 1:
         settings.draft.refuse(
             "--moe-grouped-gemm", "without it experts run one after the other, which is not modelled"

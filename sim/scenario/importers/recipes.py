@@ -268,8 +268,9 @@ def _overlaps(settings: Settings) -> None:
             settings.flag("moe_a2a_overlap"),
             settings.origin("moe_a2a_overlap"),
         )
-    # In recipes' Python, and in no file: --given says it.
-    way = settings.choice("moe_token_dispatcher_type", among={"alltoall": "alltoall", "flex": "deepep"})
+    # In recipes' Python, and in no file: --given says it. Of flex's backends Hopper has DeepEP there.
+    flexible = "deepep" if str(draft.get("cluster.gpu", "")).startswith("H") else "hybridep"
+    way = settings.choice("moe_token_dispatcher_type", among={"alltoall": "alltoall", "flex": flexible})
     draft.put("software.exchange.moe_dispatcher", way, settings.origin("moe_token_dispatcher_type"))
     if draft.get("parallelism.tp", 1) == 1:
         draft.put("software.exchange.tp_comm_overlap", False, "there is no tensor parallelism")

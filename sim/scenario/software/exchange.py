@@ -15,7 +15,7 @@ from .group import SoftwareGroup
 TpOverlap = Literal["userbuffers", "local-shard"]
 ContextEngine = Literal["transformer-engine", "torch"]
 ContextComm = Literal["p2p", "all_gather", "a2a"]
-MoeDispatcher = Literal["alltoall", "deepep"]
+MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 
 
 class ExchangeSoftware(SoftwareGroup):
@@ -51,7 +51,8 @@ class ExchangeSoftware(SoftwareGroup):
         " values to the heads of queries and merges tiles in 32 bit (_attention.py)",
     )
     moe_dispatcher: MoeDispatcher = Field(
-        default="alltoall", description="how tokens reach experts: grouped sends, or DeepEP's kernels"
+        default="alltoall",
+        description="how tokens reach experts: grouped sends, DeepEP's kernels, or NVIDIA's HybridEP",
     )
     moe_shared_expert_overlap: bool = Field(
         default=False, description="shared experts run while tokens travel"

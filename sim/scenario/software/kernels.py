@@ -67,6 +67,11 @@ class KernelSoftware(SoftwareGroup):
     grouped_gemm: GroupedGemm = Field(
         default="streams", description="experts: a GEMM per expert on four streams, or one kernel"
     )
+    fused_grouped_mlp: bool = Field(
+        default=False,
+        description="experts under a recipe of fewer bits: the kernels of the products on either side of the"
+        " activation apply it and quantise (TransformerEngine pull request 2622, cuDNN's CuTe DSL kernels)",
+    )
     moe_router_fusion: bool = Field(default=False, description="router and permutation maps in a few kernels")
     torch_compile: bool = Field(default=False, description="chains of small kernels are compiled into one")
     fp8_scaling: Fp8Scaling = Field(
@@ -74,6 +79,21 @@ class KernelSoftware(SoftwareGroup):
     )
     fp8_parameters: bool = Field(
         default=False, description="weights are kept and gathered in the products' type, not in 16 bit"
+    )
+    fused_amax: bool = Field(
+        default=False,
+        description="norms and activations take the maximum that a scale needs as they write"
+        " (TransformerEngine 2.8, pull requests 2004 and 2013); false: a pass of its own",
+    )
+    fused_quantise: bool = Field(
+        default=False,
+        description="activations of a dense MLP write in the products' type, both ways (TransformerEngine"
+        " LayerNormMLP, and its op fuser)",
+    )
+    fp8_attention: bool = Field(
+        default=False,
+        description="beside products of blocks of 8 or 4 bits, attention's run in 8 bits, but for context"
+        " parallelism (fp8_dpa of TransformerEngine's recipes)",
     )
     fp8_activations: bool = Field(
         default=False,

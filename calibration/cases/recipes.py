@@ -1,0 +1,115 @@
+"""What the recipes of one software release differ in by GPU, precision and kind of model.
+
+NVIDIA's releases are run by recipe files, one for each model, GPU and precision, whose settings no case
+states. Knows these facts alone, each with the file that it was read off; which preset a release is, is in
+preset.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .case import Case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecipeFact:
+    """Fields of the software of ``presets`` where all that is said of a run holds.
+
+    ``gpus`` are beginnings of their names; what is empty or None says nothing.
+    """
+
+    presets: tuple[str, ...]
+    fields: Mapping[str, Any] = field(hash=False)
+    gpus: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    experts: bool | None = None
+    tensor_parallel: bool | None = None
+    virtual_stages: bool | None = None
+
+    def holds(self, preset: str, case: Case) -> bool:
+        """Whether the fact is one of ``case``, which runs ``preset``."""
+        said = (
+            (self.experts, case.model.moe is not None),
+            (self.tensor_parallel, case.layout.tp > 1),
+            (self.virtual_stages, case.layout.vpp > 1),
+        )
+        return (
+            preset in self.presets
+            and (not self.gpus or case.hardware.gpu.startswith(self.gpus))
+            and (not self.precisions or case.layout.precision in self.precisions)
+            and all(wanted is None or wanted == is_so for wanted, is_so in said)
+        )
+
+
+_BRIDGE = ("megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.06")
+
+RECIPE_FACTS = (
+    # Megatron-Bridge scripts/performance/configs, perf_recipes/*/h100: no graphs under FP8, no fused grouped
+    # MLP, moe_flex_dispatcher_backend deepep.
+    RecipeFact(
+        presets=("megatron-bridge-2026", "megatron-bridge-26.06"),
+        gpus=("H",),
+        fields={"cuda_graphs": False, "grouped_gemm": "streams", "moe_dispatcher": "deepep"},
+    ),
+    # training/mixed_precision.py, bf16_with_nvfp4_mixed: with the random Hadamard transform, whose own kernel
+    # takes the maximum (TransformerEngine pytorch/csrc/extensions/normalization.cpp).
+    RecipeFact(presets=_BRIDGE, precisions=("nvfp4",), fields={"fused_amax": False}),
+    # In perf_recipes/qwen/common.py, _enable_hybridep_full_iteration_mxfp8, and deepseek/common.py,
+    # _enable_deepseek_full_iteration_mxfp8: use_transformer_engine_op_fuser with
+    # NVTE_CUTEDSL_FUSED_GROUPED_MLP, fp8_dot_product_attention
+    RecipeFact(
+        presets=("megatron-bridge-26.06",),
+        gpus=("GB",),
+        precisions=("mxfp8", "nvfp4"),
+        experts=True,
+        fields={"fused_grouped_mlp": True, "fp8_attention": True},
+    ),
+    # In these files as well, overlap_moe_expert_parallel_comm, which takes virtual stages.
+    RecipeFact(
+        presets=("megatron-bridge-26.06",),
+        gpus=("GB",),
+        precisions=("mxfp8", "nvfp4"),
+        experts=True,
+        virtual_stages=True,
+        fields={"moe_a2a_overlap": True},
+    ),
+    # training_results_v5.0 config_common_cg.sh, sourced by every config of GB200
+    RecipeFact(presets=("mlperf-5.0",), gpus=("B", "GB"), fields={"cuda_graphs": True}),
+    # training_results_v5.1 config_common_fp4.sh: FP8_PARAM_GATHER False
+    RecipeFact(presets=("mlperf-5.1",), precisions=("nvfp4",), fields={"fp8_parameters": False}),
+    # config_common_8b.sh: USE_TE_OPS; off where tensors are split (config_GB300_128x4x1xtp2pp1cp4_8b.sh)
+    RecipeFact(presets=("mlperf-5.1",), tensor_parallel=False, fields={"fused_quantise": True}),
+    # config_common_fp8attn.sh, sourced by the FP4 configs of 8B alone; NVTE_DPA_FP8_RECIPE F16 elsewhere
+    RecipeFact(
+        presets=("mlperf-5.1",), precisions=("nvfp4",), tensor_parallel=False, fields={"fp8_attention": True}
+    ),
+    # Cisco/benchmarks/llama31_8b/implementations/nemo: the code of 5.0 (FP8_RECIPE delayed,
+    # MCORE_CUDA_GRAPH False)
+    RecipeFact(
+        presets=("mlperf-5.1",),
+        gpus=("H100",),
+        fields={"fp8_scaling": "delayed", "cuda_graphs": False, "fused_amax": False, "fused_quantise": False,
+                "logits_fp32": True},
+    ),
+    # AMD/benchmarks/llama31_8b: Megatron on ROCm's TransformerEngine
+    RecipeFact(
+        presets=("mlperf-5.1",),
+        gpus=("MI",),
+        fields={"fp8_scaling": "delayed", "cuda_graphs": False, "fused_amax": False, "fused_quantise": False,
+                "logits_fp32": True},
+    ),
+)  # fmt: skip
+"""In this order: a later fact holds over an earlier one."""
+
+
+def recipe_fields(preset: str, case: Case) -> dict[str, Any]:
+    """Fields of the software that the recipe of ``case`` has, as no case says it."""
+    fields: dict[str, Any] = {}
+    for fact in RECIPE_FACTS:
+        if fact.holds(preset, case):
+            fields |= fact.fields
+    return fields

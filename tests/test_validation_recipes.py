@@ -1,0 +1,69 @@
+"""What recipes of one release differ in, and which preset each round and release has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from validation_cases import case_document
+
+from stepsim.calibration.cases.case import Case, build
+from stepsim.calibration.cases.preset import preset_of, software_document
+from stepsim.calibration.cases.recipes import RECIPE_FACTS, recipe_fields
+from stepsim.sim.scenario.software import software_names
+from stepsim.sim.scenario.software.software import GROUP_OF
+
+CASE = build(case_document())
+
+
+def a_case(gpu: str, precision: str, **layout: Any) -> Case:
+    return replace(
+        CASE,
+        hardware=replace(CASE.hardware, gpu=gpu),
+        layout=replace(CASE.layout, precision=precision, **layout),
+    )
+
+
+def test_every_fact_is_of_presets_and_fields_that_there_are() -> None:
+    for fact in RECIPE_FACTS:
+        assert set(fact.presets) <= set(software_names())
+        assert set(fact.fields) <= set(GROUP_OF)
+
+
+def test_a_later_fact_holds_over_an_earlier_one() -> None:
+    """MLPerf 5.1 gathers no parameters in four bits; without tensor parallelism activations quantise."""
+    split, whole = (recipe_fields("mlperf-5.1", a_case("GB200-NVL72", "nvfp4", tp=tp)) for tp in (4, 1))
+    assert split == {"fp8_parameters": False}
+    assert whole == {"fp8_parameters": False, "fused_quantise": True, "fp8_attention": True}
+    cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8", tp=1))
+    assert not cisco["fused_quantise"]
+
+
+def test_other_presets_have_no_recipes() -> None:
+    for preset in ("megatron-core-2025", "nemo-2025", "torchtitan-2025"):
+        assert recipe_fields(preset, a_case("GB200-NVL72", "mxfp8")) == {}
+
+
+def test_what_the_case_says_holds_over_the_recipe() -> None:
+    software = replace(CASE.software, framework="Megatron-Bridge 26.06", attention="cudnn")
+    recipe = {"cuda_graphs": False, "attention": "fa2"}
+    document = software_document(software, "H100-SXM5-80GB", recipe)
+    assert document["host"]["cuda_graphs"] is False
+    assert document["kernels"]["attention"] == "cudnn"
+
+
+@pytest.mark.parametrize(
+    ("framework", "preset"),
+    [
+        ("NeMo / Megatron core (MLPerf Training v3.0)", "mlperf-3.0"),
+        ("NeMo / Megatron core (MLPerf Training v3.1)", "mlperf-3.1"),
+        ("NeMo / Megatron core (MLPerf Training v4.1)", "mlperf-4"),
+        ("NeMo / Megatron core (MLPerf Training v5.0)", "mlperf-5.0"),
+        ("NeMo / Megatron core (MLPerf Training v5.1)", "mlperf-5.1"),
+        ("Megatron-Bridge / Megatron core 26.06", "megatron-bridge-26.06"),
+        ("Megatron-Bridge / Megatron core 26.04.01", "megatron-bridge-2026"),
+    ],
+)
+def test_rounds_and_releases_have_presets_of_their_own(framework: str, preset: str) -> None:
+    assert preset_of(replace(CASE.software, framework=framework, year=2026)) == preset
