@@ -10,7 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ....hardware.gpus import get_gpu
-from ...cases.constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
+from ...cases.constants import (
+    CLOCKS,
+    HOSTS_CARRIED,
+    HOSTS_S,
+    Constants,
+    PresetConstants,
+    Wanted,
+    shipped_constants,
+    shipped_preset,
+    unfitted,
+    untimed_preset,
+)
 from ...cases.errors import Errors, errors_of
 from ...cases.halves import HALVES, Halves, half_of
 from .rows import StepTimes, TimedRow, Times, timed_rows
@@ -226,8 +237,9 @@ def judge(
 def without_source(data: Data, source: str, say: Say = lambda _: None) -> Constants:
     """The constants that a fit gives which never saw ``source``.
 
-    A GPU that no other source has takes the clock of its kin; what else no other source has is as no step
-    time has shaped it.
+    A GPU that no other source has takes the clock of its kin, a preset what launches of eager PyTorch cost by
+    published measurements, and so do presets that carry its host time; what else no other source has is as no
+    step time has shaped it.
     """
     say(f"without {source}")
     rows = [row for row in data.rows if row.source != source]
@@ -244,7 +256,7 @@ def without_source(data: Data, source: str, say: Say = lambda _: None) -> Consta
     start = replace(
         data.start,
         gpus={**data.start.gpus, **{name: bare.gpus[name] for name in unseen.gpus}},
-        presets={**data.start.presets, **{name: bare.presets[name] for name in unseen.presets}},
+        presets={**data.start.presets, **_untimed(unseen.presets)},
     )
     found = fit_constants(replace(data, rows=rows, wanted=known, start=start))
     for name in unseen.gpus:
@@ -252,6 +264,16 @@ def without_source(data: Data, source: str, say: Say = lambda _: None) -> Consta
         if relative is not None:
             found = found.with_gpu(name, clock_fraction=found.gpus[relative].clock_fraction)
     return found
+
+
+def _untimed(presets: Sequence[str]) -> dict[str, PresetConstants]:
+    """``presets`` of which no step was seen, and those whose host time is carried from one of them."""
+    carried = {
+        name: replace(shipped_preset(name), host_s_per_kernel=untimed_preset(name).host_s_per_kernel)
+        for name, origin in HOSTS_CARRIED.items()
+        if origin in presets
+    }
+    return {**carried, **{name: untimed_preset(name) for name in presets}}
 
 
 def _relative(gpu: str, known: Sequence[str], rows: Sequence[TimedRow]) -> str | None:

@@ -1,0 +1,171 @@
+"""By how much the steps of one source differ from those of others: a spread for each thing that takes time.
+
+A source is one cluster with one stack, and so is a user. Its steps have errors in common: all that it runs
+may be slower (``common``), or its matrix products, its kernels bound by memory, its host, its network; steps of
+one kind have more in common, the less the further they are apart; what is left is of one run. The spreads are
+those that make the errors likeliest with which every source was predicted by constants of all others. Each has
+a wide prior, worth one source, and errors beyond ``CLIP`` count as that, since the errors of runs have heavy
+tails. How many standard deviations hold nine in ten is counted on what one run of a source leaves of its
+others, each source with the spreads that all others give.
+
+Source: Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 5.4.1 (the likelihood).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....hardware.step_factors import CAUSES
+from ....sim.evidence.own_steps import SourceSpread, StepSample, conditioned
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CLIP = 0.35
+ROWS = 60
+"""Rows of a source that shape the spreads, by a hash of their names: a sweep of hundreds says no more."""
+CHOICES = 20
+"""Runs of a source that are taken as the one that was measured, in turn."""
+NAMES = ("common", *CAUSES, "fixed_s", "kind", "run", "reach")
+STARTS = {"host": 0.3, "network": 0.2, "node": 0.1, "fixed_s": 0.02, "run": 0.03, "reach": 3.0}
+"""Where the terms start that do not start at 0.05: what hosts and logs of collectives are off by elsewhere
+(hardware/deviations.yaml), and fixed times of the presets that have one."""
+_LOOSENESS = math.log(2.0)
+_LEVEL = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceRow:
+    """A run that was predicted without its source: ``error`` is the logarithm of measured over predicted step
+    time, ``known`` the variance of what lies beyond measured ranges and of routed experts."""
+
+    name: str
+    source: str
+    family: str
+    error: float
+    sample: StepSample
+    known: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """A row after the run ``by`` of its source was measured: what is left of its error, and how sure that is;
+    ``weight`` is one over the runs that were taken in turn."""
+
+    row: SourceRow
+    by: SourceRow
+    error: float
+    sigma: float
+    before: float
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The rows of one source: errors, loads (rows, factors), distances, known variances."""
+
+    errors: NDArray[np.float64]
+    loads: NDArray[np.float64]
+    distances: NDArray[np.float64]
+    known: NDArray[np.float64]
+
+
+def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
+    """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
+    spread = _likeliest(rows, _STARTED)
+    left = sorted((abs(one.error) / one.sigma, one.weight) for one in calibrated_by_one(rows, begun=spread))
+    total, reached = sum(weight for _, weight in left), 0.0
+    for score, weight in left:
+        reached += weight
+        if reached >= _LEVEL * total:
+            return replace(spread, quantile=float(f"{score:.3g}"))
+    raise ValueError("how far one run speaks for others shows in sources of two runs or more")
+
+
+def calibrated_by_one(rows: Sequence[SourceRow], begun: SourceSpread | None = None) -> Iterator[Calibrated]:
+    """Every row after each of ``CHOICES`` runs of its source, by spreads that never saw the source."""
+    for source in sorted({row.source for row in rows}):
+        own = [row for row in rows if row.source == source]
+        if len(own) > 1:
+            others = [row for row in rows if row.source != source]
+            yield from _after_each(own, _likeliest(others, begun or _STARTED))
+
+
+def _after_each(own: Sequence[SourceRow], spread: SourceSpread) -> Iterator[Calibrated]:
+    """The rows of one source after each of its runs."""
+    chosen = _some(own, CHOICES)
+    for by in chosen:
+        # A measured step shows what lies beyond measured ranges together with the rest.
+        noise = math.sqrt(spread.run**2 + by.known)
+        known = conditioned(replace(spread, run=noise), [by.sample], [by.error])
+        for row in own:
+            if row is by:
+                continue
+            moved = float(row.sample.loads @ known.factors) + _pulled(known.pulls, by, row, spread)
+            yield Calibrated(
+                row=row,
+                by=by,
+                error=row.error - moved,
+                sigma=math.sqrt(known.variance(row.sample) + spread.run**2 + row.known),
+                before=row.error,
+                weight=1.0 / len(chosen),
+            )
+
+
+def _pulled(pulls: NDArray[np.float64], by: SourceRow, row: SourceRow, spread: SourceSpread) -> float:
+    return float(pulls[0]) * math.exp(-by.sample.kind.distance(row.sample.kind) / spread.reach)
+
+
+def _likeliest(rows: Sequence[SourceRow], begun: SourceSpread) -> SourceSpread:
+    """The spreads that make the errors likeliest; the quantile stays."""
+    from scipy.optimize import minimize
+
+    sources = sorted({row.source for row in rows})
+    if len(sources) < 2:
+        raise ValueError("how sources differ shows in two sources or more")
+    blocks = [_block(_some([row for row in rows if row.source == name], ROWS)) for name in sources]
+    centre = np.log([getattr(_STARTED, name) for name in NAMES])
+
+    def unlikely(logs: NDArray[np.float64]) -> float:
+        spread = _spread(logs, begun.quantile)
+        prior = float(np.sum(((logs - centre) / _LOOSENESS) ** 2)) / 2
+        return prior + sum(_unlikely(block, spread) for block in blocks)
+
+    first = np.log([getattr(begun, name) for name in NAMES])
+    bounds = [(math.log(1e-3), math.log(30.0 if name == "reach" else 2.0)) for name in NAMES]
+    return _spread(minimize(unlikely, first, method="L-BFGS-B", bounds=bounds).x, begun.quantile)
+
+
+def _spread(logs: NDArray[np.float64], quantile: float) -> SourceSpread:
+    values = dict(zip(NAMES, np.exp(logs).tolist(), strict=True))
+    return SourceSpread(**values, quantile=quantile)
+
+
+def _block(rows: Sequence[SourceRow]) -> _Block:
+    return _Block(
+        errors=np.clip([row.error for row in rows], -CLIP, CLIP),
+        loads=np.array([row.sample.loads for row in rows]),
+        distances=np.array([[one.sample.kind.distance(two.sample.kind) for two in rows] for one in rows]),
+        known=np.array([row.known for row in rows]),
+    )
+
+
+def _unlikely(block: _Block, spread: SourceSpread) -> float:
+    """Minus the logarithm of the likelihood, of a normal distribution."""
+    whole = block.loads @ spread.factors @ block.loads.T + spread.shared(block.distances)
+    factor = np.linalg.cholesky(whole + np.diag(spread.run**2 + block.known))
+    white = np.linalg.solve(factor, block.errors)
+    return float(white @ white) / 2 + float(np.sum(np.log(np.diag(factor))))
+
+
+def _some(rows: Sequence[SourceRow], most: int) -> list[SourceRow]:
+    return sorted(rows, key=lambda row: hashlib.sha256(row.name.encode()).digest())[:most]
+
+
+_STARTED = SourceSpread(**{name: STARTS.get(name, 0.05) for name in NAMES}, quantile=1.6449)
