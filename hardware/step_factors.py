@@ -1,8 +1,8 @@
 """By how much steps on a user's own cluster run longer than shipped constants say, by what takes the time.
 
 Knows the causes, the measured steps that showed the factors, and how far one step is from another;
-``calibration/fit/own/steps.py`` finds the factors, ``sim/lowering`` applies them, ``sim/evidence/own_steps.py``
-says how sure they leave a prediction.
+``calibration/fit/own/steps.py`` finds the factors, ``sim/lowering`` applies them,
+``sim/evidence/own_steps.py`` says how sure they leave a prediction.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ class Doubt:
 class MeasuredSteps:
     """``weights`` by kind of cause, ``terms`` by difference and of EXPERTS, each a standard deviation of the
     logarithm with its source. ``quantile``: so many of the whole standard deviation hold nine in ten of the
-    runs that shaped no constant. ``sources`` says how far one cluster is from others. ``left_out`` is the share of measured steps that intervals hold by residuals
-    without their own source, by group."""
+    runs that shaped no constant. ``sources`` says how far one cluster is from others. ``left_out`` is the
+    share of measured steps that intervals hold by residuals without their own source, by group."""
 
     quantile: float
     weights: Mapping[str, float]

@@ -5,7 +5,8 @@ Knows by how much sources differ from one another (``SourceSpread``, which ``ste
 estimates). What takes a step's time is off by factors that all steps of one cluster and stack share; steps of
 one kind have an error in common besides, the less the further they are apart; the rest is of one run. So the
 error of a step is a Gaussian process over steps, and own steps condition it (Rasmussen and Williams 2006,
-Gaussian Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with distance).
+Gaussian Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with
+distance).
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 class SourceSpread:
     """Standard deviations of the logarithms of durations, by what differs between sources: all of a step
     (``common``), what takes its time, its ``kind``, a ``run``; ``fixed_s`` in seconds. Errors of steps
-    ``reach`` apart have 1/e of ``kind`` in common. ``quantile`` of the whole hold nine in ten of the other runs
-    of a source of which one was seen."""
+    ``reach`` apart have 1/e of ``kind`` in common. ``quantile`` of the whole hold nine in ten of the other
+    runs of a source of which one was seen."""
 
     common: float
     matrix: float
@@ -136,6 +137,26 @@ def _covariance(
     if not steps or not others:
         return np.zeros((len(steps), len(others)))
     left, right = (np.array([step.loads for step in rows]) for rows in (steps, others))
-    apart = np.array([[one.kind.distance(two.kind) for two in others] for one in steps])
+    apart = distances([one.kind for one in steps], [two.kind for two in others])
     found: NDArray[np.float64] = left @ spread.factors @ right.T + spread.shared(apart)
+    return found
+
+
+def distances(kinds: Sequence[StepKind], others: Sequence[StepKind]) -> NDArray[np.float64]:
+    """``StepKind.distance`` of each of ``kinds`` to each of ``others``."""
+    both = [*kinds, *others]
+    sizes = np.log2(
+        [
+            [one.sizes.get(name, 1.0) for name in sorted({n for one in both for n in one.sizes})]
+            for one in both
+        ]
+    ).reshape(len(both), -1)
+    names = sorted({name for one in both for name in one.kinds})
+    words = np.array([[one.kinds.get(name, "") for name in names] for one in both], dtype=object).reshape(
+        len(both), -1
+    )
+    count = len(kinds)
+    squares = ((sizes[:count, None] - sizes[None, count:]) ** 2).sum(axis=2)
+    differ = (words[:count, None] != words[None, count:]).sum(axis=2)
+    found: NDArray[np.float64] = np.sqrt(squares + differ)
     return found

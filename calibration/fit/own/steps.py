@@ -74,7 +74,8 @@ def fit_own_steps(runs: Sequence[MeasuredRun]) -> FittedSteps:
     """The factors that ``runs`` show.
 
     Raises:
-        ValueError: no run, runs on several GPUs, a scenario that is calibrated on steps already or that cannot
+        ValueError: no run, runs on several GPUs, a scenario that is calibrated on steps already or that
+        cannot
             be simulated; the message names the run.
     """
     profiles = [_profile(run) for run in runs]

@@ -1,12 +1,12 @@
 """By how much the steps of one source differ from those of others: a spread for each thing that takes time.
 
 A source is one cluster with one stack, and so is a user. Its steps have errors in common: all that it runs
-may be slower (``common``), or its matrix products, its kernels bound by memory, its host, its network; steps of
-one kind have more in common, the less the further they are apart; what is left is of one run. The spreads are
-those that make the errors likeliest with which every source was predicted by constants of all others. Each has
-a wide prior, worth one source, and errors beyond ``CLIP`` count as that, since the errors of runs have heavy
-tails. How many standard deviations hold nine in ten is counted on what one run of a source leaves of its
-others, each source with the spreads that all others give.
+may be slower (``common``), or its matrix products, its kernels bound by memory, its host, its network; steps
+of one kind have more in common, the less the further they are apart; what is left is of one run. The spreads
+are those that make the errors likeliest with which every source was predicted by constants of all others.
+Each has a wide prior, worth one source, and errors beyond ``CLIP`` count as that, since the errors of runs
+have heavy tails. How many standard deviations hold nine in ten is counted on what one run of a source leaves
+of its others, each source with the spreads that all others give.
 
 Source: Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 5.4.1 (the likelihood).
 """
@@ -15,19 +15,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ....hardware.step_factors import CAUSES
-from ....sim.evidence.own_steps import SourceSpread, StepSample, conditioned
+from ....sim.evidence.own_steps import SourceSpread, StepSample, conditioned, distances
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CLIP = 0.35
+CLIP = 0.2
 ROWS = 60
 """Rows of a source that shape the spreads, by a hash of their names: a sweep of hundreds says no more."""
 CHOICES = 20
@@ -55,14 +55,14 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """A row after the run ``by`` of its source was measured: what is left of its error, and how sure that is;
-    ``weight`` is one over the runs that were taken in turn."""
+    """A row after runs of its source were measured: what is left of its ``error``, and how sure that is;
+    ``apart`` is its distance to the nearest of them, ``weight`` one over the choices that were taken in
+    turn."""
 
     row: SourceRow
-    by: SourceRow
     error: float
     sigma: float
-    before: float
+    apart: float
     weight: float
 
 
@@ -78,64 +78,79 @@ class _Block:
 
 def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
     """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
-    spread = _likeliest(rows, _STARTED)
-    left = sorted((abs(one.error) / one.sigma, one.weight) for one in calibrated_by_one(rows, begun=spread))
-    total, reached = sum(weight for _, weight in left), 0.0
-    for score, weight in left:
+    spread = _likeliest(_blocks(rows), _STARTED)
+    scores = [(abs(one.error) / one.sigma, one.weight) for one in calibrated(rows, begun=spread)]
+    if not scores:
+        raise ValueError("how far one run speaks for others shows in sources of two runs or more")
+    return rounded(replace(spread, quantile=weighted_quantile(scores, _LEVEL)))
+
+
+def weighted_quantile(pairs: Sequence[tuple[float, float]], level: float) -> float:
+    """The least value that, with those below it, has ``level`` of the weight; ``pairs`` of value and weight.
+
+    >>> weighted_quantile([(3.0, 1.0), (1.0, 2.0), (2.0, 1.0)], 0.5)
+    1.0
+    """
+    wanted, reached = level * sum(weight for _, weight in pairs), 0.0
+    for value, weight in sorted(pairs):
         reached += weight
-        if reached >= _LEVEL * total:
-            return replace(spread, quantile=float(f"{score:.3g}"))
-    raise ValueError("how far one run speaks for others shows in sources of two runs or more")
+        if reached >= wanted:
+            return value
+    return max(value for value, _ in pairs)
 
 
-def calibrated_by_one(rows: Sequence[SourceRow], begun: SourceSpread | None = None) -> Iterator[Calibrated]:
-    """Every row after each of ``CHOICES`` runs of its source, by spreads that never saw the source."""
-    for source in sorted({row.source for row in rows}):
+def rounded(spread: SourceSpread) -> SourceSpread:
+    """The spread to three significant digits, as files state it."""
+    return SourceSpread(**{name: float(f"{value:.3g}") for name, value in asdict(spread).items()})
+
+
+def calibrated(
+    rows: Sequence[SourceRow], *, runs: int = 1, begun: SourceSpread | None = None
+) -> Iterator[Calibrated]:
+    """Every row after ``runs`` runs of its source, for up to ``CHOICES`` choices of them, by spreads that
+    never saw the source."""
+    blocks = _blocks(rows)
+    for source in blocks:
         own = [row for row in rows if row.source == source]
-        if len(own) > 1:
-            others = [row for row in rows if row.source != source]
-            yield from _after_each(own, _likeliest(others, begun or _STARTED))
+        if len(own) > runs:
+            others = {name: block for name, block in blocks.items() if name != source}
+            yield from _after_each(own, _likeliest(others, begun or _STARTED), runs)
 
 
-def _after_each(own: Sequence[SourceRow], spread: SourceSpread) -> Iterator[Calibrated]:
-    """The rows of one source after each of its runs."""
-    chosen = _some(own, CHOICES)
-    for by in chosen:
-        # A measured step shows what lies beyond measured ranges together with the rest.
-        noise = math.sqrt(spread.run**2 + by.known)
-        known = conditioned(replace(spread, run=noise), [by.sample], [by.error])
-        for row in own:
-            if row is by:
+def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> Iterator[Calibrated]:
+    """The rows of one source after each choice of its runs: ``runs`` in a row, of an order by hash."""
+    order = _some(own, len(own))
+    choices = min(len(order), CHOICES)
+    for first in range(choices):
+        seen = [order[(first + more) % len(order)] for more in range(runs)]
+        samples = [row.sample for row in seen]
+        known = conditioned(spread, samples, [row.error for row in seen])
+        apart = _apart(own, seen)
+        for place, row in enumerate(own):
+            if any(row is one for one in seen):
                 continue
-            moved = float(row.sample.loads @ known.factors) + _pulled(known.pulls, by, row, spread)
+            pulled = known.pulls @ np.exp(-apart[place] / spread.reach)
             yield Calibrated(
                 row=row,
-                by=by,
-                error=row.error - moved,
+                error=row.error - float(row.sample.loads @ known.factors) - float(pulled),
                 sigma=math.sqrt(known.variance(row.sample) + spread.run**2 + row.known),
-                before=row.error,
-                weight=1.0 / len(chosen),
+                apart=float(apart[place].min()),
+                weight=1.0 / choices,
             )
 
 
-def _pulled(pulls: NDArray[np.float64], by: SourceRow, row: SourceRow, spread: SourceSpread) -> float:
-    return float(pulls[0]) * math.exp(-by.sample.kind.distance(row.sample.kind) / spread.reach)
-
-
-def _likeliest(rows: Sequence[SourceRow], begun: SourceSpread) -> SourceSpread:
+def _likeliest(blocks: Mapping[str, _Block], begun: SourceSpread) -> SourceSpread:
     """The spreads that make the errors likeliest; the quantile stays."""
     from scipy.optimize import minimize
 
-    sources = sorted({row.source for row in rows})
-    if len(sources) < 2:
+    if len(blocks) < 2:
         raise ValueError("how sources differ shows in two sources or more")
-    blocks = [_block(_some([row for row in rows if row.source == name], ROWS)) for name in sources]
     centre = np.log([getattr(_STARTED, name) for name in NAMES])
 
     def unlikely(logs: NDArray[np.float64]) -> float:
         spread = _spread(logs, begun.quantile)
         prior = float(np.sum(((logs - centre) / _LOOSENESS) ** 2)) / 2
-        return prior + sum(_unlikely(block, spread) for block in blocks)
+        return prior + sum(_unlikely(block, spread) for block in blocks.values())
 
     first = np.log([getattr(begun, name) for name in NAMES])
     bounds = [(math.log(1e-3), math.log(30.0 if name == "reach" else 2.0)) for name in NAMES]
@@ -147,11 +162,17 @@ def _spread(logs: NDArray[np.float64], quantile: float) -> SourceSpread:
     return SourceSpread(**values, quantile=quantile)
 
 
+def _blocks(rows: Sequence[SourceRow]) -> dict[str, _Block]:
+    """The rows of each source that shape the spreads."""
+    sources = sorted({row.source for row in rows})
+    return {name: _block(_some([row for row in rows if row.source == name], ROWS)) for name in sources}
+
+
 def _block(rows: Sequence[SourceRow]) -> _Block:
     return _Block(
         errors=np.clip([row.error for row in rows], -CLIP, CLIP),
         loads=np.array([row.sample.loads for row in rows]),
-        distances=np.array([[one.sample.kind.distance(two.sample.kind) for two in rows] for one in rows]),
+        distances=_apart(rows, rows),
         known=np.array([row.known for row in rows]),
     )
 
@@ -162,6 +183,10 @@ def _unlikely(block: _Block, spread: SourceSpread) -> float:
     factor = np.linalg.cholesky(whole + np.diag(spread.run**2 + block.known))
     white = np.linalg.solve(factor, block.errors)
     return float(white @ white) / 2 + float(np.sum(np.log(np.diag(factor))))
+
+
+def _apart(rows: Sequence[SourceRow], others: Sequence[SourceRow]) -> NDArray[np.float64]:
+    return distances([row.sample.kind for row in rows], [row.sample.kind for row in others])
 
 
 def _some(rows: Sequence[SourceRow], most: int) -> list[SourceRow]:
