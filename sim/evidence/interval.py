@@ -20,7 +20,7 @@ from ...hardware.deviations import NORMAL_MEAN, NORMAL_MEDIAN, Deviation, shippe
 from ..lowering.communication import nearest_curve
 from ..lowering.step_kind import step_kind
 from ..result.step import Interval, IntervalPart, PathSegment
-from .interval_beyond import beyond_measured, unlike_measured
+from .interval_beyond import beyond_measured, routed_experts, unlike_measured
 from .interval_hardware import unmeasured_hardware
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 from .own_steps import StepSample, conditioned, samples_of
@@ -75,10 +75,12 @@ def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Inter
 
 
 def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
-    """What is uncertain, each by the weight that ``steps`` gives it, and what they add."""
-    if doubt.own:
-        return tuple(_after_own_steps(doubt, steps))
-    return (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+    """What is uncertain, each by the weight that ``steps`` gives it, and what they add; or, where it is less,
+    what measured steps of the user's own leave open: to know more never widens."""
+    shipped = (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+    if not doubt.own:
+        return shipped
+    return min(shipped, tuple(_after_own_steps(doubt, steps)), key=lambda parts: _half_width(parts, steps))
 
 
 def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
@@ -92,21 +94,30 @@ def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPar
     ):
         yield IntervalPart(name=name, share=1.0, sigma=sigma, source=seen, kind="own steps")
     yield from (_weighed(part, steps) for part in doubt.causes if part.kind in _BEYOND)
-    yield from unlike_measured(doubt, steps)
+    yield from routed_experts(doubt, steps)
 
 
 def interval_of_parts(step_time_s: float, parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Interval:
     """The interval of a step whose ``parts`` are weighed already."""
-    sigma = math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
-    calibrated = any(part.kind == "own steps" for part in parts)
-    quantile = steps.sources.quantile if calibrated else steps.quantile
+    half = _half_width(parts, steps)
     return Interval(
         level=LEVEL,
-        low_s=step_time_s * math.exp(-quantile * sigma),
-        high_s=step_time_s * math.exp(quantile * sigma),
+        low_s=step_time_s * math.exp(-half),
+        high_s=step_time_s * math.exp(half),
         parts=parts,
-        quantile=quantile,
+        quantile=_quantile(parts, steps),
     )
+
+
+def _quantile(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> float:
+    """How many standard deviations hold nine in ten, as it was counted for such parts."""
+    own = any(part.kind == "own steps" for part in parts)
+    return steps.sources.quantile if own else steps.quantile
+
+
+def _half_width(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> float:
+    """Half of the interval, in logarithms."""
+    return _quantile(parts, steps) * math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
 
 
 def _weighed(part: IntervalPart, steps: MeasuredSteps) -> IntervalPart:

@@ -17,7 +17,7 @@ from ...kernels.cost import beyond_range
 from ...kernels.kernel import Attention, Gemm
 from ..lowering.communication import nearest_curve
 from ..result.step import IntervalPart
-from .measured_steps import DIFFERENCES, EXPERTS, Doubt, MeasuredSteps, nearest, regime_of_own
+from .measured_steps import DIFFERENCES, EXPERTS, Doubt, MeasuredSteps, nearest
 
 if TYPE_CHECKING:
     from ..lowering.communication import CollectiveRequest
@@ -125,18 +125,21 @@ def _grown(name: str, share: float, one: Deviation, distance: float) -> Interval
     )
 
 
-def unlike_measured(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
-    """Parts of routed experts, and of every difference to the nearest measured run."""
-    seen = any(one.kind.kinds.get("experts") == "yes" for one in doubt.own)
+def routed_experts(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
+    """Parts of layers that route tokens to experts."""
     for name, amount in zip(EXPERTS, doubt.experts.amounts, strict=True):
-        if amount > 0 and not seen:
+        if amount > 0:
             text = "routed experts" if name == EXPERTS[0] else "routed experts across NVLink domains"
             one = steps.terms[name]
             yield IntervalPart(name=text, share=amount, sigma=one.sigma, source=one.source, kind="experts")
+
+
+def unlike_measured(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
+    """Parts of routed experts, and of every difference to the nearest measured run."""
+    yield from routed_experts(doubt, steps)
     run = doubt.regime
     sigmas = {name: steps.terms[name].sigma for name in DIFFERENCES}
-    own = tuple(regime_of_own(one, run.gpu) for one in doubt.own)
-    measured, far = nearest(run, (*steps.families, *own), sigmas)
+    measured, far = nearest(run, steps.families, sigmas)
     words = {
         "software": f"the nearest measured ran {measured.software}",
         "gpu": f"the nearest measured ran on {measured.gpu}",

@@ -129,20 +129,6 @@ def regime_of(scenario: Scenario) -> Regime:
     )
 
 
-def regime_of_own(step: OwnStep, gpu: str) -> Regime:
-    """The regime of a measured step of the user's own, on the ``gpu`` of its profile."""
-    sizes, kinds = step.kind.sizes, step.kind.kinds
-    precision = kinds.get("precision", "16 bit")
-    gpus = math.prod(sizes.get(name, 1.0) for name in ("dp", "tp", "pp", "cp"))
-    return Regime(
-        software=kinds.get("software", ""),
-        gpu=gpu,
-        precision="bf16" if precision == "16 bit" else precision,
-        sequence=max(1, round(sizes.get("sequence", 1.0))),
-        gpus=max(1, round(gpus)),
-    )
-
-
 def precision_class(precision: str) -> str:
     """The precision whose rate applies; FP16 runs at that of BF16."""
     return "bf16" if precision == "fp16" else precision

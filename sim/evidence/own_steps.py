@@ -116,7 +116,7 @@ class Known:
 def conditioned(spread: SourceSpread, steps: Sequence[StepSample], errors: Sequence[float]) -> Known:
     """What is known after ``steps``, each measured ``exp(error)`` times as long as with all factors at 1."""
     whole = _covariance(spread, steps, steps) + spread.run**2 * np.eye(len(steps))
-    precision = np.linalg.inv(whole)
+    precision = np.asarray(np.linalg.inv(whole), dtype=np.float64)
     return Known(spread, tuple(steps), precision @ np.asarray(errors, dtype=float), precision)
 
 

@@ -79,7 +79,8 @@ class _Block:
 def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
     """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
     spread = _likeliest(_blocks(rows), _STARTED)
-    scores = [(abs(one.error) / one.sigma, one.weight) for one in calibrated(rows, begun=spread)]
+    without = spreads_without(rows, spread)
+    scores = [(abs(one.error) / one.sigma, one.weight) for one in calibrated(rows, without)]
     if not scores:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
     return rounded(replace(spread, quantile=weighted_quantile(scores, _LEVEL)))
@@ -104,17 +105,24 @@ def rounded(spread: SourceSpread) -> SourceSpread:
     return SourceSpread(**{name: float(f"{value:.3g}") for name, value in asdict(spread).items()})
 
 
-def calibrated(
-    rows: Sequence[SourceRow], *, runs: int = 1, begun: SourceSpread | None = None
-) -> Iterator[Calibrated]:
-    """Every row after ``runs`` runs of its source, for up to ``CHOICES`` choices of them, by spreads that
-    never saw the source."""
+def spreads_without(rows: Sequence[SourceRow], begun: SourceSpread) -> dict[str, SourceSpread]:
+    """By source, the spreads that all others give, searched from ``begun``."""
     blocks = _blocks(rows)
-    for source in blocks:
+    return {
+        source: _likeliest({name: block for name, block in blocks.items() if name != source}, begun)
+        for source in blocks
+    }
+
+
+def calibrated(
+    rows: Sequence[SourceRow], without: Mapping[str, SourceSpread], *, runs: int = 1
+) -> Iterator[Calibrated]:
+    """Every row after ``runs`` runs of its source, for up to ``CHOICES`` choices of them, by the spreads
+    ``without`` its source."""
+    for source, spread in without.items():
         own = [row for row in rows if row.source == source]
         if len(own) > runs:
-            others = {name: block for name, block in blocks.items() if name != source}
-            yield from _after_each(own, _likeliest(others, begun or _STARTED), runs)
+            yield from _after_each(own, spread, runs)
 
 
 def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> Iterator[Calibrated]:
