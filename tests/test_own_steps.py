@@ -248,8 +248,8 @@ def test_runs_of_ones_own_go_with_no_cases(tmp_path: Path) -> None:
 
 def test_sources_that_differ_as_a_whole_are_told_from_runs_that_differ() -> None:
     together, apart = (fit_source_spread(_made(source, own)) for source, own in ((0.12, 0.02), (0.005, 0.1)))
-    assert together.common > 3 * together.run
-    assert apart.run > 3 * apart.common
+    assert together.common > 3 * math.hypot(together.kind, together.run)
+    assert math.hypot(apart.kind, apart.run) > 3 * apart.common
     assert together.quantile > 0
 
 
@@ -271,6 +271,7 @@ def _made(source_sigma: float, run_sigma: float) -> list[SourceRow]:
         SourceRow(
             name=f"{source} {i}",
             source=f"source {source}",
+            gpu=GPU,
             family=f"{source} {i}",
             error=float(shift + draw.normal(0, run_sigma)),
             sample=StepSample(shares=shares, step_s=10.0, kind=replace(kind, sizes={"tp": 4.0 ** (6 * i)})),

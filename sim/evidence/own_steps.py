@@ -72,7 +72,7 @@ class StepSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Conditioned:
     """What the steps ``seen`` say of a cluster: ``weights`` times the covariance with them is the expected
     error of a step; ``precision`` is the inverse of their own covariance."""
 
@@ -113,11 +113,11 @@ class Known:
         return np.array([step.loads for step in self.seen]).reshape(len(self.seen), len(CAUSES) + 1)
 
 
-def conditioned(spread: SourceSpread, steps: Sequence[StepSample], errors: Sequence[float]) -> Known:
+def conditioned(spread: SourceSpread, steps: Sequence[StepSample], errors: Sequence[float]) -> Conditioned:
     """What is known after ``steps``, each measured ``exp(error)`` times as long as with all factors at 1."""
     whole = _covariance(spread, steps, steps) + spread.run**2 * np.eye(len(steps))
     precision = np.asarray(np.linalg.inv(whole), dtype=np.float64)
-    return Known(spread, tuple(steps), precision @ np.asarray(errors, dtype=float), precision)
+    return Conditioned(spread, tuple(steps), precision @ np.asarray(errors, dtype=float), precision)
 
 
 def samples_of(steps: Sequence[OwnStep]) -> list[StepSample]:

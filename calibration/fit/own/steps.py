@@ -19,7 +19,7 @@ from ....hardware.calibrated.overlay import calibrated_profile
 from ....hardware.step_factors import AS_SHIPPED, CAUSES, OwnStep, StepFactors
 from ....sim.brief.step import Brief, brief_step
 from ....sim.evidence.measured_steps import measured_steps
-from ....sim.evidence.own_steps import Known, SourceSpread, conditioned, typical
+from ....sim.evidence.own_steps import Conditioned, SourceSpread, conditioned, typical
 from ....sim.simulate import build_cluster
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _steps(
 
 def _known(
     spread: SourceSpread, runs: Sequence[MeasuredRun], steps: Sequence[Brief], factors: NDArray[np.float64]
-) -> Known:
+) -> Conditioned:
     """What the runs say, linear about the ``factors`` with which they took ``steps``."""
     samples = [step.doubt.sample for step in steps]
     errors = [
@@ -149,7 +149,7 @@ def _found(factors: NDArray[np.float64]) -> StepFactors:
 
 
 def _with_runs(
-    known: Known, runs: Sequence[MeasuredRun], before: Sequence[Brief], after: Sequence[Brief]
+    known: Conditioned, runs: Sequence[MeasuredRun], before: Sequence[Brief], after: Sequence[Brief]
 ) -> StepFactors:
     """The factors with the runs that showed them, and what each pulls besides."""
     own = (
@@ -167,7 +167,7 @@ def _with_runs(
     return replace(_found(known.factors), reach=known.spread.reach, runs=tuple(own))
 
 
-def _moved(known: Known) -> tuple[Moved, ...]:
+def _moved(known: Conditioned) -> tuple[Moved, ...]:
     before, after = known.spread.factors, known.factor_covariance
     return tuple(
         Moved(

@@ -42,11 +42,15 @@ _LEVEL = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRow:
-    """A run that was predicted without its source: ``error`` is the logarithm of measured over predicted step
-    time, ``known`` the variance of what lies beyond measured ranges and of routed experts."""
+    """A run that was predicted without its source; what ran on one ``gpu`` there is one cluster.
+
+    ``error`` is the logarithm of measured over predicted step time, ``known`` the variance of what lies
+    beyond measured ranges and of routed experts.
+    """
 
     name: str
     source: str
+    gpu: str
     family: str
     error: float
     sample: StepSample
@@ -78,7 +82,7 @@ class _Block:
 
 def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
     """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
-    spread = _likeliest(_blocks(rows), _STARTED)
+    spread = _likeliest([*_blocks(rows).values()], _STARTED)
     without = spreads_without(rows, spread)
     scores = [(abs(one.error) / one.sigma, one.weight) for one in calibrated(rows, without)]
     if not scores:
@@ -109,20 +113,20 @@ def spreads_without(rows: Sequence[SourceRow], begun: SourceSpread) -> dict[str,
     """By source, the spreads that all others give, searched from ``begun``."""
     blocks = _blocks(rows)
     return {
-        source: _likeliest({name: block for name, block in blocks.items() if name != source}, begun)
-        for source in blocks
+        source: _likeliest([block for (name, _), block in blocks.items() if name != source], begun)
+        for source in sorted({row.source for row in rows})
     }
 
 
 def calibrated(
     rows: Sequence[SourceRow], without: Mapping[str, SourceSpread], *, runs: int = 1
 ) -> Iterator[Calibrated]:
-    """Every row after ``runs`` runs of its source, for up to ``CHOICES`` choices of them, by the spreads
-    ``without`` its source."""
-    for source, spread in without.items():
-        own = [row for row in rows if row.source == source]
+    """Every row after ``runs`` runs of its source and GPU, for up to ``CHOICES`` choices of them, by the
+    spreads ``without`` its source."""
+    for source, gpu in _clusters(rows):
+        own = [row for row in rows if (row.source, row.gpu) == (source, gpu)]
         if len(own) > runs:
-            yield from _after_each(own, spread, runs)
+            yield from _after_each(own, without[source], runs)
 
 
 def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> Iterator[Calibrated]:
@@ -147,7 +151,7 @@ def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> It
             )
 
 
-def _likeliest(blocks: Mapping[str, _Block], begun: SourceSpread) -> SourceSpread:
+def _likeliest(blocks: Sequence[_Block], begun: SourceSpread) -> SourceSpread:
     """The spreads that make the errors likeliest; the quantile stays."""
     from scipy.optimize import minimize
 
@@ -158,7 +162,7 @@ def _likeliest(blocks: Mapping[str, _Block], begun: SourceSpread) -> SourceSprea
     def unlikely(logs: NDArray[np.float64]) -> float:
         spread = _spread(logs, begun.quantile)
         prior = float(np.sum(((logs - centre) / _LOOSENESS) ** 2)) / 2
-        return prior + sum(_unlikely(block, spread) for block in blocks.values())
+        return prior + sum(_unlikely(block, spread) for block in blocks)
 
     first = np.log([getattr(begun, name) for name in NAMES])
     bounds = [(math.log(1e-3), math.log(30.0 if name == "reach" else 2.0)) for name in NAMES]
@@ -170,10 +174,17 @@ def _spread(logs: NDArray[np.float64], quantile: float) -> SourceSpread:
     return SourceSpread(**values, quantile=quantile)
 
 
-def _blocks(rows: Sequence[SourceRow]) -> dict[str, _Block]:
-    """The rows of each source that shape the spreads."""
-    sources = sorted({row.source for row in rows})
-    return {name: _block(_some([row for row in rows if row.source == name], ROWS)) for name in sources}
+def _clusters(rows: Sequence[SourceRow]) -> list[tuple[str, str]]:
+    """The clusters of all sources: one for each GPU that a source ran on."""
+    return sorted({(row.source, row.gpu) for row in rows})
+
+
+def _blocks(rows: Sequence[SourceRow]) -> dict[tuple[str, str], _Block]:
+    """The rows of each cluster that shape the spreads."""
+    return {
+        (source, gpu): _block(_some([row for row in rows if (row.source, row.gpu) == (source, gpu)], ROWS))
+        for source, gpu in _clusters(rows)
+    }
 
 
 def _block(rows: Sequence[SourceRow]) -> _Block:

@@ -138,8 +138,8 @@ def unseen_sources(report: Report) -> str:
 
 
 OWN_WORDS = """\
-What measured steps of a user's own are worth (`stepsim calibrate steps --own`). Each source
-is the user's own in turn: up to 20 of its runs are taken as the one that was measured, or the first of a few,
+What measured steps of a user's own are worth (`stepsim calibrate steps --own`). Each GPU
+of each source is the user's cluster in turn: up to 20 of its runs are taken as the one that was measured, or the first of a few,
 and all others are predicted with the factors that these show, and by spreads between sources that never saw
 it; linear about the critical path, where the command simulates. Before: as above, no run measured. Like a
 measured run: at most two doublings of any sizes of model, layout and batch, and of choices that differ, away

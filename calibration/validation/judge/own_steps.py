@@ -55,6 +55,7 @@ def source_rows(report: Report) -> list[SourceRow]:
             SourceRow(
                 name=row.case.id,
                 source=row.source,
+                gpu=row.case.hardware.gpu,
                 family=row.case.family,
                 error=log(measured_s / left_s),
                 sample=doubt.sample,
