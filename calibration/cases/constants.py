@@ -144,11 +144,8 @@ HOSTS_CARRIED = {
 """Presets whose host time is another's, as presets.yaml says beside them: one source shows both."""
 
 
-def untimed_preset(name: str) -> PresetConstants:
-    """The constants of a preset of which no step was seen: what launches cost otherwise, no fixed time."""
-    host = get_software(name).host
-    host_s = UNFITTED_PRESET.host_s_per_kernel if host.cuda_graphs else EAGER_HOST_S
-    return PresetConstants(host_s_per_kernel=host_s, step_fixed_s=UNFITTED_PRESET.step_fixed_s)
-
+UNTIMED_PRESET = PresetConstants(host_s_per_kernel=EAGER_HOST_S, step_fixed_s=0.0)
+"""The constants of a preset of which no step was seen: what launches cost otherwise, no fixed time. Steps of
+CUDA graphs ask for no launch."""
 
 UNFITTED_PRESET = _of_software(Software())

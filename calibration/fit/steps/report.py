@@ -12,15 +12,16 @@ from pathlib import Path
 from ....hardware.gpus import get_gpu
 from ...cases.constants import (
     CLOCKS,
+    EAGER_HOST_S,
     HOSTS_CARRIED,
     HOSTS_S,
+    UNTIMED_PRESET,
     Constants,
     PresetConstants,
     Wanted,
     shipped_constants,
     shipped_preset,
     unfitted,
-    untimed_preset,
 )
 from ...cases.errors import Errors, errors_of
 from ...cases.halves import HALVES, Halves, half_of
@@ -269,11 +270,11 @@ def without_source(data: Data, source: str, say: Say = lambda _: None) -> Consta
 def _untimed(presets: Sequence[str]) -> dict[str, PresetConstants]:
     """``presets`` of which no step was seen, and those whose host time is carried from one of them."""
     carried = {
-        name: replace(shipped_preset(name), host_s_per_kernel=untimed_preset(name).host_s_per_kernel)
+        name: replace(shipped_preset(name), host_s_per_kernel=EAGER_HOST_S)
         for name, origin in HOSTS_CARRIED.items()
         if origin in presets
     }
-    return {**carried, **{name: untimed_preset(name) for name in presets}}
+    return {**carried, **dict.fromkeys(presets, UNTIMED_PRESET)}
 
 
 def _relative(gpu: str, known: Sequence[str], rows: Sequence[TimedRow]) -> str | None:

@@ -138,12 +138,13 @@ def unseen_sources(report: Report) -> str:
 
 
 OWN_WORDS = """\
-What measured steps of a user's own are worth (`stepsim calibrate steps --own`). Each GPU
-of each source is the user's cluster in turn: up to 20 of its runs are taken as the one that was measured, or the first of a few,
-and all others are predicted with the factors that these show, and by spreads between sources that never saw
-it; linear about the critical path, where the command simulates. Before: as above, no run measured. Like a
-measured run: at most two doublings of any sizes of model, layout and batch, and of choices that differ, away
-from one. Errors over families; the rest over rows.
+What measured steps of a user's own are worth (`stepsim calibrate steps --own`). Each GPU of each source is
+the user's cluster in turn: up to 20 of its runs are taken as the one that was measured, or the first of a
+few, and all others are predicted with the factors that these show, and by spreads between sources that
+never saw it; linear about the critical path, where the command simulates. Before: as above, no run
+measured. Intervals: the narrower of what the runs leave open and of those above. Like a measured run:
+within two doublings of the sizes of model, layout and batch, a choice that differs counting as one. Errors
+over families; the rest over rows.
 """
 
 
