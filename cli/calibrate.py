@@ -15,6 +15,7 @@ from .calibrate_collectives import collectives
 from .calibrate_fit import fit
 from .calibrate_kernels import kernels
 from .calibrate_layer import layer
+from .calibrate_own import own_steps
 from .calibrate_report import report
 from .calibrate_residuals import residuals
 from .mistakes import reported
@@ -35,7 +36,18 @@ calibrate = typer.Typer(
 
 
 def steps(
-    files: Annotated[list[Path], typer.Argument(metavar="CASES.yaml...", help="Files of measured cases.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[CASES.yaml...]", help="Files of measured cases.")
+    ] = None,
+    own: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--own", metavar="RUN.yaml", help="A run of your own and what a step of it took. Repeatable."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE.yaml", help="With --own: the profile to write.")
+    ] = Path("steps.profile.yaml"),
     gpu: Annotated[
         list[str] | None, typer.Option("--gpu", metavar="NAME", help="Fit this GPU's constants only.")
     ] = None,
@@ -66,7 +78,17 @@ def steps(
     """Fit the constants that only step times show: of GPUs and of software presets, never of a run.
 
     With --gpu or --software, given any number of times, all other constants stay as they are shipped.
+    With --own, nothing shipped changes: a few steps of your own give a profile for the field calibration of a
+    scenario, by which predictions of your other jobs move and are surer.
     """
+    if own:
+        others = (files, gpu, software, markdown, near, save, write)
+        if any(others):
+            raise ValueError("--own takes runs of your own alone: leave out CASES, and all options but --out")
+        own_steps(own, out, as_json)
+        return
+    if not files:
+        raise ValueError("give files of measured cases, or a run of your own with --own RUN.yaml")
     output_file("--markdown", markdown, (".md",), files)
     output_file("--save", save, (".json",), files)
 

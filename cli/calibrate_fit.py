@@ -101,17 +101,21 @@ def fit(
 
 def _made(measured: Sequence[Measured]) -> dict[str, str]:
     """Where the profile comes from: this command, and what the files say of theirs."""
-    from .. import __version__
-
     facts: dict[str, list[str]] = {}
     for one in measured:
         for name, text in one.facts.items():
             if text not in facts.setdefault(name, []):
                 facts[name].append(text)
+    return made_here() | {name: "; ".join(texts) for name, texts in facts.items()}
+
+
+def made_here() -> dict[str, str]:
+    """This command, and the day."""
+    from .. import __version__
+
     return {
         "by": f"stepsim {__version__}: {shlex.join(['stepsim', *sys.argv[1:]])}",
         "on": datetime.now(UTC).date().isoformat(),
-        **{name: "; ".join(texts) for name, texts in facts.items()},
     }
 
 

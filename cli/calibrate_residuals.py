@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -148,7 +148,9 @@ def _of_cases(
     from ..calibration.fit.layout_spread import fit_layout_spread
     from ..calibration.fit.memory_spread import fit_memory_spread
     from ..calibration.fit.steps.interval_terms import fit_interval_terms
+    from ..calibration.fit.steps.source_terms import fit_source_spread
     from ..calibration.validation.judge.fit_probabilities import memory_rows
+    from ..calibration.validation.judge.own_steps import source_rows
     from ..calibration.validation.run import validate
 
     halves = read_halves(held_out) if held_out else None
@@ -161,6 +163,10 @@ def _of_cases(
     )
     tell_refused(report.refused)
     steps = fit_interval_terms(step_rows(report))
+    apart = source_rows(report)
+    if len({row.source for row in apart}) > 1:
+        show("fitting how sources differ")
+        steps = replace(steps, sources=fit_source_spread(apart))
     of_memory, sweeps = [row for _, row in memory_rows(report.rows)], sweep_rows(report, steps)
     return OfCases(
         steps=steps,
@@ -255,6 +261,8 @@ def _print(found: Mapping[str, Deviation], learnt: OfCases | None) -> None:
         typer.echo(f"{'weight of ' + kind:32} {weight:6.3f}")
     for name, one in steps.terms.items():
         typer.echo(f"{name:32} {one.sigma:6.3f}  {one.source}")
+    for name, value in asdict(steps.sources).items():
+        typer.echo(f"{'sources, ' + name:32} {value:6.3f}")
     typer.echo(f"{'standard deviations':32} {steps.quantile:6.3f}  hold nine in ten")
     for name, share in steps.left_out.items():
         typer.echo(f"{name + ', sources left out':32} {share:6.1%}  held")

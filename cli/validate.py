@@ -105,11 +105,11 @@ def validate(
         validate_logs(files, leave_out=leave_out, jobs=jobs, as_json=as_json, markdown=markdown)
         return
 
-    from ..calibration.validation.runs import is_run
+    from ..calibration.cases.own_run import is_run
 
     if any(own := [is_run(file) for file in files]):
         if not all(own):
-            raise ValueError("some files are own runs (run, measured), and others are not")
+            raise ValueError("some files are own runs (run or scenario, measured), and others are not")
         _own_runs(files, as_json)
         return
     from ..calibration.cases.halves import read_halves

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .collective_curve import CollectiveCurve
 from .provenance import Provenance
+from .step_factors import AS_SHIPPED, StepFactors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,8 @@ class GpuProfile:
     ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
     limit acts (``calibration/fit/curve_fit.py``); no step is ever that short. ``measured_call_s`` is what a
     call of the host took there at least: no measured kernel is shorter.
-    ``collectives`` are groups measured on a user's own cluster; shipped profiles have none.
+    ``collectives`` are groups measured on a user's own cluster, ``steps`` what whole steps took there;
+    shipped profiles have neither.
     """
 
     gpu: str
@@ -145,6 +147,7 @@ class GpuProfile:
     measured_boost: float = 0.0
     measured_call_s: float = 0.0
     collectives: tuple[CollectiveCurve, ...] = ()
+    steps: StepFactors = AS_SHIPPED
 
     def __hash__(self) -> int:
         # Profiles are part of memo keys; hashing every constant each time would cost more than the lookup.

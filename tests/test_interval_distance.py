@@ -22,6 +22,7 @@ from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.deviations import deviations_document, measured_collectives, shipped_deviations
 from stepsim.hardware.provenance import Provenance
+from stepsim.hardware.step_factors import StepKind
 from stepsim.kernels.cost import beyond_range, in_range
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.evidence.interval import doubt_of, interval_of
@@ -40,6 +41,7 @@ from stepsim.sim.evidence.measured_steps import (
     steps_from_document,
     unlike,
 )
+from stepsim.sim.evidence.own_steps import StepSample
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.report.tables import headline
@@ -70,7 +72,9 @@ def width(doubt: Doubt) -> float:
 
 def doubt(regime: Regime, *causes: IntervalPart, experts: RoutedExperts | None = None) -> Doubt:
     base = IntervalPart(name="what no curve knows", share=1.0, sigma=0.05, source="made", kind="steps")
-    return Doubt(causes=(base, *causes), regime=regime, experts=experts or RoutedExperts())
+    kind = StepKind(sizes={}, kinds={})
+    sample = StepSample(shares={"matrix": 1.0}, step_s=1.0, kind=kind)
+    return Doubt(causes=(base, *causes), regime=regime, experts=experts or RoutedExperts(), sample=sample)
 
 
 @given(measured=st.sampled_from(measured_steps().families), longer=st.integers(1, 8), more=st.integers(1, 8))

@@ -10,10 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from step_fit_jobs import GPU, JOBS, PRESET, Job, closed_form, data_of, measured, row
 
-from stepsim.calibration.cases.constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, unfitted
+from stepsim.calibration.cases.constants import (
+    CLOCKS,
+    CORUNS,
+    FIXED_S,
+    HOSTS_CARRIED,
+    HOSTS_S,
+    UNFITTED_PRESET,
+    UNTIMED_PRESET,
+    unfitted,
+)
 from stepsim.calibration.cases.trial import Trial
 from stepsim.calibration.fit.steps.page import fit_markdown
-from stepsim.calibration.fit.steps.report import half_of, judge, without_source
+from stepsim.calibration.fit.steps.report import half_of, judge, of_its_limit, without_source
 from stepsim.calibration.fit.steps.search import around, climb, coarse_to_fine
 from stepsim.calibration.fit.steps.step_constants import (
     WORTH,
@@ -22,7 +31,8 @@ from stepsim.calibration.fit.steps.step_constants import (
     fittable,
     mean_error,
 )
-from stepsim.hardware.calibrated.overlay import load_profile
+from stepsim.hardware.calibrated.overlay import load_profile, profile_names
+from stepsim.sim.scenario.software import get_software
 
 
 @settings(max_examples=30)
@@ -189,4 +199,27 @@ def test_a_source_is_left_out_of_what_predicts_it() -> None:
     assert without_source(data, "fast").gpus[GPU].clock_fraction == 0.7
     alone = replace(data, rows=[one for one in rows if one.source == "fast"])
     found = without_source(alone, "fast")
-    assert found == unfitted(alone.rows, alone.wanted)
+    assert found.gpus == unfitted(alone.rows, alone.wanted).gpus
+    assert found.presets[PRESET] == UNTIMED_PRESET
+    carrying = {name for name, origin in HOSTS_CARRIED.items() if origin == PRESET}
+    assert carrying
+    for name in carrying:  # what one source has shown of several presets goes with it
+        assert found.presets[name].host_s_per_kernel == UNTIMED_PRESET.host_s_per_kernel
+        assert found.presets[name].step_fixed_s == get_software(name).host.step_fixed_s
+
+
+def test_presets_that_carry_a_host_time_have_that_of_its_origin() -> None:
+    for name, origin in HOSTS_CARRIED.items():
+        assert get_software(name).host.host_s_per_kernel == get_software(origin).host.host_s_per_kernel, (
+            f"{name}: no longer carried from {origin}"
+        )
+
+
+def test_a_board_whose_kernels_ran_below_its_power_limit_has_less_of_its_kins_clock() -> None:
+    shares = {name: of_its_limit(name) for name in profile_names()}
+    assert shares["B200-SXM-180GB"] == pytest.approx(
+        0.93, abs=0.01
+    )  # 0.70 of the boost clock, where 0.75 is left
+    for name, share in shares.items():
+        assert 0 < share <= 1
+        assert share == 1 or load_profile(name).measured_clock_fraction < 1

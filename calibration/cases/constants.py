@@ -124,4 +124,28 @@ def _of_software(software: Software) -> PresetConstants:
     )
 
 
+EAGER_HOST_S = 2.4e-5
+"""Host time of a launch of eager PyTorch, where no step of a framework has shown it.
+
+Llama 7B written in plain PyTorch decodes 25.5 tokens a second on an A100 that waits for its host
+(pytorch.org/blog/accelerating-generative-ai-2, "Starting Point"), and a token takes some 1,620 launches: 50
+in each of 32 layers by the code (pytorch-labs/gpt-fast model.py as first published: 16 of two norms, 18 of
+rotary embeddings, 5 of products with wqkv, wo and the feed-forward's three, 11 of attention, cache,
+activation and residuals) and 20 outside. That is 24 us. A tiny operation in a loop takes 11 to 18 us
+(NVIDIA/dgxc-benchmarking, cpu_overhead); in public profiler traces of GPUs that wait for their host launches
+are 42 us (GP100, HolisticTraceAnalysis) and 56 us (H100, TraceLens) apart, with what the profiler itself
+takes."""
+
+HOSTS_CARRIED = {
+    "nanotron-2025": "nanotron-2024",
+    "megatron-core-2025": "nanotron-2024",
+    "megatron-bridge-2026": "nanotron-2024",
+}
+"""Presets whose host time is another's, as presets.yaml says beside them: one source shows both."""
+
+
+UNTIMED_PRESET = PresetConstants(host_s_per_kernel=EAGER_HOST_S, step_fixed_s=0.0)
+"""The constants of a preset of which no step was seen: what launches cost otherwise, no fixed time. Steps of
+CUDA graphs ask for no launch."""
+
 UNFITTED_PRESET = _of_software(Software())

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
 import yaml
@@ -18,9 +19,11 @@ from ...hardware.calibrated.models import FORMAT, REFERENCE_BYTES
 from ...hardware.files import write_text
 from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, Harness, MemoryCurve, Provenance
 from ...hardware.quantities import parse_quantity
+from ...hardware.step_factors import CAUSES
 
 if TYPE_CHECKING:
     from ...hardware.collective_curve import CollectiveCurve
+    from ...hardware.step_factors import OwnStep, StepFactors
     from .collectives import FittedCurve
 
 Interval = tuple[float, float]
@@ -91,6 +94,44 @@ def profile_text(
     if kernels is not None:
         document |= _fitted(kernels)
     return _OWN + _text(document | _given(collectives=[_collective(one) for one in collectives]))
+
+
+def steps_profile_text(gpu: str, made: Mapping[str, str], factors: StepFactors) -> str:
+    """An own profile of what whole steps have shown."""
+    names = ", ".join(run.name for run in factors.runs)
+    errors = sorted(abs(run.calibrated_s / run.measured_s - 1) for run in factors.runs)
+    record = Provenance(
+        source=f"measured steps: {names}",
+        points=len(errors),
+        median_residual=median(errors),
+        p90_residual=errors[math.ceil(0.9 * len(errors)) - 1],
+    )
+    block: dict[str, Any] = {cause: getattr(factors, cause) for cause in CAUSES}
+    block |= _given(fixed_s=factors.fixed_s) | {"reach": factors.reach}
+    block |= {"runs": [_own_step(run) for run in factors.runs], "provenance": _provenance(record)}
+    return _OWN + _text({"profile": FORMAT, "gpu": gpu, "made": dict(made), "steps": block})
+
+
+def _step_time(value: float) -> str:
+    """A step time of six digits.
+
+    >>> _step_time(4.3104567)
+    '4.31046 s'
+    """
+    return f"{value:.6g} s" if 1e-3 <= value < 1e6 else seconds_text(value)
+
+
+def _own_step(run: OwnStep) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "measured": _step_time(run.measured_s),
+        "predicted": _step_time(run.predicted_s),
+        "calibrated": _step_time(run.calibrated_s),
+        "shares": dict(run.shares),
+        "sizes": dict(run.kind.sizes),
+        "kinds": dict(run.kind.kinds),
+        "pull": run.pull,
+    }
 
 
 def _text(document: Mapping[str, Any]) -> str:

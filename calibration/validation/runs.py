@@ -1,53 +1,14 @@
-"""A user's own runs beside their predictions: files of a framework, and what the run took.
-
-A small YAML says which files, what they do not hold, and what was measured:
-
-    run: [train.sh, ds_config.json]
-    given: { gpu: H100-SXM5-80GB, gpus: 64, interconnect: ib-ndr400-x8 }
-    framework_version: core_v0.12.0
-    measured: { step_time_s: 4.31, memory_bytes: 61.5e9 }
-"""
+"""A user's own runs beside their predictions (calibration/cases/own_run.py says how a run is described)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from ...hardware.explain import lines
-from ...hardware.fields import Text
-from ...hardware.files import load_yaml, read_text
-from ...hardware.shown import listed
-from ...sim.scenario.importers.entry import import_files
-from ...sim.scenario.load import scenario_from_document
 from ...sim.simulate import simulate
+from ..cases.own_run import RunFigures, read_run
 from .grids import Grid
-
-_STRICT = ConfigDict(extra="forbid", frozen=True)
-
-
-class RunFigures(BaseModel):
-    """What a run took: seconds a step, bytes of the fullest GPU; one of them at least."""
-
-    model_config = _STRICT
-
-    step_time_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    memory_bytes: Annotated[float, Field(gt=0, le=1e13)] | None = None
-
-
-class OwnRun(BaseModel):
-    """One run: its files, from the folder of this one, what is given beside them, and what was measured."""
-
-    model_config = _STRICT
-
-    run: Text | tuple[Text, ...]
-    given: dict[str, Any] = {}
-    framework: Text | None = None
-    framework_version: Text | None = None
-    measured: RunFigures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,30 +31,14 @@ class JudgedRun:
         return _error(self.memory_bytes, self.measured.memory_bytes)
 
 
-def is_run(path: Path) -> bool:
-    """Whether a file describes a user's own run; what cannot be read is left to whoever reads cases."""
-    try:
-        document = load_yaml(read_text(path), path)
-    except ValueError:
-        return False
-    return isinstance(document, dict) and "run" in document and "measured" in document
-
-
 def judge_run(path: Path) -> JudgedRun:
     """The prediction of the run that ``path`` describes.
 
     Raises:
         ValueError: the file is none, or what the import asks and refuses.
     """
-    try:
-        own = OwnRun.model_validate(load_yaml(read_text(path), path))
-    except ValidationError as failure:
-        raise ValueError(listed(lines(str(path), failure, OwnRun))) from None
-    names = [own.run] if isinstance(own.run, str) else own.run
-    given = [f"{name}={value}" for name, value in own.given.items()]
-    files = [path.parent / name for name in names]
-    imported = import_files(files, given, framework=own.framework, version=own.framework_version)
-    result = simulate(scenario_from_document(imported.document, path.stem))
+    own, scenario = read_run(path)
+    result = simulate(scenario)
     peak = max(one.peak_bytes for one in result.memory)
     return JudgedRun(
         file=str(path), measured=own.measured, step_time_s=result.step_time_s, memory_bytes=float(peak)

@@ -20,6 +20,7 @@ from ..gpus import gpu_names
 from ..profile import AttentionCurve, Harness
 from ..provenance import Provenance
 from ..quantities import Dimension, parse_quantity
+from ..step_factors import CAUSES, OwnStep, StepFactors, StepKind
 
 FORMAT = 1
 CPU = "cpu"
@@ -62,6 +63,9 @@ Blend = Annotated[float, _PLAIN, number(ge=1, le=1000)]
 """An exponent of two times that are joined smoothly: from their sum to all but the larger one."""
 Tail = Annotated[float, _PLAIN, number(ge=0, le=1e6)]
 Correction = Annotated[float, _PLAIN, number(ge=1e-3, le=1000)]
+Factor = Annotated[float, _PLAIN, number(ge=0.1, le=10)]
+Size = Annotated[float, _PLAIN, number(gt=0, le=1e12)]
+StepTime = Annotated[float, *quantity("seconds", 1e-6, 1e6, text_only=True), Field(examples=["4.31 s"])]
 Count = Annotated[int, *whole(1), _PLAIN]
 End = Annotated[str, Field(strict=True)] | Annotated[float, number()]
 """One end of an interval: a number, or text with a unit."""
@@ -260,6 +264,61 @@ class CollectiveBlock(_Block):
         )
 
 
+class OwnStepBlock(_Block):
+    """A measured step, beside what it was predicted to take before and with the factors.
+
+    ``shares`` are of the critical path, by what takes the time; ``sizes`` and ``kinds`` say what kind of step
+    it is; steps of this very kind take exp(``pull``) times as long besides the factors.
+    """
+
+    name: str
+    measured: StepTime
+    predicted: StepTime
+    calibrated: StepTime
+    shares: dict[Literal[CAUSES], Part]  # type: ignore[valid-type]  # names, which typing spells out
+    sizes: dict[str, Size]
+    kinds: dict[str, str]
+    pull: Annotated[float, _PLAIN, number(ge=-3, le=3)] = 0.0
+
+    @property
+    def record(self) -> OwnStep:
+        """The step as predictions keep it."""
+        return OwnStep(
+            name=self.name,
+            measured_s=self.measured,
+            predicted_s=self.predicted,
+            calibrated_s=self.calibrated,
+            shares=dict(self.shares),
+            kind=StepKind(sizes=self.sizes, kinds=self.kinds),
+            pull=self.pull,
+        )
+
+
+class StepsBlock(_Block):
+    """Durations over the shipped ones, by what takes the time, as measured steps have shown them.
+
+    ``fixed`` comes to the fixed time of every step. What a run takes longer besides fades with the distance
+    from it, in doublings of sizes and in kinds that differ, to 1/e at ``reach``.
+    """
+
+    matrix: Factor = 1.0
+    memory: Factor = 1.0
+    host: Factor = 1.0
+    node: Factor = 1.0
+    network: Factor = 1.0
+    fixed: Seconds = 0.0
+    reach: Annotated[float, _PLAIN, number(ge=0.01, le=1000)] = 1.0
+    runs: tuple[OwnStepBlock, ...] = Field(min_length=1)
+    provenance: ProvenanceBlock
+
+    @property
+    def record(self) -> StepFactors:
+        """The factors as predictions keep them."""
+        factors = {name: getattr(self, name) for name in CAUSES}
+        runs = tuple(run.record for run in self.runs)
+        return StepFactors(**factors, fixed_s=self.fixed, reach=self.reach, runs=runs)
+
+
 def _known_gpu(name: str) -> str:
     known = (*gpu_names(), CPU)
     if name not in known:
@@ -303,6 +362,7 @@ class ProfileFile(_Block):
     gemm: GemmBlock | None = None
     attention: dict[Literal[IMPLEMENTATIONS], AttentionBlock] = {}  # type: ignore[valid-type]
     collectives: tuple[CollectiveBlock, ...] = ()
+    steps: StepsBlock | None = None
 
     @model_validator(mode="after")
     def _once(self) -> ProfileFile:

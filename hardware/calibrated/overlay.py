@@ -167,11 +167,13 @@ def _joined(base: GpuProfile | None, own: models.ProfileFile) -> GpuProfile:
         given["memory"] = _over(MemoryCurve, base and base.memory, _stated(own.memory) | record)
     if own.gemm:
         given["gemm"] = _gemm(base.gemm if base else None, own.gemm)
+    if own.steps:
+        given["steps"] = own.steps.record
     curves = {"attention": tuple(attention.values()), "collectives": tuple(collectives.values())}
     return _over(GpuProfile, base, given | curves)
 
 
-_NOT_OF_CURVES = {"profile", "made", "memory", "gemm", "attention", "collectives"}
+_NOT_OF_CURVES = {"profile", "made", "memory", "gemm", "attention", "collectives", "steps"}
 
 
 def _stated(block: BaseModel, besides: Iterable[str] = ()) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ...hardware.step_factors import CAUSES
 from ...kernels.cost import in_range
 from ...kernels.kernel import Attention, Gemm, Kernel
 from ..lowering.communication import CollectiveRequest, nearest_curve
@@ -52,6 +53,7 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
             source=profile.step_time_fit,
         )
     )
+    found += _own_steps(profile)
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
     found += [*_framework(plan), *_sharding(plan), *_network(plan), *_own_collectives(plan)]
     found += _hardware(plan)
@@ -63,6 +65,16 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
         )
     )
     return tuple(found)
+
+
+def _own_steps(profile: GpuProfile) -> list[Assumption]:
+    """What measured steps of the user's own do to the durations of this one."""
+    own = profile.steps
+    if not own.runs:
+        return []
+    factors = ", ".join(f"{cause} x {getattr(own, cause):.3g}" for cause in CAUSES)
+    names = ", ".join(run.name for run in own.runs)
+    return [Assumption(text=f"durations by own steps: {factors}", source=f"measured steps: {names}")]
 
 
 def _framework(plan: StepPlan) -> list[Assumption]:

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING
 from ...hardware.calibrated.overlay import load_profile, profile_names
 from ...hardware.deviations import NORMAL_MEAN, NORMAL_MEDIAN, Deviation, shipped_deviations
 from ..lowering.communication import nearest_curve
+from ..lowering.step_kind import step_kind
 from ..result.step import Interval, IntervalPart, PathSegment
-from .interval_beyond import beyond_measured, unlike_measured
+from .interval_beyond import beyond_measured, routed_experts, unlike_measured
 from .interval_hardware import unmeasured_hardware
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
+from .own_steps import StepSample, conditioned, samples_of
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 LEVEL = 0.9
 _KERNELS = ("GEMM", "attention", "memory-bound kernels", "optimizer")
 _HOST = ("host", "step overhead")
+_BEYOND = ("beyond", "hardware")  # kinds of causes that lie outside what was measured
 _NOT_FITTED = "defaults"  # step_time_fit of a profile whose clock no step has shown
 
 
@@ -42,8 +45,28 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan) ->
     """What is uncertain about a step, whatever measured steps say of it."""
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
     return Doubt(
-        causes=tuple(_causes(shares, plan)), regime=regime_of(plan.scenario), experts=experts_of_plan(plan)
+        causes=tuple(_causes(shares, plan)),
+        regime=regime_of(plan.scenario),
+        experts=experts_of_plan(plan),
+        sample=_sample(step_time_s, shares, plan),
+        own=plan.profile.steps.runs,
     )
+
+
+def _sample(step_time_s: float, shares: Mapping[str, float], plan: StepPlan) -> StepSample:
+    """The step by what takes its time; what waits for others is spread over all of it."""
+    tiers = _communication(shares, plan)
+    found = {
+        "matrix": shares.get("GEMM", 0.0) + shares.get("attention", 0.0),
+        "memory": shares.get("memory-bound kernels", 0.0) + shares.get("optimizer", 0.0),
+        "host": shares.get("host", 0.0),
+        "node": tiers.get("node", 0.0),
+        "network": tiers.get("network", 0.0),
+    }
+    known = sum(found.values())
+    rest = 1.0 - shares.get("step overhead", 0.0)
+    whole = {cause: share * rest / known for cause, share in found.items()} if known else {"matrix": rest}
+    return StepSample(shares=whole, step_s=step_time_s, kind=step_kind(plan.scenario))
 
 
 def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Interval:
@@ -52,20 +75,49 @@ def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Inter
 
 
 def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
-    """What is uncertain, each by the weight that ``steps`` gives it, and what they add."""
-    return (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+    """What is uncertain, each by the weight that ``steps`` gives it, and what they add; or, where it is less,
+    what measured steps of the user's own leave open: to know more never widens."""
+    shipped = (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+    if not doubt.own:
+        return shipped
+    return min(shipped, tuple(_after_own_steps(doubt, steps)), key=lambda parts: _half_width(parts, steps))
+
+
+def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
+    """What measured steps of the user's own leave open; what lies beyond measurements as without them."""
+    spread, count = steps.sources, len(doubt.own)
+    left = conditioned(spread, samples_of(doubt.own), [0.0] * count)
+    seen = f"{count} measured step{'s' * (count > 1)} of the profile; stepsim calibrate residuals"
+    for name, sigma in (
+        ("this cluster, after its own steps", math.sqrt(left.variance(doubt.sample))),
+        ("one run of a kind", spread.run),
+    ):
+        yield IntervalPart(name=name, share=1.0, sigma=sigma, source=seen, kind="own steps")
+    yield from (_weighed(part, steps) for part in doubt.causes if part.kind in _BEYOND)
+    yield from routed_experts(doubt, steps)
 
 
 def interval_of_parts(step_time_s: float, parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Interval:
     """The interval of a step whose ``parts`` are weighed already."""
-    sigma = math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
+    half = _half_width(parts, steps)
     return Interval(
         level=LEVEL,
-        low_s=step_time_s * math.exp(-steps.quantile * sigma),
-        high_s=step_time_s * math.exp(steps.quantile * sigma),
+        low_s=step_time_s * math.exp(-half),
+        high_s=step_time_s * math.exp(half),
         parts=parts,
-        quantile=steps.quantile,
+        quantile=_quantile(parts, steps),
     )
+
+
+def _quantile(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> float:
+    """How many standard deviations hold nine in ten, as it was counted for such parts."""
+    own = any(part.kind == "own steps" for part in parts)
+    return steps.sources.quantile if own else steps.quantile
+
+
+def _half_width(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> float:
+    """Half of the interval, in logarithms."""
+    return _quantile(parts, steps) * math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
 
 
 def _weighed(part: IntervalPart, steps: MeasuredSteps) -> IntervalPart:

@@ -125,13 +125,18 @@ def _grown(name: str, share: float, one: Deviation, distance: float) -> Interval
     )
 
 
-def unlike_measured(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
-    """Parts of routed experts, and of every difference to the nearest measured run."""
+def routed_experts(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
+    """Parts of layers that route tokens to experts."""
     for name, amount in zip(EXPERTS, doubt.experts.amounts, strict=True):
         if amount > 0:
             text = "routed experts" if name == EXPERTS[0] else "routed experts across NVLink domains"
             one = steps.terms[name]
             yield IntervalPart(name=text, share=amount, sigma=one.sigma, source=one.source, kind="experts")
+
+
+def unlike_measured(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
+    """Parts of routed experts, and of every difference to the nearest measured run."""
+    yield from routed_experts(doubt, steps)
     run = doubt.regime
     sigmas = {name: steps.terms[name].sigma for name in DIFFERENCES}
     measured, far = nearest(run, steps.families, sigmas)

@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ...hardware.deviations import Deviation
+from .own_steps import SourceSpread, StepSample
 
 if TYPE_CHECKING:
+    from ...hardware.step_factors import OwnStep
     from ..lowering.plan import StepPlan
     from ..result.step import IntervalPart
     from ..scenario.models import Scenario
@@ -66,24 +68,28 @@ class RoutedExperts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
     """What is uncertain about one prediction, before measured steps weigh it: ``causes`` as those who
-    measured saw them, what kind of step it is, and what of it routes tokens to experts."""
+    measured saw them, what kind of step it is, and what of it routes tokens to experts. ``sample`` is the
+    step by what takes its time, ``own`` are measured steps of the user's own."""
 
     causes: tuple[IntervalPart, ...]
     regime: Regime
     experts: RoutedExperts
+    sample: StepSample
+    own: tuple[OwnStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSteps:
     """``weights`` by kind of cause, ``terms`` by difference and of EXPERTS, each a standard deviation of the
     logarithm with its source. ``quantile``: so many of the whole standard deviation hold nine in ten of the
-    runs that shaped no constant. ``left_out`` is the share of measured steps that intervals hold by residuals
-    without their own source, by group."""
+    runs that shaped no constant. ``sources`` says how far one cluster is from others. ``left_out`` is the
+    share of measured steps that intervals hold by residuals without their own source, by group."""
 
     quantile: float
     weights: Mapping[str, float]
     terms: Mapping[str, Deviation]
     families: tuple[Regime, ...]
+    sources: SourceSpread
     left_out: Mapping[str, float]
 
 
@@ -107,6 +113,7 @@ def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
             for name in (*DIFFERENCES, *EXPERTS)
         },
         families=tuple(Regime(**entry) for entry in document["families"]),
+        sources=SourceSpread(**{name: float(value) for name, value in document["sources"].items()}),
         left_out={name: float(share) for name, share in document["left_out"].items()},
     )
 

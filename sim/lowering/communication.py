@@ -13,6 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ...hardware.step_factors import AS_SHIPPED, StepFactors
 from ..network.checks import check_s
 from ..network.collectives import Distance, GroupPlacement, collective_transfer, message_transfer
 from ..network.nccl.settings import NCCL_DEFAULTS, NcclSettings
@@ -39,7 +40,8 @@ class CollectiveRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Communication:
-    """What collectives and messages cost on ``cluster``; ``curves`` are measured ones.
+    """What collectives and messages cost on ``cluster``; ``curves`` are measured ones, ``factors`` what whole
+    steps of the user's own have shown.
 
     ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``nccl`` is what
     the job tells NCCL. ``checked``: hosts compare notes before every collective (network/checks.py).
@@ -49,6 +51,7 @@ class Communication:
 
     cluster: Cluster
     curves: tuple[CollectiveCurve, ...] = ()
+    factors: StepFactors = AS_SHIPPED
     measured: MeasuredNetwork | None = None
     nccl: NcclSettings = NCCL_DEFAULTS
     checked: bool = False
@@ -94,7 +97,7 @@ class Communication:
                 curve,
                 collective_transfer(kind, payload_bytes, there, self.cluster, nccl=self.nccl),
             )
-        transfer = self._on_time(transfer)
+        transfer = self._on_time(transfer, network=placement.domains > 1)
         if placement.ranks > 1 and kind != "ring_step":
             self._remember(
                 CollectiveRequest(kind, placement.ranks, placement.domains, payload_bytes), transfer
@@ -122,19 +125,23 @@ class Communication:
         if self.others and set(kinds) != {0}:
             each = (self._of_kind(one).message(payload_bytes, distance, messages=messages) for one in kinds)
             return max(each, key=lambda transfer: transfer.solo_s)
-        model = self._on_time(message_transfer(payload_bytes, distance, self.cluster, messages=messages))
-        domains = 1 if distance == "domain" else 2
+        network = distance != "domain"
+        model = self._on_time(
+            message_transfer(payload_bytes, distance, self.cluster, messages=messages), network=network
+        )
+        domains = 2 if network else 1
         self._remember(CollectiveRequest(MESSAGE, 2, domains, payload_bytes), model)
         curve = nearest_curve(self.curves, MESSAGE, 2, domains) if payload_bytes else None
         if curve is None:
             return model
-        transfer = self._on_time(_as_measured(model, curve, None))
+        transfer = self._on_time(_as_measured(model, curve, None), network=network)
         return replace(transfer, latency_s=messages * transfer.latency_s)
 
-    def _on_time(self, transfer: Transfer) -> Transfer:
-        """With the latency of this cluster."""
+    def _on_time(self, transfer: Transfer, *, network: bool) -> Transfer:
+        """With the latency of this cluster, and as long as own steps have shown."""
         late = self.cluster.latency
-        return transfer if late == 1.0 else replace(transfer, latency_s=late * transfer.latency_s)
+        timed = transfer if late == 1.0 else replace(transfer, latency_s=late * transfer.latency_s)
+        return timed.slower(self.factors.of_communication(network=network))
 
     def check_s(self, placement: GroupPlacement) -> float:
         """Seconds for which a check holds the host of each member before a collective."""

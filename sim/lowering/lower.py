@@ -17,6 +17,7 @@ import numpy as np
 
 from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
+from ...kernels.kernel import MemoryBound
 from ...schedules.orders.overlapped import overlapped
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.token_exchange import Router, token_exchange
@@ -41,6 +42,7 @@ from .profiled_costs import overlaps, profiled_shape
 from .refuse import refuse_unsupported
 from .stage_parameters import stage_parameters
 from .state.activations import activation_bytes
+from .step_kind import step_kind
 from .tables import Tables, ordered_by, runs_pairs
 
 if TYPE_CHECKING:
@@ -159,6 +161,9 @@ def make_plan(
 ) -> StepPlan:
     """Sizes, stages, orders, groups and blocks of a step."""
     refuse_unsupported(scenario, profile)
+    # Layouts of one search share their kernels; what single runs took besides ranks none of them.
+    if profile.steps.runs and tables is None:
+        profile = replace(profile, steps=profile.steps.at(step_kind(scenario)))
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
     two_way = stage_to_rank(schedule.rank_of, shape) is None
     local, stages = local_shape_of(scenario), build_stages(scenario)
@@ -258,10 +263,12 @@ def kernel_pricing(
     """
     software, machine = scenario.software, machines[groups.kind]
     cluster, profile, kernels = machine.cluster, machine.profile, machine.kernels
+    own = profile.steps
 
     def seconds(kernel: Kernel) -> float:
         if kernel not in kernels:
-            kernels[kernel] = kernel_seconds(kernel, cluster.gpu, profile)
+            factor = own.memory if isinstance(kernel, MemoryBound) else own.matrix
+            kernels[kernel] = factor * kernel_seconds(kernel, cluster.gpu, profile)
         return kernels[kernel]
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
@@ -270,14 +277,15 @@ def kernel_pricing(
                 "all_to_all", groups["ep"]
             ):
                 return communication.collective("all_to_all", size * busiest * router.copies, groups["ep"])
-            return token_exchange(
+            exchange = token_exchange(
                 size * busiest, router, groups["ep"], cluster, software.exchange.moe_dispatcher
             )
+            return exchange.slower(own.of_communication(network=groups["ep"].domains > 1))
         return communication.collective(kind, size, groups[axis])
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-    host_s = 0.0 if software.host.cuda_graphs else software.host.host_s_per_kernel
+    host_s = 0.0 if software.host.cuda_graphs else own.host * software.host.host_s_per_kernel
     return KernelPricing(
         seconds=seconds,
         transfer=transfer,

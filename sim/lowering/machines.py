@@ -60,6 +60,7 @@ def communication_of(scenario: Scenario, machines: tuple[GpuKind, ...]) -> Commu
         Communication(
             cluster=machine.cluster,
             curves=machine.profile.collectives,
+            factors=machine.profile.steps,
             measured=scenario.cluster.measured_network,
             nccl=scenario.software.exchange.nccl,
             checked=scenario.software.host.collective_checks,

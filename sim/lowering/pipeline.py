@@ -367,7 +367,8 @@ class _StepWriter:
         gathers = self.gathers_parameters and not plan.scenario.software.gradients.overlap_param_gather
         if gathers and not plan.skips:
             writer.wait(*self._parameter_gather().at_once())
-        fixed = plan.scenario.software.host.step_fixed_s
+        own = plan.profile.steps
+        fixed = own.remaining * (plan.scenario.software.host.step_fixed_s + own.fixed_s)
         writer.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
         if plan.scenario.software.host.step_barrier and not plan.skips:
             write_barrier(plan, writer)

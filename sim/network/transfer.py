@@ -38,6 +38,14 @@ class Transfer:
         """Duration on an idle network."""
         return self.latency_s + (self.bytes / self.ceiling_bytes_per_s if self.bytes else 0.0)
 
+    def slower(self, factor: float) -> Transfer:
+        """The same bytes in ``factor`` times the time; links of others lose no more than before."""
+        if factor == 1.0:
+            return self
+        return replace(
+            self, latency_s=factor * self.latency_s, ceiling_bytes_per_s=self.ceiling_bytes_per_s / factor
+        )
+
     @property
     def local_weights(self) -> tuple[tuple[str, float], ...]:
         """Bytes per payload byte on each link of one member: a bare tier stands for both directions."""

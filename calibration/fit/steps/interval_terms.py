@@ -35,6 +35,7 @@ from ....sim.evidence.measured_steps import (
     MeasuredSteps,
     Regime,
     differences,
+    measured_steps,
     nearest,
     spanning,
 )
@@ -114,6 +115,7 @@ def fit_interval_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
             for name in (*DIFFERENCES, *EXPERTS)
         },
         families=families,
+        sources=measured_steps().sources,
         left_out={},
     )
     return replace(found, left_out=_left_out(rows, table, values))
@@ -240,6 +242,7 @@ def steps_text(steps: MeasuredSteps) -> str:
         "quantile": steps.quantile,
         "weights": dict(steps.weights),
         "terms": {name: asdict(one) for name, one in steps.terms.items()},
+        "sources": asdict(steps.sources),
         "left_out": dict(steps.left_out),
     }
     families = "".join(

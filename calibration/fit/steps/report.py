@@ -9,8 +9,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ....hardware.calibrated.overlay import load_profile
 from ....hardware.gpus import get_gpu
-from ...cases.constants import CLOCKS, HOSTS_S, Constants, Wanted, shipped_constants, unfitted
+from ....kernels.power import sustained_clock
+from ...cases.constants import (
+    CLOCKS,
+    EAGER_HOST_S,
+    HOSTS_CARRIED,
+    HOSTS_S,
+    UNTIMED_PRESET,
+    Constants,
+    PresetConstants,
+    Wanted,
+    shipped_constants,
+    shipped_preset,
+    unfitted,
+)
 from ...cases.errors import Errors, errors_of
 from ...cases.halves import HALVES, Halves, half_of
 from .rows import StepTimes, TimedRow, Times, timed_rows
@@ -226,8 +240,9 @@ def judge(
 def without_source(data: Data, source: str, say: Say = lambda _: None) -> Constants:
     """The constants that a fit gives which never saw ``source``.
 
-    A GPU that no other source has takes the clock of its kin; what else no other source has is as no step
-    time has shaped it.
+    A GPU that no other source has takes the clock of its kin, as far as its own kernels sustained it; a
+    preset what launches of eager PyTorch cost by published measurements, and so do presets that carry its
+    host time; what else no other source has is as no step time has shaped it.
     """
     say(f"without {source}")
     rows = [row for row in data.rows if row.source != source]
@@ -244,14 +259,37 @@ def without_source(data: Data, source: str, say: Say = lambda _: None) -> Consta
     start = replace(
         data.start,
         gpus={**data.start.gpus, **{name: bare.gpus[name] for name in unseen.gpus}},
-        presets={**data.start.presets, **{name: bare.presets[name] for name in unseen.presets}},
+        presets={**data.start.presets, **_untimed(unseen.presets)},
     )
     found = fit_constants(replace(data, rows=rows, wanted=known, start=start))
     for name in unseen.gpus:
         relative = _relative(name, known.gpus, rows)
         if relative is not None:
-            found = found.with_gpu(name, clock_fraction=found.gpus[relative].clock_fraction)
+            clock = found.gpus[relative].clock_fraction * of_its_limit(name) / of_its_limit(relative)
+            found = found.with_gpu(name, clock_fraction=round(min(1.0, clock), 2))
     return found
+
+
+def of_its_limit(gpu: str) -> float:
+    """What a GPU's own sweep of kernels sustained, over what its power limit leaves an edgeless product of 16
+    bit: boards differ, and that of the sweep may be the one that trained. 1 without a sweep of its own."""
+    profile = load_profile(gpu)
+    fractions = [rate.fraction for rate in profile.gemm.rates if rate.dtype == "bf16"]
+    if profile.gpu != gpu or profile.measured_clock_fraction == 1.0 or not fractions:
+        return 1.0
+    chip = get_gpu(gpu)
+    reached = fractions[0] * chip.peak_flops["bf16"]
+    return min(1.0, profile.measured_clock_fraction / sustained_clock(reached, "bf16", chip, profile))
+
+
+def _untimed(presets: Sequence[str]) -> dict[str, PresetConstants]:
+    """``presets`` of which no step was seen, and those whose host time is carried from one of them."""
+    carried = {
+        name: replace(shipped_preset(name), host_s_per_kernel=EAGER_HOST_S)
+        for name, origin in HOSTS_CARRIED.items()
+        if origin in presets
+    }
+    return {**carried, **dict.fromkeys(presets, UNTIMED_PRESET)}
 
 
 def _relative(gpu: str, known: Sequence[str], rows: Sequence[TimedRow]) -> str | None:

@@ -21,6 +21,7 @@ from .tables import (
     gpu_left_out_grid,
     held_out_grid,
     nanotron_grid,
+    own_steps_grid,
     published_grid,
     ranking_grid,
     source_left_out_grid,
@@ -63,6 +64,7 @@ def accuracy_markdown(report: Report, history: Path = HISTORY, *, picture: Path 
         section(overall_grid(summary)),
         f"{LEGEND[0].upper()}{LEGEND[1:]}\n",
         unseen_sources(report),
+        own_runs(report),
         unseen_gpus(report),
         cross_validation(report),
     ]
@@ -133,6 +135,24 @@ def unseen_sources(report: Report) -> str:
     if not report.source_left_out:
         return ""
     return f"{section(source_left_out_grid(report))}\n{UNSEEN_WORDS}"
+
+
+OWN_WORDS = """\
+What measured steps of a user's own are worth (`stepsim calibrate steps --own`). Each GPU of each source is
+the user's cluster in turn: up to 20 of its runs are taken as the one that was measured, or the first of a
+few, and all others are predicted with the factors that these show, and by spreads between sources that
+never saw it; linear about the critical path, where the command simulates. Before: as above, no run
+measured. Intervals: the narrower of what the runs leave open and of those above. Like a measured run:
+within two doublings of the sizes of model, layout and batch, a choice that differs counting as one. Errors
+over families; the rest over rows.
+"""
+
+
+def own_runs(report: Report) -> str:
+    """What a few measured runs of a source are worth for its others, where sources were left out; else
+    empty."""
+    grid = own_steps_grid(report) if report.source_left_out else None
+    return f"{section(grid)}\n{OWN_WORDS}" if grid and grid.rows else ""
 
 
 GPU_WORDS = """\

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import asinh
 from statistics import fmean, median
 
 from ....sim.evidence.interval import interval_of
@@ -90,6 +91,11 @@ def _rows(report: Report) -> Iterator[_Row]:
             inside=interval.low_s <= measured_s <= interval.high_s,
             width=(interval.high_s - interval.low_s) / left_s,
         )
+
+
+def half_widths(report: Report) -> dict[str, float]:
+    """By id, half of the interval of each row that knows no measured step of its source, in logarithms."""
+    return {one.row.case.id: asinh(one.width / 2) for one in _rows(report)}
 
 
 def _without(rows: Iterable[ValidatedCase], source: str) -> MeasuredSteps:

@@ -11,6 +11,7 @@ from ..run import Report, ValidatedCase
 from .gpu_left_out import by_gpu_left_out
 from .held_out import by_source
 from .nanotron import Cell, by_band, by_nodes
+from .own_steps import after_own_runs
 from .published import others
 from .ranking import LayoutSweep, median_and_ninth_decile, sweeps
 from .regimes import Against, against, by_regime, rated
@@ -55,6 +56,30 @@ def source_left_out_grid(report: Report) -> Grid:
         "inside 90 %", "median width", "noise",
     )  # fmt: skip
     return Grid(title="Sources of which nothing was seen", columns=columns, rows=rows)
+
+
+def own_steps_grid(report: Report) -> Grid:
+    """High and medium trust, each source before and after runs of its own were measured."""
+    rows = tuple(
+        (
+            one.name,
+            count(one.runs),
+            count(one.cases),
+            count(one.families),
+            percent(one.unseen),
+            percent(one.unseen_p90),
+            percent(one.median),
+            percent(one.p90),
+            percent(one.inside),
+            percent(one.width),
+        )
+        for one in after_own_runs(report)
+    )
+    columns = (
+        "set", "runs measured", "cases", "families", "before: median", "p90", "after: median", "p90",
+        "inside 90 %", "median width",
+    )  # fmt: skip
+    return Grid(title="Sources of which a few runs were measured", columns=columns, rows=rows)
 
 
 def gpu_left_out_grid(report: Report) -> Grid:

@@ -20,6 +20,7 @@ from .choice_tables import proposed
 from .choices import PROPOSED, measured_sweeps
 from .held_out import held_out_errors
 from .nanotron import by_nodes, fast
+from .own_steps import after_own_runs
 from .ranking import median_and_ninth_decile, sweeps
 from .regimes import Against, against, by_regime, rated
 from .source_left_out import by_source_left_out
@@ -31,6 +32,7 @@ NANOTRON_FAST, NANOTRON_NODES = 0.10, 0.20
 OOM_BALANCED, MEMORY_MEDIAN = 0.95, 0.05
 FACTOR = 3.0
 UNSEEN_MEDIAN, UNSEEN_P90, UNSEEN_WIDTH, UNSEEN_INSIDE = 0.05, 0.12, 0.28, (0.88, 0.93)
+OWN_MEDIAN, OWN_WIDTH = 0.035, 0.16
 CHOICE_OOM, CHOICE_MEDIAN, CHOICE_P90, THREE_P90 = 0.03, 0.01, 0.08, 0.04
 HELD_HIGH, HELD_MEDIUM, HELD_EXPERTS, HELD_OUTSIDE = (0.90, 0.98), 0.88, 0.85, 0.85
 OOM_SOURCES = ("aleph_alpha_layouts", "hf_nanotron_h100", "hf_nanotron_h100_oom")
@@ -52,6 +54,7 @@ def targets(report: Report) -> tuple[AccuracyTarget, ...]:
         *_step_times(report),
         *_sources(report),
         *_unseen_sources(report),
+        *_own_runs(report),
         *_ranks(report.rows),
         *_nanotron(report.rows),
         *_memory(report.rows),
@@ -113,6 +116,21 @@ def _unseen_sources(report: Report) -> Iterator[AccuracyTarget]:
     yield _at_most(f"{name}: median", UNSEEN_MEDIAN, one.left_out.median if one else None)
     yield _at_most(f"{name}: p90", UNSEEN_P90, one.left_out.p90 if one else None)
     yield _at_most(f"{name}: median width of intervals", UNSEEN_WIDTH, one.width if one else None)
+    low, high = UNSEEN_INSIDE
+    yield AccuracyTarget(
+        what=f"{name}: measured steps inside the {percent(LEVEL, 0)} interval",
+        asked=f"{percent(low, 0)} to {percent(high, 0)}",
+        measured=percent(one.inside) if one else "-",
+        holds=low <= one.inside <= high if one else None,
+    )
+
+
+def _own_runs(report: Report) -> Iterator[AccuracyTarget]:
+    """Sources of which one run was measured, high and medium trust."""
+    one = next(iter(after_own_runs(report)), None) if report.source_left_out else None
+    name = "step time, high and medium trust, one run of the source measured"
+    yield _at_most(f"{name}: median", OWN_MEDIAN, one.median if one else None)
+    yield _at_most(f"{name}: median width of intervals", OWN_WIDTH, one.width if one else None)
     low, high = UNSEEN_INSIDE
     yield AccuracyTarget(
         what=f"{name}: measured steps inside the {percent(LEVEL, 0)} interval",

@@ -110,6 +110,7 @@ class ScreenTables:
         self.communication = Communication(
             cluster=self.cluster,
             curves=self.profile.collectives,
+            factors=self.profile.steps,
             measured=self.base.cluster.measured_network,
             nccl=software.exchange.nccl,
             checked=software.host.collective_checks,

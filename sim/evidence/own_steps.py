@@ -1,0 +1,162 @@
+"""What measured steps of a user's own leave open: how they move the constants of other steps, and how sure
+these are then.
+
+Knows by how much sources differ from one another (``SourceSpread``, which ``stepsim calibrate residuals``
+estimates). What takes a step's time is off by factors that all steps of one cluster and stack share; steps of
+one kind have an error in common besides, the less the further they are apart; the rest is of one run. So the
+error of a step is a Gaussian process over steps, and own steps condition it (Rasmussen and Williams 2006,
+Gaussian Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with
+distance).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...hardware.step_factors import CAUSES, OwnStep, StepKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSpread:
+    """Standard deviations of the logarithms of durations, by what differs between sources: all of a step
+    (``common``), what takes its time, its ``kind``, a ``run``; ``fixed_s`` in seconds. Errors of steps
+    ``reach`` apart have 1/e of ``kind`` in common. ``quantile`` of the whole hold nine in ten of the other
+    runs of a source of which one was seen."""
+
+    common: float
+    matrix: float
+    memory: float
+    host: float
+    node: float
+    network: float
+    fixed_s: float
+    kind: float
+    run: float
+    reach: float
+    quantile: float
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """The covariance of the factors and of the fixed time, where no step was measured."""
+        own = np.array([*(getattr(self, cause) for cause in CAUSES), self.fixed_s]) ** 2
+        together = np.array([1.0] * len(CAUSES) + [0.0])
+        found: NDArray[np.float64] = np.diag(own) + self.common**2 * np.outer(together, together)
+        return found
+
+    def shared(self, distance: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The covariance of steps of one cluster by how far they are apart, besides the factors."""
+        found: NDArray[np.float64] = self.kind**2 * np.exp(-distance / self.reach)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSample:
+    """A step as a sample of its cluster: ``shares`` of its path by cause, its seconds, its kind."""
+
+    shares: Mapping[str, float]
+    step_s: float
+    kind: StepKind
+
+    @property
+    def loads(self) -> NDArray[np.float64]:
+        """By how much each factor, and a second of fixed time, moves the logarithm of the step time."""
+        return np.array([*(self.shares.get(cause, 0.0) for cause in CAUSES), 1.0 / self.step_s])
+
+
+@dataclass(frozen=True, slots=True)
+class Conditioned:
+    """What the steps ``seen`` say of a cluster: ``weights`` times the covariance with them is the expected
+    error of a step; ``precision`` is the inverse of their own covariance."""
+
+    spread: SourceSpread
+    seen: tuple[StepSample, ...]
+    weights: NDArray[np.float64]
+    precision: NDArray[np.float64]
+
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """The expected logarithms of the factors, and the fixed time in seconds."""
+        found: NDArray[np.float64] = self.spread.factors @ self._loads.T @ self.weights
+        return found
+
+    @property
+    def factor_covariance(self) -> NDArray[np.float64]:
+        """How sure the factors are."""
+        gain = self.spread.factors @ self._loads.T
+        found: NDArray[np.float64] = self.spread.factors - gain @ self.precision @ gain.T
+        return found
+
+    @property
+    def pulls(self) -> NDArray[np.float64]:
+        """By step seen, the logarithm of what steps of its kind take longer besides the factors."""
+        found: NDArray[np.float64] = self.spread.kind**2 * self.weights
+        return found
+
+    def variance(self, step: StepSample) -> float:
+        """Of the logarithm of another step's time, without what is of that run alone."""
+        known = float(step.loads @ self.spread.factors @ step.loads) + self.spread.kind**2
+        if not self.seen:
+            return known
+        with_seen = _covariance(self.spread, [step], self.seen)[0]
+        return max(0.0, known - float(with_seen @ self.precision @ with_seen))
+
+    @property
+    def _loads(self) -> NDArray[np.float64]:
+        return np.array([step.loads for step in self.seen]).reshape(len(self.seen), len(CAUSES) + 1)
+
+
+def conditioned(spread: SourceSpread, steps: Sequence[StepSample], errors: Sequence[float]) -> Conditioned:
+    """What is known after ``steps``, each measured ``exp(error)`` times as long as with all factors at 1."""
+    whole = _covariance(spread, steps, steps) + spread.run**2 * np.eye(len(steps))
+    precision = np.asarray(np.linalg.inv(whole), dtype=np.float64)
+    return Conditioned(spread, tuple(steps), precision @ np.asarray(errors, dtype=float), precision)
+
+
+def samples_of(steps: Sequence[OwnStep]) -> list[StepSample]:
+    """The steps of a profile as samples of its cluster."""
+    return [StepSample(shares=step.shares, step_s=step.calibrated_s, kind=step.kind) for step in steps]
+
+
+def typical(spread: SourceSpread, step: StepSample) -> float:
+    """The standard deviation of the logarithm of a step of a cluster of which none was measured."""
+    return math.sqrt(conditioned(spread, (), ()).variance(step) + spread.run**2)
+
+
+def _covariance(
+    spread: SourceSpread, steps: Sequence[StepSample], others: Sequence[StepSample]
+) -> NDArray[np.float64]:
+    """Of the errors of two lists of steps of one cluster."""
+    if not steps or not others:
+        return np.zeros((len(steps), len(others)))
+    left, right = (np.array([step.loads for step in rows]) for rows in (steps, others))
+    apart = distances([one.kind for one in steps], [two.kind for two in others])
+    found: NDArray[np.float64] = left @ spread.factors @ right.T + spread.shared(apart)
+    return found
+
+
+def distances(kinds: Sequence[StepKind], others: Sequence[StepKind]) -> NDArray[np.float64]:
+    """``StepKind.distance`` of each of ``kinds`` to each of ``others``."""
+    both = [*kinds, *others]
+    sizes = np.log2(
+        [
+            [one.sizes.get(name, 1.0) for name in sorted({n for one in both for n in one.sizes})]
+            for one in both
+        ]
+    ).reshape(len(both), -1)
+    names = sorted({name for one in both for name in one.kinds})
+    words = np.array([[one.kinds.get(name, "") for name in names] for one in both], dtype=object).reshape(
+        len(both), -1
+    )
+    count = len(kinds)
+    squares = ((sizes[:count, None] - sizes[None, count:]) ** 2).sum(axis=2)
+    differ = (words[:count, None] != words[None, count:]).sum(axis=2)
+    found: NDArray[np.float64] = np.sqrt(squares + differ)
+    return found
