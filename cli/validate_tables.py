@@ -19,8 +19,8 @@ _HEAD = """\
 
 Made by `make validate`, which runs
 
-    stepsim validate --kernels ../shared/data/kernel_tables/gemm.csv \\
-        ../shared/data/kernel_tables/attention_forward.csv --markdown docs/kernel-errors.md
+    stepsim validate --kernels ../shared/data/kernel_tables/{gemm,attention_forward}.csv \\
+        ../shared/data/kernels.yaml --markdown docs/kernel-errors.md
 
 and predicts every kernel of the tables that ai-dynamo/aiconfigurator (NVIDIA, Apache-2.0) measured. Do not
 edit this page. One shape in four was left out of every fit, by a hash of the shape; the columns `left out`
@@ -36,23 +36,37 @@ have it.
 """
 
 
-def validate_tables(files: Sequence[Path], *, as_json: bool, markdown: Path | None) -> None:
-    """Print errors by GPU and kernel, of shapes that the fits saw and of those that were left out."""
+_POINTS = """
+The shipped curves on single points of kernels that the tables lack, by direction and kind: grouped products
+as experts run them, attention backward, latent attention, other implementations (SimuMax, FlashAttention,
+DeepGEMM, ml-engineering; `../shared/data/kernels.yaml`). Fits saw most of them; docs/calibration.md has their
+errors with families left out.
+"""
+
+
+def validate_tables(
+    files: Sequence[Path], points: Sequence[Path], *, as_json: bool, markdown: Path | None
+) -> None:
+    """Print errors by GPU and kernel, of shapes that the fits saw and of those that were left out; and of the
+    ``points`` that other files hold."""
     from ..calibration.readers.kernel_tables import read_kernel_tables
     from ..calibration.validation.markdown import section
     from ..calibration.validation.regions.table_errors import table_errors
     from ..calibration.validation.tables import print_grid
+    from .validate_kernels import priced_points, shipped_grid
 
     found = table_errors(read_kernel_tables(files))
     if not found:
         raise ValueError("no kernel of the files can be priced, so that there is nothing to compare")
-    grid = table_grid(found)
+    singles = [point for file in points for point in priced_points(file)[0]]
+    grids = [table_grid(found), *([shipped_grid(singles)] if singles else [])]
     if as_json:
         echo_json({"kernels": [asdict(one) for one in found]})
     else:
-        print_grid(grid, console())
+        for grid in grids:
+            print_grid(grid, console())
     if markdown:
-        save_text(markdown, _HEAD + section(grid))
+        save_text(markdown, _HEAD + _POINTS.join(section(grid) for grid in grids))
         wrote("page", markdown)
 
 

@@ -238,7 +238,12 @@ def _gemm(base: GemmCurve | None, block: models.GemmBlock) -> GemmCurve:
     for dtype, one in block.rates.items():
         source = one.provenance.record if one.provenance else record
         harness = one.harness.record if one.harness else None
-        rates[dtype] = Rate(dtype=dtype, fraction=one.fraction, provenance=source, harness=harness)
+        shape = one.shape.record if one.shape else None
+        if shape is None and block.tiles is None and dtype in rates:
+            shape = rates[dtype].shape  # a rate by itself was found with the shape that stays
+        rates[dtype] = Rate(
+            dtype=dtype, fraction=one.fraction, provenance=source, harness=harness, shape=shape
+        )
     given = _stated(block) | {"rates": tuple(rates.values()), "provenance": record}
     if block.tiles:
         given["tiles"] = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in block.tiles)
