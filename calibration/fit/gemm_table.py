@@ -6,7 +6,7 @@ the call of its harness. Does not know which GPU has a table; that is in plan.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +50,6 @@ _GAP = FitParameter(name="beside_s", start=0.5e-6, low=0.0, high=3e-6)  # betwee
 # of more than 100 ms at 1,302, 1,462 and 1,697; on L40S at 257 to 0.2 ms, 217 to 3 ms, 196 from 10 ms on
 # (aiconfigurator; some 40 calls each). On Hopper and A100 none are slower than others.
 _BURST = FitParameter(name="burst_s", start=5e-3, low=1e-3, high=2e-2)
-_SLOWDOWN = FitParameter(name="slowdown", start=1.1, low=1.0, high=2.0)
 _BY_ROW = ("fp8_block",)
 """Types whose input a kernel quantises that walks from row to row in some harnesses (TensorRT-LLM,
 tensorrt_llm/quantization/utils/fp8_utils.py, per_token_quant_and_transform: 64 thread blocks of one warp)."""
@@ -62,16 +61,14 @@ def fit_table(
     profile: GpuProfile,
     table: Sequence[Measurement],
     gpu: Gpu,
-    rates: Mapping[str, Rate],
     *,
     slows: bool = False,
 ) -> GpuProfile:
     """``profile`` with the curve of products that ``table`` shows, without the shapes that are left out.
 
     The 16-bit products, which no harness quantises, give the shape constants of the curve; every other type
-    has its own, since other kernels run it, beside its rate and its harness. ``rates`` are known otherwise;
-    the table shows how much slower its kernel is. ``slows``: its long calls run slower than its short ones,
-    which shows at which duration the power limit acts.
+    has its own, since other kernels run it, beside its rate and its harness. ``slows``: its long calls run
+    slower than its short ones, which shows at which duration the power limit acts.
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]
@@ -86,29 +83,24 @@ def fit_table(
     fitted = _with_record(fitted, "bf16", [item for item in table if is_gemm(item, "bf16")], gpu)
     for dtype in sorted({item.kernels[-1].dtype for item in shown} - {"bf16"}):  # type: ignore[union-attr]
         own = [item for item in table if is_gemm(item, dtype)]
-        fitted = _with_quantised(fitted, dtype, own, gpu, rates.get(dtype))
+        fitted = _with_quantised(fitted, dtype, own, gpu)
     record = next(rate.provenance for rate in fitted.gemm.rates if rate.dtype == "bf16")
     return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
 
 
-def _with_quantised(
-    profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu, known: Rate | None
-) -> GpuProfile:
+def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = next(rate.harness for rate in profile.gemm.rates if rate.dtype == "bf16")
     assert sixteen is not None
     given = {"burst_s": sixteen.burst_s}  # of the board, whatever it multiplies
 
     def build(found: dict[str, float]) -> GpuProfile:
-        if known:
-            return _with_rate(profile, dtype, {"fraction": known.fraction, **given, **found}, known.shape)
         return _with_rate(profile, dtype, given | found, GemmShape(**_shape(found)))
 
     shortest_s = float(np.quantile([item.seconds for item in shown], _SHORTEST))
     harness = [replace(one, start=shortest_s) if one.name == "call_s" else one for one in _HARNESS]
     harness += [_ROW] * (dtype in _BY_ROW)
-    kernel = [_SLOWDOWN] if known else [_FRACTION, *_SHAPE, *_TILES]
-    found = _best([*kernel, *harness], build, shown, gpu)
+    found = _best([_FRACTION, *_SHAPE, *_TILES, *harness], build, shown, gpu)
     return _with_record(build(found), dtype, table, gpu)
 
 
@@ -131,7 +123,8 @@ def _best(
         [replace(one, start=share) if one.name == "wave_quantisation" else one for one in parameters]
         for share in (0.1, 0.8)
     ]
-    return min((fit(start, build, shown, gpu, together=together) for start in starts), key=cost)
+    best = min((fit(start, build, shown, gpu, together=together) for start in starts), key=cost)
+    return {name: round(value, 11) if name.endswith("_s") else value for name, value in best.items()}
 
 
 def _shape(found: dict[str, float]) -> dict[str, Any]:
@@ -154,7 +147,7 @@ def _with_rate(
     return replace(profile, gemm=replace(profile.gemm, rates=(*others, rate)))
 
 
-_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, _BURST, _SLOWDOWN)]
+_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, _BURST)]
 
 
 def _with_record(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:

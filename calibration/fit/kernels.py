@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...hardware.calibrated.overlay import load_profile, profile_names
 from ...hardware.gpus import get_gpu
-from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, MemoryCurve, Provenance, Rate, Tile
+from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, MemoryCurve, Provenance, Tile
 from ...kernels.kernel import Attention, Gemm
 from ..measure.plan import PLANS, Donor, MeasurementPlan, MemorySweep
 from ..readers.kernel_tables import is_kernel_table, read_kernel_tables
@@ -53,7 +53,7 @@ def fit_profiles(
     """The profile of every planned GPU, fitted on ``tables`` and ``measurements``, or carried."""
     from joblib import Parallel, delayed
 
-    alone = [plan for plan in PLANS if plan.table and not plan.rate_of]
+    alone = [plan for plan in PLANS if plan.table]
     fitted = Parallel(n_jobs=-1)(
         delayed(_gemm_profile)(plan, {}, measurements, [m for m in tables if m.gpu == plan.gpu])
         for plan in alone
@@ -84,17 +84,11 @@ def _gemm_profile(
     )
     if plan.table:
         own = [m for m in tables if m.gpu == plan.gpu and isinstance(m.kernels[-1], Gemm)]
-        rates = {dtype: rate_of(done[donor], dtype) for dtype, donor in plan.rate_of}
-        profile = fit_table(profile, own, get_gpu(plan.gpu), rates, slows=plan.slows)
+        profile = fit_table(profile, own, get_gpu(plan.gpu), slows=plan.slows)
     else:
         profile = replace(profile, gemm=_carried(done[plan.shape_from]))
     profile = _with_rates(profile, plan, measurements)
     return _with_state(profile, plan, measurements) if plan.sweep_dtype else profile
-
-
-def rate_of(profile: GpuProfile, dtype: str) -> Rate:
-    """The rate of a type's products, with the constants of their shape."""
-    return next(rate for rate in profile.gemm.rates if rate.dtype == dtype)
 
 
 def _carried(donor: GpuProfile) -> GemmCurve:

@@ -216,7 +216,10 @@ def _harness(harness: Harness | None) -> dict[str, Any] | None:
     if harness is None:
         return None
     plain = asdict(Harness())
-    return _given(**{name: value for name, value in asdict(harness).items() if value != plain[name]})
+    stated = {
+        name: value for name, value in asdict(harness).items() if _digits(value) != _digits(plain[name])
+    }
+    return _given(**stated)
 
 
 def _collective(one: WrittenCurve) -> dict[str, Any]:
