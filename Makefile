@@ -16,6 +16,7 @@ SCENARIO := llama3.1-405b-16k
 TIMELINE := out/$(SCENARIO).svg
 CASES = $(sort $(wildcard $(STEPSIM_SHARED)/data/cases/*.yaml $(STEPSIM_SHARED)/data/second/cases/*.yaml))
 KERNEL_TABLES = $(addprefix $(STEPSIM_SHARED)/data/kernel_tables/,gemm.csv attention_forward.csv)
+ONE_HOST = $(STEPSIM_SHARED)/data/kernel_tables/nccl_one_node.csv
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt $(STEPSIM_SHARED)/data/second/nccl_logs/*.txt))
 
 .PHONY: help demo site test test-fast check fuzz fuzz-importers validate fit residuals gallery reliability docs benchmarks lock \
@@ -51,8 +52,8 @@ fuzz-importers: $(VENV)/.installed-test ## import COUNT=100000 wrong files of ot
 
 validate: $(VENV)/.installed ## predict every measured case and collective; rewrite docs/accuracy.md, docs/collectives.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }
-	$(BIN)/stepsim validate --nccl $(NCCL_LOGS) --leave-out --markdown docs/collectives.md
-	$(BIN)/stepsim validate --kernels $(KERNEL_TABLES) --markdown docs/kernel-errors.md
+	$(BIN)/stepsim validate --nccl $(NCCL_LOGS) $(ONE_HOST) --leave-out --markdown docs/collectives.md
+	$(BIN)/stepsim validate --kernels $(KERNEL_TABLES) $(STEPSIM_SHARED)/data/kernels.yaml --markdown docs/kernel-errors.md
 	$(BIN)/stepsim validate $(CASES) $(addprefix --held-out ,$(wildcard docs/step-fit.json)) --markdown docs/accuracy.md \
 	  --svg docs/accuracy.svg --append docs/collectives.md
 

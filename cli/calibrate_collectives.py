@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .collective_logs import keep_blas_to_one_thread, observed, read_cases, sweep_of
+from .collective_logs import keep_blas_to_one_thread, learnt_of_tables, observed, read_cases, sweep_of
 from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
@@ -70,7 +70,8 @@ def collectives(
 
     Measuring needs torch, and --spawn N or torchrun. The fit: a curve for each system, and the constants
     that predict systems never measured. A log with settings that it does not state is left out. Constants
-    that no log shows stay at NCCL's own.
+    that no log shows stay at NCCL's own. With a table of one host's collectives among the LOGs, only what
+    such hosts show is fitted, on both; all else stays as shipped.
     """
     if not files:
         from .measure_collectives import measure_collectives
@@ -84,10 +85,12 @@ def collectives(
 
     keep_blas_to_one_thread()
     from ..calibration.fit.collective_constants import (
+        ONE_HOST,
         constant_intervals,
         constants_of,
         edited_text,
         fit_constants,
+        values_at,
     )
     from ..calibration.fit.collectives import fit_curve, pooled
     from ..calibration.validation.collectives import compare, predicted_s
@@ -103,7 +106,13 @@ def collectives(
         show(f"fitting {len(learnt)} logs")
     sweeps = pooled([sweep_of(one.case) for one in learnt])
     curves = [fit_curve(sweep) for sweep in sweeps if len(sweep.points) >= 4]
-    best = fit_constants(learnt, predicted_s, document)
+    if logs.tables:
+        paths = [one.path for one in ONE_HOST]
+        learnt += observed(learnt_of_tables(logs.tables), ())
+        begun = values_at(paths, document)
+        best = fit_constants(learnt, predicted_s, document, start=begun, parameters=ONE_HOST)
+    else:
+        best = fit_constants(learnt, predicted_s, document)
     intervals = constant_intervals(learnt, predicted_s, document, best, replicas=replicas)
     rows = compare([one.case for one in learnt], lambda _: constants_of(best, document))
     clear_status()

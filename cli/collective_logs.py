@@ -1,4 +1,5 @@
-"""Logs of nccl-tests as the cases that the simulator can predict: who reads and who predicts do not meet."""
+"""Logs of nccl-tests, and tables of one host's collectives, as the cases that the simulator can predict: who
+reads and who predicts do not meet."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from ..calibration.fit.collective_constants import Observed
     from ..calibration.fit.collectives import SizeSweep
     from ..calibration.readers.nccl_log import Measurements
+    from ..calibration.readers.nccl_tables import TableSweep
     from ..calibration.validation.collectives import CollectiveCase
     from ..hardware.files import Refusal
 
@@ -20,11 +22,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Logs:
     """``cases`` of the logs that can be used; ``unstated`` names those of settings that they do not state;
-    ``refused`` are the files that cannot be used."""
+    ``refused`` are the files that cannot be used. ``tables`` are the cases of tables among the files, of one
+    host each, of which fits see a part."""
 
     cases: tuple[CollectiveCase, ...]
     unstated: tuple[str, ...]
     refused: tuple[Refusal, ...]
+    tables: tuple[CollectiveCase, ...] = ()
 
 
 def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None = None) -> CollectiveCase:
@@ -74,12 +78,14 @@ def _dotted(version: str | None) -> str | None:
 
 
 def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str | None = None) -> Logs:
-    """The logs in ``files``, archives opened; ``gpu`` and ``interconnect`` replace what they say of them.
+    """The logs in ``files``, archives opened, and the tables among them; ``gpu`` and ``interconnect`` replace
+    what logs say of them.
 
     Raises ValueError for names that are unknown, two logs of one name, or where not one log can be used.
     """
     from ..calibration.readers.nccl_log import read_log
     from ..calibration.readers.nccl_system import tuned
+    from ..calibration.readers.nccl_tables import is_collective_table, read_collective_table
     from ..hardware.files import read_opened
     from ..hardware.gpus import get_gpu
     from ..hardware.interconnect import get_interconnect
@@ -93,15 +99,77 @@ def read_cases(files: Sequence[Path], gpu: str | None = None, interconnect: str 
         log = read_log(path, content)
         return log, case_of(log, gpu, interconnect)
 
-    used, refused = read_opened(files, read)
+    tables = [file for file in files if file.is_file() and is_collective_table(file)]
+    if tables and (gpu or interconnect):
+        raise ValueError(f"{tables[0]}: names the GPU of every line; leave out --gpu and --interconnect")
+    others = [file for file in files if file not in tables]
+    used, refused = read_opened(others, read) if others else ([], ())
     twice = [name for name, times in Counter(log.log for log, _ in used).items() if times > 1]
     if twice:
         raise ValueError(f"two logs are named {twice[0]}; rename one")
     return Logs(
         cases=tuple(case for _, case in used),
         unstated=tuple(log.log for log, _ in used if tuned(log)),
-        refused=refused,
+        refused=tuple(refused),
+        tables=tuple(_of_table(sweep) for file in tables for sweep in read_collective_table(file)),
     )
+
+
+def _of_table(sweep: TableSweep) -> CollectiveCase:
+    """The case of a sweep on one host; cards without NVLink meet over its PCIe."""
+    from ..calibration.validation.collectives import CollectiveCase
+    from ..hardware.cluster import Cluster
+    from ..hardware.fabric import default_fabric
+    from ..hardware.gpus import get_gpu
+    from ..hardware.interconnect import get_interconnect
+    from ..sim.network.group_placement import placement_in_a_row
+    from ..sim.network.nccl.settings import NCCL_DEFAULTS, NcclSettings
+    from ..sim.network.nccl.versions import parse_version
+
+    gpu = get_gpu(sweep.gpu)
+    network = get_interconnect("nvlink-only" if gpu.nvlink_domain >= sweep.ranks else "ib-ndr400-x8")
+    cluster = Cluster(
+        gpu=gpu,
+        gpus=sweep.ranks,
+        gpus_per_node=sweep.ranks,
+        interconnect=network,
+        fabric=default_fabric(network),
+    )
+    return CollectiveCase(
+        log=sweep.name,
+        kind=sweep.kind,
+        placement=placement_in_a_row(sweep.ranks, cluster.nvlink_domain),
+        cluster=cluster,
+        points=sweep.points,
+        nccl=NcclSettings(version=parse_version(sweep.nccl)) if sweep.nccl else NCCL_DEFAULTS,
+    )
+
+
+def of_tables(tables: Sequence[CollectiveCase], *, hidden: bool) -> list[CollectiveCase]:
+    """The part of each case that fits do not see (``hidden``), or see."""
+    from dataclasses import replace
+
+    from ..calibration.readers.nccl_tables import unseen
+
+    return [
+        replace(
+            case,
+            points=tuple(one for one in case.points if unseen(one[0], case.placement.ranks) == hidden),
+        )
+        for case in tables
+    ]
+
+
+def learnt_of_tables(tables: Sequence[CollectiveCase]) -> list[CollectiveCase]:
+    """What a fit may learn from tables: the part that it may see, of GPUs joined by NVLink whose logs are of
+    the same years as the table; cards over PCIe differ between hosts."""
+    return [
+        case
+        for case in of_tables(tables, hidden=False)
+        if case.points
+        and case.cluster.nvlink_domain >= case.placement.ranks
+        and case.cluster.gpu.architecture in ("hopper", "blackwell")
+    ]
 
 
 def observed(cases: Sequence[CollectiveCase], left_out: Sequence[str]) -> list[Observed[CollectiveCase]]:

@@ -94,8 +94,10 @@ def validate(
         from .validate_kernels import validate_kernels
         from .validate_tables import validate_tables
 
-        if all(file.is_file() and is_kernel_table(file) for file in files):
-            validate_tables(files, as_json=as_json, markdown=markdown)
+        tables = [file for file in files if file.is_file() and is_kernel_table(file)]
+        if tables:
+            points = [file for file in files if file not in tables]
+            validate_tables(tables, points, as_json=as_json, markdown=markdown)
             return
         validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
         return

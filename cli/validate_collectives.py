@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .collective_logs import keep_blas_to_one_thread, observed, read_cases
+from .collective_logs import keep_blas_to_one_thread, observed, of_tables, read_cases
 from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 
@@ -26,12 +26,12 @@ def validate_logs(
     logs = read_cases(files)
     cases, unstated = logs.cases, logs.unstated
     tell_refused(logs.refused)
-    shipped = compare(cases)
+    shipped, one_host = compare(cases), _by_gpu(logs.tables)
     held_out = _without_each(cases, unstated, jobs) if leave_out else None
     clear_status()
-    rows = shipped if held_out is None else held_out
+    rows = shipped + one_host if held_out is None else held_out
     if markdown:
-        save_text(markdown, collectives_markdown(shipped, held_out, unstated))
+        save_text(markdown, collectives_markdown(shipped, held_out, one_host, unstated))
     if as_json:
         echo_json(collectives_document(rows) | {"refused": refused_document(logs.refused)})
     else:
@@ -42,6 +42,18 @@ def validate_logs(
             print_grid(refused_files(logs.refused), console())
     if markdown:
         wrote("page", markdown)
+
+
+def _by_gpu(tables: Sequence[CollectiveCase]) -> tuple[CollectiveRow, ...]:
+    """Rows of what fits do not see of tables, under the names of their GPUs and collectives."""
+    from dataclasses import replace
+
+    from ..calibration.validation.collectives import compare
+
+    hidden = [case for case in of_tables(tables, hidden=True) if case.points]
+    names = {case.log: f"{case.cluster.gpu.name}, {case.kind}" for case in hidden}
+    rows = [replace(row, log=names[row.log]) for row in compare(hidden)]
+    return tuple(sorted(rows, key=lambda row: row.log))
 
 
 def _without_each(

@@ -31,7 +31,7 @@ def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, m
     from ..calibration.validation.tables import print_grid
     from ..hardware.files import read_each
 
-    found, refused = read_each(files, _read)
+    found, refused = read_each(files, priced_points)
     tell_refused(refused)
     asked = [point for points, _ in found for point in points]
     skipped = {id_: reason for _, reasons in found for id_, reason in reasons.items()}
@@ -43,7 +43,7 @@ def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, m
     )
     clear_status()
     summary = kernel_summary(rows)
-    grid = kernel_grid(summary, leave_out)
+    grid = kernel_grid(summary, leave_out=leave_out)
     if markdown:
         save_text(markdown, _page(grid, skipped))
     if as_json:
@@ -63,7 +63,31 @@ def validate_kernels(files: Sequence[Path], *, leave_out: bool, as_json: bool, m
         wrote("page", markdown)
 
 
-def kernel_grid(summary: Summary, leave_out: bool) -> Grid:
+def shipped_grid(points: Sequence[Measurement]) -> Grid:
+    """Figures of the shipped curves on points of kernels, by GPU and kernel; of attention by direction."""
+    from dataclasses import replace
+
+    from ..calibration.validation.regions.kernel_errors import kernel_summary, shipped_rows
+
+    names = {point.id: _kernel_name(point) for point in points}
+    rows = [replace(row, kernel=names[row.id]) for row in shipped_rows(points)]
+    return kernel_grid(kernel_summary(rows), leave_out=False)
+
+
+def _kernel_name(point: Measurement) -> str:
+    """What a point measured: of attention with its implementation, direction, and head dimensions where those
+    of keys and values differ (latent attention), which its family ends in."""
+    from ..kernels.kernel import Attention
+
+    kernels = [kernel for kernel in point.kernels if isinstance(kernel, Attention)]
+    if not kernels:
+        return point.operation
+    ways = " and ".join(kernel.direction for kernel in kernels)
+    latent = " latent" if "(192, 128" in point.family else ""
+    return f"attention {kernels[0].implementation}{latent} {ways}"
+
+
+def kernel_grid(summary: Summary, *, leave_out: bool) -> Grid:
     """Figures by GPU and kernel, as text."""
     from ..calibration.validation.grids import Grid
     from ..sim.figures import count, percent, signed_percent
@@ -86,7 +110,7 @@ def kernel_grid(summary: Summary, leave_out: bool) -> Grid:
     return Grid(title=title, columns=columns, rows=shown, labels=3)
 
 
-def _read(path: Path) -> tuple[list[Measurement], dict[str, str]]:
+def priced_points(path: Path) -> tuple[list[Measurement], dict[str, str]]:
     """The points of a file, and by id why another one has no prediction."""
     from ..calibration.readers.measurements import read_points
     from ..calibration.validation.regions.kernel_errors import shipped_rows

@@ -41,25 +41,53 @@ class Harness:
     """What the measured times of a curve hold besides its kernel; no step pays it.
 
     ``beside_s`` and ``beside_efficiency``, a share of the HBM rate, are of the harness's other kernels: they
-    quantise a product's input, or write keys and values to a cache. ``call_s`` is the least that its host
-    takes for a call; ``slowdown`` by how much the kernel itself is slower than the curve's, where it reads
-    such a cache.
+    quantise a product's input, or write keys and values to a cache (above 1: as far as these lie in L2).
+    ``row_s`` is what a row of the input takes at least in a quantising kernel whose few thread blocks walk
+    from row to row, and so wait for HBM in each. ``call_s`` is the least that its host takes for a call;
+    ``slowdown`` by how much the kernel itself is slower than the curve's, where it reads such a cache.
+
+    ``unaligned_s``, ``unaligned_slowdown`` and ``unaligned_call_s`` are what is added to the kernels beside,
+    to the product and to the call where the rows are no multiple of four: four scales in FP32 are the 16
+    bytes that bulk copies are aligned to, so that the scales are padded by another kernel, or a slower
+    product runs. ``burst_s`` is the duration of a call at which the power limit has half acted.
     """
 
     beside_s: float = 0.0
     beside_efficiency: float = 1.0
+    row_s: float = 0.0
     call_s: float = 0.0
     slowdown: float = 1.0
+    unaligned_s: float = 0.0
+    unaligned_slowdown: float = 1.0
+    unaligned_call_s: float = 0.0
+    burst_s: float = 5e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class GemmShape:
+    """How the time of a product depends on its shape, of one library's kernels; the constants are those of
+    ``GemmCurve``."""
+
+    tiles: tuple[Tile, ...]
+    tile_overhead_s: float
+    store_exposed: float
+    wave_quantisation: float
+    epilogue_s: float = 0.0
+    deep_slowdown: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """Fraction of a dtype's peak that a GEMM without any edge reaches at the boost clock."""
+    """Fraction of a dtype's peak that a GEMM without any edge reaches at the boost clock.
+
+    ``shape``: the constants of the kernels of this type, where another library than that of 16 bit runs them.
+    """
 
     dtype: str
     fraction: float
     provenance: Provenance
     harness: Harness | None = None
+    shape: GemmShape | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +99,7 @@ class GemmCurve:
     ``wave_quantisation`` says what a partly filled wave costs: its share (0) or a whole wave (1).
     ``epilogue_s`` is the time in which an SM brings a 256 x 128 tile of the output out of tensor memory while
     it computes the next, the least that such a tile takes (0: outputs stay in registers; Blackwell's do not).
-    ``deep_slowdown`` is by how much math is slower where a wave's operands outgrow half of L2.
+    ``deep_slowdown`` is by how much math is slower for each doubling of a wave's operands beyond half of L2.
     ``call_s`` is what the host takes to issue each kernel of a grouped product, where every group is a GEMM
     of its own, on four streams (fitted on B200's 84 grouped GEMMs of SimuMax: median error 11 %).
     """
@@ -158,6 +186,7 @@ __all__ = [
     "AttentionCurve",
     "CollectiveCurve",
     "GemmCurve",
+    "GemmShape",
     "GpuProfile",
     "Harness",
     "MemoryCurve",

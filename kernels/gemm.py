@@ -17,7 +17,10 @@ All of this but the output's store runs at the SMs' clock: that of the power lim
 fitted one.
 
 Where the operands that a wave walks through outgrow half of L2 (an SM is near to one half of it), math is a
-few percent slower.
+few percent slower for each doubling.
+
+Constants of the shape are those of the library that runs the type, where its profile has them (rate_of): a
+block-scaled product is another kernel than a 16-bit one, of other tiles, pipelines and persistence.
 
 HBM traffic is the compulsory one: a wave of tiles together covers a square of some thousand rows
 and columns, whose operands are read about once per 1,000 FLOPs a byte; L2 holds the re-reads.
@@ -29,19 +32,19 @@ import math
 from dataclasses import replace
 
 from ..hardware.gpu import PEAK_OF, Gpu
-from ..hardware.profile import GemmCurve, GpuProfile
+from ..hardware.profile import GemmCurve, GpuProfile, Rate
 from .kernel import ELEMENT_BYTES, Gemm
 from .memory_bound import stream_seconds
 from .power import sustained_clock
 
 # Partial sums of a K split are written and read again in FP32.
-_PARTIAL_BYTES = 8.0
-_SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
+PARTIAL_BYTES = 8.0
+SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
-_SPLIT_WAVES = 4
+SPLIT_WAVES = 4
 
 # Elements of the tile of which a profile's epilogue is the time.
-_EPILOGUE_TILE = 256 * 128
+EPILOGUE_TILE = 256 * 128
 
 # Math rate where a row starts off the 16-byte boundary that vector loads need, by the boundary in
 # bytes. That smaller is slower: NVIDIA's guide, section 2.2; the values are unverified.
@@ -49,7 +52,7 @@ _MISALIGNED = {8: 0.75, 4: 0.55, 2: 0.4, 1: 0.3}
 
 # Math and memory time are joined by a power mean: at the ridge neither hides the other wholly. 2 to 5
 # fit the sweeps of A100 and B200 alike; 3 has the least error on DeepGEMM's memory-bound shapes.
-_BLEND = 3.0
+BLEND = 3.0
 
 # Streams on which the kernels of a grouped product run side by side (Transformer Engine 2,
 # common/include/transformer_engine/multi_streams.h: num_streams).
@@ -74,7 +77,7 @@ def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
         rounds = gemm.batch / together.batch
         running_s = rounds * _kernel_seconds(together, gpu, _side_by_side(profile), (1,))
         return math.hypot(running_s, gemm.calls * profile.gemm.call_s)
-    return _kernel_seconds(gemm, gpu, profile, _SPLITS)
+    return _kernel_seconds(gemm, gpu, profile, SPLITS)
 
 
 def _side_by_side(profile: GpuProfile) -> GpuProfile:
@@ -84,7 +87,12 @@ def _side_by_side(profile: GpuProfile) -> GpuProfile:
     weight gradients of 128 to 154 tokens an expert (SimuMax, points 0783, 0789 and 0792) are priced 3 to 18 %
     too long so, and 43 to 69 % were each kernel alone on its SMs.
     """
-    return replace(profile, gemm=replace(profile.gemm, wave_quantisation=0.0, epilogue_s=0.0))
+    shared = {"wave_quantisation": 0.0, "epilogue_s": 0.0}
+    rates = tuple(
+        replace(rate, shape=replace(rate.shape, **shared)) if rate.shape else rate
+        for rate in profile.gemm.rates
+    )
+    return replace(profile, gemm=replace(profile.gemm, rates=rates, **shared))  # type: ignore[arg-type]
 
 
 def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
@@ -96,7 +104,7 @@ def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int
 
 
 def _joined(math_s: float, memory_s: float) -> float:
-    joined_s: float = math_s * (1.0 + (memory_s / math_s) ** _BLEND) ** (1.0 / _BLEND)
+    joined_s: float = math_s * (1.0 + (memory_s / math_s) ** BLEND) ** (1.0 / BLEND)
     return joined_s
 
 
@@ -107,41 +115,44 @@ def peak_flops(gpu: Gpu, dtype: str) -> float:
     return gpu.peak_flops[PEAK_OF.get(dtype, dtype)]
 
 
-def math_fraction(curve: GemmCurve, dtype: str, gpu: Gpu) -> float:
-    """Fraction of the dtype's peak that an edgeless GEMM reaches."""
+def rate_of(curve: GemmCurve, dtype: str, gpu: Gpu) -> Rate:
+    """The rate of the products of a type, or of the type that it runs like."""
     peak_flops(gpu, dtype)
-    fractions = {rate.dtype: rate.fraction for rate in curve.rates}
+    rates = {rate.dtype: rate for rate in curve.rates}
     name = dtype
-    while name not in fractions and name in _LIKE:
+    while name not in rates and name in _LIKE:
         name = _LIKE[name]
-    if name not in fractions:
-        raise ValueError(f"{gpu.name} has no measured {dtype} matrix math; it has {', '.join(fractions)}")
-    return fractions[name]
+    if name not in rates:
+        raise ValueError(f"{gpu.name} has no measured {dtype} matrix math; it has {', '.join(rates)}")
+    return rates[name]
 
 
 def _store_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
     """What math does not hide of the output's traffic."""
     stored_bytes = gemm.batch * gemm.m * gemm.n * gemm.out_bytes * (2 if gemm.accumulate else 1)
-    return profile.gemm.store_exposed * stream_seconds(stored_bytes, gpu, profile)
+    shape = rate_of(profile.gemm, gemm.dtype, gpu).shape or profile.gemm
+    return shape.store_exposed * stream_seconds(stored_bytes, gpu, profile)
 
 
 def _tile_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
     """Time of the quickest tiling at the boost clock."""
-    curve = profile.gemm
-    fraction = math_fraction(curve, gemm.dtype, gpu) * _alignment(gemm)
+    rate = rate_of(profile.gemm, gemm.dtype, gpu)
+    curve = rate.shape or profile.gemm
+    fraction = rate.fraction * alignment(gemm)
     flops_per_s_per_sm = fraction * peak_flops(gpu, gemm.dtype) / gpu.sms
-    partial_s = stream_seconds(gemm.batch * gemm.m * gemm.n * _PARTIAL_BYTES, gpu, profile)
+    partial_s = stream_seconds(gemm.batch * gemm.m * gemm.n * PARTIAL_BYTES, gpu, profile)
 
-    if _panel_bytes(gemm, gpu) > gpu.l2_bytes / 2:
-        flops_per_s_per_sm /= 1.0 + curve.deep_slowdown
+    outgrown = panel_bytes(gemm, gpu) / (gpu.l2_bytes / 2)
+    if outgrown > 1.0:
+        flops_per_s_per_sm /= 1.0 + curve.deep_slowdown * math.log2(outgrown)
 
     best_s = math.inf
     for tile in curve.tiles:
         tiles = gemm.batch * math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
         k_s = 2.0 * tile.m * tile.n / (flops_per_s_per_sm * tile.efficiency)
-        for split in splits if tiles < _SPLIT_WAVES * gpu.sms else (1,):
+        for split in splits if tiles < SPLIT_WAVES * gpu.sms else (1,):
             waves = filled_waves(tiles * split / gpu.sms, curve.wave_quantisation)
-            tile_s = max(math.ceil(gemm.k / split) * k_s, curve.epilogue_s * tile.m * tile.n / _EPILOGUE_TILE)
+            tile_s = max(math.ceil(gemm.k / split) * k_s, curve.epilogue_s * tile.m * tile.n / EPILOGUE_TILE)
             seconds = waves * (tile_s + curve.tile_overhead_s)
             if split > 1:
                 seconds += split * partial_s
@@ -149,9 +160,9 @@ def _tile_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, 
     return best_s
 
 
-def _panel_bytes(gemm: Gemm, gpu: Gpu) -> float:
+def panel_bytes(gemm: Gemm, gpu: Gpu) -> float:
     """Bytes of the operands that a wave of tiles walks through, were it a square of the output."""
-    side = math.sqrt(gpu.sms * _EPILOGUE_TILE)
+    side = math.sqrt(gpu.sms * EPILOGUE_TILE)
     return 2.0 * side * gemm.k * ELEMENT_BYTES[gemm.dtype]
 
 
@@ -160,7 +171,7 @@ def filled_waves(waves: float, quantisation: float) -> float:
     return 1.0 if waves <= 1 else waves + quantisation * (math.ceil(waves) - waves)
 
 
-def _alignment(gemm: Gemm) -> float:
+def alignment(gemm: Gemm) -> float:
     """Rate factor of the rows' alignment.
 
     Rows of the stored matrices are k and n long forward, and m and n long where the weight

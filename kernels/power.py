@@ -32,7 +32,7 @@ def sustained_clock(flops_per_s: float, dtype: str, gpu: Gpu, profile: GpuProfil
     """
     if gpu.joules_per_flop is None:
         return 1.0
-    wanted_w, left_w = flops_per_s * _joules_per_flop(dtype, gpu), gpu.tdp_w - gpu.idle_w
+    wanted_w, left_w = flops_per_s * joules_per_flop(dtype, gpu), gpu.tdp_w - gpu.idle_w
     if wanted_w <= left_w:
         return 1.0
     clock: float = (left_w / wanted_w) ** (profile.power_limited / 3.0)
@@ -75,10 +75,10 @@ def drawn_w(activity: Activity, gpu: Gpu, *, flops_per_s: float = 0.0, dtype: st
         return most_w
     # Products that are slow for their size wait for memory, and draw what kernels do that wait for it.
     least_w = min(most_w, idle_w + DRAWN["memory"] * left_w)
-    return min(most_w, max(least_w, idle_w + flops_per_s * _joules_per_flop(dtype, gpu)))
+    return min(most_w, max(least_w, idle_w + flops_per_s * joules_per_flop(dtype, gpu)))
 
 
-def _joules_per_flop(dtype: str, gpu: Gpu) -> float:
+def joules_per_flop(dtype: str, gpu: Gpu) -> float:
     """Of a FLOP at the boost clock, by the width of its operands."""
     assert gpu.joules_per_flop is not None
     return gpu.joules_per_flop * ELEMENT_BYTES[PEAK_OF.get(dtype, dtype)] / ELEMENT_BYTES["bf16"]

@@ -22,7 +22,7 @@ from stepsim.kernels.kernel import Gemm
 # B200's figures are those of two power states, between which its boost lies: nearer to one, as a median would
 # have it, is far from the other. H800's are two releases of one library.
 BOUNDS = {
-    ("A100-PCIe-80GB", "gemm bf16"): (0.03, 0.09),
+    ("A100-PCIe-80GB", "gemm bf16"): (0.026, 0.094),
     ("A100-PCIe-80GB", "attention fa2"): (0.03, 0.07),
     ("A100-SXM4-80GB", "attention fa2"): (0.015, 0.03),
     ("B200-SXM-180GB", "gemm bf16"): (0.07, 0.20),

@@ -103,29 +103,47 @@ PARAMETERS = (
 )
 
 
+_ENDS = tuple(
+    _between(f"architectures.{name}.ring_ends", 0.4, 0.02, 1.0) for name in ("hopper", "blackwell")
+)  # a rank of a ring copies its own part besides: the slower, the fewer they are
+_ON_A_HOST = ("architectures.hopper.", "architectures.blackwell.", "nvls.pipelining", "pairwise.")
+ONE_HOST = (
+    *(
+        one
+        for one in PARAMETERS
+        if (one.path.startswith(_ON_A_HOST) and "remote" not in one.path) or "node_pipelining" in one.path
+    ),
+    *_ENDS,
+)
+"""What collectives inside one host show, of GPUs whose logs and tables are of the same versions of NCCL:
+A100's are of 2.18 and 2.27, between which the share of the LL protocol has doubled."""
+
+
 def fit_constants(
     observed: Sequence[Observed[Case]],
     predict: Predict[Case],
     document: Mapping[str, Any],
     *,
     start: Mapping[str, float] | None = None,
+    parameters: Sequence[CollectiveParameter] = PARAMETERS,
 ) -> dict[str, float]:
-    """Every constant of PARAMETERS by its path; all others as in ``document``.
+    """Every constant of ``parameters`` by its path; all others as in ``document``.
 
-    ``start`` is where the search begins; the pull towards PARAMETERS' own starts remains.
+    ``start`` is where the search begins; the pull towards the parameters' own starts remains.
     """
     import numpy as np
     from scipy.optimize import least_squares
 
-    low, centre, high = (np.log([getattr(p, name) for p in PARAMETERS]) for name in ("low", "start", "high"))
-    begun = centre if start is None else np.log([start[p.path] for p in PARAMETERS])
+    low, centre, high = (np.log([getattr(p, name) for p in parameters]) for name in ("low", "start", "high"))
+    paths = tuple(parameter.path for parameter in parameters)
+    begun = centre if start is None else np.log([start[path] for path in paths])
     measured = np.log([s for one in observed for s in one.seconds])
 
     begun = np.clip(begun, low + 1e-6, high - 1e-6)
     log_predicted = remembered(
         [partial(predict, one.case) for one in observed],
-        _PATHS,
-        lambda values: constants_of(dict(zip(_PATHS, values, strict=True)), document),
+        paths,
+        lambda values: constants_of(dict(zip(paths, values, strict=True)), document),
         np.exp(begun).tolist(),
     )
 
@@ -142,10 +160,18 @@ def fit_constants(
         ftol=1e-4,
         max_nfev=40,
     )
-    return dict(zip(_PATHS, np.exp(result.x).tolist(), strict=True))
+    return dict(zip(paths, np.exp(result.x).tolist(), strict=True))
 
 
-_PATHS = tuple(parameter.path for parameter in PARAMETERS)
+def values_at(paths: Iterable[str], document: Mapping[str, Any]) -> dict[str, float]:
+    """The constants of a document by their paths."""
+    found = {}
+    for path in paths:
+        place: Any = document
+        for key in path.split("."):
+            place = place[key]
+        found[path] = float(place)
+    return found
 
 
 def constant_intervals(
@@ -161,7 +187,10 @@ def constant_intervals(
 
     draw = np.random.default_rng(0)
     drawn = [[observed[i] for i in draw.integers(0, len(observed), len(observed))] for _ in range(replicas)]
-    fits = [fit_constants(sample, predict, document, start=best) for sample in drawn] or [dict(best)]
+    own = [one for one in (*PARAMETERS, *_ENDS) if one.path in best]
+    fits = [fit_constants(sample, predict, document, start=best, parameters=own) for sample in drawn] or [
+        dict(best)
+    ]
     intervals = {}
     for path, value in best.items():
         low, high = np.quantile([one[path] for one in fits], [0.05, 0.95])

@@ -14,7 +14,7 @@ import numpy as np
 from ...hardware.gpu import Gpu
 from ...hardware.profile import GpuProfile, Harness, Provenance
 from ...kernels.cost import kernel_seconds, range_quantities
-from ...kernels.kernel import Attention, Gemm, Kernel
+from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel
 from ..readers.measurements import Measurement
 
 # Residuals beyond 5 % count linearly, not squared: one point measured in another power state must
@@ -42,12 +42,18 @@ The exponentials leave tensor cores idle, which saves power. One shape of heads 
 0900); products 1.38 times (``STATES_APART``).
 """
 
-SHORT_RUN_S = 5e-3
-"""Duration of a call at which the power limit has half acted in a table of few calls.
+LAYERS = 6
+"""Weights that a call of such a table goes round: its harness times up to six layers of one input, one after
+the other (aiconfigurator, collector/helper.py and collect_gemm.py)."""
 
-Products of 1 to 3 ms run at 1,559, 1,773 and 1,954 TFLOP/s on B200, GB200 and GB300, of 10 to 30 ms at 1,390,
-1,492 and 1,780, of more than 100 ms at 1,302, 1,462 and 1,697 (aiconfigurator; some 60 calls).
-"""
+CACHED_ROW = 0.4
+"""What a kernel that waits for row after row (``Harness.row_s``) saves of the wait where the rows lie in L2:
+0.45 of 38 ns on B200, 0.33 of 34 ns on RTX PRO 6000, were it fitted on their tables."""
+
+BYTES_ALIGNED = 16
+"""Bytes that addresses of bulk copies are multiples of (TMA); four scales in FP32 are as many."""
+
+JOINED = 3.0  # power mean of two times of one kernel, as of its math and memory (kernels/gemm.py)
 
 STATES_APART = 0.16
 """Half the distance, in log time, of the two power states of that sweep.
@@ -92,12 +98,55 @@ def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -
 def _in_a_short_run(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> float:
     """Mean time of a call of a few dozen: the longer they take together, the more the power limit acts."""
     kernel, started = measurement.kernels[-1], replace(profile, clock_fraction=1.0, power_limited=0.0)
-    boosted_s = kernel_seconds.__wrapped__(kernel, gpu, started)
-    limited = replace(started, power_limited=boosted_s / (boosted_s + SHORT_RUN_S))
     harness = harness_of(kernel, profile)
-    seconds = harness.slowdown * kernel_seconds.__wrapped__(kernel, gpu, limited) + harness.beside_s
     moved_bytes = sum(other.hbm_bytes for other in measurement.kernels[:-1])
-    return max(seconds + moved_bytes / (harness.beside_efficiency * gpu.hbm_bytes_per_s), harness.call_s)
+    cached = cached_share(kernel, moved_bytes, gpu) if isinstance(kernel, Gemm) else 0.0
+    warm = _with_cache(gpu, cached, profile)
+    boosted_s = kernel_seconds.__wrapped__(kernel, warm, started)
+    limited = replace(started, power_limited=boosted_s / (boosted_s + harness.burst_s))
+    seconds = harness.slowdown * kernel_seconds.__wrapped__(kernel, warm, limited)
+    call_s = harness.call_s
+    rows = kernel.m if isinstance(kernel, Gemm) else 0
+    beside_s = harness.beside_s + _beside_seconds(harness, moved_bytes, rows, cached, gpu)
+    if is_unaligned(kernel):
+        seconds *= harness.unaligned_slowdown
+        beside_s += harness.unaligned_s
+        call_s += harness.unaligned_call_s
+    return max(seconds + beside_s, call_s)
+
+
+def is_unaligned(kernel: Kernel) -> bool:
+    """Whether a scale in FP32 for each row of the input ends within a bulk copy's unit."""
+    return isinstance(kernel, Gemm) and kernel.m * ELEMENT_BYTES["fp32"] % BYTES_ALIGNED != 0
+
+
+def cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu) -> float:
+    """Share of the traffic of call after call that L2 serves: all where everything that a round of calls
+    touches fits, none where it is twice as much."""
+    weights_bytes = gemm.n * gemm.k * ELEMENT_BYTES[gemm.dtype]
+    input_bytes = moved_bytes or gemm.m * gemm.k * ELEMENT_BYTES[gemm.dtype]
+    touched_bytes = input_bytes + LAYERS * weights_bytes + gemm.m * gemm.n * gemm.out_bytes
+    return min(1.0, max(0.0, 2.0 - touched_bytes / gpu.l2_bytes))
+
+
+def _with_cache(gpu: Gpu, cached: float, profile: GpuProfile) -> Gpu:
+    """``gpu`` as a kernel finds it that L2 serves a share ``cached`` of its bytes."""
+    if not cached:
+        return gpu
+    reached = profile.memory.stream_efficiency
+    seconds_a_byte = cached / gpu.l2_bytes_per_s + (1.0 - cached) / (reached * gpu.hbm_bytes_per_s)
+    return replace(gpu, hbm_bytes_per_s=1.0 / (seconds_a_byte * reached))
+
+
+def _beside_seconds(harness: Harness, moved_bytes: float, rows: int, cached: float, gpu: Gpu) -> float:
+    """Time of a harness's kernel that moves ``moved_bytes`` in ``rows``: its own rate binds, or the memory
+    that they lie in, or the wait for row after row."""
+    own_bytes_per_s = harness.beside_efficiency * gpu.hbm_bytes_per_s
+    from_l2_s = cached * moved_bytes / min(own_bytes_per_s, gpu.l2_bytes_per_s)
+    from_hbm_s = (1.0 - cached) * moved_bytes / min(own_bytes_per_s, gpu.hbm_bytes_per_s)
+    waiting_s = rows * harness.row_s * (1.0 - CACHED_ROW * cached)
+    joined_s: float = ((from_l2_s + from_hbm_s) ** JOINED + waiting_s**JOINED) ** (1.0 / JOINED)
+    return joined_s
 
 
 def harness_of(kernel: Kernel, profile: GpuProfile) -> Harness:
@@ -143,10 +192,12 @@ def fit(
     *,
     robust_scale: float = ROBUST_SCALE,
     weights: Sequence[float] | None = None,
+    together: Callable[[GpuProfile], Sequence[float]] | None = None,
 ) -> dict[str, float]:
     """Constants that bring ``build(constants)`` closest to ``measurements``, by soft-L1 in log space.
 
     Residuals beyond ``robust_scale`` count linearly. ``weights``, one a measurement, scale them before.
+    ``together`` gives the seconds of all measurements at once, where that is quicker than one by one.
     """
     from scipy.optimize import least_squares
 
@@ -156,7 +207,8 @@ def fit(
     def errors(values: Sequence[float]) -> list[float]:
         constants = dict(zip(names, values, strict=True))
         profile = build(constants)
-        rows = [w * math.log(predicted_seconds(item, gpu, profile) / item.seconds) for item, w in weighted]
+        found = together(profile) if together else [predicted_seconds(m, gpu, profile) for m in measurements]
+        rows = [w * math.log(s / item.seconds) for (item, w), s in zip(weighted, found, strict=True)]
         for parameter in parameters:
             if parameter.spread is not None:
                 off = (constants[parameter.name] - parameter.start) / parameter.start

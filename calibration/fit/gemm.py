@@ -136,7 +136,8 @@ def fit_fraction(profile: GpuProfile, dtype: str, measurements: Sequence[Measure
 def with_fraction(profile: GpuProfile, dtype: str, fraction: float, source: Provenance) -> GpuProfile:
     """``profile`` with the rate of ``dtype`` set."""
     others = tuple(rate for rate in profile.gemm.rates if rate.dtype != dtype)
-    rates = (*others, Rate(dtype=dtype, fraction=fraction, provenance=source))
+    shape = next((rate.shape for rate in profile.gemm.rates if rate.dtype == dtype), None)
+    rates = (*others, Rate(dtype=dtype, fraction=fraction, provenance=source, shape=shape))
     return replace(profile, gemm=replace(profile.gemm, rates=rates))
 
 
@@ -152,8 +153,10 @@ def fraction_of_best(best: Measurement, gpu: Gpu) -> float:
 
 
 def _with_shape(profile: GpuProfile, dtype: str, constants: dict[str, float]) -> GpuProfile:
+    others = tuple(rate for rate in profile.gemm.rates if rate.dtype != dtype)  # the type takes this shape
     gemm = replace(
         profile.gemm,
+        rates=others,
         tiles=_tiles(constants),
         tile_overhead_s=constants["tile_overhead_s"],
         store_exposed=constants["store_exposed"],

@@ -1,109 +1,153 @@
 """Fit of a GPU's products on a table of many shapes in several types, with what its harness times besides.
 
-Knows which constants such a table shows: the shape constants, which all types share, a rate for each, and the
-quantisation and the call of its harness. Does not know which GPU has a table; that is in plan.py.
+Knows which constants such a table shows: of each type those of its shape, its rate, and the quantisation and
+the call of its harness. Does not know which GPU has a table; that is in plan.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from ...hardware.gpu import Gpu
-from ...hardware.profile import GpuProfile, Harness, Provenance, Rate, Tile
-from ..readers.kernel_tables import left_out, sample, shape_of
+from ...hardware.profile import GemmShape, GpuProfile, Harness, Provenance, Rate, Tile
+from ..readers.kernel_tables import left_out, shape_of
 from ..readers.measurements import Measurement, is_gemm
-from .curve_fit import FitParameter, fit, provenance
-
-SHAPE_POINTS, RATE_POINTS = 500, 300
-"""Shapes of a type that the shape constants, and then its rate, are fitted on: more change them by less than
-the tables of two GPUs of one chip differ."""
+from .curve_fit import ROBUST_SCALE, FitParameter, fit, provenance
+from .table_times import table_times
 
 # Bounds from physics. Tiles of 256 x 128, 192 x 128, 128 x 128, 256 x 64 and 128 x 64 do 85, 77, 64, 51 and
-# 43 FLOPs a byte loaded, and are ordered so; no rate exceeds peak.
+# 43 FLOPs a byte loaded, and no rate exceeds peak; persistent kernels hide more or less of that.
 _TILES = (
-    FitParameter(name="wide", start=0.97, low=0.9, high=1.0),
-    FitParameter(name="square", start=0.92, low=0.8, high=1.0),
-    FitParameter(name="slim", start=0.8, low=0.6, high=1.0),
-    FitParameter(name="small", start=0.75, low=0.5, high=0.95),
+    FitParameter(name="wide", start=0.97, low=0.8, high=1.0),
+    FitParameter(name="square", start=0.92, low=0.7, high=1.0),
+    FitParameter(name="slim", start=0.8, low=0.5, high=1.0),
+    FitParameter(name="small", start=0.75, low=0.4, high=0.95),
 )
 _SHAPE = (
-    FitParameter(name="tile_overhead_s", start=0.7e-6, low=0.1e-6, high=5e-6),
+    FitParameter(name="tile_overhead_s", start=0.7e-6, low=0.05e-6, high=6e-6),
     FitParameter(name="store_exposed", start=0.4, low=0.0, high=1.0),
-    FitParameter(name="wave_quantisation", start=0.1, low=0.0, high=1.0),
+    FitParameter(name="wave_quantisation", start=0.2, low=0.0, high=1.0),
     FitParameter(name="epilogue_s", start=1.0e-6, low=0.0, high=8e-6),
-    FitParameter(name="deep_slowdown", start=0.03, low=0.0, high=0.2),
+    FitParameter(name="deep_slowdown", start=0.02, low=0.0, high=0.2),
 )
 _FRACTION = FitParameter(name="fraction", start=0.75, low=0.1, high=1.0)
 _HARNESS = (
-    FitParameter(name="beside_s", start=8e-6, low=0.0, high=3e-5),
-    FitParameter(name="beside_efficiency", start=0.3, low=0.05, high=1.0),
+    FitParameter(name="beside_s", start=8e-6, low=0.0, high=4e-5),
+    FitParameter(name="beside_efficiency", start=0.3, low=0.03, high=6.0),
     FitParameter(name="call_s", start=1e-5, low=0.0, high=4e-4),
+    FitParameter(name="unaligned_s", start=3e-6, low=0.0, high=1e-4),
+    FitParameter(name="unaligned_slowdown", start=1.05, low=1.0, high=2.0),
+    FitParameter(name="unaligned_call_s", start=1e-6, low=0.0, high=1e-4),
 )
-_GAP = FitParameter(name="beside_s", start=0.4e-6, low=0.0, high=3e-6)  # between kernels of a graph, besides
-_SLOWDOWN = FitParameter(name="slowdown", start=1.1, low=1.0, high=2.0)
+_ROW = FitParameter(name="row_s", start=1e-8, low=0.0, high=1e-7)
+_GAP = FitParameter(name="beside_s", start=0.5e-6, low=0.0, high=3e-6)  # between kernels of a graph, besides
+# The longer a GPU's controller looks, the longer a call at which it has half acted. Products of 1 to 3 ms
+# run at 1,559, 1,773 and 1,954 TFLOP/s on B200, GB200 and GB300, of 10 to 30 ms at 1,390, 1,492 and 1,780,
+# of more than 100 ms at 1,302, 1,462 and 1,697; on L40S at 257 to 0.2 ms, 217 to 3 ms, 196 from 10 ms on
+# (aiconfigurator; some 40 calls each). On Hopper and A100 none are slower than others.
+_BURST = FitParameter(name="burst_s", start=5e-3, low=1e-3, high=2e-2)
+_BY_ROW = ("fp8_block",)
+"""Types whose input a kernel quantises that walks from row to row in some harnesses (TensorRT-LLM,
+tensorrt_llm/quantization/utils/fp8_utils.py, per_token_quant_and_transform: 64 thread blocks of one warp)."""
 _SHORTEST = 0.05  # of the calls: where the host bounds some, it bounds these
 _FITTING = Provenance(source="being fitted")
 
 
 def fit_table(
-    profile: GpuProfile, table: Sequence[Measurement], gpu: Gpu, rates: Mapping[str, float]
+    profile: GpuProfile,
+    table: Sequence[Measurement],
+    gpu: Gpu,
+    *,
+    slows: bool = False,
 ) -> GpuProfile:
     """``profile`` with the curve of products that ``table`` shows, without the shapes that are left out.
 
-    The shape constants come from the 16-bit products, which no harness quantises; of every other type the
-    rate and the harness. ``rates`` are known otherwise; the table shows how much slower its kernel is.
+    The 16-bit products, which no harness quantises, give the shape constants of the curve; every other type
+    has its own, since other kernels run it, beside its rate and its harness. ``slows``: its long calls run
+    slower than its short ones, which shows at which duration the power limit acts.
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]
-    parameters = [_FRACTION, *_SHAPE, *_TILES, _GAP]
+    parameters = [_FRACTION, *_SHAPE, *_TILES, _GAP, *[_BURST] * slows]
     at_boost = replace(profile, clock_fraction=1.0)
 
     def build(found: dict[str, float]) -> GpuProfile:
-        return _with_rate(_with_shape(at_boost, found), "bf16", found)
+        shaped = replace(at_boost, gemm=replace(at_boost.gemm, **_shape(found)))
+        return _with_rate(shaped, "bf16", found, shape=None)
 
-    fitted = build(fit(parameters, build, sample(sixteen, SHAPE_POINTS), gpu))
+    fitted = build(_best(parameters, build, sixteen, gpu))
     fitted = _with_record(fitted, "bf16", [item for item in table if is_gemm(item, "bf16")], gpu)
     for dtype in sorted({item.kernels[-1].dtype for item in shown} - {"bf16"}):  # type: ignore[union-attr]
         own = [item for item in table if is_gemm(item, dtype)]
-        fitted = _with_quantised(fitted, dtype, own, gpu, rates.get(dtype))
+        fitted = _with_quantised(fitted, dtype, own, gpu)
     record = next(rate.provenance for rate in fitted.gemm.rates if rate.dtype == "bf16")
     return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
 
 
-def _with_quantised(
-    profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu, fraction: float | None
-) -> GpuProfile:
+def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
     shown = [item for item in table if not left_out(*shape_of(item))]
+    sixteen = next(rate.harness for rate in profile.gemm.rates if rate.dtype == "bf16")
+    assert sixteen is not None
+    given = {"burst_s": sixteen.burst_s}  # of the board, whatever it multiplies
 
     def build(found: dict[str, float]) -> GpuProfile:
-        return _with_rate(profile, dtype, {"fraction": fraction, **found} if fraction else found)
+        return _with_rate(profile, dtype, given | found, GemmShape(**_shape(found)))
 
     shortest_s = float(np.quantile([item.seconds for item in shown], _SHORTEST))
     harness = [replace(one, start=shortest_s) if one.name == "call_s" else one for one in _HARNESS]
-    found = fit([_SLOWDOWN if fraction else _FRACTION, *harness], build, sample(shown, RATE_POINTS), gpu)
+    harness += [_ROW] * (dtype in _BY_ROW)
+    found = _best([_FRACTION, *_SHAPE, *_TILES, *harness], build, shown, gpu)
     return _with_record(build(found), dtype, table, gpu)
 
 
-def _with_shape(profile: GpuProfile, found: dict[str, float]) -> GpuProfile:
+def _best(
+    parameters: Sequence[FitParameter],
+    build: Callable[[dict[str, float]], GpuProfile],
+    shown: Sequence[Measurement],
+    gpu: Gpu,
+) -> dict[str, float]:
+    """The constants of the better of two searches: the staircase of tile counts has local optima, so that one
+    begins where last waves cost their share, one where they cost a whole wave."""
+    together = table_times(shown, gpu)
+    measured_s = np.array([item.seconds for item in shown])
+
+    def cost(found: dict[str, float]) -> float:
+        off = (np.log(together(build(found)) / measured_s) / ROBUST_SCALE) ** 2
+        return float(np.sum(np.sqrt(1.0 + off) - 1.0))
+
+    starts = [
+        [replace(one, start=share) if one.name == "wave_quantisation" else one for one in parameters]
+        for share in (0.1, 0.8)
+    ]
+    best = min((fit(start, build, shown, gpu, together=together) for start in starts), key=cost)
+    return {name: round(value, 11) if name.endswith("_s") else value for name, value in best.items()}
+
+
+def _shape(found: dict[str, float]) -> dict[str, Any]:
+    """The constants of a shape by name, with its tiles."""
     wide, square, slim, small = (found[one.name] for one in _TILES)
     sizes = (
         (256, 128, 1.0), (128, 256, 1.0), (192, 128, wide), (128, 192, wide), (128, 128, square),
         (256, 64, slim), (64, 256, slim), (128, 64, small), (64, 128, small),
     )  # fmt: skip
-    constants = {one.name: found[one.name] for one in _SHAPE}
     tiles = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in sizes)
-    return replace(profile, gemm=replace(profile.gemm, tiles=tiles, **constants))  # type: ignore[arg-type]
+    return {"tiles": tiles} | {one.name: found[one.name] for one in _SHAPE}
 
 
-def _with_rate(profile: GpuProfile, dtype: str, found: dict[str, float]) -> GpuProfile:
-    names = [one.name for one in (*_HARNESS, _SLOWDOWN) if one.name in found]
-    harness = Harness(**{name: found[name] for name in names}) if names else None
-    rate = Rate(dtype=dtype, fraction=found["fraction"], provenance=_FITTING, harness=harness)
+def _with_rate(
+    profile: GpuProfile, dtype: str, found: dict[str, float], shape: GemmShape | None
+) -> GpuProfile:
+    harness = Harness(**{one: found[one] for one in _IN_HARNESS if one in found})
+    rate = Rate(dtype=dtype, fraction=found["fraction"], provenance=_FITTING, harness=harness, shape=shape)
     others = tuple(rate for rate in profile.gemm.rates if rate.dtype != dtype)
     return replace(profile, gemm=replace(profile.gemm, rates=(*others, rate)))
+
+
+_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, _BURST)]
 
 
 def _with_record(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:

@@ -53,7 +53,7 @@ def fit_profiles(
     """The profile of every planned GPU, fitted on ``tables`` and ``measurements``, or carried."""
     from joblib import Parallel, delayed
 
-    alone = [plan for plan in PLANS if plan.table and not plan.rate_of]
+    alone = [plan for plan in PLANS if plan.table]
     fitted = Parallel(n_jobs=-1)(
         delayed(_gemm_profile)(plan, {}, measurements, [m for m in tables if m.gpu == plan.gpu])
         for plan in alone
@@ -84,17 +84,11 @@ def _gemm_profile(
     )
     if plan.table:
         own = [m for m in tables if m.gpu == plan.gpu and isinstance(m.kernels[-1], Gemm)]
-        rates = {dtype: fraction_of(done[donor], dtype) for dtype, donor in plan.rate_of}
-        profile = fit_table(profile, own, get_gpu(plan.gpu), rates)
+        profile = fit_table(profile, own, get_gpu(plan.gpu), slows=plan.slows)
     else:
         profile = replace(profile, gemm=_carried(done[plan.shape_from]))
     profile = _with_rates(profile, plan, measurements)
     return _with_state(profile, plan, measurements) if plan.sweep_dtype else profile
-
-
-def fraction_of(profile: GpuProfile, dtype: str) -> float:
-    """The fraction of peak of a type's products."""
-    return next(rate.fraction for rate in profile.gemm.rates if rate.dtype == dtype)
 
 
 def _carried(donor: GpuProfile) -> GemmCurve:

@@ -17,7 +17,15 @@ import yaml
 
 from ...hardware.calibrated.models import FORMAT, REFERENCE_BYTES
 from ...hardware.files import write_text
-from ...hardware.profile import AttentionCurve, GemmCurve, GpuProfile, Harness, MemoryCurve, Provenance
+from ...hardware.profile import (
+    AttentionCurve,
+    GemmCurve,
+    GemmShape,
+    GpuProfile,
+    Harness,
+    MemoryCurve,
+    Provenance,
+)
 from ...hardware.quantities import parse_quantity
 from ...hardware.step_factors import CAUSES
 
@@ -208,6 +216,7 @@ def _gemm(
     rates = {
         rate.dtype: {
             "fraction": rate.fraction,
+            **_given(shape=_shape(rate.shape) if rate.shape and whole_shape else None),
             **_given(harness=_harness(rate.harness)),
             "provenance": _provenance(rate.provenance),
         }
@@ -215,14 +224,18 @@ def _gemm(
     }
     block: dict[str, Any] = {"rates": {dtype: rates[dtype] for dtype in dtypes or rates}}
     if whole_shape:
-        block |= {
-            "tiles": [[tile.m, tile.n, tile.efficiency] for tile in curve.tiles],
-            "tile_overhead": seconds_text(curve.tile_overhead_s),
-            "store_exposed": curve.store_exposed,
-            "wave_quantisation": curve.wave_quantisation,
-            **_given(epilogue_s=curve.epilogue_s, deep_slowdown=curve.deep_slowdown),
-        }
+        block |= _shape(curve)
     return block | _given(intervals=intervals) | {"provenance": _provenance(curve.provenance)}
+
+
+def _shape(shape: GemmCurve | GemmShape) -> dict[str, Any]:
+    return {
+        "tiles": [[tile.m, tile.n, tile.efficiency] for tile in shape.tiles],
+        "tile_overhead": seconds_text(shape.tile_overhead_s),
+        "store_exposed": shape.store_exposed,
+        "wave_quantisation": shape.wave_quantisation,
+        **_given(epilogue_s=shape.epilogue_s, deep_slowdown=shape.deep_slowdown),
+    }
 
 
 def _attention(curve: AttentionCurve, intervals: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -240,7 +253,14 @@ def _attention(curve: AttentionCurve, intervals: Mapping[str, Any] | None = None
 
 
 def _harness(harness: Harness | None) -> dict[str, Any] | None:
-    return _given(**asdict(harness)) if harness else None
+    """What differs from a harness that adds nothing."""
+    if harness is None:
+        return None
+    plain = asdict(Harness())
+    stated = {
+        name: value for name, value in asdict(harness).items() if _digits(value) != _digits(plain[name])
+    }
+    return _given(**stated)
 
 
 def _collective(one: WrittenCurve) -> dict[str, Any]:

@@ -38,9 +38,9 @@ class MeasurementPlan:
     """Parts of one profile.
 
     ``table``: its products were measured in a table of many shapes, which gives shape constants and rates;
-    without, ``shape_from`` is the GPU whose they are, as fractions of its own peak. ``best``: dtype -> GPU
-    whose best measured shape sets the rate instead; ``rate_of``: dtype -> GPU of the same chip whose table
-    sets it, the own table being slower for another reason.
+    ``slows``: its long calls run slower than its short ones, so that it shows when the power limit acts.
+    Without a table, ``shape_from`` is the GPU whose they are, as fractions of its own peak. ``best``: dtype
+    -> GPU whose best measured shape sets the rate instead.
     ``sweep_dtype``: dtype of a sweep of this GPU besides, which shows the state that the swept GPU was in.
     ``two_states``: part of the sweep's short kernels ran before the power limit acted.
     ``overlapped``: outputs leave tensor memory while the next tile is computed.
@@ -51,12 +51,12 @@ class MeasurementPlan:
     gpu: str
     memory: MemorySweep
     table: bool = False
+    slows: bool = False
     shape_from: str = ""
     sweep_dtype: str | None = None
     two_states: bool = False
     overlapped: bool = False
     best: tuple[tuple[str, str], ...] = ()
-    rate_of: tuple[tuple[str, str], ...] = ()
     attention: tuple[tuple[str, Donor | None], ...]
     attention_table: str = ""
 
@@ -133,6 +133,7 @@ def _blackwell(gpu: str) -> MeasurementPlan:
         gpu=gpu,
         memory=_BLACKWELL,
         table=True,
+        slows=True,
         sweep_dtype="bf16" if sweep else None,
         two_states=sweep,
         overlapped=True,
@@ -186,8 +187,6 @@ PLANS = (
         gpu="H100-SXM5-80GB",
         memory=_HOPPER,
         table=True,
-        # Its 8-bit products fall from 1,275 TFLOP/s at 1 to 3 ms to 924 at 3 to 10; H200's do not.
-        rate_of=(("fp8", "H200-SXM-141GB"),),
         attention=(
             ("fa2", None),
             ("fa3", None),
@@ -203,6 +202,7 @@ PLANS = (
         gpu="L40S",
         memory=_GDDR,
         table=True,
+        slows=True,
         attention=_workstation_attention("L40S"),
         attention_table="fa2",
     ),

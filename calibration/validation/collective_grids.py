@@ -17,8 +17,8 @@ HEAD = """\
 
 Made by `make validate`, which runs
 
-    stepsim validate --nccl ../shared/data/{nccl_logs,second/nccl_logs}/*.txt --leave-out \\
-        --markdown docs/collectives.md
+    stepsim validate --nccl ../shared/data/{nccl_logs,second/nccl_logs}/*.txt \\
+        ../shared/data/kernel_tables/nccl_one_node.csv --leave-out --markdown docs/collectives.md
 
 and predicts the time of every size in published logs of nccl-tests. Do not edit this page.
 
@@ -35,6 +35,14 @@ all sizes of all logs, the rows `all`, not by every log: those whose own median 
 below the tables.
 """
 
+
+ONE_HOST = """\
+One size of a group in four, by a hash of both, of the table that ai-dynamo/aiconfigurator (NVIDIA,
+Apache-2.0) measured on hosts of 2 to 8 GPUs (`../shared/data/kernel_tables/nccl_one_node.csv`): no fit saw
+them. Hopper's
+and Blackwell's constants inside a host are fitted on the others and on the logs; A100's, whose logs are of
+other versions of NCCL, and those of cards over PCIe are not.
+"""
 
 TARGETS = {"large": ("of 1 MiB and more", 0.15), "small": ("below 1 MiB", 0.30)}
 """What the median error over all sizes of all logs should be below, by the names of ``errors_by_size``."""
@@ -88,12 +96,18 @@ def ways_grid(costs: Sequence[CollectiveCost]) -> Grid:
 
 
 def collectives_markdown(
-    shipped: Sequence[CollectiveRow], held_out: Sequence[CollectiveRow] | None, unstated: Sequence[str]
+    shipped: Sequence[CollectiveRow],
+    held_out: Sequence[CollectiveRow] | None,
+    one_host: Sequence[CollectiveRow],
+    unstated: Sequence[str],
 ) -> str:
-    """The page; ``unstated`` names logs whose settings are unknown, which no fit learnt from."""
+    """The page; ``one_host`` are points of tables that no fit saw, ``unstated`` names logs whose settings are
+    unknown, which no fit learnt from."""
     parts = [HEAD, section(log_grid(shipped, "With the shipped constants")), _above(shipped)]
     if held_out is not None:
         parts += [section(log_grid(held_out, "Each log left out of the fit")), _above(held_out)]
+    if one_host:
+        parts += [section(log_grid(one_host, "On one host, sizes left out")), ONE_HOST]
     if unstated:
         names = ", ".join(f"`{name}`" for name in unstated)
         parts.append(f"Ran with settings that they do not state, and are in no fit: {names}.\n")

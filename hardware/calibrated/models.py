@@ -17,7 +17,7 @@ from ..collective_curve import CollectiveCurve
 from ..collective_kinds import KINDS, known_kind
 from ..fields import MOST_GPUS, NO_BOOL, Flag, number, quantity, whole
 from ..gpus import gpu_names
-from ..profile import AttentionCurve, Harness
+from ..profile import AttentionCurve, GemmShape, Harness, Tile
 from ..provenance import Provenance
 from ..quantities import Dimension, parse_quantity
 from ..step_factors import CAUSES, OwnStep, StepFactors, StepKind
@@ -157,9 +157,14 @@ class HarnessBlock(_Block):
     """What the times of measured kernels hold besides them: other kernels, the host's call, a slower way."""
 
     beside_s: Seconds = Field(default=0.0, alias="beside")
-    beside_efficiency: Share = 1.0
+    beside_efficiency: Correction = 1.0
+    row_s: Seconds = Field(default=0.0, alias="row")
     call_s: Seconds = Field(default=0.0, alias="call")
     slowdown: Correction = 1.0
+    unaligned_s: Seconds = Field(default=0.0, alias="unaligned")
+    unaligned_slowdown: Correction = 1.0
+    unaligned_call_s: Seconds = Field(default=0.0, alias="unaligned_call")
+    burst_s: Seconds = Field(default=5e-3, alias="burst")
 
     @property
     def record(self) -> Harness:
@@ -167,10 +172,28 @@ class HarnessBlock(_Block):
         return Harness(**self.model_dump())
 
 
+class ShapeBlock(_Block):
+    """How the time of one type's products depends on their shape, where its library is another."""
+
+    tiles: tuple[tuple[Count, Count, Share], ...] = Field(min_length=1)
+    tile_overhead_s: Seconds = Field(alias="tile_overhead")
+    store_exposed: Part
+    wave_quantisation: Part
+    epilogue_s: Seconds = Field(default=0.0, alias="epilogue")
+    deep_slowdown: Part = 0.0
+
+    @property
+    def record(self) -> GemmShape:
+        """The constants as the curves keep them."""
+        tiles = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in self.tiles)
+        return GemmShape(**{**self.model_dump(), "tiles": tiles})
+
+
 class RateBlock(_Block):
     """Fraction of the data type's peak that an edgeless matrix product reaches."""
 
     fraction: Share
+    shape: ShapeBlock | None = None
     harness: HarnessBlock | None = None
     provenance: ProvenanceBlock | None = None
 

@@ -280,7 +280,10 @@ def _pairs(place: Place) -> Curve:
     through = Fraction(n - 1, n)  # to neighbours, and to whoever sends it on
     nvlink = place.on_nvlink(through)
     outside = over(place.scattered, loads.network)
-    inside = over(min(place.nvlink, place.ring) * pairwise.efficiency, through)
+    link = (
+        min(place.nvlink, place.ring) if place.inside == "nvlink" else place.ring
+    )  # bridges join pairs alone
+    inside = over(link * pairwise.efficiency, through)
     # The receiver says that it is ready, then the data come: two crossings.
     latency_s = pairwise.latency_s + 2 * place.crossing_s
     latency_s += (local - 1) * pairwise.peer_s + (n - local) * pairwise.remote_peer_s
