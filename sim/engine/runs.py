@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from ..network.sharing import Demand
 from ..program.program import Block, Program, Programs, RepeatedBlocks
-from .alone import OwnRates, run_alone
+from .alone import OwnRates, State, run_alone
 from .blocks import BlockRun, Rates, RepeatedRun
 from .groups import JointGroup
 from .rank_state import RankState
@@ -58,6 +59,7 @@ class Runs:
     )
     _rates: dict[int, OwnRates] = field(default_factory=dict)
     _told: dict[tuple[object, ...], RepeatedRun] = field(default_factory=dict)
+    _beside: dict[tuple[object, ...], BlockRun | None] = field(default_factory=dict)
 
     def repeated_blocks(
         self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
@@ -208,10 +210,22 @@ class Runs:
 
     def _by_itself(self, group: JointGroup, block: Block, arrival: Arrival) -> BlockRun | None:
         """The same of a class by itself, where that takes no replay."""
-        at, lead_s, (held_sms, moving) = arrival
+        at, lead_s, contention = arrival
         if at or (lead_s == math.inf and not block.ops):
             return None
-        binding = group.bindings[0]
+        return self._course(group, block, lead_s, contention)
+
+    def _course(
+        self,
+        group: JointGroup,
+        block: Block,
+        lead_s: float,
+        contention: Contention,
+        beside: tuple[Demand, ...] = (),
+        state: State | None = None,
+    ) -> BlockRun | None:
+        """A run of a class by itself that needs no clock, if it does not."""
+        binding, (held_sms, moving) = group.bindings[0], contention
         rank = RankState(
             binding.sms or self.programs.sms,
             self.programs.corun_slowdown,
@@ -219,13 +233,53 @@ class Runs:
             held_sms=held_sms,
             moving=moving,
         )
+        found = run_alone(block, -lead_s, rank, self.own_rates(group), beside, state)
+        if found is None:
+            return None
+        start, end, rates, others, slowed = found
+        begun = state.left if state else {}
+        last = max(end, default=0.0)
+        return BlockRun(block, 0.0, last, start, start, end, rates, binding.slow, begun, others, slowed)
+
+    def own_rates(self, group: JointGroup) -> OwnRates:
+        """What transfers of a class by itself, and flows beside them, move on the links of its rank."""
         if group.kind not in self._rates:
             self._rates[group.kind] = OwnRates(group.links[0])
-        times = run_alone(block, -lead_s, rank, self._rates[group.kind])
-        if times is None:
-            return None
-        start, begin, end, rates = times
-        return BlockRun(block, 0.0, max(end, default=0.0), start, begin, end, rates, binding.slow)
+        return self._rates[group.kind]
+
+    def rest(
+        self,
+        group: JointGroup,
+        block: Block,
+        lead_s: float,
+        contention: Contention,
+        beside: tuple[Demand, ...],
+        state: State,
+    ) -> BlockRun | None:
+        """How a block goes on from a state, beside flows that ``own_rates`` gives; counted from now, when its
+        host is so far ahead of its first op. None where only a replay in detail tells.
+        """
+        return self._course(group, block, lead_s, contention, beside, state)
+
+    def beside(
+        self,
+        group: JointGroup,
+        block: Block,
+        lead_s: float,
+        contention: Contention,
+        beside: tuple[Demand, ...],
+    ) -> BlockRun | None:
+        """The same of a whole block, remembered."""
+        known = group.kind, block, contention, tuple(map(id, beside))
+        if known not in self._beside:
+            self._beside[known] = self._course(group, block, math.inf, contention, beside)
+        free = self._beside[known]
+        if free is None or lead_s >= free.lead_s:
+            return free
+        key = *known, _ticks(lead_s)
+        if key not in self._beside:
+            self._beside[key] = self._course(group, block, key[-1], contention, beside)
+        return self._beside[key]
 
 
 def _far_enough(arrivals: Arrivals, leads: Sequence[float]) -> bool:
