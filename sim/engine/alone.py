@@ -8,7 +8,7 @@ go on beside it all the while.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -18,9 +18,11 @@ from ..network.transfer import Transfer
 from ..program.program import Block, Collective, Compute
 from .shares import Shares
 from .slowed import SlowedWhile
+from .ticks import byte_ticks, ticks
 
 if TYPE_CHECKING:
     from ..network.sharing import Link
+    from ..program.program import Op
     from .blocks import Rates
     from .rank_state import RankState
     from .scope import Left, Scope
@@ -63,19 +65,26 @@ class OwnRates:
         return known
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """A block in the midst of it: the end of each op that has one (else infinite), and what those in progress
-    have ``left``.
-    """
+State = tuple["Left | bool", ...]
+"""A block in the midst of it: by op, whether it has ended, or, once it has begun, what it has left, to a tick."""
 
-    ended: Sequence[float]
-    left: Mapping[int, Left]
 
-    @classmethod
-    def of(cls, scope: Scope) -> State:
-        """The state that ops of a scope are in."""
-        return cls([0.0 if end >= 0 else math.inf for end in scope.end], dict(scope.left))
+def state_of(scope: Scope) -> State:
+    """The state that the ops of a scope, a block, are in."""
+    left = scope.left
+    return tuple(
+        [_to_a_tick(left[i], scope.ops[i]) if i in left else end >= 0 for i, end in enumerate(scope.end)]
+    )
+
+
+def begun(state: State) -> dict[int, Left]:
+    """What the ops in progress have left."""
+    return {i: one for i, one in enumerate(state) if not isinstance(one, bool)}
+
+
+def _to_a_tick(left: Left, op: Op) -> Left:
+    latency_s, amount = left
+    return ticks(latency_s), ticks(amount) if isinstance(op.work, Compute) else byte_ticks(amount)
 
 
 class Course(NamedTuple):
@@ -138,22 +147,21 @@ class _Alone:
         state: State | None,
     ) -> None:
         count = len(block.ops)
-        self.ops, self.rank, self.own = block.ops, rank, rates
+        self.block, self.ops, self.rank, self.own = block, block.ops, rank, rates
         self.issued_s = [issued_s + at for at in block.issued_s]
         self.start = [math.inf] * count
-        self.end = list(state.ended) if state else [math.inf] * count
-        self.left = dict(state.left) if state else {}
+        self.end = [0.0 if one is True else math.inf for one in state] if state else [math.inf] * count
+        self.left = begun(state) if state else {}
         rows = [row for rows in block.streams.values() for row in rows]
         self.rows = [[i for i in reversed(row) if self.end[i] == math.inf] for row in rows]  # last first
         self.rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
         self.now, self.kernel = 0.0, _Kernel()
-        self.queue: list[
-            tuple[float, int]
-        ] = []  # when latencies of collectives end and ops are issued (HOST)
+        self.queue: list[tuple[float, int]] = []  # ends of latencies of collectives, issues of ops (HOST)
         self.beside = {-1 - k: _Moving(demand, math.inf, []) for k, demand in enumerate(beside)}
         self.moving = dict(self.beside)
         self.amounts: dict[int, float] = {}  # payloads of collectives that have begun
         self.changed = bool(beside)  # whether what moves is not what it was
+        self.first = math.inf, HOST  # when the first collective of those that move ends
         self.slowed: list[SlowedWhile] = []
 
     def course(self) -> Course | None:
@@ -174,34 +182,57 @@ class _Alone:
 
     def _go_on(self) -> bool:
         """To the next moment at which something ends or begins; False where there is none."""
-        at = self.queue[0][0] if self.queue else math.inf
-        ends, first = math.inf, HOST
-        for i, flow in self.moving.items():
-            if flow.left < math.inf and flow.since + flow.left / flow.rate < ends:
-                ends, first = flow.since + flow.left / flow.rate, i
-        now = min(at, ends, self.kernel.ends)
-        if now == math.inf:
-            return False
-        self.now = now
+        at, (ends, first) = self.queue[0][0] if self.queue else math.inf, self.first
+        now = at if at < ends else ends
         if self.kernel.ends <= now:
-            self._ends(self.kernel.i)
-            self.kernel.i, self.kernel.ends = -1, math.inf
+            if self.kernel.i < 0:
+                return False
+            self._kernels(now)
         elif ends <= now:
+            self.now = now
             self._held(first, self.moving.pop(first))
             self._over(first)
             self.changed = True
         else:
-            i = heappop(self.queue)[1]
+            self.now, i = heappop(self.queue)
             if i != HOST:
                 self._moves(i)
         return True
+
+    def _kernels(self, until: float) -> None:
+        """The kernel at work ends by then, and so do those behind it that wait for nothing else, as long as
+        nothing waits for one of them.
+        """
+        kernel, end, awaited = self.kernel, self.end, self.block.awaited
+        i, now = kernel.i, kernel.ends
+        row = next(row for row in self.rows if row and row[-1] == i)
+        while True:
+            end[i] = self.now = now
+            row.pop()
+            kernel.i, kernel.ends = HOST, math.inf
+            if i in awaited or not row:
+                return
+            i = row[-1]
+            op = self.ops[i]
+            if self.issued_s[i] > now or not isinstance(op.work, Compute):
+                return
+            for before in op.after:
+                if end[before] == math.inf:
+                    return
+            self.start[i] = now
+            kernel.i, kernel.left = i, op.work.seconds * self.rank.slow
+            self._speed(self.rank.speed(op.work))
+            now = kernel.ends
+            if now > until:
+                return
 
     def _begin(self, i: int) -> bool:
         """Begin the next op of its row if it can; False where it is not for here."""
         op, left = self.ops[i], self.left.pop(i, None) if self.left else None
         if left is None:
-            if any([self.end[before] == math.inf for before in op.after]):
-                return True
+            for before in op.after:
+                if self.end[before] == math.inf:
+                    return True
             if self.issued_s[i] > self.now:
                 if (self.issued_s[i], HOST) not in self.queue:
                     heappush(self.queue, (self.issued_s[i], HOST))
@@ -245,6 +276,8 @@ class _Alone:
             if rate != flow.rate:
                 flow.rates.append((self.now, rate))
             flow.since, flow.rate, flow.held = self.now, rate, held
+        ends = [(flow.since + flow.left / flow.rate, i) for i, flow in self.moving.items() if i >= 0]
+        self.first = min(ends, default=(math.inf, HOST))
         return True
 
     def _held(self, i: int, flow: _Moving) -> None:

@@ -16,7 +16,7 @@ import simpy
 
 from ..network.sharing import Demand, Link
 from ..program.program import Block, Collective, RepeatedBlocks
-from .alone import State
+from .alone import state_of
 from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
 from .clock import Clock
 from .flows import Flows
@@ -133,11 +133,8 @@ class BlocksBeside:
         rates, contention = self.runs.own_rates(group), (rank.held_sms, rank.moving)
         beside = tuple(rates.kind(d.ceiling, _named(d)) for d in demands.values())
         lead_s = place.lead_s(self.env.time)
-        if place.times is None:
-            run = self.runs.beside(group, place.block, lead_s, contention, beside)
-        else:
-            state = State.of(place.times)
-            run = self.runs.rest(group, place.block, lead_s, contention, beside, state)
+        state = state_of(place.times) if place.times is not None else None
+        run = self.runs.beside(group, place.block, lead_s, contention, beside, state)
         if run is None or run.last == math.inf:
             return None
         return Lent(run, demands, [self.flows.take(number) for number in demands])

@@ -71,7 +71,8 @@ class BlockRun:
     def lead_s(self) -> float:
         """How far ahead a host must be that no op waits for it, if none does in this run."""
         reached = (start - self.first for start in self.start)
-        return max((at - r for at, r in zip(self.block.issued_s, reached, strict=True)), default=0.0)
+        waits = zip(self.block.issued_s, reached, strict=True)
+        return max((at - r for i, (at, r) in enumerate(waits) if i not in self.begun), default=0.0)
 
     def left(self, i: int, at: float) -> Left:
         """What op ``i``, in progress at ``at``, has before it."""
