@@ -60,7 +60,9 @@ class RepeatedBlocksReplay:
     def run(self, process: simpy.Process, scope: Scope, i: int, repeated: RepeatedBlocks) -> Process:
         """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
         rank = self.ranks[scope.r]
-        rank.repeated_op, rank.passed = i, set()
+        rank.repeated_op = i
+        if rank.passed:
+            rank.passed = set()
         issued_at = None if scope.issued_at is None else scope.issued(i)
         scope.start[i] = scope.begin[i] = max(self.env.time, issued_at or 0.0)
         together = self._gathering(scope.r)
@@ -147,8 +149,8 @@ class RepeatedBlocksReplay:
             if len(gathering.group.members) > 1:
                 return True  # not known before all have come
             rank, zero = self.ranks[scope.r], self.env.time + max(0.0, -lead_s)
-            arrival = 0.0, max(0.0, lead_s), (rank.held_sms, rank.moving)
-            (run,) = self.runs.repeated_blocks(gathering.group, (repeated,), number, (arrival,))
+            contention = rank.held_sms, rank.moving
+            run = self.runs.alone(gathering.group, repeated, number, max(0.0, lead_s), contention)
             return run.uses(link, since - zero, until - zero)
 
         return self._undisturbed(scope, i, repeated, uses)

@@ -63,7 +63,8 @@ class Runs:
     ) -> tuple[RepeatedRun, ...]:
         """How the repeated blocks of each member run from block ``number`` on; by member."""
         if len(repeated_blocks) == 1:
-            return (self._alone(group, repeated_blocks[0], number, arrivals[0]),)
+            ((_, lead_s, contention),) = arrivals
+            return (self.alone(group, repeated_blocks[0], number, lead_s, contention),)
         names = tuple(map(id, repeated_blocks))
         free = tuple([(ticks(at), math.inf, contention) for at, _, contention in arrivals])
         known = group.kind, names, number, free
@@ -80,20 +81,21 @@ class Runs:
             self._repeated_blocks[key] = self._row(group, repeated_blocks, number, told)
         return self._repeated_blocks[key]
 
-    def _alone(
-        self, group: JointGroup, repeated: RepeatedBlocks, number: int, arrival: Arrival
+    def alone(
+        self, group: JointGroup, repeated: RepeatedBlocks, number: int, lead_s: float, contention: Contention
     ) -> RepeatedRun:
         """The same of a class by itself: one run of all blocks has all of those that begin later."""
-        _, lead_s, contention = arrival
         known = group.kind, id(repeated), contention
-        if known not in self._free:
+        free = self._free.get(known)
+        if free is None:
             whole = self._undelayed(group, repeated, contention)
-            self._free[known] = whole, whole.leads_s(repeated), {0: whole}
-        whole, leads_s, rests = self._free[known]
+            free = self._free[known] = whole, whole.leads_s(repeated), {0: whole}
+        whole, leads_s, rests = free
         if lead_s >= leads_s[number]:
-            if number not in rests:
-                rests[number] = whole.rest(number)
-            return rests[number]
+            rest = rests.get(number)
+            if rest is None:
+                rest = rests[number] = whole.rest(number)
+            return rest
         key = *known, number, ticks(lead_s)
         if key not in self._told:
             self._told[key] = self._awaiting(group, repeated, number, key[-1], whole, leads_s, contention)
