@@ -129,8 +129,11 @@ class _Moving:
 
 @dataclass(slots=True)
 class _Kernel:
-    """The kernel at work, if any (op ``i``, else -1): what it has ``left``, in seconds at full speed."""
+    """The kernel at work, if any (op ``i``, else -1), the last of its row: what it has ``left``, in seconds at
+    full speed.
+    """
 
+    row: list[int]
     i: int = -1
     left: float = 0.0
     ends: float = math.inf
@@ -155,7 +158,7 @@ class _Alone:
         rows = [row for rows in block.streams.values() for row in rows]
         self.rows = [[i for i in reversed(row) if self.end[i] == math.inf] for row in rows]  # last first
         self.rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
-        self.now, self.kernel = 0.0, _Kernel()
+        self.now, self.kernel = 0.0, _Kernel([])
         self.queue: list[tuple[float, int]] = []  # ends of latencies of collectives, issues of ops (HOST)
         self.beside = {-1 - k: _Moving(demand, math.inf, []) for k, demand in enumerate(beside)}
         self.moving = dict(self.beside)
@@ -169,7 +172,7 @@ class _Alone:
         start = self.start
         while True:
             for row in self.rows:
-                if row and start[row[-1]] == math.inf and not self._begin(row[-1]):
+                if row and start[row[-1]] == math.inf and not self._begin(row[-1], row):
                     return None
             if self.changed and not self._share():
                 return None
@@ -205,7 +208,7 @@ class _Alone:
         """
         kernel, end, awaited = self.kernel, self.end, self.block.awaited
         i, now = kernel.i, kernel.ends
-        row = next(row for row in self.rows if row and row[-1] == i)
+        row, speed = kernel.row, self.rank.speed
         while True:
             end[i] = self.now = now
             row.pop()
@@ -219,14 +222,15 @@ class _Alone:
             for before in op.after:
                 if end[before] == math.inf:
                     return
+            rate = speed(op.work)
             self.start[i] = now
+            self.rates[i].append((now, rate))
             kernel.i, kernel.left = i, op.work.seconds * self.rank.slow
-            self._speed(self.rank.speed(op.work))
-            now = kernel.ends
+            kernel.ends = now = now + kernel.left / rate
             if now > until:
                 return
 
-    def _begin(self, i: int) -> bool:
+    def _begin(self, i: int, row: list[int]) -> bool:
         """Begin the next op of its row if it can; False where it is not for here."""
         op, left = self.ops[i], self.left.pop(i, None) if self.left else None
         if left is None:
@@ -239,7 +243,7 @@ class _Alone:
                 return True
         self.start[i] = self.now
         if isinstance(op.work, Compute):
-            self.kernel.i = i
+            self.kernel.i, self.kernel.row = i, row
             self.kernel.left = max(0.0, left[1]) if left else op.work.seconds * self.rank.slow
             self._speed(self.rank.speed(op.work))
             return True
@@ -264,20 +268,22 @@ class _Alone:
 
     def _share(self) -> bool:
         """New rates for all that moves; False where one of them never ends."""
-        self.changed = False
-        shares = self.own.of(tuple([flow.demand for flow in self.moving.values()]))
+        self.changed, now, ends, first = False, self.now, math.inf, HOST
+        shares = self.own.of(tuple([flow.demand for flow in self.moving.values()])) if self.moving else ()
         for (i, flow), (rate, held) in zip(self.moving.items(), shares, strict=True):
-            if rate == flow.rate and held == flow.held:
-                continue
-            if not rate:
-                return False
-            self._held(i, flow)
-            flow.left = max(0.0, flow.left - flow.rate * (self.now - flow.since))
-            if rate != flow.rate:
-                flow.rates.append((self.now, rate))
-            flow.since, flow.rate, flow.held = self.now, rate, held
-        ends = [(flow.since + flow.left / flow.rate, i) for i, flow in self.moving.items() if i >= 0]
-        self.first = min(ends, default=(math.inf, HOST))
+            if rate != flow.rate or held != flow.held:
+                if not rate:
+                    return False
+                self._held(i, flow)
+                if flow.rate:
+                    left = flow.left - flow.rate * (now - flow.since)
+                    flow.left = left if left > 0 else 0.0
+                if rate != flow.rate:
+                    flow.rates.append((now, rate))
+                flow.since, flow.rate, flow.held = now, rate, held
+            if i >= 0 and flow.since + flow.left / rate < ends:
+                ends, first = flow.since + flow.left / rate, i
+        self.first = ends, first
         return True
 
     def _held(self, i: int, flow: _Moving) -> None:
@@ -301,8 +307,9 @@ class _Alone:
 
     def _hold(self, sms: int, moving: int) -> None:
         """The rank holds more SMs or fewer; a kernel at work goes on at another speed."""
-        self.rank.hold(sms, moving)
-        kernel = self.kernel
+        rank, kernel = self.rank, self.kernel
+        rank.held_sms += sms
+        rank.moving += moving
         if kernel.i < 0:
             return
         work = self.ops[kernel.i].work
