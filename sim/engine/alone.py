@@ -18,7 +18,7 @@ from ..network.transfer import Transfer
 from ..program.program import Block, Collective, Compute
 from .shares import Shares
 from .slowed import SlowedWhile
-from .ticks import byte_ticks, ticks
+from .ticks import payload_ticks, ticks
 
 if TYPE_CHECKING:
     from ..network.sharing import Link
@@ -33,7 +33,7 @@ HOST = -1
 
 
 class OwnRates:
-    """What transfers of a class's own ranks, and flows beside them, move in a second on the rank's ``links``."""
+    """What transfers of a class's own ranks, and flows beside them, move in a second on its ``links``."""
 
     def __init__(self, links: Mapping[str, float]) -> None:
         self._shares = Shares(cast("Mapping[Link, float]", links))
@@ -66,7 +66,7 @@ class OwnRates:
 
 
 State = tuple["Left | bool", ...]
-"""A block in the midst of it: by op, whether it has ended, or, once it has begun, what it has left, to a tick."""
+"""A block in the midst of it: by op, whether it has ended or, once it has begun, what it has left to a tick."""
 
 
 def state_of(scope: Scope) -> State:
@@ -84,7 +84,10 @@ def begun(state: State) -> dict[int, Left]:
 
 def _to_a_tick(left: Left, op: Op) -> Left:
     latency_s, amount = left
-    return ticks(latency_s), ticks(amount) if isinstance(op.work, Compute) else byte_ticks(amount)
+    if isinstance(op.work, Compute):
+        return latency_s, ticks(amount)
+    assert isinstance(op.work, Collective)
+    return ticks(latency_s), payload_ticks(amount, op.work.transfer.ceiling_bytes_per_s)
 
 
 class Course(NamedTuple):
