@@ -66,7 +66,7 @@ class OwnRates:
 
 
 State = tuple["Left | bool", ...]
-"""A block in the midst of it: by op, whether it has ended or, once it has begun, what it has left to a tick."""
+"""A block in the midst of it: by op, whether it has ended or, once begun, what it has left to a tick."""
 
 
 def state_of(scope: Scope) -> State:
