@@ -19,8 +19,8 @@ from .step import memory_of_step, path_of_step, replayed, seconds_of_step
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
-    from ..result.step import IntervalPart, PathSegment, StageMemory
     from ..lowering.plan import StepPlan
+    from ..result.step import IntervalPart, PathSegment, StageMemory
     from ..scenario.blocks import ClusterSpec
     from ..scenario.models import Scenario
 

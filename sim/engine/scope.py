@@ -193,10 +193,11 @@ def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, flo
     Repeated blocks count as issued when their first op is, and several calls when the first of them is; or,
     of both, the ``last``.
     """
-    times, sync, offset = [], -1, 0.0
+    times, sync, offset = list[tuple[int, float]](), -1, 0.0
     for i, op in enumerate(ops):
-        times.append((sync, offset + (op.host_s if last else _first_s(op))))
-        offset += op.host_s
+        host_s = op.host_s
+        times.append((sync, offset + (host_s if last or not host_s else _first_s(op))))
+        offset += host_s
         if op.host_sync:
             sync, offset = i, 0.0
     return times
