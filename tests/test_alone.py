@@ -47,12 +47,11 @@ def test_it_is_the_replay(run: Scenario, host: bool) -> None:
         record = replay(programs, host=host)
         if times is None:
             continue
-        start, begin, end, rates = times
-        assert end == pytest.approx(list(record.end[0]), rel=1e-9)
-        assert start == pytest.approx(list(record.start[0]), rel=1e-9)
-        assert begin == pytest.approx(list(record.begin[0]), rel=1e-9)
+        assert times.end == pytest.approx(list(record.end[0]), rel=1e-9)
+        assert times.start == pytest.approx(list(record.start[0]), rel=1e-9)
+        assert times.start == pytest.approx(list(record.begin[0]), rel=1e-9)
         assert (rank.held_sms, rank.moving) == (0, 0)
-        for op, since, stop in zip(block.ops, rates, end, strict=True):
+        for op, since, stop in zip(block.ops, times.rates, times.end, strict=True):
             ends = [*(at for at, _ in since[1:]), stop]
             done = sum((until - at) * rate for (at, rate), until in zip(since, ends, strict=True))
             assert done == pytest.approx(amount(op), rel=1e-6, abs=1e-12)
@@ -69,11 +68,17 @@ def moves(stream: str, rate: float, after: tuple[int, ...] = ()) -> Op:
     return Op("collective", stream, "tp", Collective("all_reduce", stream, transfer), after)
 
 
-def test_collectives_that_slow_one_another_are_left_to_the_replay() -> None:
-    def times(rate: float, *after: int) -> object:
-        block = Block("two", (moves("tp", 60.0), moves("cp", rate, after)))
-        return run_alone(block, -math.inf, RankState(100, 0.0), OwnRates(LINKS))
-
-    assert times(60.0) is None
-    assert times(30.0) is not None  # the link holds both
-    assert times(60.0, 0) is not None  # one after the other
+@pytest.mark.parametrize(("rate", "after"), [(60.0, ()), (30.0, ()), (60.0, (0,)), (90.0, ())])
+def test_collectives_slow_one_another_as_in_the_replay(rate: float, after: tuple[int, ...]) -> None:
+    block = Block("two", (moves("tp", 60.0), moves("cp", rate, after)))
+    course = run_alone(block, -math.inf, RankState(100, 0.0), OwnRates(LINKS))
+    assert course is not None
+    programs = Programs(
+        classes=(Program(ops=block.ops),), communicators={}, links=(LINKS,), sms=100, corun_slowdown=0.0
+    )
+    record = replay(programs, host=False)
+    assert course.start == pytest.approx(list(record.begin[0]), rel=1e-9)
+    assert course.end == pytest.approx(list(record.end[0]), rel=1e-9)
+    assert sum(one.until - one.since for one in course.slowed) == pytest.approx(
+        sum(one.seconds for one in record.slowed), rel=1e-9
+    )

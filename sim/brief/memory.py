@@ -116,7 +116,7 @@ def _by_order(plan: StepPlan, actions: Sequence[ActionSpan]) -> MemoryByOrder:
 def _as_ordered(orders: Orders) -> list[ActionSpan]:
     """The actions of each rank as if each took one unit of time."""
     return [
-        ActionSpan(r, action.kind.value, action.stage, action.microbatch, at, at + 1.0)
+        ActionSpan(r, action.kind, action.stage, action.microbatch, at, at + 1.0)
         for r, order in enumerate(orders)
         for at, action in enumerate(actions_of(order))
     ]

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..engine.record import Stretch
-from ..engine.scope import issue_times
 from ..program.program import Collective, RepeatedBlocks
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
     One that is issued after something there that the host has waited for is as much later as that.
     """
     ops = record.programs.classes[r].ops
-    for i, (sync, _) in enumerate(issue_times(ops)):
+    for i, (sync, _) in enumerate(record.issues(r)):
         if i < since or sync >= since:
             continue
         work = ops[i].work
@@ -181,7 +180,4 @@ def _piece_waits(piece: Piece, segment: RepeatedBlocks, issued_s: float, slack_s
 def _issued(record: Record, r: int) -> list[float]:
     """When the host of class ``r`` issues each of its ops."""
     end = record.end[r]
-    return [
-        (end[sync] if sync >= 0 else 0.0) + offset
-        for sync, offset in issue_times(record.programs.classes[r].ops)
-    ]
+    return [(end[sync] if sync >= 0 else 0.0) + offset for sync, offset in record.issues(r)]

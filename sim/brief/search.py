@@ -19,6 +19,7 @@ from .step import memory_of_step, path_of_step, replayed, seconds_of_step
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
+    from ..lowering.plan import StepPlan
     from ..result.step import IntervalPart, PathSegment, StageMemory
     from ..scenario.blocks import ClusterSpec
     from ..scenario.models import Scenario
@@ -66,10 +67,11 @@ class Search:
         from ..evidence.measured_steps import measured_steps
 
         cluster = self._cluster(scenario)
-        memory = self._memory(scenario, cluster)
+        plan = self._short_plan(scenario, cluster)
+        memory = _memory(plan)
         found = (extended if memory is None else shortened)(
             scenario,
-            lambda one: replayed(one, cluster, self.profile, self._tables),
+            lambda one: replayed(one, cluster, self.profile, self._tables, plan),
             lambda one: one.record,
         )
         seconds, path = seconds_of_step(found), path_of_step(found)
@@ -91,16 +93,20 @@ class Search:
         self._clusters.append((scenario.cluster, cluster))
         return cluster
 
-    def _memory(self, scenario: Scenario, cluster: Cluster) -> tuple[StageMemory, ...] | None:
-        """By the order of actions; None where it takes the clock: how far hosts run ahead, or which actions
-        run as one.
-        """
+    def _short_plan(self, scenario: Scenario, cluster: Cluster) -> StepPlan:
+        """The plan of a step of as many microbatches as tell its memory."""
         from ...hardware.calibrated.overlay import calibrated_profile
         from ..estimate import check_work, step_work
         from ..lowering.lower import make_plan
 
         check_work(step_work(scenario))
         used = self.profile or calibrated_profile(cluster.gpu, scenario.calibration)
-        short = of_length(scenario, enough_microbatches(scenario))
-        found = memory_of_plan(make_plan(short, cluster, used, self._tables))
-        return found.high if found is not None and found.exact else None
+        return make_plan(of_length(scenario, enough_microbatches(scenario)), cluster, used, self._tables)
+
+
+def _memory(plan: StepPlan) -> tuple[StageMemory, ...] | None:
+    """By the order of actions; None where it takes the clock: how far hosts run ahead, or which actions run as
+    one.
+    """
+    found = memory_of_plan(plan)
+    return found.high if found is not None and found.exact else None

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..evidence.measured_steps import Doubt
     from ..fold.whole import Folded
     from ..lowering.lower import Lowered
+    from ..lowering.plan import StepPlan
     from ..lowering.tables import Tables
     from ..result.step import Interval, PathSegment, StageMemory
     from ..scenario.models import Scenario
@@ -133,14 +134,20 @@ def _run(scenario: Scenario, profile: GpuProfile | None) -> ShortStep:
 
 
 def replayed(
-    scenario: Scenario, cluster: Cluster, profile: GpuProfile | None, tables: Tables | None = None
+    scenario: Scenario,
+    cluster: Cluster,
+    profile: GpuProfile | None,
+    tables: Tables | None = None,
+    like: StepPlan | None = None,
 ) -> ShortStep:
-    """One step, lowered and replayed whole; ``tables`` are those of a search."""
+    """One step, lowered and replayed whole; ``tables`` are those of a search, ``like`` is a plan that differs
+    in its microbatches alone.
+    """
     from ..engine.replay import replay
     from ..fold.whole import folded
     from ..lowering.lower import lower
 
     check_work(step_work(scenario))
-    lowered = lower(scenario, cluster, profile=profile, tables=tables)
+    lowered = lower(scenario, cluster, profile=profile, tables=tables, like=like)
     ready = folded(lowered)
     return ShortStep(lowered, ready, replay(ready.programs))

@@ -1,169 +1,330 @@
-"""A block of one class that nothing interferes with, run without a clock of its own.
+"""A block of one class, run without a clock of its own: whole, or from a state in the midst of it.
 
 Its streams and its host order it; its kernels slow down beside its own collectives and what else the rank has
-held all the while. Collectives that slow one another on a link are left to a replay (runs.py).
+held all the while. Its collectives share the rank's links with one another, and with flows of the rank that
+go on beside it all the while.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ..network.sharing import Demand, alone
+from ..network.sharing import Demand
 from ..network.transfer import Transfer
 from ..program.program import Block, Collective, Compute
-from .slowed import SLACK
+from .shares import Shares
+from .slowed import SlowedWhile
+from .ticks import payload_ticks, ticks
 
 if TYPE_CHECKING:
     from ..network.sharing import Link
+    from ..program.program import Op
     from .blocks import Rates
     from .rank_state import RankState
+    from .scope import Left, Scope
+    from .shares import Share
 
-Times = tuple[list[float], list[float], list[float], list["Rates"]]
-"""Start, begin and end in seconds, and rates of progress, each by op."""
+HOST = -1
+"""In place of an op: the host has issued one."""
 
 
-@dataclass(slots=True)
 class OwnRates:
-    """What each transfer of a class's own ranks moves in a second where it has their ``links`` to itself."""
+    """What transfers of a class's own ranks, and flows beside them, move in a second on its ``links``."""
 
-    links: Mapping[str, float]
-    _known: dict[int, tuple[Transfer, Demand, float]] = field(default_factory=dict)
+    def __init__(self, links: Mapping[str, float]) -> None:
+        self._shares = Shares(cast("Mapping[Link, float]", links))
+        self._demands: dict[int, tuple[Transfer, Demand]] = {}
+        self._kinds: dict[tuple[object, ...], Demand] = {}
+        self._known: dict[tuple[int, ...], list[Share]] = {}
 
-    def of(self, transfer: Transfer) -> float:
-        """Payload bytes per second."""
-        return self._of(transfer)[2]
-
-    def weights(self, transfer: Transfer) -> tuple[tuple[str, float], ...]:
-        """Bytes on each link for a byte of its payload."""
-        return self._of(transfer)[1].weights  # type: ignore[return-value]  # links by their names
-
-    def _of(self, transfer: Transfer) -> tuple[Transfer, Demand, float]:
-        known = self._known.get(id(transfer))
+    def demand(self, transfer: Transfer) -> Demand:
+        """What a transfer asks of the links, by their names: the same object for the same demand."""
+        known = self._demands.get(id(transfer))
         if known is None:
-            demand = Demand(transfer.ceiling_bytes_per_s, transfer.local_weights)
-            known = self._known[id(transfer)] = (
-                transfer,
-                demand,
-                alone(demand, cast("Mapping[Link, float]", self.links)),
-            )
+            demand = self.kind(transfer.ceiling_bytes_per_s, transfer.local_weights)
+            known = self._demands[id(transfer)] = transfer, demand
+        return known[1]
+
+    def kind(self, ceiling: float, weights: tuple[tuple[str, float], ...]) -> Demand:
+        """The demand with this ceiling, in payload bytes per second, and these bytes on links for each."""
+        key = ceiling, weights
+        if key not in self._kinds:
+            self._kinds[key] = Demand(ceiling, cast("tuple[tuple[Link, float], ...]", weights))
+        return self._kinds[key]
+
+    def of(self, demands: tuple[Demand, ...]) -> list[Share]:
+        """Payload bytes per second of each of them while all move, and what holds it below its ceiling."""
+        key = tuple(map(id, demands))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._shares.shared(demands, [d.weights for d in demands])
         return known
 
 
-def run_alone(block: Block, issued_s: float, rank: RankState, rates: OwnRates) -> Times | None:
-    """How a block runs that its rank reaches at 0, its first op issued at ``issued_s`` (-inf: long ago).
+State = tuple["Left | bool", ...]
+"""A block in the midst of it: by op, whether it has ended or, once begun, what it has left to a tick."""
 
-    None where only a replay tells: collectives that share a link it may not hold them on, that stand for
-    several calls, or that never end.
+
+def state_of(scope: Scope) -> State:
+    """The state that the ops of a scope, a block, are in."""
+    left = scope.left
+    return tuple(
+        [_to_a_tick(left[i], scope.ops[i]) if i in left else end >= 0 for i, end in enumerate(scope.end)]
+    )
+
+
+def begun(state: State) -> dict[int, Left]:
+    """What the ops in progress have left."""
+    return {i: one for i, one in enumerate(state) if not isinstance(one, bool)}
+
+
+def _to_a_tick(left: Left, op: Op) -> Left:
+    latency_s, amount = left
+    if isinstance(op.work, Compute):
+        return latency_s, ticks(amount)
+    assert isinstance(op.work, Collective)
+    return ticks(latency_s), payload_ticks(amount, op.work.transfer.ceiling_bytes_per_s)
+
+
+class Course(NamedTuple):
+    """How a block runs: start and end by op, rates of progress by op and by flow beside it, and what slowed
+    them. What had ended or begun before has 0.
     """
-    return _Alone(block, issued_s, rank, rates).times()
+
+    start: list[float]
+    end: list[float]
+    rates: list[Rates]
+    beside: tuple[Rates, ...]
+    slowed: list[SlowedWhile]
+
+
+def run_alone(
+    block: Block,
+    issued_s: float,
+    rank: RankState,
+    rates: OwnRates,
+    beside: tuple[Demand, ...] = (),
+    state: State | None = None,
+) -> Course | None:
+    """How a block runs that its rank reaches at 0, its first op issued at ``issued_s`` (-inf: long ago), or
+    that is in ``state`` then; ``beside`` it such flows go on, to its end at least.
+
+    None where only a replay tells: collectives that stand for several calls, or that never end.
+    """
+    return _Alone(block, issued_s, rank, rates, beside, state).course()
+
+
+@dataclass(slots=True)
+class _Moving:
+    """A flow: what is ``left`` of it ``since`` when it moves at ``rate``, and what ``held`` it."""
+
+    demand: Demand
+    left: float
+    rates: list[tuple[float, float]]
+    since: float = 0.0
+    rate: float = 0.0
+    held: Link | None = None
+
+
+@dataclass(slots=True)
+class _Kernel:
+    """The kernel at work, if any (op ``i``, else -1), the last of its row: what it has ``left``, in seconds at
+    full speed.
+    """
+
+    row: list[int]
+    i: int = -1
+    left: float = 0.0
+    ends: float = math.inf
 
 
 class _Alone:
-    def __init__(self, block: Block, issued_s: float, rank: RankState, rates: OwnRates) -> None:
+    def __init__(
+        self,
+        block: Block,
+        issued_s: float,
+        rank: RankState,
+        rates: OwnRates,
+        beside: tuple[Demand, ...],
+        state: State | None,
+    ) -> None:
         count = len(block.ops)
-        self.ops, self.rank, self.own = block.ops, rank, rates
+        self.block, self.ops, self.rank, self.own = block, block.ops, rank, rates
         self.issued_s = [issued_s + at for at in block.issued_s]
-        self.rows = [list(reversed(row)) for rows in block.streams.values() for row in rows]  # last first
-        self.start, self.end = [math.inf] * count, [math.inf] * count
+        self.start = [math.inf] * count
+        self.end = [0.0 if one is True else math.inf for one in state] if state else [math.inf] * count
+        self.left = begun(state) if state else {}
+        rows = [row for rows in block.streams.values() for row in rows]
+        self.rows = [[i for i in reversed(row) if self.end[i] == math.inf] for row in rows]  # last first
         self.rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
-        self.now, self.kernel, self.left = 0.0, -1, 0.0  # the kernel at work, and what it has before it
-        self.queue: list[tuple[float, int]] = []  # ends of collectives, and when ops are issued (-1)
-        self.moving: dict[int, tuple[float, float, float]] = {}  # collectives: since, until, bytes per second
+        self.now, self.kernel = 0.0, _Kernel([])
+        self.queue: list[tuple[float, int]] = []  # ends of latencies of collectives, issues of ops (HOST)
+        self.beside = {-1 - k: _Moving(demand, math.inf, []) for k, demand in enumerate(beside)}
+        self.moving = dict(self.beside)
+        self.amounts: dict[int, float] = {}  # payloads of collectives that have begun
+        self.changed = bool(beside)  # whether what moves is not what it was
+        self.first = math.inf, HOST  # when the first collective of those that move ends
+        self.slowed: list[SlowedWhile] = []
 
-    def times(self) -> Times | None:
+    def course(self) -> Course | None:
         """All times, or None (run_alone)."""
+        start = self.start
         while True:
             for row in self.rows:
-                if row and not self._begin(row[-1]):
+                if row and start[row[-1]] == math.inf and not self._begin(row[-1], row):
                     return None
-            done = math.inf
-            if self.kernel >= 0:
-                since, rate = self.rates[self.kernel][-1]
-                done = since + self.left / rate
-            if self.queue and self.queue[0][0] < done:
-                self.now, i = heappop(self.queue)
-                if i >= 0:
-                    self._ends(i)
-                    del self.moving[i]
-                    self._hold(-self.ops[i].work.transfer.sms, -1)  # type: ignore[union-attr]
-            elif self.kernel >= 0:
-                self.now = done
-                self._ends(self.kernel)
-                self.kernel = -1
-            else:
-                return self.start, self.start[:], self.end, list(self.rates)
+            if self.changed and not self._share():
+                return None
+            if not self._go_on():
+                break
+        for number, flow in self.beside.items():
+            self._held(number, flow)
+        beside = tuple(flow.rates for flow in self.beside.values())
+        return Course(start, self.end, cast("list[Rates]", self.rates), beside, self.slowed)
 
-    def _begin(self, i: int) -> bool:
-        """Begin the next op of its row if it can; False where it is not for here."""
-        op = self.ops[i]
-        if self.start[i] < math.inf or any(self.end[before] == math.inf for before in op.after):
-            return True
-        if self.issued_s[i] > self.now:
-            if (self.issued_s[i], -1) not in self.queue:
-                heappush(self.queue, (self.issued_s[i], -1))
-            return True
-        self.start[i] = self.now
-        if isinstance(op.work, Compute):
-            self.kernel, self.left = i, op.work.seconds * self.rank.slow
-            self.rates[i].append((self.now, self.rank.speed(op.work)))
-            return True
-        assert isinstance(op.work, Collective)
-        return self._launch(i, op.work)
-
-    def _launch(self, i: int, work: Collective) -> bool:
-        transfer = work.transfer
-        since, until, rate = self.now + transfer.latency_s, self.now + transfer.latency_s, 0.0
-        if transfer.bytes:
-            rate = self.own.of(transfer)
-            if not rate:
+    def _go_on(self) -> bool:
+        """To the next moment at which something ends or begins; False where there is none."""
+        at, (ends, first) = self.queue[0][0] if self.queue else math.inf, self.first
+        now = at if at < ends else ends
+        if self.kernel.ends <= now:
+            if self.kernel.i < 0:
                 return False
-            until += transfer.bytes / rate
-            self.rates[i].append((since, rate))
-        if work.calls > 1 or self._crowds(transfer, since, until, rate):
-            return False
-        self.moving[i] = since, until, rate
-        heappush(self.queue, (until, i))
-        self._hold(transfer.sms, 1)
+            self._kernels(now)
+        elif ends <= now:
+            self.now = now
+            self._held(first, self.moving.pop(first))
+            self._over(first)
+            self.changed = True
+        else:
+            self.now, i = heappop(self.queue)
+            if i != HOST:
+                self._moves(i)
         return True
 
-    def _crowds(self, transfer: Transfer, since: float, until: float, rate: float) -> bool:
-        """Whether it moves together with others on a link that may not hold them."""
-        others = [
-            (self.ops[i].work.transfer, its_rate)  # type: ignore[union-attr]
-            for i, (its_since, its_until, its_rate) in self.moving.items()
-            if its_since < until and since < its_until
-        ]
-        if not others:
+    def _kernels(self, until: float) -> None:
+        """The kernel at work ends by then, and so do those behind it that wait for nothing else, as long as
+        nothing waits for one of them.
+        """
+        kernel, end, awaited = self.kernel, self.end, self.block.awaited
+        i, now = kernel.i, kernel.ends
+        row, speed = kernel.row, self.rank.speed
+        while True:
+            end[i] = self.now = now
+            row.pop()
+            kernel.i, kernel.ends = HOST, math.inf
+            if i in awaited or not row:
+                return
+            i = row[-1]
+            op = self.ops[i]
+            if self.issued_s[i] > now or not isinstance(op.work, Compute):
+                return
+            for before in op.after:
+                if end[before] == math.inf:
+                    return
+            rate = speed(op.work)
+            self.start[i] = now
+            self.rates[i].append((now, rate))
+            kernel.i, kernel.left = i, op.work.seconds * self.rank.slow
+            kernel.ends = now = now + kernel.left / rate
+            if now > until:
+                return
+
+    def _begin(self, i: int, row: list[int]) -> bool:
+        """Begin the next op of its row if it can; False where it is not for here."""
+        op, left = self.ops[i], self.left.pop(i, None) if self.left else None
+        if left is None:
+            for before in op.after:
+                if self.end[before] == math.inf:
+                    return True
+            if self.issued_s[i] > self.now:
+                if (self.issued_s[i], HOST) not in self.queue:
+                    heappush(self.queue, (self.issued_s[i], HOST))
+                return True
+        self.start[i] = self.now
+        if isinstance(op.work, Compute):
+            self.kernel.i, self.kernel.row = i, row
+            self.kernel.left = max(0.0, left[1]) if left else op.work.seconds * self.rank.slow
+            self._speed(self.rank.speed(op.work))
+            return True
+        assert isinstance(op.work, Collective)
+        latency_s, amount = left or (op.work.transfer.latency_s, op.work.transfer.bytes)
+        if op.work.calls > 1 or amount == math.inf:
             return False
-        load: dict[str, float] = {}
-        for one, its_rate in others:
-            for link, weight in self.own.weights(one):
-                load[link] = load.get(link, 0.0) + weight * its_rate
-        return any(
-            link in load and load[link] + weight * rate >= self.own.links[link] * (1 - SLACK)
-            for link, weight in self.own.weights(transfer)
-        )
+        self.amounts[i] = amount
+        heappush(self.queue, (self.now + latency_s, i))
+        self._hold(op.work.transfer.sms, 1)
+        return True
+
+    def _moves(self, i: int) -> None:
+        """The latency of a collective is over."""
+        work = self.ops[i].work
+        assert isinstance(work, Collective)
+        if not self.amounts[i]:
+            self._over(i)
+            return
+        self.moving[i] = _Moving(self.own.demand(work.transfer), self.amounts[i], self.rates[i])
+        self.changed = True
+
+    def _share(self) -> bool:
+        """New rates for all that moves; False where one of them never ends."""
+        self.changed, now, ends, first = False, self.now, math.inf, HOST
+        shares = self.own.of(tuple([flow.demand for flow in self.moving.values()])) if self.moving else ()
+        for (i, flow), (rate, held) in zip(self.moving.items(), shares, strict=True):
+            if rate != flow.rate or held != flow.held:
+                if not rate:
+                    return False
+                self._held(i, flow)
+                if flow.rate:
+                    left = flow.left - flow.rate * (now - flow.since)
+                    flow.left = left if left > 0 else 0.0
+                if rate != flow.rate:
+                    flow.rates.append((now, rate))
+                flow.since, flow.rate, flow.held = now, rate, held
+            if i >= 0 and flow.since + flow.left / rate < ends:
+                ends, first = flow.since + flow.left / rate, i
+        self.first = ends, first
+        return True
+
+    def _held(self, i: int, flow: _Moving) -> None:
+        """Note what has held a flow until now."""
+        if flow.held is not None:
+            self.slowed.append(SlowedWhile(flow.since, self.now, i, flow.held, flow.rate))
+
+    def _over(self, i: int) -> None:
+        """A collective has ended."""
+        work = self.ops[i].work
+        assert isinstance(work, Collective)
+        self._ends(i)
+        self._hold(-work.transfer.sms, -1)
 
     def _ends(self, i: int) -> None:
         self.end[i] = self.now
         for row in self.rows:
             if row and row[-1] == i:
                 row.pop()
+                return
 
     def _hold(self, sms: int, moving: int) -> None:
         """The rank holds more SMs or fewer; a kernel at work goes on at another speed."""
-        self.rank.hold(sms, moving)
-        if self.kernel < 0:
+        rank, kernel = self.rank, self.kernel
+        rank.held_sms += sms
+        rank.moving += moving
+        if kernel.i < 0:
             return
-        rates = self.rates[self.kernel]
-        since, rate = rates[-1]
-        work = self.ops[self.kernel].work
+        work = self.ops[kernel.i].work
         assert isinstance(work, Compute)
+        since, rate = self.rates[kernel.i][-1]
         now = self.rank.speed(work)
         if now != rate:
-            self.left = max(0.0, self.left - rate * (self.now - since))
-            rates.append((self.now, now))
+            kernel.left = max(0.0, kernel.left - rate * (self.now - since))
+            self._speed(now)
+
+    def _speed(self, rate: float) -> None:
+        """The kernel at work goes on at this speed."""
+        kernel = self.kernel
+        self.rates[kernel.i].append((self.now, rate))
+        kernel.ends = self.now + kernel.left / rate

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from ..program.program import Block, Collective, Compute, Op, RepeatedBlocks
 from ..result.step import IN_LAYER
 from .scope import SLACK_S, WAITS, Left, Scope
+from .slowed import SlowedWhile
 
 Rates = Sequence[tuple[float, float]]
 """(since, rate) of an op in progress: seconds of work, or bytes, per second."""
@@ -27,6 +28,9 @@ class BlockRun:
     ``rates`` of each while it makes progress. ``parts`` splits its time by what the compute stream did:
     kernel kinds, the axis awaited, the host, or peers that are late (``peers_of``). Kernels take ``slow``
     times as long.
+
+    A run from the midst of a block on counts from that moment: ops that had ended have no start, those in
+    progress had so much left (``begun``). Flows of the rank that go on ``beside`` it move at these rates.
     """
 
     block: Block
@@ -37,6 +41,9 @@ class BlockRun:
     end: Sequence[float]
     rates: Sequence[Rates]
     slow: float = 1.0
+    begun: Mapping[int, Left] = field(default_factory=dict)
+    beside: tuple[Rates, ...] = ()
+    slowed: Sequence[SlowedWhile] = ()
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
@@ -53,29 +60,34 @@ class BlockRun:
     def busy(self) -> Mapping[str, Sequence[tuple[float, float]]]:
         """By link of its rank, when its collectives move something there."""
         found: dict[str, list[tuple[float, float]]] = {}
-        for op, begin, end in zip(self.block.ops, self.begin, self.end, strict=True):
+        for i, (op, begin, end) in enumerate(zip(self.block.ops, self.begin, self.end, strict=True)):
             if isinstance(op.work, Collective) and begin < math.inf:
+                latency_s = self.begun[i][0] if i in self.begun else op.work.transfer.latency_s
                 for link, _ in op.work.transfer.local_weights:
-                    found.setdefault(link, []).append((begin + op.work.transfer.latency_s, end))
+                    found.setdefault(link, []).append((begin + latency_s, end))
         return found
 
     @cached_property
     def lead_s(self) -> float:
         """How far ahead a host must be that no op waits for it, if none does in this run."""
         reached = (start - self.first for start in self.start)
-        return max((at - r for at, r in zip(self.block.issued_s, reached, strict=True)), default=0.0)
+        waits = zip(self.block.issued_s, reached, strict=True)
+        return max((at - r for i, (at, r) in enumerate(waits) if i not in self.begun), default=0.0)
 
     def left(self, i: int, at: float) -> Left:
         """What op ``i``, in progress at ``at``, has before it."""
         work = self.block.ops[i].work
         if isinstance(work, Compute):
-            return 0.0, work.seconds * self.slow - _done(self.rates[i], at)
+            amount = self.begun[i][1] if i in self.begun else work.seconds * self.slow
+            return 0.0, amount - done(self.rates[i], at)
         transfer = work.transfer  # type: ignore[union-attr]  # blocks hold kernels and collectives
-        latency_s = max(0.0, self.begin[i] + transfer.latency_s - at)
-        return latency_s, transfer.bytes if latency_s else max(0.0, transfer.bytes - _done(self.rates[i], at))
+        latency_s, payload = self.begun.get(i) or (transfer.latency_s, transfer.bytes)
+        latency_s = max(0.0, self.begin[i] + latency_s - at)
+        return latency_s, payload if latency_s else max(0.0, payload - done(self.rates[i], at))
 
 
-def _done(rates: Rates, at: float) -> float:
+def done(rates: Rates, at: float) -> float:
+    """What has been done until then: seconds of work, or bytes."""
     ends = [*(since for since, _ in rates[1:]), math.inf]
     return sum(max(0.0, min(at, end) - since) * rate for (since, rate), end in zip(rates, ends, strict=False))
 
@@ -159,8 +171,16 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
     the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
     """
     for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
+        if scope.end[i] >= 0:
+            continue
         if base + end <= since + SLACK_S:  # also what takes no time: members that ended now are past it
-            scope.start[i], scope.begin[i], scope.end[i] = (zero + base + at for at in (start, begin, end))
+            if i not in run.begun:
+                scope.start[i], scope.begin[i] = zero + base + start, zero + base + begin
+            scope.end[i] = zero + base + end
+            scope.left.pop(i, None)
+            continue
+        if i in run.begun:
+            scope.left[i] = run.left(i, since - base)
             continue
         if base + start >= since:
             continue

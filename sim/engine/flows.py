@@ -70,6 +70,53 @@ class Flows:
             most += flow.rate * next(weight for name, weight in flow.demand.weights if name == link)
         return most + sum(self._at.most.get(link, {}).values()) < self._capacity[link] * (1 - SLACK)
 
+    def beside(self, r: int, most: Mapping[str, float]) -> dict[int, Demand] | None:
+        """Flows in progress that slow, or are slowed by, communications which put so many bytes per second on
+        links of rank ``r``, and all that hang together with them. None where one leaves the rank: then others
+        have a hand in it.
+        """
+        found: dict[int, Demand] = {}
+        names = list(most)
+        for name in names:  # grows
+            link = r, name
+            if not self.on(link) or self.holds(link, most.get(name, 0.0)):
+                continue
+            if link in self._alone:
+                self._joined(self._alone[link], self.begins)
+            for number in self._at.on(link):
+                if number in found:
+                    continue
+                found[number] = demand = self._demands[number]
+                for other in demand.links:
+                    if not isinstance(other, tuple) or other[0] != r:
+                        return None
+                    if other[1] not in names:
+                        names.append(other[1])
+        return found
+
+    def take(self, number: int) -> float:
+        """Somebody else knows from now on how a flow goes on; its payload bytes that are left."""
+        flow, now = self._flows[number], self._env.time
+        if flow.bound is not None:
+            self.slowed.add(flow.demand, flow.bound, now - flow.since, flow.rate)
+        flow.left = max(0.0, flow.left - flow.rate * (now - flow.since))
+        flow.since, flow.bound, flow.version = now, None, flow.version + 1
+        self._dirty.pop(number, None)
+        return flow.left
+
+    def give_back(self, number: int, left: float, rate: float, bound: Link | None) -> None:
+        """It goes on from here by itself, with so many bytes left, at first at this rate, held by a link."""
+        flow = self._flows[number]
+        flow.left, flow.since, flow.rate, flow.version = left, self._env.time, rate, flow.version + 1
+        flow.bound = flow.held = bound
+        if left:
+            self._env.call(left / rate, self._end, (number, flow.version))
+            self._touch(number)
+
+    def over(self, number: int) -> None:
+        """A flow that was given back with nothing left ends."""
+        self._end((number, self._flows[number].version))
+
     def end_of(self, payload_bytes: float, demand: Demand) -> float:
         """When a flow that begins now ends, if it has its links to itself until then; else infinite."""
         if any(map(self.on, demand.links)):

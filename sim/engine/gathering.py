@@ -82,6 +82,12 @@ class Gathering:
         """A member comes to run its repeated blocks as a whole; the last one sets all in motion."""
         self.here[r] = here
         here.end = simpy.Event(env)
+        if len(self.group.members) == 1:
+            self._plan_alone(here, runs)
+            assert here.run is not None
+            after_s = here.zero + here.run.last - env.time
+            env.at(after_s if after_s > 0 else 0.0, here.end)
+            return
         if len(self.here) < len(self.group.members):
             return
         self._plan(runs)
@@ -111,6 +117,12 @@ class Gathering:
             self.detail = number
             if any(one.run is None and one.number <= number for one in self.here.values()):
                 self.open(runs)
+
+    def _plan_alone(self, here: Here, runs: Runs) -> None:
+        """The run of a class by itself."""
+        lead_s = here.lead_s if here.lead_s > 0 else 0.0
+        here.run = runs.alone(self.group, self.repeated_blocks[0], here.number, lead_s, here.contention)
+        here.zero = here.at
 
     def _plan(self, runs: Runs) -> None:
         """The runs of those who are here; who is not never comes."""

@@ -72,11 +72,12 @@ class JointGroups:
 
     def of(self, r: int) -> JointGroup:
         """Class ``r`` and all whose blocks meet its own, directly or through others."""
-        if r not in self._joint:
+        found = self._joint.get(r)
+        if found is None:
             members = self._members(r)
-            group = self._group(members) if len(members) > 1 else self.alone(r)
-            self._joint |= dict.fromkeys(members, group)
-        return self._joint[r]
+            found = self._group(members) if len(members) > 1 else self.alone(r)
+            self._joint |= dict.fromkeys(members, found)
+        return found
 
     def ways(self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...]) -> tuple[How, ...]:
         """By number of a block, how the repeated blocks of all members can run from there on."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ..program.program import UNORDERED, Collective, Programs, RepeatedBlocks
 from .blocks import RepeatedRun
-from .scope import BITS, NOBODY, Scope, Times, unknown
+from .scope import BITS, NOBODY, Scope, Times, issue_times, unknown
 
 
 @dataclass(slots=True)
@@ -65,6 +65,7 @@ class Record:
     step_s: float = 0.0  # from one step to the next
     _calls: dict[int, dict[str, list[int]]] = field(default_factory=dict)
     _predecessors: dict[int, list[int]] = field(default_factory=dict)
+    _issues: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, programs: Programs) -> Record:
@@ -142,6 +143,14 @@ class Record:
                 if isinstance(op.work, RepeatedBlocks) and op.work.last_on:
                     last |= dict.fromkeys(op.work.last_on, i)
         return self._predecessors[id(program)]
+
+    def issues(self, r: int) -> Sequence[tuple[int, float]]:
+        """For each op of class ``r``, the one that the host waits for and the host time since (issue_times)."""
+        program = self.programs.classes[r]
+        found = self._issues.get(id(program))
+        if found is None:
+            found = self._issues[id(program)] = issue_times(program.ops)
+        return found
 
     def times(self, r: int, i: int) -> tuple[float, float, float]:
         """(start, begin, end) of an op that has run."""

@@ -137,6 +137,11 @@ class RendezvousPoints:
             self.launch(told, work.transfer, tuple((m, m) for m in members), place, communicator, left)
         return rendezvous.done
 
+    def own_demand(self, r: int, work: Collective) -> Demand:
+        """What a collective of class ``r``'s own ranks asks of links."""
+        own = self.programs.binding(r).communicators.get(work.communicator, work.communicator)
+        return self._demand(work.transfer, ((r, r),), own)
+
     def _issued(self, done: Signal, work: Collective, issued: float) -> Done:
         """``done``, which does not happen before the last of its calls has had its time."""
         return NotBefore(self.env, done, issued + work.last_s) if work.calls > 1 else done

@@ -18,6 +18,7 @@ from typing import Any
 import simpy
 
 from ..program.program import RepeatedBlocks
+from .beside import BlocksBeside, Place
 from .blocks import go_on
 from .chain import Chain
 from .clock import Clock
@@ -28,7 +29,7 @@ from .rank_state import RankState, Uses
 from .record import Record, Stretch
 from .rendezvous import RendezvousPoints
 from .runs import Runs
-from .scope import SLACK_S, Scope, block_scope
+from .scope import SLACK_S, Scope
 from .signal import Signal
 
 Process = Generator[simpy.Event, Any, None]
@@ -49,11 +50,19 @@ class RepeatedBlocksReplay:
     _met: dict[int, int] = field(default_factory=dict)
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
+    beside: BlocksBeside = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.beside = BlocksBeside(
+            self.env, self.ranks, self.flows, self.rendezvous_points, self.runs, self.record
+        )
 
     def run(self, process: simpy.Process, scope: Scope, i: int, repeated: RepeatedBlocks) -> Process:
         """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
         rank = self.ranks[scope.r]
-        rank.repeated_op, rank.passed = i, set()
+        rank.repeated_op = i
+        if rank.passed:
+            rank.passed = set()
         issued_at = None if scope.issued_at is None else scope.issued(i)
         scope.start[i] = scope.begin[i] = max(self.env.time, issued_at or 0.0)
         together = self._gathering(scope.r)
@@ -76,8 +85,9 @@ class RepeatedBlocksReplay:
             if whole:
                 number = yield from self._whole(process, scope, i, repeated, number, host, gathering)
             else:
-                block = self._block(scope, repeated, number, host, gathering)
-                yield from self._in_detail(process, scope, i, repeated, number, block, gathering)
+                yield from self._one(
+                    process, self._place(scope, i, repeated, number, host, gathering), gathering
+                )
                 number += 1
         if rank.awaited:
             for stream in repeated.last_on:
@@ -139,8 +149,8 @@ class RepeatedBlocksReplay:
             if len(gathering.group.members) > 1:
                 return True  # not known before all have come
             rank, zero = self.ranks[scope.r], self.env.time + max(0.0, -lead_s)
-            arrival = 0.0, max(0.0, lead_s), (rank.held_sms, rank.moving)
-            (run,) = self.runs.repeated_blocks(gathering.group, (repeated,), number, (arrival,))
+            contention = rank.held_sms, rank.moving
+            run = self.runs.alone(gathering.group, repeated, number, max(0.0, lead_s), contention)
             return run.uses(link, since - zero, until - zero)
 
         return self._undisturbed(scope, i, repeated, uses)
@@ -222,30 +232,27 @@ class RepeatedBlocksReplay:
             self.record.add_piece(scope.r, i, Stretch(run, here.zero, ended))
         if ended == len(run.runs) or run.bases[ended] + run.runs[ended].first > since + SLACK_S:
             return number  # between two blocks
-        block = self._block(scope, repeated, number, host, gathering)
-        go_on(block, run.runs[ended], here.zero, run.bases[ended], since)
-        yield from self._in_detail(process, scope, i, repeated, number, block, gathering)
+        place = self._place(scope, i, repeated, number, host, gathering)
+        go_on(place.opened(self.record), run.runs[ended], here.zero, run.bases[ended], since)
+        yield from self._one(process, place, gathering)
         return number + 1
 
-    def _block(
-        self, scope: Scope, repeated: RepeatedBlocks, number: int, host: Host, gathering: Gathering
-    ) -> Scope:
-        at = None if host.issued_at is None else host.issued_at + repeated.issued_s[number]
-        return block_scope(repeated.row[number], scope.r, issued_at=at, tag=(gathering.number, number))
+    def _place(
+        self, scope: Scope, i: int, repeated: RepeatedBlocks, number: int, host: Host, gathering: Gathering
+    ) -> Place:
+        return Place(scope, i, repeated, number, host.issued_at, (gathering.number, number))
 
-    def _in_detail(
-        self,
-        process: simpy.Process,
-        scope: Scope,
-        i: int,
-        repeated: RepeatedBlocks,
-        number: int,
-        block: Scope,
-        gathering: Gathering,
-    ) -> Process:
+    def _one(self, process: simpy.Process, place: Place, gathering: Gathering) -> Process:
+        """Run one block by itself: as a whole beside flows of its rank, or else in detail."""
+        if gathering.ways is None and (yield from self.beside.run(process, place, gathering.group)):
+            return
+        gathering.goes_in_detail(place.number, self.runs)
+        yield from self._in_detail(process, place)
+
+    def _in_detail(self, process: simpy.Process, place: Place) -> Process:
         """Run one block op by op. Its other streams wait for what is before them in the program."""
-        gathering.goes_in_detail(number, self.runs)
-        self.record.add_piece(scope.r, i, block)
+        scope, i, repeated, number = place.scope, place.i, place.repeated, place.number
+        block = place.opened(self.record)
         streams = repeated.row[number].streams
         others = [
             self._other_stream(scope, i, repeated, number, block, stream, left)

@@ -13,18 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from ..network.sharing import Demand
 from ..program.program import Block, Program, Programs, RepeatedBlocks
-from .alone import OwnRates, run_alone
+from .alone import OwnRates, State, begun, run_alone
 from .blocks import BlockRun, Rates, RepeatedRun
 from .groups import JointGroup
 from .rank_state import RankState
+from .ticks import ticks
 
 Contention = tuple[int, int]
 """SMs that others hold on the rank, and communications of others that move there."""
-
-TICK_S = 2.0**-45
-"""Leads of hosts and arrivals are told apart to 3e-14 s: below what a clock of 100 s resolves."""
-
 
 Arrival = tuple[float, float, Contention]
 """How a member reaches a block or repeated blocks: so long after the first member (infinite: never), its
@@ -58,15 +56,17 @@ class Runs:
     )
     _rates: dict[int, OwnRates] = field(default_factory=dict)
     _told: dict[tuple[object, ...], RepeatedRun] = field(default_factory=dict)
+    _beside: dict[tuple[object, ...], BlockRun | None] = field(default_factory=dict)
 
     def repeated_blocks(
         self, group: JointGroup, repeated_blocks: tuple[RepeatedBlocks, ...], number: int, arrivals: Arrivals
     ) -> tuple[RepeatedRun, ...]:
         """How the repeated blocks of each member run from block ``number`` on; by member."""
         if len(repeated_blocks) == 1:
-            return (self._alone(group, repeated_blocks[0], number, arrivals[0]),)
+            ((_, lead_s, contention),) = arrivals
+            return (self.alone(group, repeated_blocks[0], number, lead_s, contention),)
         names = tuple(map(id, repeated_blocks))
-        free = tuple([(_ticks(at), math.inf, contention) for at, _, contention in arrivals])
+        free = tuple([(ticks(at), math.inf, contention) for at, _, contention in arrivals])
         known = group.kind, names, number, free
         leads = self._leads.get(known)
         if leads is None:
@@ -75,27 +75,28 @@ class Runs:
             self._leads[known] = leads
         if _far_enough(arrivals, leads):
             return self._repeated_blocks[known]
-        told = tuple([(_ticks(at), _ticks(lead_s), contention) for at, lead_s, contention in arrivals])
+        told = tuple([(ticks(at), ticks(lead_s), contention) for at, lead_s, contention in arrivals])
         key = group.kind, names, number, told
         if key not in self._repeated_blocks:
             self._repeated_blocks[key] = self._row(group, repeated_blocks, number, told)
         return self._repeated_blocks[key]
 
-    def _alone(
-        self, group: JointGroup, repeated: RepeatedBlocks, number: int, arrival: Arrival
+    def alone(
+        self, group: JointGroup, repeated: RepeatedBlocks, number: int, lead_s: float, contention: Contention
     ) -> RepeatedRun:
         """The same of a class by itself: one run of all blocks has all of those that begin later."""
-        _, lead_s, contention = arrival
         known = group.kind, id(repeated), contention
-        if known not in self._free:
+        free = self._free.get(known)
+        if free is None:
             whole = self._undelayed(group, repeated, contention)
-            self._free[known] = whole, whole.leads_s(repeated), {0: whole}
-        whole, leads_s, rests = self._free[known]
+            free = self._free[known] = whole, whole.leads_s(repeated), {0: whole}
+        whole, leads_s, rests = free
         if lead_s >= leads_s[number]:
-            if number not in rests:
-                rests[number] = whole.rest(number)
-            return rests[number]
-        key = *known, number, _ticks(lead_s)
+            rest = rests.get(number)
+            if rest is None:
+                rest = rests[number] = whole.rest(number)
+            return rest
+        key = *known, number, ticks(lead_s)
         if key not in self._told:
             self._told[key] = self._awaiting(group, repeated, number, key[-1], whole, leads_s, contention)
         return self._told[key]
@@ -157,7 +158,7 @@ class Runs:
             base = min(reached)
             if base == math.inf:
                 break
-            apart = tuple((_ticks(reached[m] - base), leads[m], arrivals[m][2]) for m in members)
+            apart = tuple((ticks(reached[m] - base), leads[m], arrivals[m][2]) for m in members)
             runs = self._block(group, tuple(s.row[k] for s in repeated_blocks), apart)
             bases.append(base)
             for m, run in enumerate(runs):
@@ -174,7 +175,7 @@ class Runs:
             self._blocks[known] = self._replayed(group, blocks, free)
         if _far_enough(arrivals, [run.lead_s for run in self._blocks[known]]):
             return self._blocks[known]
-        told = tuple((at, _ticks(lead_s), contention) for at, lead_s, contention in arrivals)
+        told = tuple((at, ticks(lead_s), contention) for at, lead_s, contention in arrivals)
         key = group.kind, blocks, told
         if key not in self._blocks:
             self._blocks[key] = self._replayed(group, blocks, told)
@@ -208,10 +209,22 @@ class Runs:
 
     def _by_itself(self, group: JointGroup, block: Block, arrival: Arrival) -> BlockRun | None:
         """The same of a class by itself, where that takes no replay."""
-        at, lead_s, (held_sms, moving) = arrival
+        at, lead_s, contention = arrival
         if at or (lead_s == math.inf and not block.ops):
             return None
-        binding = group.bindings[0]
+        return self._course(group, block, lead_s, contention)
+
+    def _course(
+        self,
+        group: JointGroup,
+        block: Block,
+        lead_s: float,
+        contention: Contention,
+        beside: tuple[Demand, ...] = (),
+        state: State | None = None,
+    ) -> BlockRun | None:
+        """A run of a class by itself that needs no clock, if it does not."""
+        binding, (held_sms, moving) = group.bindings[0], contention
         rank = RankState(
             binding.sms or self.programs.sms,
             self.programs.corun_slowdown,
@@ -219,19 +232,43 @@ class Runs:
             held_sms=held_sms,
             moving=moving,
         )
+        found = run_alone(block, -lead_s, rank, self.own_rates(group), beside, state)
+        if found is None:
+            return None
+        start, end, rates, others, slowed = found
+        left, last = begun(state) if state else {}, max(end, default=0.0)
+        return BlockRun(block, 0.0, last, start, start, end, rates, binding.slow, left, others, slowed)
+
+    def own_rates(self, group: JointGroup) -> OwnRates:
+        """What transfers of a class by itself, and flows beside them, move on the links of its rank."""
         if group.kind not in self._rates:
             self._rates[group.kind] = OwnRates(group.links[0])
-        times = run_alone(block, -lead_s, rank, self._rates[group.kind])
-        if times is None:
-            return None
-        start, begin, end, rates = times
-        return BlockRun(block, 0.0, max(end, default=0.0), start, begin, end, rates, binding.slow)
+        return self._rates[group.kind]
+
+    def beside(
+        self,
+        group: JointGroup,
+        block: Block,
+        lead_s: float,
+        contention: Contention,
+        beside: tuple[Demand, ...],
+        state: State | None = None,
+    ) -> BlockRun | None:
+        """How a block of a class by itself runs, or goes on from a state, beside flows (by ``own_rates``); its
+        host is so far ahead of its first op. None where only a replay in detail tells.
+        """
+        known = group.kind, block, contention, tuple(map(id, beside)), state
+        if known not in self._beside:
+            self._beside[known] = self._course(group, block, math.inf, contention, beside, state)
+        free = self._beside[known]
+        if free is None or lead_s >= free.lead_s:
+            return free
+        key = *known, ticks(lead_s)
+        if key not in self._beside:
+            self._beside[key] = self._course(group, block, key[-1], contention, beside, state)
+        return self._beside[key]
 
 
 def _far_enough(arrivals: Arrivals, leads: Sequence[float]) -> bool:
     """Whether no op of any member waits for its host; ``leads`` are what that takes."""
     return all(one[1] >= lead_s for one, lead_s in zip(arrivals, leads, strict=True))
-
-
-def _ticks(seconds: float) -> float:
-    return round(seconds / TICK_S) * TICK_S if 0.0 < seconds < math.inf else seconds

@@ -63,9 +63,10 @@ class Scope:
 
     def ended(self, i: int) -> Signal:
         """What happens when op ``i``, which has not ended, ends."""
-        if i not in self.waiting:
-            self.waiting[i] = Signal()
-        return self.waiting[i]
+        found = self.waiting.get(i)
+        if found is None:
+            found = self.waiting[i] = Signal()
+        return found
 
     def issued(self, i: int) -> float:
         """When the host issues op ``i``, once what the host waits for has ended."""
@@ -96,8 +97,9 @@ class Scope:
     def ends(self, i: int, now: float) -> None:
         """Op ``i`` ends; tell who waits for it."""
         self.end[i] = now
-        if i in self.waiting:
-            self.waiting.pop(i).happen()
+        told = self.waiting.pop(i, None)
+        if told is not None:
+            told.happen()
         if i in self.followers:
             assert self.lose is not None
             self.lose(self.followers[i])
@@ -191,10 +193,11 @@ def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, flo
     Repeated blocks count as issued when their first op is, and several calls when the first of them is; or,
     of both, the ``last``.
     """
-    times, sync, offset = [], -1, 0.0
+    times, sync, offset = list[tuple[int, float]](), -1, 0.0
     for i, op in enumerate(ops):
-        times.append((sync, offset + (op.host_s if last else _first_s(op))))
-        offset += op.host_s
+        host_s = op.host_s
+        times.append((sync, offset + (host_s if last or not host_s else _first_s(op))))
+        offset += host_s
         if op.host_sync:
             sync, offset = i, 0.0
     return times
@@ -211,20 +214,19 @@ def _neighbours(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, tuple[int,
     """For ops the last repeated blocks, and for those the last ops, that come before on a shared stream."""
     behind: dict[int, int] = {}
     before: dict[int, tuple[int, ...]] = {}
-    last: dict[str, int] = {}
+    repeated: dict[str, int] = {}  # by stream, the last op on it where that is of repeated blocks
+    others: dict[str, int] = {}  # and where it is not
     for i, op in enumerate(ops):
         if isinstance(op.work, RepeatedBlocks):
-            mine = tuple(
-                last[s]
-                for s in op.work.last_on
-                if s in last and not isinstance(ops[last[s]].work, RepeatedBlocks)
-            )
-            if mine:
-                before[i] = mine
-            last |= dict.fromkeys(op.work.last_on, i)
+            streams = op.work.last_on
+            if not streams:
+                continue
+            if others and not others.keys().isdisjoint(streams):
+                before[i] = tuple(others.pop(s) for s in streams if s in others)
+            repeated |= dict.fromkeys(streams, i)
         elif op.stream not in ("compute", UNORDERED):
-            earlier = last.get(op.stream)
-            if earlier is not None and isinstance(ops[earlier].work, RepeatedBlocks):
+            earlier = repeated.pop(op.stream, None)
+            if earlier is not None:
                 behind[i] = earlier
-            last[op.stream] = i
+            others[op.stream] = i
     return behind, before

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..network.sharing import Demand, Link
 
@@ -20,6 +21,18 @@ class SlowedStretch:
 
     seconds: float = 0.0
     bytes: float = 0.0
+
+
+class SlowedWhile(NamedTuple):
+    """``link`` held a flow below its ceiling between two times: of a collective by its op, of a flow beside
+    the block by -1 for the first, -2 for the second.
+    """
+
+    since: float
+    until: float
+    flow: int
+    link: Link
+    rate: float
 
 
 @dataclass

@@ -86,16 +86,17 @@ def lower(
     profile: GpuProfile | None = None,
     skips: bool = False,
     tables: Tables | None = None,
+    like: StepPlan | None = None,
 ) -> Lowered:
     """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
     ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: what layouts
-    of one search have in common.
+    of one search have in common. ``like``: the plan of a step that has other microbatches and else is the same.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
     used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
-    plan = make_plan(scenario, cluster, used, tables)
+    plan = of_other_length(like, scenario, tables) if like else make_plan(scenario, cluster, used, tables)
     plan = replace(plan, skips=skips)
     loads = distinct_loads(scenario)
     program_of, written = _written(plan, loads, tables)
@@ -212,6 +213,18 @@ def make_plan(
         kernels=machines[0].kernels,
         communication=communication,
     )
+
+
+def of_other_length(plan: StepPlan, scenario: Scenario, tables: Tables | None = None) -> StepPlan:
+    """The plan of a step that differs from that of ``plan`` in its number of microbatches alone."""
+    refuse_unsupported(scenario, plan.profile)
+    if plan.schedule.uses_costs:
+        return make_plan(scenario, plan.cluster, plan.profile, tables)
+    tables, shape = tables or Tables(), scenario.pipeline_shape
+    orders = tables.get(
+        ("orders", *ordered_by(scenario, shape)), lambda: step_orders(scenario, plan.schedule, shape)
+    )
+    return replace(plan, scenario=scenario, shape=shape, orders=orders)
 
 
 def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:

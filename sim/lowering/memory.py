@@ -21,6 +21,7 @@ from .state.in_flight import in_flight_bytes
 from .state.timeline import Buffers, peak_held
 
 if TYPE_CHECKING:
+    from ..network.nccl.buffers import CommunicatorBuffers
     from .plan import StepPlan
 
 CONTEXT_BYTES = 0.8e9
@@ -58,7 +59,8 @@ def _stage_memory(
 ) -> StageMemory:
     software = plan.scenario.software
     sizes = activation_bytes(plan.local, software, offloaded=plan.scenario.training.activation_offload)
-    static = static_terms(plan, r, sharding)
+    own = communicators(plan, r)
+    static = static_terms(plan, r, sharding, own)
     buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
     peak = peak_held(actions, plan.stages, sizes, buffers, traced=traced)
     terms = dict(static)
@@ -79,7 +81,7 @@ def _stage_memory(
         moving=tuple(peak.timeline),
         parameters=plan.held_parameters(r),
         layers_in_flight=_layers_in_flight(plan, actions),
-        communicators=communicators(plan, r),
+        communicators=own,
     )
 
 
@@ -122,12 +124,14 @@ def gradient_bytes(plan: StepPlan) -> float:
     return float(plan.local.grad_bytes + copy)
 
 
-def static_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
+def static_terms(
+    plan: StepPlan, r: int, sharding: Sharding | None, own: Sequence[CommunicatorBuffers]
+) -> dict[str, float]:
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     return {
         **state_terms(plan, r, sharding),
         "flat buffers": flat_buffer_bytes(plan, r),
-        "communication": sum(one.total for one in communicators(plan, r)),
+        "communication": sum(one.total for one in own),
         "workspace": workspace_bytes(plan.local, plan.scenario.software),
         "context": CONTEXT_BYTES,
     }

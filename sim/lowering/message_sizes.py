@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from .plan import StepPlan
 
 
+FORWARD = ActionKind.FORWARD  # read once: a member of an Enum is looked up by a function
+
+
 @dataclass(kw_only=True)
 class MessageTransfers:
     """Transfers of one pipeline rank's messages; equal ones of all ranks are one (``alike``)."""
@@ -28,32 +31,38 @@ class MessageTransfers:
     def __call__(self, part: Send | Recv) -> Transfer:
         """The transfer of a message."""
         action, plan = part.action, self.plan
-        key = (action.stage, action.kind is ActionKind.FORWARD, part.peer)
-        if key not in self.known:
+        key = action.stage, action.kind is FORWARD, part.peer
+        found = self.known.get(key)
+        if found is None:
             count, size = plan.scenario.software.pipeline.p2p_messages, message_bytes(plan, action)
             replica = plan.groups.replica
             distance = plan.placed.distance(replica[self.index], replica[part.peer])
             kinds = plan.placed.kinds_of([replica[self.index], replica[part.peer]])
             transfer = plan.communication.message(size, distance, messages=count, kinds=kinds)
-            self.known[key] = self.alike.setdefault(transfer, transfer)
-        return self.known[key]
+            found = self.known[key] = self.alike.setdefault(transfer, transfer)
+        return found
 
 
 def message_bytes(plan: StepPlan, action: Action) -> float:
     """Bytes that ``action`` hands on: an activation, or logits where the loss has a stage of its own."""
     local, stages = plan.local, plan.stages
-    boundary = action.stage if action.kind is ActionKind.FORWARD else action.stage - 1
+    boundary = action.stage if action.kind is FORWARD else action.stage - 1
     if stages[boundary].head and not stages[boundary].loss:
         return float(local.tokens * local.vocabulary * local.element_bytes)
     return boundary_bytes(local, plan.scenario.software)
 
 
+def gathers_received(plan: StepPlan) -> bool:
+    """Whether receivers get a share of an activation, and rebuild it."""
+    local = plan.local
+    scatters = plan.scenario.software.pipeline.scatter_gather_p2p
+    return scatters and local.tp > 1 and not local.sequence_parallel
+
+
 def gather_received(plan: StepPlan, writer: ProgramBuilder, exchange: MessageGroup, posted: int) -> None:
     """Scatter/gather (Narayanan 2021, section 4.1): the receivers rebuild the activation over NVLink."""
-    local, software = plan.local, plan.scenario.software
+    local = plan.local
     received = [part for part in exchange.parts if isinstance(part, Recv)]
-    if not (software.pipeline.scatter_gather_p2p and received and local.tp > 1) or local.sequence_parallel:
-        return
     work = Collective("all_gather", "tp", plan.costs.transfer("tp", "all_gather", local.hidden_bytes))
     for _ in received:
         host_s = plan.costs.host_collective_s

@@ -43,7 +43,7 @@ class Messages:
             stream = UNORDERED
         else:
             after, stream = self.writer.frontier(), self._stream(exchange)
-        parts = tuple(map(self._part, exchange.parts))
+        parts = tuple([self._part(part) for part in exchange.parts])
         index = self.writer.on_stream(
             "exchange",
             stream,
@@ -55,9 +55,10 @@ class Messages:
             host_sync=exchange.blocking and self._host_waits(exchange),
         )
         if exchange.blocking:
-            self.writer.wait(index)
+            self.writer.awaited.add(index)
         else:
-            self.posted.update(dict.fromkeys(exchange.parts, index))
+            for part in exchange.parts:
+                self.posted[part] = index
         return index
 
     def _stream(self, exchange: MessageGroup) -> str:
@@ -86,5 +87,7 @@ class Messages:
 
     def _part(self, part: Send | Recv) -> MessageEnd:
         action = part.action
-        tag = self.tags.get(action) or self.tags.setdefault(action, str(action))
+        tag = self.tags.get(action)
+        if tag is None:
+            tag = self.tags[action] = str(action)
         return MessageEnd(isinstance(part, Send), part.peer, tag, self.transfer(part))

@@ -25,7 +25,7 @@ from ..scenario.sharding import sharding_rule
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
 from .activation_offload import ActivationCopies, activation_copies
 from .host_rendezvous import update_checks_s, write_barrier
-from .message_sizes import MessageTransfers, gather_received
+from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
 from .optimizers import updated_parameters
 from .orthogonalise import Update
@@ -39,6 +39,8 @@ from .tables import Tables, ordered_by
 from .updates.optimizer import OptimizerShare, write_optimizer
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
+
+FORWARD = ActionKind.FORWARD  # read once: a member of an Enum is looked up by a function
 
 CountedBlocks = tuple[tuple[Block, int], ...]
 """Blocks in the order in which they run, each with its count."""
@@ -124,6 +126,7 @@ class _StepWriter:
             host_sync=software.pipeline.p2p_host_sync,
             tags=self.shared.tags,
         )
+        self.rebuilds = gathers_received(plan)
         groups, experts = plan.groups, plan.local.experts is not None
         self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
         self.sharded = par.zero >= 1
@@ -207,7 +210,7 @@ class _StepWriter:
         leave between them.
         """
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
-        gathers = self.gathers.pop(action.stage, []) if action.kind is ActionKind.FORWARD else []
+        gathers = self.gathers.pop(action.stage, []) if self.gathers and action.kind is FORWARD else []
         reduces = self.syncs and action == self.final.get(action.stage)
         blocks = self._blocks(action)
         if reduces:
@@ -223,8 +226,9 @@ class _StepWriter:
     def _blocks(self, action: Action) -> CountedBlocks:
         """The blocks of an action, with what sharded data parallelism moves around them."""
         key = action.stage, action.kind
-        if not self.sharding and key in self.plain:
-            return self.plain[key]
+        known = self.plain.get(key)
+        if known is not None:
+            return known
         if key not in self.rows:
             self.rows[key] = self._owned(action)
         row = self.rows[key]
@@ -249,7 +253,7 @@ class _StepWriter:
 
     def _begins(self, action: Action) -> bool:
         """Whether this is its stage's first forward in the step; the next one then is not."""
-        first = action.kind is ActionKind.FORWARD and action.stage not in self.begun
+        first = action.kind is FORWARD and action.stage not in self.begun
         self.begun.add(action.stage)
         return first
 
@@ -306,11 +310,13 @@ class _StepWriter:
         self._run(action, together)
 
     def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
-        row = tuple(blocks)
+        row = blocks if isinstance(blocks, tuple) else tuple(blocks)
         if not row:
             return
         tags = self.shared.tags
-        tag = tags.get(action) or tags.setdefault(action, str(action))
+        tag = tags.get(action)
+        if tag is None:
+            tag = tags[action] = str(action)
         self.writer.repeat(NAMES[action.kind], self.shared.repeated(row), action=tag)
 
     def _after_backward(self, action: Action) -> None:
@@ -349,7 +355,8 @@ class _StepWriter:
 
     def _exchange(self, exchange: MessageGroup) -> None:
         index = self.messages.exchange(exchange)
-        gather_received(self.plan, self.writer, exchange, index)
+        if self.rebuilds:
+            gather_received(self.plan, self.writer, exchange, index)
 
     # Start and end of the step -------------------------------------------------------------------
 

@@ -109,6 +109,12 @@ class Block:
         }
 
     @cached_property
+    def awaited(self) -> frozenset[int]:
+        """Ops for which ops of other streams wait."""
+        ops = self.ops
+        return frozenset(i for op in ops for i in op.after if ops[i].stream != op.stream)
+
+    @cached_property
     def most(self) -> Mapping[str, float]:
         """By link of the rank, the bytes per second that its collectives put there at most: those of one
         stream move one after the other.

@@ -19,9 +19,12 @@ class ProgramBuilder:
         self, name: str, work: Work, *, category: str = "compute", action: str = "", host_s: float = 0.0
     ) -> int:
         """Append to the compute stream, after everything awaited."""
-        after = tuple(sorted(self.awaited)) if self.awaited else ()
-        self.awaited.clear()
-        self.last_compute = self._append(Op(name, "compute", category, work, after, action, host_s))
+        after: tuple[int, ...] = ()
+        if self.awaited:
+            after = tuple(sorted(self.awaited))
+            self.awaited.clear()
+        self.last_compute = len(self.ops)
+        self.ops.append(Op(name, "compute", category, work, after, action, host_s))
         return self.last_compute
 
     def on_stream(
@@ -43,7 +46,9 @@ class ProgramBuilder:
     def frontier(self) -> tuple[int, ...]:
         """Everything issued that a new piece of work on the compute stream would wait for."""
         last = () if self.last_compute < 0 else (self.last_compute,)
-        return tuple(sorted({*self.awaited, *last})) if self.awaited else last
+        if not self.awaited:
+            return last
+        return tuple(sorted({*self.awaited, *last}))
 
     def wait(self, *indices: int) -> None:
         """Make the next op on the compute stream wait for these ops."""

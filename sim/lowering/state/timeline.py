@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ...result.step import MOVING, ActionSpan
 from ..layers.stages import Stage
@@ -43,6 +43,10 @@ class Held:
     def total(self) -> float:
         return self.activations + self.logits + self.gradients + self.gathered
 
+    @property
+    def parts(self) -> tuple[float, float, float, float]:
+        return self.activations, self.logits, self.gradients, self.gathered
+
     def terms(self) -> dict[str, float]:
         """Bytes held, by the name of the term."""
         return {name: getattr(self, name) for name in MOVING}
@@ -70,6 +74,8 @@ def peak_held(
     change is kept, not the peak alone.
     """
     held, peak, most = Held(), Peak(), 0.0
+    fullest: ActionSpan | None = None
+    parts = held.parts
     known = {s: _sizes_of(stages[s], sizes, own) for s, own in buffers.items()}
     left = Counter(span.stage for span in actions if span.kind in "BI")
     owed = Counter(span.stage for span in actions if span.kind in "BW")
@@ -89,10 +95,13 @@ def peak_held(
             begun.add((span.stage, "F" if span.kind == "F" else "B"))
             _keep(held, span, one, first=first)
         if traced:
-            peak.timeline.append((at_s, (held.activations, held.logits, held.gradients, held.gathered)))
-        if held.total > most:
-            peak.held, peak.at_s, most = replace(held), at_s, held.total * (1 + 1e-12)
-            peak.action = f"{span.stage}{span.kind}{span.microbatch}"
+            peak.timeline.append((at_s, held.parts))
+        total = held.total
+        if total > most:
+            parts, fullest, peak.at_s, most = held.parts, span, at_s, total * (1 + 1e-12)
+    peak.held = Held(*parts)
+    if fullest:
+        peak.action = f"{fullest.stage}{fullest.kind}{fullest.microbatch}"
     return peak
 
 

@@ -1,0 +1,208 @@
+"""Blocks beside flows of their own rank: reductions of gradients, say, that share its links with them.
+
+What both do depends on one another alone, so that it is known beforehand (alone.py), and remembered for whole
+blocks. The flows are taken out of the clock's hands until the block or the first of them ends, or until
+somebody else interferes: then block and flows go on from the state of that moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+from ..network.sharing import Demand, Link
+from ..program.program import Block, Collective, RepeatedBlocks
+from .alone import state_of
+from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
+from .clock import Clock
+from .flows import Flows
+from .groups import JointGroup
+from .rank_state import RankState
+from .record import Record, Stretch
+from .rendezvous import RendezvousPoints
+from .runs import Runs
+from .scope import SLACK_S, Scope, block_scope
+
+
+@dataclass(slots=True)
+class Place:
+    """Block ``number`` of op ``i``, repeated blocks, of the class of ``scope``; its times where it has begun
+    in detail. The host issues the first op of the repeated blocks at ``issued_at`` (None: nothing waits).
+    """
+
+    scope: Scope
+    i: int
+    repeated: RepeatedBlocks
+    number: int
+    issued_at: float | None
+    tag: tuple[int, ...]
+    times: Scope | None = None
+
+    @property
+    def block(self) -> Block:
+        """The block itself."""
+        return self.repeated.row[self.number]
+
+    def lead_s(self, now: float) -> float:
+        """How far the host is ahead of the first op of the block."""
+        at = self.issued_at
+        return math.inf if at is None else now - at - self.repeated.issued_s[self.number]
+
+    def opened(self, record: Record) -> Scope:
+        """Its times, which are recorded from now on."""
+        if self.times is None:
+            at = None if self.issued_at is None else self.issued_at + self.repeated.issued_s[self.number]
+            self.times = block_scope(self.block, self.scope.r, issued_at=at, tag=self.tag)
+            record.add_piece(self.scope.r, self.i, self.times)
+        return self.times
+
+
+@dataclass(slots=True)
+class Lent:
+    """Flows, by number, that move as a run says: what was ``left`` of each as it began."""
+
+    run: BlockRun
+    demands: dict[int, Demand]
+    left: list[float]
+    ends_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ends_s = min(map(_done_at, self.run.beside, self.left), default=math.inf)
+
+    def links(self) -> dict[str, float]:
+        """By link that they use: nothing that the block puts there."""
+        return {link[1]: 0.0 for demand in self.demands.values() for link in _own(demand)}
+
+
+@dataclass
+class BlocksBeside:
+    """Runs blocks of classes by themselves, one by one."""
+
+    env: Clock
+    ranks: Sequence[RankState]
+    flows: Flows
+    rendezvous_points: RendezvousPoints
+    runs: Runs
+    record: Record
+    _rows: dict[tuple[int, int], RepeatedRun] = field(default_factory=dict)
+
+    def run(
+        self, process: simpy.Process, place: Place, group: JointGroup
+    ) -> Generator[simpy.Event, Any, bool]:
+        """Run a block to its end, where nothing but flows of its rank has a hand in it. Else False; then it
+        has got as far as ``place`` says.
+        """
+        while True:
+            lent = self._begin(place, group)
+            if lent is None:
+                return False
+            run, zero = lent.run, self.env.time
+            row = self._row(run, place)
+            end = simpy.Event(self.env)
+            self.env.at(min(run.last, lent.ends_s), end)
+            self._close(process, place, lent, row)
+            try:
+                yield end
+            except simpy.Interrupt:
+                since = self.env.time - zero
+            else:
+                self.ranks[place.scope.r].closed, since = None, min(run.last, lent.ends_s)
+            over = run.last <= since + SLACK_S
+            if over and place.times is None:
+                self.record.add_piece(place.scope.r, place.i, Stretch(row, zero, 1))
+            else:
+                go_on(place.opened(self.record), run, zero, 0.0, since)
+            self._give_back(place, lent, since)
+            if over:
+                return True
+
+    def _begin(self, place: Place, group: JointGroup) -> Lent | None:
+        """A run of the block from where it is, if it can be known beforehand."""
+        scope, rank, i = place.scope, self.ranks[place.scope.r], place.i
+        if rank.changing or rank.stopped or any(number == i for number, _ in rank.awaited):
+            return None
+        if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
+            return None
+        demands = self.flows.beside(scope.r, place.block.most)
+        if demands is None:
+            return None
+        rates, contention = self.runs.own_rates(group), (rank.held_sms, rank.moving)
+        beside = tuple(rates.kind(d.ceiling, _named(d)) for d in demands.values())
+        lead_s = place.lead_s(self.env.time)
+        state = state_of(place.times) if place.times is not None else None
+        run = self.runs.beside(group, place.block, lead_s, contention, beside, state)
+        if run is None or run.last == math.inf:
+            return None
+        return Lent(run, demands, [self.flows.take(number) for number in demands])
+
+    def _row(self, run: BlockRun, place: Place) -> RepeatedRun:
+        if place.times is not None:
+            return RepeatedRun(place.number, (run,), (0.0,), 0.0, run.last)
+        key = id(run), place.number
+        if key not in self._rows:
+            self._rows[key] = RepeatedRun(place.number, (run,), (0.0,), 0.0, run.last)
+        return self._rows[key]
+
+    def _close(self, process: simpy.Process, place: Place, lent: Lent, row: RepeatedRun) -> None:
+        """Have the process interrupted by whatever else happens on its rank."""
+        rank, zero, links = self.ranks[place.scope.r], self.env.time, lent.links()
+
+        def uses(link: str, since: float, until: float) -> bool:
+            return link in links or row.uses(link, since - zero, until - zero)
+
+        rank.closed, rank.closed_most, rank.closed_uses = process, {**links, **place.block.most}, uses
+        self.flows.tell(place.scope.r, rank.closed_most, self.rendezvous_points.move)
+
+    def _give_back(self, place: Place, lent: Lent, since: float) -> None:
+        """The flows go on by themselves, and what slowed them and the block's collectives is noted."""
+        r, run, numbers = place.scope.r, lent.run, list(lent.demands)
+        held: dict[int, tuple[int, Link]] = {}
+        for while_ in run.slowed:
+            seconds, link = min(while_.until, since) - while_.since, (r, while_.link)
+            if while_.flow < 0:
+                number = numbers[-1 - while_.flow]
+                demand = lent.demands[number]
+                if while_.since <= since <= while_.until:
+                    held[number] = link
+            else:
+                work = place.block.ops[while_.flow].work
+                assert isinstance(work, Collective)
+                demand = self.rendezvous_points.own_demand(r, work)
+            if seconds > 0:
+                self.flows.slowed.add(demand, link, seconds, while_.rate)
+        ended = []
+        for number, rates, left in zip(numbers, run.beside, lent.left, strict=True):
+            rest = max(0.0, left - done(rates, since))
+            rate = next(rate for at, rate in reversed(rates) if at <= since)
+            if since >= lent.ends_s and rest <= rate * SLACK_S:
+                rest = 0.0
+                ended.append(number)
+            self.flows.give_back(number, rest, rate, held.get(number))
+        for number in ended:  # when all are back, since others hear of it
+            self.flows.over(number)
+
+
+def _own(demand: Demand) -> Iterator[tuple[int, str]]:
+    """Its links, which are those of one rank."""
+    for link in demand.links:
+        assert isinstance(link, tuple)
+        yield link
+
+
+def _named(demand: Demand) -> tuple[tuple[str, float], ...]:
+    """Its weights by the names that the rank has for its links."""
+    return tuple((link[1], weight) for link, (_, weight) in zip(_own(demand), demand.weights, strict=True))
+
+
+def _done_at(rates: Rates, left: float) -> float:
+    """When so much has been done."""
+    for k, (since, rate) in enumerate(rates):
+        until = rates[k + 1][0] if k + 1 < len(rates) else math.inf
+        if left <= rate * (until - since):
+            return since + left / rate
+        left -= rate * (until - since)
+    return math.inf
