@@ -81,6 +81,17 @@ class LayerKey:
     groups: tuple[GroupPlacement, ...]
     software: tuple[object, ...]
 
+    def part(self, *, experts: bool) -> object:
+        """What of it the half of the ``experts`` depends on; or all blocks that have none."""
+        named = dict(zip(IN_LAYERS, self.groups, strict=True))
+        held = self.local.experts
+        if not experts:
+            groups = [named[name] for name in IN_LAYERS if name not in ("ep", "etp")]
+            return replace(self.local, experts=None), *groups, self.software
+        if held is None or held.shared_ffn:
+            return self
+        return self.local.routed, named["ep"], named["etp"], self.software
+
 
 @dataclass(kw_only=True)
 class ScreenTables:
