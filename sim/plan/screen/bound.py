@@ -58,6 +58,7 @@ class BoundScreen:
         microbatches = self._microbatches()
         for rows in alike_layouts(self.tables, np.flatnonzero(self.wanted)):
             draft = self.tables.draft(int(rows[0]))
+            self.times.ask(self.tables.layer[rows])
             found[rows] = self._bound(draft, self.tables.pipeline(int(rows[0])), rows, microbatches[rows])
         return found
 
@@ -110,7 +111,7 @@ class BoundScreen:
         """Whether the orders of a layout are those of all these microbatches, in steps that end in turn."""
         draft = self.tables.draft(row)
         streams = traits_of(draft.schedule).weight_versions is not None
-        return not streams and bool((self.tables.shape(row).microbatches == microbatches).all())
+        return not streams and bool(np.all(microbatches == self.tables.shape(row).microbatches))
 
     def _of_steps(self, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
         """The most of any rank: what its first microbatch has passed before, and all steps of its order."""

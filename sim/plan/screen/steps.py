@@ -28,8 +28,8 @@ Kind = tuple[ActionKind, int] | tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class RankSteps:
-    """``counts``: ranks x ``kinds``, how many steps of each a rank has; ``lead``: ranks x kinds of stages, the
-    forwards that the first microbatch of a rank has passed before it comes there.
+    """``counts``: ranks x ``kinds``, how many steps of each a rank has; ``lead``: ranks x kinds of stages,
+    the forwards that the first microbatch of a rank has passed before it comes there.
     """
 
     kinds: tuple[Kind, ...]

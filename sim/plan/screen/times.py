@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ...lowering.layers.stages import Stage
     from .tables import ScreenTables
 
+    Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
 
@@ -69,7 +70,7 @@ class BlockName:
         if self.half is None:
             return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
         local = blocks.local.of(self.run.kind)
-        if self.half is Half.EXPERTS and not local.experts.shared_ffn:
+        if self.half is Half.EXPERTS and local.experts and not local.experts.shared_ffn:
             local = local.routed
         block: Block = self.build(blocks.begin(local), self.run.recompute, half=self.half)
         return block
@@ -108,14 +109,25 @@ class BlockNames:
 
 @dataclass(kw_only=True)
 class ActionTimes:
-    """Seconds of the actions of a stage, of all layers of the tables that are ``used`` at once."""
+    """Seconds of the actions of a stage, by layer of the tables: of the ``used`` ones at once, which are those
+    that were asked for last (``ask``).
+    """
 
     tables: ScreenTables
     used: Sequence[int]
-    known: dict[BlockName, BlockTimes] = field(default_factory=dict)
     actions: dict[tuple[ActionKind, Stage], BlockTimes] = field(default_factory=dict)
     pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
-    _first: dict[bool, dict[int, int]] = field(default_factory=dict)
+    _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
+    _known: dict[BlockName, Floats] = field(default_factory=dict)
+    _times: dict[tuple[BlockName, int], tuple[float, ...]] = field(default_factory=dict)
+    _parts: dict[tuple[int, bool], int] = field(default_factory=dict)
+    _first: dict[object, int] = field(default_factory=dict)
+
+    def ask(self, layers: Codes) -> None:
+        """These layers are meant from now on."""
+        self.used = np.unique(layers).tolist()
+        for known in (self.actions, self.pairs, self._asked):
+            known.clear()
 
     def of(self, kind: ActionKind, stage: Stage) -> BlockTimes:
         """Seconds of an action of that kind on such a stage, by layer."""
@@ -143,37 +155,38 @@ class ActionTimes:
 
     def named(self, name: BlockName) -> BlockTimes:
         """Seconds of one block, by layer."""
-        if name not in self.known:
+        if name not in self._asked:
             halves = name.halves if name.half is None else ()
-            self.known[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
-        return self.known[name]
+            self._asked[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
+        return self._asked[name]
 
     def _built(self, name: BlockName) -> BlockTimes:
         """The same of a block that is built once for all layers in which it is the same."""
-        tables = self.tables
-        # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
-        sms = tables.cluster.gpu.sms if name.beside is None else 0
-        of_layer = self._alike(name)
-        each = {
-            number: _times(name.of(tables.blocks_of(number)), sms)
-            for number in dict.fromkeys(of_layer.values())
-        }
-        found = np.zeros((len(tables.layers), len(BlockTimes._fields)))
-        found[list(of_layer)] = [each[number] for number in of_layer.values()]
-        return BlockTimes(*found.T)
+        if name not in self._known:
+            self._known[name] = np.full((len(BlockTimes._fields), len(self.tables.layers)), np.nan)
+        found = self._known[name]
+        missing = [number for number in self.used if np.isnan(found[0, number])]
+        if missing:
+            found[:, missing] = np.array([self._of_layer(name, number) for number in missing]).T
+        return BlockTimes(*found)
 
-    def _alike(self, name: BlockName) -> dict[int, int]:
-        """For each layer that is used, the first in which that block is the same."""
+    def _of_layer(self, name: BlockName, number: int) -> tuple[float, ...]:
+        key = name, self._part(name, number)
+        if key not in self._times:
+            # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
+            sms = self.tables.cluster.gpu.sms if name.beside is None else 0
+            self._times[key] = _times(name.of(self.tables.blocks_of(number)), sms)
+        return self._times[key]
+
+    def _part(self, name: BlockName, number: int) -> int:
+        """The first layer of which that block is the same."""
         experts = name.half is Half.EXPERTS
         if name.beside is not None or (name.half is None and name.run is not None and name.run.kind.experts):
-            return {number: number for number in self.used}
-        if experts not in self._first:
-            first: dict[object, int] = {}
-            self._first[experts] = {
-                number: first.setdefault(self.tables.layers[number].part(experts=experts), number)
-                for number in self.used
-            }
-        return self._first[experts]
+            return number
+        if (number, experts) not in self._parts:
+            part = experts, self.tables.layers[number].part(experts=experts)
+            self._parts[number, experts] = self._first.setdefault(part, number)
+        return self._parts[number, experts]
 
 
 def _in_turn(first: BlockTimes, then: BlockTimes) -> BlockTimes:
