@@ -109,8 +109,8 @@ class BlockNames:
 
 @dataclass(kw_only=True)
 class ActionTimes:
-    """Seconds of the actions of a stage, by layer of the tables: of the ``used`` ones at once, which are those
-    that were asked for last (``ask``).
+    """Seconds of the actions of a stage, by layer of the tables: of the ``used`` ones at once, which are
+    those that were asked for last (``ask``).
     """
 
     tables: ScreenTables
