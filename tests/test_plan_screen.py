@@ -116,6 +116,28 @@ def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:
     assert 0.9 * step_s < screen(space).bound_s[0] <= step_s
 
 
+@pytest.mark.parametrize(
+    ("schedule", "overlapped"), [("dualpipe", True), ("dualpipe", False), ("dualpipev", True)]
+)
+def test_the_bound_where_forwards_run_beside_backwards(schedule: str, overlapped: bool) -> None:
+    run = scenario(
+        gpu="H100-SXM5-80GB",
+        interconnect="ib-ndr400-x8",
+        software="deepseek-hai-2024",
+        mlp="swiglu",
+        moe=MOE,
+        schedule=schedule,
+        pp=4,
+        vpp=2 if schedule == "dualpipev" else 1,
+        dp=8,
+        ep=4,
+        microbatches=16,
+    ).with_({"software.exchange.moe_a2a_overlap": overlapped})
+    space = space_of(run, fix={name: field_value(run, name) for name in LAYOUT})
+    step_s = simulate(run).step_time_s
+    assert 0.85 * step_s < screen(space).bound_s[0] <= step_s
+
+
 def test_layouts_in_parts_are_screened_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     space = space_of(load_scenario("llama3-8b-h100"), fix={"training.recompute": "none"})
     monkeypatch.setattr(module, "MANY", len(space) + 1)

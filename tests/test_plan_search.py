@@ -19,6 +19,7 @@ from small_plans import FIX, answer, small
 
 from stepsim.hardware.files import FileError
 from stepsim.sim.brief.step import brief_step
+from stepsim.sim.plan.search import front_search
 from stepsim.sim.plan.search.alternatives import ALTERNATIVES
 from stepsim.sim.plan.search.best_first import Ranked, best_first
 from stepsim.sim.plan.search.front import front_of, hopeful
@@ -168,6 +169,38 @@ def test_the_front_is_that_of_all_that_fit(exhaustive: dict[int, float]) -> None
     costs = np.array([[exhaustive[i], -free[i]] for i in near])
     told = np.array([(point.step_time_s, -free[point.number]) for point in found.front])
     assert told == pytest.approx(costs[front_of(costs)], rel=1e-9)
+
+
+def test_the_front_waits_for_no_long_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def searched(longest: float) -> tuple[bool, int]:
+        monkeypatch.setattr(front_search, "LONGEST", longest)
+        among, _ = candidates_of(small(), FIX, {}, lambda _: None)
+        workers = Local(Answering(ReplayOf()), 1)
+        judging = Judging(scenario_of=among.layouts.scenario_of, workers=workers)
+        search = LayoutSearch(among=among, wishes=Wishes(top=1), judging=judging)
+        search.best(top=1)
+        found, whole = front_search.front(search)
+        assert found
+        return whole, len(judging.known)
+
+    none, nothing = searched(0.0)
+    _, some = searched(np.inf)
+    assert not none
+    assert nothing < some
+
+
+def test_replays_that_are_not_shortened_are_longer() -> None:
+    """Of many microbatches: schedules that are never steady, and shards that move beside microbatches."""
+    run = small(software="torchtitan-2024").with_({"training.global_batch": 512})
+    fix = {**FIX, "parallelism.pp": 2, "parallelism.tp": 1, "parallelism.sequence_parallel": False}
+    fix |= {"training.micro_batch": 1, "parallelism.vpp": 1}
+    vary = {"schedule": ["1f1b", "zb-h1"], "parallelism.zero": [1, 2]}
+    among, _ = candidates_of(run, fix, vary, lambda _: None)
+    columns, work = among.layouts.columns, among.replayed_actions
+    steady = (columns["schedule"] == "1f1b") & (columns["parallelism.zero"] == 1)
+    assert steady.any()
+    assert (~steady).any()
+    assert work[steady].max() < work[~steady].min()
 
 
 def test_the_own_layout_is_always_judged() -> None:

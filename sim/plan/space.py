@@ -83,7 +83,9 @@ class Space:
 
     def scenario_of(self, i: int) -> Scenario:
         """The scenario with layout ``i``, checked."""
-        return self.scenario.with_(self.settings(i))
+        if i not in self._checked:
+            self._checked[i] = self.scenario.with_(self.settings(i))
+        return self._checked[i]
 
     def twin(self, i: int) -> int:
         """The layout whose step and memory are those of layout ``i``: of those that differ in a ZeRO stage of
@@ -111,6 +113,11 @@ class Space:
             if name in self._changing
         }
         return draft_of(self._unpadded[base], values)
+
+    @cached_property
+    def _checked(self) -> dict[int, Scenario]:
+        """The scenarios that were asked for."""
+        return {}
 
     @cached_property
     def _changing(self) -> set[str]:

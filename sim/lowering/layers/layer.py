@@ -7,6 +7,8 @@ stream of two.
 
 from __future__ import annotations
 
+from enum import Enum
+
 from ...program.program import Block
 from .attention_core import attention_backward, attention_forward
 from .latent import latent_backward, latent_forward, latent_weight_grad, up_projections
@@ -48,15 +50,23 @@ def _proj(local: LocalShape) -> Linear:
     return Linear(name="proj", inputs=local.attention_width, outputs=local.hidden)
 
 
-def forward_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+class Half(Enum):
+    """A layer with experts in two: they with their router, and all else. Whatever one of them has issued has
+    ended when the other begins, so that the layer takes the sum of both."""
+
+    ATTENTION = "attention"
+    EXPERTS = "experts"
+
+
+def forward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
     """The layer's forward pass: the same whatever of it ``recompute`` runs again later."""
-    write_forward(builder)
+    write_forward(builder, half=half)
     return builder.block("layer forward")
 
 
-def backward_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """The layer's backward pass, with what of the forward pass it runs again."""
-    return _backward(builder, recompute, name="backward", split=False)
+def backward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
+    """The layer's backward pass, with what of the forward pass it runs again: no operators, of a ``half``."""
+    return _backward(builder, recompute, name="backward", split=False, half=half)
 
 
 def input_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
@@ -84,24 +94,29 @@ def _backward(
     *,
     name: str,
     split: bool,
+    half: Half | None = None,
 ) -> Block:
     if recompute == FULL:
-        write_forward(builder)
+        write_forward(builder, half=half)
     elif by_operators(recompute):
+        assert half is None, "operators are run again across halves"
         operators_again(builder, recompute)
-    write_backward(builder, recompute=recompute, split=split)
+    write_backward(builder, recompute=recompute, split=split, half=half)
     return builder.block(f"layer {name} ({title(recompute)} recompute)")
 
 
-def write_forward(builder: LayerBuilder) -> None:
-    """Append the forward pass to ``builder``."""
+def write_forward(builder: LayerBuilder, *, half: Half | None = None) -> None:
+    """Append the forward pass to ``builder``, or a ``half`` of it."""
     local = builder.local
-    attention_part_forward(builder)
-    if local.experts:
-        moe_forward(builder)
-    else:
-        mlp_forward(builder, cast=not norm_quantises(local))
-    end_forward(builder)
+    if half is not Half.EXPERTS:
+        attention_part_forward(builder)
+    if half is not Half.ATTENTION:
+        if local.experts:
+            moe_forward(builder)
+        else:
+            mlp_forward(builder, cast=not norm_quantises(local))
+    if half is not Half.EXPERTS:
+        end_forward(builder)
 
 
 def write_backward(
@@ -109,13 +124,19 @@ def write_backward(
     *,
     recompute: Recompute = NOTHING,
     split: bool = False,
+    half: Half | None = None,
 ) -> None:
-    """Append the backward pass, last operator first; ``split`` leaves out the matrices' weight gradients."""
+    """Append the backward pass, last operator first, or a ``half`` of it; ``split`` leaves out the matrices'
+    weight gradients.
+    """
     local = builder.local
-    residual_add_backward(builder)
-    backward = moe_backward if local.experts else mlp_backward
-    backward(builder, recompute=recompute, split=split)
-    attention_part_backward(builder, recompute=recompute, split=split)
+    if half is not Half.EXPERTS:
+        residual_add_backward(builder)
+    if half is not Half.ATTENTION:
+        backward = moe_backward if local.experts else mlp_backward
+        backward(builder, recompute=recompute, split=split)
+    if half is not Half.EXPERTS:
+        attention_part_backward(builder, recompute=recompute, split=split)
 
 
 def attention_part_forward(builder: LayerBuilder) -> None:

@@ -84,6 +84,11 @@ class LocalShape:
         return replace(self, batch=1, sequence=self.norm_tokens, tp=1, cp=1, sequence_parallel=False)
 
     @property
+    def routed(self) -> LocalShape:
+        """What a layer's experts and router read of it, where no expert is shared: the rows that are here."""
+        return replace(self.here, cp_a2a=1, heads=0, kv_heads=0, ffn=0, vocabulary=0, window=None)
+
+    @property
     def plain(self) -> LocalShape:
         """The local shape without quantised products, as the ends of the model have it."""
         return replace(self, recipe=None) if self.recipe else self

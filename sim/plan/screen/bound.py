@@ -4,8 +4,8 @@ A pipeline rank cannot begin before the stages below its own have passed the fir
 all of its own work, and is followed by the backwards of the stages below: the step takes no less than the
 sum, of any rank. BlockTimes are those of each action by itself; sharing of links and SMs, messages and
 waiting only add. Where backwards are split, what follows a rank's last action is not known, and is left out;
-where forwards run beside backwards, or microbatches travel both ways, only the kernels of a rank are sure to
-take turns.
+where forwards run beside backwards, or microbatches travel both ways, a rank's work is the sum of the steps
+of its order, if that is at hand whole (steps.py), else only its kernels are sure to take turns.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ...scenario.schedules import traits_of
 from .alike import alike_layouts, pairs_run
 from .numbering import dense
 from .sharded import ShardedTimes
+from .steps import Kind, RankSteps, steps_of
 from .times import ActionTimes
 from .turns import RankTurns, turns_of
 
@@ -45,6 +46,7 @@ class BoundScreen:
     times: ActionTimes = field(init=False)
     sharded: ShardedTimes = field(init=False)
     turns: dict[tuple[object, tuple[int, ...]], RankTurns] = field(default_factory=dict)
+    steps: dict[tuple[object, tuple[int, ...]], RankSteps] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
@@ -56,6 +58,7 @@ class BoundScreen:
         microbatches = self._microbatches()
         for rows in alike_layouts(self.tables, np.flatnonzero(self.wanted)):
             draft = self.tables.draft(int(rows[0]))
+            self.times.ask(self.tables.layer[rows])
             found[rows] = self._bound(draft, self.tables.pipeline(int(rows[0])), rows, microbatches[rows])
         return found
 
@@ -94,6 +97,8 @@ class BoundScreen:
                 forward_s.append(self.sharded.of(ActionKind.FORWARD, stage, rows))
                 back_s.append(sum((self.sharded.of(kind, stage, rows) for kind in backward), np.zeros(1)))
         found = self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
+        if together and not uneven.any() and self._whole(int(rows[0]), microbatches):
+            found = np.maximum(found, self._of_steps(draft, pipeline, rows))
         if schedule.filling and pipeline.held[1:] and not together:
             message_s = self._message_s(rows)
             turns = self._turns(int(rows[0]), pipeline)
@@ -101,6 +106,42 @@ class BoundScreen:
                 found, _around_turns(pipeline, turns, microbatches, forward_s, back_s, message_s)
             )
         return found
+
+    def _whole(self, row: int, microbatches: Codes) -> bool:
+        """Whether the orders of a layout are those of all these microbatches, in steps that end in turn."""
+        draft = self.tables.draft(row)
+        streams = traits_of(draft.schedule).weight_versions is not None
+        return not streams and bool(np.all(microbatches == self.tables.shape(row).microbatches))
+
+    def _of_steps(self, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
+        """The most of any rank: what its first microbatch has passed before, and all steps of its order."""
+        row, layer = int(rows[0]), self.tables.layer[rows]
+        key = self.tables.order_key(row), pipeline.kind_of
+        if key not in self.steps:
+            self.steps[key] = steps_of(self.tables.orders(row), pipeline)
+        steps = self.steps[key]
+        seconds = np.stack([self._step(kind, draft, pipeline, rows) for kind in steps.kinds])
+        passed = [self.times.of(ActionKind.FORWARD, stage).kernels[layer] for stage in pipeline.kinds]
+        skewed = draft.software.gradients.optimizer_post_validation
+        longest: Floats = (steps.counts @ seconds + (0 if skewed else steps.lead @ np.stack(passed))).max(
+            axis=0
+        )
+        return longest
+
+    def _step(self, kind: Kind, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
+        """Seconds of a step of a rank. What the engine does not run as a pair (next to reductions), and what
+        is gathered or copied beside one, takes its actions in turn, or its kernels alone for sure."""
+        if isinstance(kind[0], ActionKind):
+            return self.sharded.of(kind[0], pipeline.kinds[kind[1]], rows)
+        forward, backward = (pipeline.kinds[one] for one in kind)
+        alone = self.sharded.of(ActionKind.FORWARD, forward, rows)
+        alone = alone + self.sharded.of(ActionKind.BACKWARD, backward, rows)
+        layer = self.tables.layer[rows]
+        pair = self.times.of_pair(forward, backward, self.tables.layers[int(layer[0])].local)
+        if pair is None:
+            return alone
+        beside = self.sharded.moves(rows) | draft.training.activation_offload
+        return np.minimum(alone, np.where(beside, pair.kernels[layer], pair.alone[layer]))
 
     def _turns(self, row: int, pipeline: Pipeline) -> RankTurns:
         key = self.tables.order_key(row), pipeline.kind_of

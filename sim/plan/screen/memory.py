@@ -83,9 +83,10 @@ class MemoryScreen:
     def __post_init__(self) -> None:
         tables = self.tables
         shards, several = self._shards()
-        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
-        held += [np.minimum(_column(tables, "parallelism.pp"), 2), several]
-        self.gathered, self.state = dense(held)[0], dense([*held, *shards])[0]
+        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp")]
+        self.gathered = dense([*held, tables.rule, several])[0]
+        held += [tables.code("parallelism.zero"), np.minimum(_column(tables, "parallelism.pp"), 2)]
+        self.state = dense([*held, several, *shards])[0]
         self.sizes = _joined_sizes(tables)
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64

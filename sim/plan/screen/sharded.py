@@ -116,6 +116,10 @@ class ShardedTimes:
             ranks += placements
         return True, (rule, par.tp, par.ep, par.etp, ranks)
 
+    def moves(self, rows: Codes) -> NDArray[np.bool_]:
+        """Whether each layout of ``rows`` gathers or reduces around blocks."""
+        return np.asarray(self._sharded[rows], dtype=bool)
+
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
         """Seconds of an action of that kind on such a stage, by layout of ``rows``."""
         found = self.plain.of(kind, stage).alone[self.tables.layer[rows]]

@@ -29,7 +29,7 @@ from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
-from ...scenario.sharding import sharding_rule
+from ...scenario.sharding import ShardingRule, sharding_rule
 from ..axes import field_value
 from .in_flight import enough_microbatches
 from .numbering import dense, distinct
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ....hardware.cluster import Cluster
     from ....hardware.profile import GpuProfile
     from ....schedules.orders.action import Orders
-    from ....schedules.orders.schedule import Shape
+    from ....schedules.orders.schedule import Schedule, Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
     from ...lowering.stage_parameters import StageParameters
@@ -81,12 +81,23 @@ class LayerKey:
     groups: tuple[GroupPlacement, ...]
     software: tuple[object, ...]
 
+    def part(self, *, experts: bool) -> object:
+        """What of it the half of the ``experts`` depends on; or all blocks that have none."""
+        named = dict(zip(IN_LAYERS, self.groups, strict=True))
+        held = self.local.experts
+        if not experts:
+            groups = [named[name] for name in IN_LAYERS if name not in ("ep", "etp")]
+            return replace(self.local, experts=None), *groups, self.software
+        if held is None or held.shared_ffn:
+            return self
+        return self.local.routed, named["ep"], named["etp"], self.software
+
 
 @dataclass(kw_only=True)
 class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
-    By layout: ``group`` numbers ``drafts_of_groups``, ``layer`` numbers ``layers``.
+    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards.
     """
 
     space: Space
@@ -99,6 +110,7 @@ class ScreenTables:
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
     drafts: dict[int, Scenario] = field(default_factory=dict)
+    known_schedules: dict[int, tuple[Schedule, Shape, bool]] = field(default_factory=dict)
     known_placements: dict[int, Placements] = field(default_factory=dict)
     known_codes: dict[str, Codes] = field(default_factory=dict)
     known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
@@ -118,14 +130,15 @@ class ScreenTables:
         two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
         inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
-        accumulates = self._accumulates()
+        self.rule, rules = self._rules()
+        accumulates = np.array([rule is None or not rule.reduces_each for rule in rules])[self.rule]
         number, rows = dense(
             [
                 *(self.code(f"parallelism.{one}") for one in _LOCAL),
                 self.code("training.micro_batch"),
                 *(self.code(name) for name in _SOFTWARE),
                 inner,
-                accumulates,
+                accumulates.astype(np.int64),
             ]
         )
         self._inner_of_row = inner
@@ -225,8 +238,7 @@ class ScreenTables:
         For what does not ask for orders: they name each stage of the rank once.
         """
         draft, (placed, groups) = self.draft(row), self.groups(row)
-        schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
-        ends_meet = ends_of_model_meet(schedule, shape)
+        schedule, shape, ends_meet = self._scheduled(row)
         local, blocks = self.layers[self.layer[row]].local, self.blocks_of(int(self.layer[row]))
         held = tuple(Action(place, ActionKind.FORWARD, 0) for place in range(len(stages)))
         return StepPlan(
@@ -250,6 +262,14 @@ class ScreenTables:
             kernels=self.kernels,
             communication=self.communication,
         )
+
+    def _scheduled(self, row: int) -> tuple[Schedule, Shape, bool]:
+        """The schedule of a layout, what it is asked for, and whether a rank holds both ends of the model."""
+        if row not in self.known_schedules:
+            draft = self.draft(row)
+            schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
+            self.known_schedules[row] = schedule, shape, ends_of_model_meet(schedule, shape)
+        return self.known_schedules[row]
 
     def _parameters(self, row: int, stage: Stage, ends_meet: bool) -> StageParameters:
         """What a stage holds, by its layers and what all layouts of the base have in common."""
@@ -296,16 +316,10 @@ class ScreenTables:
         groups = self.groups(row)[1]
         return tuple(groups[name] for name in IN_LAYERS)
 
-    def _accumulates(self) -> Codes:
-        """Whether gradients are added to whole ones, as the rule of the sharding has it."""
+    def _rules(self) -> tuple[Codes, list[ShardingRule | None]]:
+        """The rules by which layouts shard; and for each layout which of them it has."""
         number, rows = dense([self.code("parallelism.zero"), self.code("parallelism.pp")])
-
-        def accumulates(row: int) -> bool:
-            rule = sharding_rule(self.draft(row))
-            return rule is None or not rule.reduces_each
-
-        place, kinds = distinct(number, rows, accumulates)
-        return np.array(kinds, dtype=np.int64)[place]
+        return distinct(number, rows, lambda row: sharding_rule(self.draft(row)))
 
     def _layer_key(self, row: int) -> LayerKey:
         draft = self.draft(row)

@@ -6,7 +6,8 @@ then timed once a layer (``sim/program/solo.py``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -14,6 +15,9 @@ import numpy as np
 
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
+from ...lowering.overlapped import pair_blocks, runs_as_one
+from ...lowering.layers.layer import Half, backward_block, forward_block
+from ...lowering.layers.recompute import by_operators
 from ...program.program import Block, Compute
 from ...program.solo import solo_ends
 
@@ -22,9 +26,11 @@ if TYPE_CHECKING:
 
     from ...lowering.actions import BuildEnd, BuildLayer
     from ...lowering.layers.kinds import LayerRun
+    from ...lowering.layers.local_shape import LocalShape
     from ...lowering.layers.stages import Stage
     from .tables import ScreenTables
 
+    Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
 
@@ -50,17 +56,43 @@ LEAST_SMS = 0.75
 
 @dataclass(frozen=True)
 class BlockName:
-    """A block by what builds it: an end of the model, or a layer of a run."""
+    """A block by what builds it: an end of the model, or a layer of a run; or a layer forward ``beside`` one
+    backward."""
 
     build: Any
     run: Any = None
+    beside: Any = None
+    half: Half | None = None
 
     def of(self, blocks: Blocks) -> Block:
-        return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
+        if self.beside is not None:
+            return blocks.pair(self.run, self.beside)
+        if self.half is None:
+            return blocks.end(self.build) if self.run is None else blocks.layer(self.build, self.run)
+        local = blocks.local.of(self.run.kind)
+        if self.half is Half.EXPERTS and local.experts and not local.experts.shared_ffn:
+            local = local.routed
+        block: Block = self.build(blocks.begin(local), self.run.recompute, half=self.half)
+        return block
+
+    @property
+    def halves(self) -> tuple[BlockName, ...]:
+        """The block as two that take turns; none where it has no experts or is not one of such."""
+        if self.build not in (forward_block, backward_block) or self.beside is not None:
+            return ()
+        if not self.run.kind.experts or by_operators(self.run.recompute):
+            return ()
+        return replace(self, half=Half.EXPERTS), replace(self, half=Half.ATTENTION)
 
 
+@dataclass(frozen=True)
 class BlockNames:
-    """In place of ``Blocks``: gives the name of each block that an action asks for."""
+    """In place of ``Blocks``: gives the name of each block that an action asks for, or a pair of them.
+
+    ``local`` is any that has the experts and exchanges of those that are meant: pairs ask for it.
+    """
+
+    local: LocalShape | None = None
 
     def end(self, build: BuildEnd) -> BlockName:
         return BlockName(build)
@@ -68,35 +100,99 @@ class BlockNames:
     def layer(self, build: BuildLayer, run: LayerRun) -> BlockName:
         return BlockName(build, replace(run, count=1))
 
+    def layer_of(self, kind: ActionKind, run: LayerRun) -> Block:
+        return Blocks.layer_of(cast(Blocks, self), kind, run)
+
+    def pair(self, forward: LayerRun, backward: LayerRun) -> BlockName:
+        return BlockName(None, replace(forward, count=1), replace(backward, count=1))
+
 
 @dataclass(kw_only=True)
 class ActionTimes:
-    """Seconds of the actions of a stage, of all layers of the tables that are ``used`` at once."""
+    """Seconds of the actions of a stage, by layer of the tables: of the ``used`` ones at once, which are
+    those that were asked for last (``ask``).
+    """
 
     tables: ScreenTables
     used: Sequence[int]
-    known: dict[BlockName, BlockTimes] = field(default_factory=dict)
     actions: dict[tuple[ActionKind, Stage], BlockTimes] = field(default_factory=dict)
+    pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
+    _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
+    _known: dict[BlockName, Floats] = field(default_factory=dict)
+    _times: dict[tuple[BlockName, int], tuple[float, ...]] = field(default_factory=dict)
+    _parts: dict[tuple[int, bool], int] = field(default_factory=dict)
+    _first: dict[object, int] = field(default_factory=dict)
+
+    def ask(self, layers: Codes) -> None:
+        """These layers are meant from now on."""
+        self.used = np.unique(layers).tolist()
+        for known in (self.actions, self.pairs, self._asked):
+            known.clear()
 
     def of(self, kind: ActionKind, stage: Stage) -> BlockTimes:
         """Seconds of an action of that kind on such a stage, by layer."""
         if (kind, stage) not in self.actions:
             named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
-            total = np.zeros((len(BlockTimes._fields), len(self.tables.layers)))
-            for name, count in cast("tuple[tuple[BlockName, int], ...]", named):
-                total += count * np.stack(self.named(name))
-            self.actions[kind, stage] = BlockTimes(*total)
+            self.actions[kind, stage] = self._total(cast("tuple[tuple[BlockName, int], ...]", named))
         return self.actions[kind, stage]
+
+    def of_pair(self, forward: Stage, backward: Stage, local: LocalShape) -> BlockTimes | None:
+        """Seconds of a forward and a backward that run as one, by layer; None where they run in turn. Layers
+        with the exchanges of ``local`` have them."""
+        if not runs_as_one(forward, backward, local):
+            return None
+        if (forward, backward) not in self.pairs:
+            row = pair_blocks(forward, backward, cast(Blocks, BlockNames(local)))
+            named = Counter(cast(BlockName, block) for block, *_, count in row or () for _ in range(count))
+            self.pairs[forward, backward] = self._total(named.items())
+        return self.pairs[forward, backward]
+
+    def _total(self, named: Iterable[tuple[BlockName, int]]) -> BlockTimes:
+        total = np.zeros((len(BlockTimes._fields), len(self.tables.layers)))
+        for name, count in named:
+            total += count * np.stack(self.named(name))
+        return BlockTimes(*total)
 
     def named(self, name: BlockName) -> BlockTimes:
         """Seconds of one block, by layer."""
-        if name not in self.known:
-            tables = self.tables
-            found = np.zeros((len(tables.layers), len(BlockTimes._fields)))
-            for number in self.used:
-                found[number] = _times(name.of(tables.blocks_of(number)), tables.cluster.gpu.sms)
-            self.known[name] = BlockTimes(*found.T)
-        return self.known[name]
+        if name not in self._asked:
+            halves = name.halves if name.half is None else ()
+            self._asked[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
+        return self._asked[name]
+
+    def _built(self, name: BlockName) -> BlockTimes:
+        """The same of a block that is built once for all layers in which it is the same."""
+        if name not in self._known:
+            self._known[name] = np.full((len(BlockTimes._fields), len(self.tables.layers)), np.nan)
+        found = self._known[name]
+        missing = [number for number in self.used if np.isnan(found[0, number])]
+        if missing:
+            found[:, missing] = np.array([self._of_layer(name, number) for number in missing]).T
+        return BlockTimes(*found)
+
+    def _of_layer(self, name: BlockName, number: int) -> tuple[float, ...]:
+        key = name, self._part(name, number)
+        if key not in self._times:
+            # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
+            sms = self.tables.cluster.gpu.sms if name.beside is None else 0
+            self._times[key] = _times(name.of(self.tables.blocks_of(number)), sms)
+        return self._times[key]
+
+    def _part(self, name: BlockName, number: int) -> int:
+        """The first layer of which that block is the same."""
+        experts = name.half is Half.EXPERTS
+        if name.beside is not None or (name.half is None and name.run is not None and name.run.kind.experts):
+            return number
+        if (number, experts) not in self._parts:
+            part = experts, self.tables.layers[number].part(experts=experts)
+            self._parts[number, experts] = self._first.setdefault(part, number)
+        return self._parts[number, experts]
+
+
+def _in_turn(first: BlockTimes, then: BlockTimes) -> BlockTimes:
+    """Of two blocks, the one when the other has ended."""
+    found = BlockTimes(*(one + other for one, other in zip(first, then, strict=True)))
+    return found._replace(kernels_end=first.alone + then.kernels_end)
 
 
 def _times(block: Block, sms: int) -> tuple[float, ...]:

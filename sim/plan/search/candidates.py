@@ -5,7 +5,7 @@ Knows what a space and its screening give, and the scenario that both began with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,6 +14,9 @@ import numpy as np
 
 from ...scenario.machine import cluster_of
 from ...scenario.price import price_of
+from ...scenario.refusal import NotSupported
+from ...scenario.schedules import traits_of
+from ...scenario.sharding import sharding_rule
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +28,8 @@ SHORT_GROUPS = 4
 
 DETAIL = 10
 """Actions that take as long as a layer whose collectives share the network with messages, which is replayed
-op by op: gathers of parameters (such a step is seldom steady), context parallelism across domains."""
+op by op: gathers of parameters and reductions of each microbatch (such a step is seldom steady), context
+parallelism across domains."""
 
 BESIDES = 100
 """What a replay takes besides actions, counted in these."""
@@ -102,12 +106,31 @@ class Candidates:
         micro = self.column("training.micro_batch", training.micro_batch)
         pp, vpp = (self.column(f"parallelism.{name}", getattr(parallel, name)) for name in ("pp", "vpp"))
         groups = batch / (micro * self.column("parallelism.dp", parallel.dp) * pp)
-        gathers = (self.column("parallelism.zero", parallel.zero) >= 3) & (pp > 1)
-        short = np.where(gathers, groups, np.minimum(groups, SHORT_GROUPS))
+        gathers = self._of_each("parallelism.zero", parallel.zero, self._moves_shards) & (pp > 1)
+        whole = ~self._of_each("schedule", self.base.schedule, lambda name: bool(traits_of(name).filling))
+        short = np.where(gathers | whole, groups, np.minimum(groups, SHORT_GROUPS))
         tp, cp = (self.column(f"parallelism.{name}", getattr(parallel, name)) for name in ("tp", "cp"))
         crosses = (cp > 1) & (tp * cp > cluster_of(self.base.cluster).nvlink_domain) & (pp > 1)
         layers = np.where(gathers | crosses, DETAIL * self.base.model.num_layers / (pp * vpp), 0.0)
         return np.asarray(BESIDES + 2 * short * pp * pp * vpp * (1.0 + layers))
+
+    def _of_each(self, field: str, value: Any, holds: Callable[[Any], bool]) -> NDArray[np.bool_]:
+        """What ``holds`` for the value of a field of each layout, asked once for each value."""
+        column = self.layouts.columns.get(field)
+        if column is None:
+            return np.full(len(self.layouts), holds(value))
+        found = np.zeros(len(column), dtype=bool)
+        for one in set(column.tolist()):
+            found[column == one] = holds(one)
+        return found
+
+    def _moves_shards(self, zero: int) -> bool:
+        """Whether pipelines of that ZeRO stage move shards beside their microbatches."""
+        parallel = self.base.parallelism.model_copy(update={"zero": zero, "pp": 2})
+        try:
+            return sharding_rule(self.base.model_copy(update={"parallelism": parallel})) is not None
+        except NotSupported:
+            return False
 
     @cached_property
     def dollars_per_s(self) -> NDArray[np.float64]:

@@ -29,13 +29,17 @@ HEADROOM_STEP = 1 / 40
 MOST = 8
 """Replays for the front, besides all that were replayed before."""
 
+LONGEST = 20_000
+"""Actions of a replay (``Candidates.replayed_actions``): some seconds. Nobody waits a minute for one point of
+the front, as of a pipeline of a hundred ranks; the front is then not known to be whole."""
+
 ROUND = 4
 """Replays before it is asked again which others may still be on it."""
 
 
 def front(search: LayoutSearch) -> tuple[list[int], bool]:
     """Layouts that no other beats in step time, headroom, GPUs and price at once, the fastest first; and
-    whether that is known of all, or of what was replayed when MOST were.
+    whether that is known of all, or of what was replayed when MOST were and what is left takes too long.
     """
     among, spent = search.among, 0
     while True:
@@ -46,13 +50,15 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
         left = _left(search)
         hoped = _costs(search, left, among.bounds.bound_s[left])
         left = left[_near(hoped, best) & hopeful(hoped, costs)]
+        whole = len(left) == 0
+        left = left[among.replayed_actions[left] <= LONGEST]
         hoped = _costs(search, left, among.bounds.bound_s[left])
         rows = front_of(hoped)
         gains = [_gain(hoped[row], costs, best) for row in rows]
         asked = [int(left[rows[k]]) for k in np.argsort(gains, kind="stable")[::-1][:ROUND]]
         if not asked or spent >= MOST:
             near = np.flatnonzero(_near(costs, best))
-            return [int(known[near[k]]) for k in front_of(costs[near])], not asked
+            return [int(known[near[k]]) for k in front_of(costs[near])], whole
         spent += len(asked)
         for _ in search.values(asked):
             pass

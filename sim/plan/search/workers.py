@@ -28,8 +28,8 @@ Done = TypeVar("Done")
 AHEAD = 2
 """Tasks in flight for each worker: the next one is at hand when one is done."""
 
-POOL_ABOVE_S = 0.3
-"""Work of this process before it starts a pool: forks and pipes take about a tenth of that."""
+POOL_ABOVE_S = 0.1
+"""Work of this process before it starts a pool: forks and pipes take about a third of that."""
 
 
 class Workers(Protocol[Task, Done]):
