@@ -76,8 +76,11 @@ LEAST = 2e-4
 """Of a step in which anything contends, by which bounds are wider at least."""
 
 MOST_KEPT = 16
-MOST_GROUPS = 24
-"""Replicas that are replayed for the lower bound, and groups of replicas for the upper one, at most."""
+MOST_GROUPS = 8
+FEW_KINDS = 24
+"""Replicas that are replayed for the lower bound, and groups of replicas for the upper one, at most; or as
+many groups as there are different replicas, if these are few.
+"""
 
 MOST_CLASSES = 256
 """Of ranks, that are all replayed: it takes about three seconds."""
@@ -85,7 +88,7 @@ MOST_CLASSES = 256
 MOST_STRUCK = 512
 """Ranks with something wrong, of which classes are counted; more of them make more classes than these."""
 
-KEPT_SHARE, GROUP_SHARE = 0.55, 0.25
+KEPT_SHARE, GROUP_SHARE = 0.5, 0.1
 """Of what contention leaves of the tolerance, that either choice of replicas may take."""
 
 LEAST_ROOM = 0.05
@@ -185,7 +188,8 @@ class _Search:
         room = max(LEAST_ROOM * tolerance, tolerance - 2 * self.moves - FEWER)
         say(f"choosing among {self.replicas.count:,} replicas")
         kept = kept_rows(self.graph, self.slow, self.full, room * KEPT_SHARE, MOST_KEPT)
-        rows = groups_of_rows(self.graph, self.slow, self.full, kept.rows, room * GROUP_SHARE, MOST_GROUPS)
+        most = FEW_KINDS if len(self.kinds) <= FEW_KINDS else MOST_GROUPS
+        rows = groups_of_rows(self.graph, self.slow, self.full, kept.rows, room * GROUP_SHARE, most)
         passed = rows is None
         if rows is None:
             others = [u for u in range(len(self.kinds)) if u not in set(kept.rows)]
@@ -210,7 +214,7 @@ class _Search:
                 of=self.replicas.count,
                 passed=passed,
             ),
-            gains=gains(self.graph, self.replicas, self.kinds, kept.rows, parts) if parts else (),
+            gains=self._gains(kept, parts),
         )
 
     def _replayed(self, kept: list[int], members: list[Ids], passed: bool) -> tuple[Record, float]:
@@ -228,6 +232,10 @@ class _Search:
                 record = replay(programs)
                 (lower_s,) = lower()
         return record, lower_s - ahead_s(self.graph, spread.max(axis=0).tolist())
+
+    def _gains(self, kept: Kept, parts: Sequence[Mapping[int, float]]) -> tuple[float | None, ...]:
+        step_s = float(self.full.step_s)
+        return gains(self.graph, self.replicas, self.kinds, kept.rows, parts, step_s) if parts else ()
 
     def _lower_s(self, chosen: Ids) -> float:
         return replay(from_below(self.programs, self.ranks, self.replicas, chosen)).step_s

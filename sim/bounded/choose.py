@@ -77,30 +77,34 @@ def groups_of_rows(
     step; None where that takes more than ``most`` groups.
     """
     others = [u for u in _like_beside_like(slow) if u not in set(kept)]
+    if not others or len(kept) >= most:
+        return None if others else [[u] for u in kept]
     finest = [part.tolist() for part in np.array_split(others, most - len(kept)) if len(part)]
     most_s = float(full.step_s) * (1 + within)
-    if len(finest) < len(others) and _together_s(graph, slow, [[u] for u in kept] + finest) > most_s * BARELY:
+    if (
+        len(finest) < len(others)
+        and _together(graph, slow, [[u] for u in kept] + finest).step_s > most_s * BARELY
+    ):
         return None  # as many groups as may be are far from enough
-    groups = [others] if others else []
+    groups = [others]
     while len(groups) + len(kept) <= most:
         rows = [[u] for u in kept] + groups
-        table = np.array([slow[row].max(axis=0) for row in rows])
-        found = max_plus(graph, table).step_s
-        if found <= most_s or all(len(group) == 1 for group in groups):
+        found = _together(graph, slow, rows)
+        if found.step_s <= most_s:
             return rows
-        end_s = max_plus(graph, table, full.begin_s).arrive_s[-1][len(kept) :]
-        worst = [g for g in np.argsort(-end_s, kind="stable").tolist() if len(groups[g]) > 1]
-        halved = set(worst[: max(1, len(groups) // 2)])
+        last = {int(g) - len(kept) for g in np.unique(found.arrive_s.argmax(axis=-1))}
+        halved = {g for g in last if g >= 0 and len(groups[g]) > 1}
+        if not halved:
+            return rows
         groups = [
             part for g, group in enumerate(groups) for part in (_halves(group) if g in halved else [group])
         ]
     return None
 
 
-def _together_s(graph: StepGraph, slow: Seconds, rows: list[list[int]]) -> float:
-    """The step of groups of rows, each as slow in every stage as its slowest row."""
-    table = np.array([slow[row].max(axis=0) for row in rows])
-    return float(max_plus(graph, table).step_s)
+def _together(graph: StepGraph, slow: Seconds, rows: list[list[int]]) -> Pass:
+    """A pass over groups of rows, each as slow in every stage as its slowest row."""
+    return max_plus(graph, np.array([slow[row].max(axis=0) for row in rows]))
 
 
 def _like_beside_like(slow: Seconds) -> list[int]:
