@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,29 @@ BENCHMARKS = (
         10.0,
     ),
 )
+
+
+def slow_gpus(count: int) -> tuple[str, ...]:
+    """Faults of so many GPUs of 16,384, whose kernels take 1.1 to 1.5 times as long."""
+    drawn = random.Random(0)
+    return tuple(
+        word
+        for gpu in drawn.sample(range(16384), count)
+        for word in ("--fault", f"gpu_throttle gpu/{gpu} slow_factor={1.1 + 0.4 * drawn.random():.4f}")
+    )
+
+
+SPREAD = ("--set", "cluster.variation={gpu_speed: {normal: {cv: 0.02}}}")
+BOUNDED = (
+    *(
+        Benchmark(f"{count} slow GPUs", (*CLI, "run", MAIN_JOB, "--json", *slow_gpus(count)), target_s)
+        for count, target_s in ((16, 3.0), (64, 5.0), (256, 8.0))
+    ),
+    Benchmark("A spread of 2 %", (*CLI, "run", MAIN_JOB, "--json", *SPREAD), 5.0),
+    Benchmark("A spread of 2 %, 131,072 GPUs", (*CLI, "run", MAIN_JOB, "--json", *LARGE, *SPREAD), 15.0),
+)
+"""Many slow parts, whose steps are known between bounds (docs/faults.md)."""
+
 PLANS = tuple(
     Benchmark(title, (*CLI, "plan", scenario, "--json", *words), target_s, once=True)
     for title, scenario, words, target_s in (
@@ -315,7 +339,8 @@ def main() -> None:
             ("Targets", BENCHMARKS),
             ("Plans", PLANS),
             ("Growth with GPUs", GROWTH),
-            ("Growth with faults on 16,384 GPUs", faults),
+            ("Many slow parts on 16,384 GPUs, between bounds", BOUNDED),
+            ("Growth with faults on 16,384 GPUs, all ranks replayed", faults),
         ):
             rows = []
             for benchmark in benchmarks:

@@ -17,17 +17,19 @@ from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.sim.bounded import bounds as bounds_module
+from stepsim.sim.bounded.ahead import ahead_s
 from stepsim.sim.bounded.bounds import bounded, why_exact
-from stepsim.sim.bounded.edges import edges_of
-from stepsim.sim.bounded.graph import graph_of, turns
+from stepsim.sim.bounded.edges import NEVER, edges_of_block
+from stepsim.sim.bounded.graph import graph_of
 from stepsim.sim.bounded.max_plus import max_plus
-from stepsim.sim.bounded.programs import from_above, from_below
+from stepsim.sim.bounded.programs import from_above, from_below, paces
 from stepsim.sim.bounded.replicas import replicas_of
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.fold.whole import folded, unfolded
 from stepsim.sim.lowering.lower import Lowered
-from stepsim.sim.program.program import Programs
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.program import Block, Collective, Compute, Op, Programs, Work
 from stepsim.sim.program.uncontended import uncontended
 from stepsim.sim.simulate import simulate
 
@@ -70,10 +72,11 @@ def any_choice(
     cut = draw.draw(st.integers(1, replicas.count))
     groups = [np.array([u]) for u in order[: cut - 1]] + [np.array(order[cut - 1 :])]
     above = step_s(from_above(one.programs, ranks, replicas, groups), alone)
-    graph = graph_of(replay(folded(one).programs), MEETS)
-    chosen, edges = np.array(order[:cut]), edges_of(one.programs)
-    below = from_below(one.programs, ranks, replicas, chosen, edges, turns(graph))
-    return step_s(below.programs, alone) - below.loose_s, above
+    graph = graph_of(replay(folded(one).programs), MEETS, ("tp", "world"))
+    chosen = np.array(order[:cut])
+    _, spread = paces(ranks, replicas, chosen)
+    below = step_s(from_below(one.programs, ranks, replicas, chosen), alone)
+    return below - ahead_s(graph, spread.max(axis=0).tolist()), above
 
 
 @settings(max_examples=25, deadline=None)
@@ -105,17 +108,58 @@ def test_the_step_is_between_its_bounds(data: st.DataObject) -> None:
 def test_a_pass_over_a_healthy_step_is_its_replay() -> None:
     one = lowered(scenario(**TWIN))
     record = replay(folded(one).programs)
-    found = max_plus(graph_of(record, MEETS), np.ones((1, 4)))
+    found = max_plus(graph_of(record, MEETS, ()), np.ones((1, 4)))
     assert found.begin_s[-1] == pytest.approx(record.step_s, rel=1e-9)
 
 
-def test_edges_are_what_runs_outside_of_collectives() -> None:
-    """Without tensor parallelism no rank is awaited within a layer: all of its kernels are an edge."""
-    whole, cut = (
-        edges_of(lowered(scenario(**{**TWIN, "tp": tp, "sequence_parallel": tp > 1})).programs)
-        for tp in (1, 2)
+def block(*ops: tuple[float | str, str, tuple[int, ...]]) -> Block:
+    """Kernels of so many seconds, and collectives by communicator; their streams, and what they await."""
+    none = Transfer(latency_s=0.0, bytes=1.0, ceiling_bytes_per_s=1.0)
+    works: list[Work] = [
+        Collective("all_gather", what, none) if isinstance(what, str) else Compute(what, "gemm")
+        for what, _, _ in ops
+    ]
+    return Block(
+        "layer",
+        tuple(
+            Op("op", stream, "compute", work, after=after)
+            for work, (_, stream, after) in zip(works, ops, strict=True)
+        ),
     )
-    assert all(a > 3 * b for a, b in zip(whole.tail_s, cut.tail_s, strict=True))
+
+
+def test_edges_are_what_runs_before_the_first_and_after_the_last_collective() -> None:
+    found = edges_of_block(
+        block((1.0, "compute", ()), ("tp", "tp", (0,)), (10.0, "compute", (1,)), ("tp", "tp", (2,)))
+    )
+    assert (found.head_s, found.tail_s, found.through_s) == (1.0, 0.0, NEVER)
+
+
+def test_kernels_beside_a_collective_are_a_way_past_it() -> None:
+    """The collective of op 1 is awaited by op 3 alone, beside whose way there is op 2."""
+    found = edges_of_block(
+        block((1.0, "compute", ()), ("tp", "tp", (0,)), (10.0, "compute", ()), (100.0, "compute", (1,)))
+    )
+    assert (found.head_s, found.tail_s, found.through_s) == (1.0, 100.0, 111.0)
+
+
+def test_blocks_without_collectives_of_the_group_await_nobody() -> None:
+    found = edges_of_block(block((1.0, "compute", ()), ("cp", "cp", (0,)), (10.0, "compute", (1,))))
+    assert (found.head_s, found.tail_s, found.through_s) == (NEVER, NEVER, 11.0)
+    gathers = edges_of_block(block(("tp", "tp", ()), (5.0, "compute", (0,))))
+    row = found.then(gathers).then(found)
+    assert (row.head_s, row.tail_s, row.through_s) == (11.0, 16.0, NEVER)
+
+
+def test_a_step_is_sooner_by_no_more_than_the_edges_of_its_layers() -> None:
+    """Equal factors leave nothing; a way through stages that differ may be the slowest in any one of them."""
+    one = lowered(scenario(**{**TWIN, "tp": 2, "sequence_parallel": True}))
+    graph = graph_of(replay(folded(one).programs), MEETS, ("tp", "world"))
+    stages = len(one.programs.classes)
+    alone_s, every_s = ahead_s(graph, [0.3] + [0.0] * (stages - 1)), ahead_s(graph, [0.3] * stages)
+    assert ahead_s(graph, [0.0] * stages) == 0.0
+    assert alone_s < every_s
+    assert 0.0 < every_s < 0.1 * max_plus(graph, np.ones((1, stages))).step_s
 
 
 @pytest.mark.parametrize(

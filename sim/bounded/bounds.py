@@ -4,8 +4,9 @@ A step without shared resources is max-plus: an op starts when the last of what 
 takes a time of its own, which grows with how slow its rank is. So the step grows with each of these times.
 Replicas touch one another where their ranks meet in collectives alone, each of which begins when the last has
 come. Two things follow. Replays of some replicas, for which nobody waits, end no later than the step (the
-lower bound; programs.py says what a rank of a tensor-parallel group may be ahead of the slowest). Replays in
-which groups of replicas are one that is in each stage as slow as their slowest end no earlier (the upper).
+lower bound; ahead.py says by how much members of a tensor-parallel group may be ahead of the slowest).
+Replays in which groups of replicas are one that is in each stage as slow as their slowest end no earlier
+(the upper).
 
 That holds where (``why_exact``)
 - ranks are slow, all step long, and none stops; weak links change who shares with whom;
@@ -16,12 +17,12 @@ That holds where (``why_exact``)
 Where communication takes SMs or links from others, a step is not quite max-plus: who comes later may find
 more room. What moves so is a part of one communication. Of 660 drawn jobs of 2 to 8 replicas, whose kernels
 and messages contend, four were outside of these bounds, by 0.36 to 0.43 of what the longest communication may
-take from kernels; of Llama 3.1 405B with 128 replicas 0.05 of it. So both
-bounds are wider by ``MOVES`` of it, less with many replicas, and by ``LEAST`` of the step at least.
+take from kernels; of Llama 3.1 405B with 128 replicas 0.05 of it. So both bounds are wider by ``MOVES`` of
+it, less with many replicas, and by ``LEAST`` of the step at least; and the upper one by ``FEWER``.
 
 With every GPU a little different no group is small enough. Then a pass over all replicas (max_plus.py) says
-how much the others add to the kept ones, and the upper bound is as good as that pass: within 0.0003 of Llama
-3.1 405B on 16,384 GPUs replayed in full.
+how much the others add to the kept ones, and the upper bound is as good as that pass. The kept ones are
+replayed as they are, and so once for both bounds.
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ from ..fold.ranks import ranks_of
 from ..fold.whole import Folded, of_classes
 from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks, Work
 from ..result.step_bounds import StepBounds
-from .choose import groups_of_rows, kept_rows
-from .edges import edges_of
+from .ahead import ahead_s
+from .choose import Kept, groups_of_rows, kept_rows
+from .edges import TENSOR
 from .gains import gains
-from .graph import graph_of, turns
+from .graph import graph_of
 from .max_plus import max_plus
-from .programs import class_of_ranks, from_above, from_below
+from .programs import class_of_ranks, from_above, from_below, paces
 from .replicas import Replicas, replicas_of
 
 if TYPE_CHECKING:
@@ -74,8 +76,11 @@ LEAST = 2e-4
 """Of a step in which anything contends, by which bounds are wider at least."""
 
 MOST_KEPT = 16
-MOST_GROUPS = 24
-"""Replicas that are replayed for the lower bound, and groups of replicas for the upper one, at most."""
+MOST_GROUPS = 8
+FEW_KINDS = 24
+"""Replicas that are replayed for the lower bound, and groups of replicas for the upper one, at most; or as
+many groups as there are different replicas, if these are few.
+"""
 
 MOST_CLASSES = 256
 """Of ranks, that are all replayed: it takes about three seconds."""
@@ -83,11 +88,17 @@ MOST_CLASSES = 256
 MOST_STRUCK = 512
 """Ranks with something wrong, of which classes are counted; more of them make more classes than these."""
 
-KEPT_SHARE, GROUP_SHARE = 0.03, 0.2
-"""Of the tolerance, that either choice of replicas may take: the rest is for contention and edges."""
+KEPT_SHARE, GROUP_SHARE = 0.5, 0.1
+"""Of what contention leaves of the tolerance, that either choice of replicas may take."""
 
-PASSED = 1e-4
-"""Of the step, by which the upper bound is wider where a pass stands for replicas."""
+LEAST_ROOM = 0.05
+"""Of the tolerance, that choices of replicas have where contention takes more than the rest."""
+
+FEWER = 4.5e-4
+"""Of the step, by which the upper bound is wider where few replicas stand for many: messages of fewer take
+links from collectives of all at fewer times. Of four spreads and three sets of slow GPUs among 16,384 the
+replay of all replicas was 1.4e-4 to 4.3e-4 above what few and a pass gave, which ``LEAST`` covers, too.
+"""
 
 UNSURE = 0.003
 """A pass that is further from the replay of the same replicas widens the bounds by what it is further."""
@@ -166,61 +177,80 @@ class _Search:
         self.replicas = found
         self.kinds = found.kinds()
         self.slow = found.worst(self.kinds)
-        self.graph = graph_of(healthy, _crossing(self.ranks, found))
+        self.graph = graph_of(healthy, _crossing(self.ranks, found), _awaiting(self.ranks))
+        self.full = max_plus(self.graph, self.slow)
+        self.moves = _moves_s(healthy, found.count) / healthy.step_s
 
     def bounds(
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
     ) -> Bounded:
         """The bounds, narrowed as far as the limits of replicas allow."""
+        room = max(LEAST_ROOM * tolerance, tolerance - 2 * self.moves - FEWER)
         say(f"choosing among {self.replicas.count:,} replicas")
-        kept = kept_rows(self.graph, self.slow, tolerance * KEPT_SHARE, MOST_KEPT)
-        rows = groups_of_rows(self.graph, self.slow, kept, tolerance * GROUP_SHARE, MOST_GROUPS)
+        kept = kept_rows(self.graph, self.slow, self.full, room * KEPT_SHARE, MOST_KEPT)
+        most = FEW_KINDS if len(self.kinds) <= FEW_KINDS else MOST_GROUPS
+        rows = groups_of_rows(self.graph, self.slow, self.full, kept.rows, room * GROUP_SHARE, most)
         passed = rows is None
         if rows is None:
-            others = [u for u in range(len(self.kinds)) if u not in set(kept)]
-            rows = [[u] for u in kept] + [[self._middle(others)]]
+            others = [u for u in range(len(self.kinds)) if u not in set(kept.rows)]
+            rows = [[u] for u in kept.rows] + [[self._middle(others)]]
         members = [np.concatenate([self.kinds[u] for u in row]) for row in rows]
         say(f"replaying {len(members):,} of {self.replicas.count:,} replicas")
-        with in_children([partial(self._lower_s, kept)]) as lower:
-            programs = from_above(self.programs, self.ranks, self.replicas, members)
-            record = replay(programs)
-            (lower_s,) = lower()
+        record, lower_s = self._replayed(kept.rows, members, passed)
         wider_s = _moves_s(record, self.replicas.count)
-        beyond_s = record.step_s * self._beyond(kept, record.step_s) if passed else 0.0
+        beyond = self._beyond(kept, record.step_s) if passed else 0.0
+        if len(members) < self.replicas.count and (passed or wider_s):
+            beyond += FEWER
         classes = class_of_ranks(self.ranks, self.replicas, members)
         rest = classes < 0
         classes[rest] = self.ranks.stage[rest] + (len(members) - 1) * self.replicas.stages
         return Bounded(
-            folded=of_classes(self.ranks, classes, programs),
+            folded=of_classes(self.ranks, classes, record.programs),
             record=record,
             bounds=StepBounds(
                 lower_s=min(lower_s, record.step_s) - wider_s,
-                upper_s=record.step_s + beyond_s + wider_s,
+                upper_s=record.step_s * (1 + beyond) + wider_s,
                 replicas=len(members),
                 of=self.replicas.count,
                 passed=passed,
             ),
-            gains=gains(self.graph, self.replicas, self.kinds, kept, parts) if parts else (),
+            gains=self._gains(kept, parts),
         )
 
-    def _lower_s(self, kept: list[int]) -> float:
+    def _replayed(self, kept: list[int], members: list[Ids], passed: bool) -> tuple[Record, float]:
+        """The replay of groups of replicas, and what the step takes at least. Where a pass stands for the
+        others, groups are replicas as they are, and one replay says both.
+        """
         chosen = np.array([self.kinds[u][0] for u in kept])
-        edges = edges_of(self.programs)
-        found = from_below(self.programs, self.ranks, self.replicas, chosen, edges, turns(self.graph))
-        return replay(found.programs).step_s - found.loose_s
+        pace, spread = paces(self.ranks, self.replicas, chosen)
+        programs = from_above(self.programs, self.ranks, self.replicas, members)
+        if passed and np.array_equal(pace, self.slow[kept]):
+            record = replay(programs)
+            lower_s = record.step_s
+        else:
+            with in_children([partial(self._lower_s, chosen)]) as lower:
+                record = replay(programs)
+                (lower_s,) = lower()
+        return record, lower_s - ahead_s(self.graph, spread.max(axis=0).tolist())
+
+    def _gains(self, kept: Kept, parts: Sequence[Mapping[int, float]]) -> tuple[float | None, ...]:
+        step_s = float(self.full.step_s)
+        return gains(self.graph, self.replicas, self.kinds, kept.rows, parts, step_s) if parts else ()
+
+    def _lower_s(self, chosen: Ids) -> float:
+        return replay(from_below(self.programs, self.ranks, self.replicas, chosen)).step_s
 
     def _middle(self, rows: list[int]) -> int:
         """Of ``rows`` the one that is neither slow nor fast, which stands for the others."""
         order = sorted(rows, key=lambda u: float(self.slow[u].sum()))
         return order[len(order) // 2]
 
-    def _beyond(self, kept: list[int], step_s: float) -> float:
+    def _beyond(self, kept: Kept, step_s: float) -> float:
         """What a pass over all replicas adds to that over the kept ones, as a share of the step, and how far
         that is from the replay of the kept ones.
         """
-        ours = float(max_plus(self.graph, self.slow[kept]).begin_s[-1])
-        every = float(max_plus(self.graph, self.slow).begin_s[-1])
-        return PASSED + max(0.0, every / ours - 1) + max(0.0, abs(step_s / ours - 1) - UNSURE)
+        ours_s = float(self.full.step_s) * (1 - kept.lacks)
+        return kept.lacks / (1 - kept.lacks) + max(0.0, abs(step_s / ours_s - 1) - UNSURE)
 
 
 def _moves_s(record: Record, replicas: int) -> float:
@@ -258,6 +288,19 @@ def _crossing(ranks: Ranks, replicas: Replicas) -> list[str]:
         if len(np.unique(pairs[0])) < pairs.shape[1]:
             found.append(name)
     return found
+
+
+def _awaiting(ranks: Ranks) -> list[str]:
+    """Communicators that join all ranks of a tensor-parallel group, wherever they join any."""
+    group = ranks.instance.get(TENSOR)
+    if group is None:
+        return []
+    count = len(np.unique(group))
+    return [
+        name
+        for name, instance in ranks.instance.items()
+        if np.unique(np.stack([group, instance]), axis=1).shape[1] == count
+    ]
 
 
 def _within_layers(programs: Programs) -> frozenset[str]:

@@ -5,77 +5,106 @@ Knows factors and passes; replays nothing, so what it expects of the bounds is n
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .max_plus import max_plus
+from .max_plus import Pass, max_plus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from .graph import StepGraph
 
     Seconds = NDArray[np.float64]
 
-SAME = 1e-9
-
 BARELY = 1.005
 """Groups further from what is wanted are not looked for: halving the worst does not bring as much."""
 
+MOST_TRIED = 48
+"""Rows of which each is left out once: those that come last most often."""
 
-def kept_rows(graph: StepGraph, slow: Seconds, within: float, most: int) -> list[int]:
-    """Rows of ``slow[u, stage]``, at most so many, that by themselves make the step of all of them but for a
-    share ``within`` of it. The latest comes first, and then always the one that those before it would wait
-    for longest.
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """``rows`` by themselves make the step of all rows but for a share ``lacks`` of it."""
+
+    rows: list[int]
+    lacks: float
+
+
+def kept_rows(graph: StepGraph, slow: Seconds, full: Pass, within: float, most: int) -> Kept:
+    """Rows of ``slow[u, stage]``, at most so many, that by themselves make the step of all of them
+    (``full``) but for a share ``within`` of it, where so many do.
+
+    Those that come last where replicas meet make the whole step by themselves. Of these, the ones that are
+    missed most when one is left out are taken, as many as it takes, and then those are left out again, one by
+    one, that the others stand for.
     """
-    wanted_s = float(max_plus(graph, slow).begin_s[-1]) * (1 - within)
-    alone = max_plus(graph, slow, np.zeros(graph.crossings + 1))
-    kept = [int(alone.arrive_s[-1].argmax())]
-    while len(kept) < min(most, len(slow)):
-        found = max_plus(graph, slow[kept])
-        if found.begin_s[-1] >= wanted_s:
+    last, times = np.unique(full.arrive_s.argmax(axis=-1), return_counts=True)
+    found = last[np.argsort(-times, kind="stable")][:MOST_TRIED].tolist()
+    found = [found[i] for i in np.argsort(_without_each_s(graph, slow, found), kind="stable")]
+    size = min(most, len(found))
+    sets = [found[:k] + found[:1] * (size - k) for k in range(1, size + 1)]
+    lacks = (1 - max_plus(graph, slow[sets]).step_s / full.step_s).tolist()
+    count = next((k for k, share in enumerate(lacks, 1) if share <= within), size)
+    found, lack = found[:count], lacks[count - 1]
+    while len(found) > 1 and lack <= within:
+        left_s = _without_each_s(graph, slow, found)
+        i = int(left_s.argmax())
+        share = 1 - float(left_s[i] / full.step_s)
+        if share > within:
             break
-        met = max_plus(graph, slow, found.begin_s)
-        end_s = met.arrive_s[-1]
-        late_s = end_s if end_s.max() > found.begin_s[-1] * (1 + SAME) else met.late_s()
-        late_s[kept] = -np.inf
-        kept.append(int(late_s.argmax()))
-    return kept
+        found, lack = found[:i] + found[i + 1 :], share
+    return Kept(rows=found, lacks=max(0.0, lack))
+
+
+def _without_each_s(graph: StepGraph, slow: Seconds, rows: Sequence[int]) -> Seconds:
+    """The step of these rows without each of them, or of the only one."""
+    if len(rows) == 1:
+        return max_plus(graph, slow[list(rows)]).step_s[None]
+    sets = [[u for u in rows if u != row] for row in rows]
+    return max_plus(graph, slow[sets]).step_s
 
 
 def groups_of_rows(
-    graph: StepGraph, slow: Seconds, kept: list[int], within: float, most: int
+    graph: StepGraph, slow: Seconds, full: Pass, kept: list[int], within: float, most: int
 ) -> list[list[int]] | None:
     """The kept rows one by one and the others in groups whose worst together add a share ``within`` to the
     step; None where that takes more than ``most`` groups.
     """
-    full = max_plus(graph, slow).begin_s
     others = [u for u in _like_beside_like(slow) if u not in set(kept)]
+    if not others or len(kept) >= most:
+        return None if others else [[u] for u in kept]
     finest = [part.tolist() for part in np.array_split(others, most - len(kept)) if len(part)]
-    most_s = full[-1] * (1 + within)
-    if len(finest) < len(others) and _together_s(graph, slow, [[u] for u in kept] + finest) > most_s * BARELY:
+    most_s = float(full.step_s) * (1 + within)
+    if (
+        len(finest) < len(others)
+        and _together(graph, slow, [[u] for u in kept] + finest).step_s > most_s * BARELY
+    ):
         return None  # as many groups as may be are far from enough
-    groups = [others] if others else []
+    groups = [others]
     while len(groups) + len(kept) <= most:
         rows = [[u] for u in kept] + groups
-        table = np.array([slow[row].max(axis=0) for row in rows])
-        found = max_plus(graph, table).begin_s[-1]
-        if found <= most_s or all(len(group) == 1 for group in groups):
+        found = _together(graph, slow, rows)
+        if found.step_s <= most_s:
             return rows
-        end_s = max_plus(graph, table, full).arrive_s[-1][len(kept) :]
-        worst = [g for g in np.argsort(-end_s, kind="stable").tolist() if len(groups[g]) > 1]
-        halved = set(worst[: max(1, len(groups) // 2)])
+        last = {int(g) - len(kept) for g in np.unique(found.arrive_s.argmax(axis=-1))}
+        halved = {g for g in last if g >= 0 and len(groups[g]) > 1}
+        if not halved:
+            return rows
         groups = [
             part for g, group in enumerate(groups) for part in (_halves(group) if g in halved else [group])
         ]
     return None
 
 
-def _together_s(graph: StepGraph, slow: Seconds, rows: list[list[int]]) -> float:
-    """The step of groups of rows, each as slow in every stage as its slowest row."""
-    table = np.array([slow[row].max(axis=0) for row in rows])
-    return float(max_plus(graph, table).begin_s[-1])
+def _together(graph: StepGraph, slow: Seconds, rows: list[list[int]]) -> Pass:
+    """A pass over groups of rows, each as slow in every stage as its slowest row."""
+    return max_plus(graph, np.array([slow[row].max(axis=0) for row in rows]))
 
 
 def _like_beside_like(slow: Seconds) -> list[int]:

@@ -1,122 +1,97 @@
-"""LayerEdges of layers: kernels before the first and after the last collective of the tensor-parallel group.
+"""Edges of layers: kernels before the first and after the last collective of the tensor-parallel group.
 
-Between two such collectives of a block all members of the group take what the slowest takes, who is awaited.
-At its edges a member that is faster may be ahead: its messages leave sooner, and its layer begins sooner.
-Knows programs; knows nothing of what is slow.
+Between two such collectives all members of the group take what the slowest takes, who is awaited. At the
+edges of a layer a member that is faster may be ahead: it begins sooner, and its messages leave sooner.
+Knows blocks; knows nothing of what is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from ..program.program import Block, Collective, Compute, Exchange, RepeatedBlocks
+from ..program.program import Collective, Compute, RepeatedBlocks
 
 if TYPE_CHECKING:
-    from ..program.program import Op, Program, Programs
+    from ..program.program import Block, Op, Work
 
 TENSOR = "tp"
 """The communicator whose members go at the pace of the slowest between two of its collectives."""
 
-SHARE = 0.49
-"""Of a message's time, by which either of its ends may make it sooner."""
+NEVER = float("-inf")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerEdges:
-    """``of_message`` (sending class, receiving class, tag): seconds of kernels at the edge of what is sent,
-    and of what needs it. By class, the most such ``tail_s`` and ``head_s`` of all its layers, and ``ahead``:
-    by how much of its kernels' time a rank may be ahead at most, so that no message takes less than nothing.
+    """The most seconds of kernels on a way into an op up to its first collective of the tensor-parallel group
+    (``head_s``), on one from its last collective out of it (``tail_s``), and on one through it that passes
+    none (``through_s``); ``NEVER`` where no way is such.
     """
 
-    of_message: Mapping[tuple[int, int, str], tuple[float, float]]
-    tail_s: tuple[float, ...]
-    head_s: tuple[float, ...]
-    ahead: tuple[float, ...]
+    head_s: float
+    tail_s: float
+    through_s: float
+
+    def then(self, other: LayerEdges) -> LayerEdges:
+        """The edges of this and the other in a row."""
+        return LayerEdges(
+            head_s=max(self.head_s, self.through_s + other.head_s),
+            tail_s=max(other.tail_s, self.tail_s + other.through_s),
+            through_s=self.through_s + other.through_s,
+        )
 
 
-def edges_of(programs: Programs) -> LayerEdges:
-    """The edges of healthy programs, one of each pipeline rank."""
-    known: dict[Block, tuple[float, float]] = {}
-    ends: dict[tuple[int, int, str], list[float]] = {}
-    ahead = [float("inf")] * len(programs.classes)
-    of_class: list[tuple[float, float]] = []
-    for r, program in enumerate(programs.classes):
-        behind = _blocks_behind(program)
-        edges = [_edges_s(op, known) for op in program.ops]
-        layers = [
-            one for one, op in zip(edges, program.ops, strict=True) if isinstance(op.work, RepeatedBlocks)
-        ]
-        of_class.append((max((h for h, _ in layers), default=0.0), max((t for _, t in layers), default=0.0)))
-        for i, op in enumerate(program.ops):
-            if not isinstance(op.work, Exchange):
-                continue
-            tail_s = max((edges[j][1] for j in op.after), default=0.0)
-            head_s = max((edges[j][0] for j in behind.get(i, ())), default=0.0)
-            for part in op.work.parts:
-                key = (r, part.peer, part.tag) if part.send else (part.peer, r, part.tag)
-                edge_s = tail_s if part.send else head_s
-                ends.setdefault(key, [0.0, 0.0])[0 if part.send else 1] = edge_s
-                if edge_s:
-                    ahead[r] = min(ahead[r], SHARE * part.transfer.solo_s / edge_s)
-    return LayerEdges(
-        of_message={key: (tail_s, head_s) for key, (tail_s, head_s) in ends.items()},
-        tail_s=tuple(tail for _, tail in of_class),
-        head_s=tuple(head for head, _ in of_class),
-        ahead=tuple(ahead),
-    )
+NOTHING = LayerEdges(head_s=NEVER, tail_s=NEVER, through_s=0.0)
+AWAITED = LayerEdges(head_s=0.0, tail_s=0.0, through_s=NEVER)
+"""Of an op without kernels, and of one that awaits all of the group."""
 
 
-def _blocks_behind(program: Program) -> Mapping[int, list[int]]:
-    """By exchange, the ops that wait for it by name."""
-    found: dict[int, list[int]] = {}
-    for i, op in enumerate(program.ops):
-        for j in op.after:
-            found.setdefault(j, []).append(i)
-    return found
-
-
-def _edges_s(op: Op, known: dict[Block, tuple[float, float]]) -> tuple[float, float]:
-    """Seconds of kernels at the beginning and at the end of an op; all of it where nobody is awaited."""
-    if isinstance(op.work, Compute):
-        return op.work.seconds, op.work.seconds
-    if not isinstance(op.work, RepeatedBlocks) or not op.work.row:
-        return 0.0, 0.0
-    return _leading_s(op.work.blocks, 0, known), _leading_s(op.work.blocks[::-1], 1, known)
-
-
-def _leading_s(
-    blocks: Sequence[tuple[Block, int]], end: int, known: dict[Block, tuple[float, float]]
-) -> float:
-    """Seconds of kernels of a row of blocks before the first collective, from its beginning or its end."""
-    found = 0.0
-    for block, count in blocks:
-        if _awaits(block):
-            if block not in known:
-                known[block] = block_edges_s(block)
-            return found + known[block][end]
-        found += count * sum(op.work.seconds for op in block.ops if isinstance(op.work, Compute))
-    return found
-
-
-def block_edges_s(block: Block) -> tuple[float, float]:
-    """Seconds of a block's kernels that may run before its first collective of the tensor-parallel group, and
-    of those that may run after its last.
+def edges_of_work(work: Work, awaiting: Collection[str], known: dict[Block, LayerEdges]) -> LayerEdges:
+    """The edges of an op. Communicators of ``awaiting`` join all of the group, and maybe others; ``known``
+    has the edges of blocks that were met before.
     """
-    gathers = {i for i, op in enumerate(block.ops) if _gathers(op)}
-    before = _before(block)
-    since: list[bool] = []
-    for earlier in before:
-        since.append(any(j in gathers or since[j] for j in earlier))
-    until = [False] * len(block.ops)
-    for i in reversed(range(len(block.ops))):
-        for j in before[i]:
-            until[j] = until[j] or until[i] or i in gathers
+    if isinstance(work, Collective):
+        return AWAITED if work.communicator in awaiting else NOTHING
+    if isinstance(work, Compute):
+        return LayerEdges(head_s=NEVER, tail_s=NEVER, through_s=work.seconds)
+    if not isinstance(work, RepeatedBlocks):
+        return NOTHING
+    for block in work.row:
+        if block not in known:
+            known[block] = edges_of_block(block)
+    return reduce(LayerEdges.then, (known[block] for block in work.row), NOTHING)
+
+
+def edges_of_block(block: Block) -> LayerEdges:
+    """The edges of one block."""
     seconds = [op.work.seconds if isinstance(op.work, Compute) else 0.0 for op in block.ops]
-    head_s = sum(s for s, gathered in zip(seconds, since, strict=True) if not gathered)
-    return head_s, sum(s for s, gathered in zip(seconds, until, strict=True) if not gathered)
+    gathers = [_gathers(op) for op in block.ops]
+    before = _needed(_before(block), gathers)
+    count = len(block.ops)
+    behind: list[list[int]] = [[] for _ in range(count)]
+    for later, earlier in enumerate(before):
+        for i in earlier:
+            behind[i].append(later)
+    into, out = [NEVER] * count, [NEVER] * count
+    for i in range(count):
+        if not gathers[i]:
+            into[i] = max((into[j] for j in before[i] if not gathers[j]), default=NEVER) + seconds[i]
+            into[i] = into[i] if before[i] else seconds[i]
+    for i in reversed(range(count)):
+        if not gathers[i]:
+            out[i] = max((out[j] for j in behind[i] if not gathers[j]), default=NEVER) + seconds[i]
+            out[i] = out[i] if behind[i] else seconds[i]
+    first = [into[j] for i in range(count) if gathers[i] for j in before[i] if not gathers[j]]
+    last = [out[j] for i in range(count) if gathers[i] for j in behind[i] if not gathers[j]]
+    awaited = any(gathers)
+    return LayerEdges(
+        head_s=max((0.0, *first)) if awaited else NEVER,
+        tail_s=max((0.0, *last)) if awaited else NEVER,
+        through_s=max((into[i] for i in range(count) if not behind[i]), default=0.0),
+    )
 
 
 def _before(block: Block) -> list[list[int]]:
@@ -129,8 +104,18 @@ def _before(block: Block) -> list[list[int]]:
     return found
 
 
-def _awaits(block: Block) -> bool:
-    return any(_gathers(op) for op in block.ops)
+def _needed(before: list[list[int]], gathers: list[bool]) -> list[list[int]]:
+    """``before`` without ops that are awaited through a collective anyway, which takes longer."""
+    ancestors: list[int] = []
+    through: list[int] = []
+    for earlier in before:
+        mine = beyond = 0
+        for i in earlier:
+            mine |= ancestors[i] | 1 << i
+            beyond |= through[i] | (ancestors[i] if gathers[i] else 0)
+        ancestors.append(mine)
+        through.append(beyond)
+    return [[i for i in earlier if not through[later] >> i & 1] for later, earlier in enumerate(before)]
 
 
 def _gathers(op: Op) -> bool:

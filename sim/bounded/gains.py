@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     Seconds = NDArray[np.float64]
 
 MOST_PASSES = 12
-"""Parts of replicas that others wait for, each of which takes a pass."""
+"""Parts of replicas that others wait for, of which passes are made."""
+
+MOST_ROWS = 1024
+"""Replicas of one pass, those of several parts together."""
 
 
 def gains(
@@ -31,9 +34,11 @@ def gains(
     kinds: list[Ids],
     kept: Sequence[int],
     parts: Sequence[Mapping[int, float]],
+    step_s: float,
 ) -> tuple[float | None, ...]:
-    """By part, the share of the step that mending it gains: ``parts`` has the factor of each rank that it
-    makes slow, ``kept`` the kinds of replicas that others wait for. None where too many parts are of these.
+    """By part, the share of the step (``step_s`` by a pass over all) that mending it gains. ``parts`` has
+    the factor of each rank that it makes slow, ``kept`` the kinds of replicas that others wait for. None
+    where too many parts are of these.
     """
     replica = np.empty(replicas.rank.size, dtype=np.int64)
     replica[replicas.rank] = np.arange(replicas.count)[:, None, None]
@@ -41,20 +46,32 @@ def gains(
     for number, members in enumerate(kinds):
         kind[members] = number
     slow = replicas.worst(kinds)
-    step_s = float(max_plus(graph, slow).begin_s[-1])
     found: list[float | None] = []
-    passes = 0
-    for part in parts:
+    asked: list[int] = []
+    tables: list[Seconds] = []
+    for number, part in enumerate(parts):
         touched = sorted({int(replica[rank]) for rank in part})
-        if not {int(kind[u]) for u in touched} & set(kept):
-            found.append(0.0)
-        elif passes == MOST_PASSES:
-            found.append(None)
-        else:
-            passes += 1
-            table = _without(replicas, kinds, slow, part, touched)
-            found.append(max(0.0, 1 - float(max_plus(graph, table).begin_s[-1]) / step_s))
+        found.append(0.0)
+        if {int(kind[u]) for u in touched} & set(kept):
+            found[number] = None
+            asked.append(number)
+            if len(tables) < MOST_PASSES:
+                tables.append(_without(replicas, kinds, slow, part, touched))
+    for number, left_s in zip(asked, _steps_s(graph, tables), strict=False):
+        found[number] = max(0.0, 1 - left_s / step_s)
     return tuple(found)
+
+
+def _steps_s(graph: StepGraph, tables: list[Seconds]) -> list[float]:
+    """The step of each table of replicas, by as few passes as memory allows."""
+    if not tables:
+        return []
+    rows = max(len(table) for table in tables)
+    padded = np.array([np.concatenate([table, table[:1].repeat(rows - len(table), 0)]) for table in tables])
+    at_once = max(1, MOST_ROWS // rows)
+    parts = [padded[i : i + at_once] for i in range(0, len(padded), at_once)]
+    found: list[float] = np.concatenate([max_plus(graph, part).step_s for part in parts]).tolist()
+    return found
 
 
 def _without(

@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from ..program.program import UNORDERED, Collective, Compute, Exchange, RepeatedBlocks
+from .edges import NOTHING, LayerEdges, edges_of_work
 
 if TYPE_CHECKING:
     from ..engine.record import Record
-    from ..program.program import Program, Programs
+    from ..program.program import Block, Program, Programs
 
 HOST_S = 1e-9
 """An op that begins so much later than all that it waits for has waited for its host."""
@@ -27,7 +29,7 @@ class StepNode:
     """An op: it waits for ``before``, and does not start before ``earliest_s``. Its own work takes
     ``fixed_s`` and ``kernel_s`` times the factor of its ``stage``; while a collective of several replicas
     holds SMs of its rank, a share ``lost`` of its time passes for nothing. ``holds``: it is such a
-    collective; ``layers``: it is repeated blocks.
+    collective. ``edges`` are what its rank may be ahead by before and after its group is awaited.
     """
 
     stage: int
@@ -37,7 +39,7 @@ class StepNode:
     kernel_s: float
     lost: float = 0.0
     holds: bool = False
-    layers: bool = False
+    edges: LayerEdges = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,57 +65,83 @@ class StepGraph:
         """How many meetings are of several replicas."""
         return sum(meeting.crossing for meeting in self.meetings)
 
+    @cached_property
+    def meet(self) -> frozenset[int]:
+        """Nodes that meet others."""
+        return frozenset(n for meeting in self.meetings for n in meeting.nodes)
 
-def graph_of(record: Record, crossing: Collection[str]) -> StepGraph:
-    """The graph of a healthy record, where communicators of ``crossing`` join ranks of several replicas."""
+
+def graph_of(record: Record, crossing: Collection[str], awaiting: Collection[str]) -> StepGraph:
+    """The graph of a healthy record, where communicators of ``crossing`` join ranks of several replicas, and
+    those of ``awaiting`` all ranks of a tensor-parallel group.
+    """
     programs = record.programs
     first = [0]
     for program in programs.classes:
         first.append(first[-1] + len(program.ops))
     meetings = tuple(_meetings(programs, first, crossing))
+    layers: dict[Block, LayerEdges] = {}
     nodes = tuple(
         node
         for r, program in enumerate(programs.classes)
-        for node in _nodes(record, r, program, first[r], crossing)
+        for node in _nodes(record, r, program, first[r], crossing, awaiting, layers)
     )
     at_s = [at for r in range(len(programs.classes)) for at in record.start[r]]
     return StepGraph(nodes=nodes, meetings=meetings, order=_order(nodes, meetings, at_s))
 
 
 def _nodes(
-    record: Record, r: int, program: Program, first: int, crossing: Collection[str]
+    record: Record,
+    r: int,
+    program: Program,
+    first: int,
+    crossing: Collection[str],
+    awaiting: Collection[str],
+    layers: dict[Block, LayerEdges],
 ) -> Iterator[StepNode]:
-    last: dict[str, int] = {}
+    waits = _waits(program)
     _, _, ends, _ = record.of_class(r)
     held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing)]
     windows = [record.times(r, i)[::2] for i in held]
     sms = max((_sms(program.ops[i].work) for i in held), default=0) / record.programs.sms
-    known: dict[int, tuple[float, float]] = {}
+    known: dict[int, tuple[float, float, LayerEdges]] = {}
     for i, op in enumerate(program.ops):
-        before = set(op.after)
-        if op.stream != UNORDERED:
-            if op.stream in last:
-                before.add(last[op.stream])
-            last[op.stream] = i
+        before = waits[i]
         start_s, begin_s, end_s = record.times(r, i)
         ready_s = max((ends[j] for j in before), default=0.0)
         if id(op.work) not in known:
-            known[id(op.work)] = _kernels_s(op.work)
-        kernel_s, math_s = known[id(op.work)]
+            known[id(op.work)] = *_kernels_s(op.work), edges_of_work(op.work, awaiting, layers)
+        kernel_s, math_s, edges = known[id(op.work)]
         lost = _lost(end_s - begin_s, math_s, sms)
         if lost:
             end_s -= lost * sum(max(0.0, min(end_s, b) - max(begin_s, a)) for a, b in windows)
         kernel_s = min(kernel_s, end_s - begin_s)
         yield StepNode(
             stage=r,
-            before=tuple(first + j for j in sorted(before)),
+            before=tuple(first + j for j in before),
             earliest_s=start_s if start_s > ready_s + HOST_S else 0.0,
             fixed_s=end_s - begin_s - kernel_s,
             kernel_s=kernel_s,
             lost=lost,
             holds=i in held,
-            layers=isinstance(op.work, RepeatedBlocks),
+            edges=edges,
         )
+
+
+def _waits(program: Program) -> list[list[int]]:
+    """By op, the ops that it waits for, but for those that another of them waits for."""
+    last: dict[str, int] = {}
+    found: list[list[int]] = []
+    for i, op in enumerate(program.ops):
+        before = set(op.after)
+        if op.stream != UNORDERED:
+            if op.stream in last:
+                before.add(last[op.stream])
+            last[op.stream] = i
+        if len(before) > 1:
+            before -= {k for j in before for k in found[j]}
+        found.append(sorted(before))
+    return found
 
 
 def _lost(whole_s: float, math_s: float, sms: float) -> float:
@@ -208,24 +236,3 @@ def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequenc
                     heappush(ready, (at_s[later], later))
     assert len(found) == len(nodes) + len(meetings), "what has been replayed has an order"
     return tuple(found)
-
-
-def turns(graph: StepGraph) -> tuple[int, int]:
-    """How often a way through the step goes from a meeting of replicas straight to layers at most, and how
-    often from layers straight to one.
-    """
-    count = len(graph.nodes)
-    crossing = {n for meeting in graph.meetings if meeting.crossing for n in meeting.nodes}
-    into, out = [0] * count, [0] * count
-    for step in graph.order:
-        if step < count:
-            before, layers, meets = graph.nodes[step].before, graph.nodes[step].layers, step in crossing
-            into[step] = max((into[b] + (layers and b in crossing) for b in before), default=0)
-            out[step] = max((out[b] + (meets and graph.nodes[b].layers) for b in before), default=0)
-            continue
-        members = graph.meetings[step - count].nodes
-        for count_of in (into, out):
-            most = max(count_of[n] for n in members)
-            for n in members:
-                count_of[n] = most
-    return max(into, default=0), max(out, default=0)

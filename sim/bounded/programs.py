@@ -2,27 +2,25 @@
 
 From above, replicas of a group are one, each stage of it as slow as the slowest rank there, and whoever meets
 one of a group meets the group. From below, some replicas run and nobody waits for the others: each stage goes
-at the pace of the slowest member of its tensor-parallel group, whom the group waits for in every layer, and
-its messages arrive sooner by what the rank that sends or receives them may be ahead of it (edges.py).
+at the pace of the slowest member of its tensor-parallel group, whom the group waits for in every layer; what
+ranks may be ahead of that is to be taken off (ahead.py).
 Knows programs; replays nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..fold.programs import programs_of_classes
 from ..fold.ranks import Degradation, Ranks
-from ..program.program import Exchange, MessageEnd, Program, Programs
-from .edges import TENSOR, LayerEdges
+from .edges import TENSOR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..network.transfer import Transfer
+    from ..program.program import Programs
     from .replicas import Replicas
 
     Ids = NDArray[np.int64]
@@ -30,14 +28,6 @@ if TYPE_CHECKING:
 
 TIES = 1e-6
 """Of two places in a replica with equally slow ranks, that where more are slow stands for all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FromBelow:
-    """``programs`` of some replicas; a step takes at most ``loose_s`` less than these do."""
-
-    programs: Programs
-    loose_s: float
 
 
 def from_above(programs: Programs, ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Programs:
@@ -58,35 +48,21 @@ def class_of_ranks(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ids:
     return found
 
 
-def from_below(
-    programs: Programs,
-    ranks: Ranks,
-    replicas: Replicas,
-    chosen: Ids,
-    edges: LayerEdges,
-    turns: tuple[int, int],
-) -> FromBelow:
-    """One class for each of the ``chosen`` replicas and stage. ``turns`` is how often a way through the step
-    goes from a collective of several replicas to a layer, and back (graph.py).
+def from_below(programs: Programs, ranks: Ranks, replicas: Replicas, chosen: Ids) -> Programs:
+    """One class for each of the ``chosen`` replicas and stage, at the pace of a tensor-parallel group."""
+    few = _few(ranks, replicas, [np.array([u]) for u in chosen])
+    return programs_of_classes(programs, few, np.arange(few.world), _slow(paces(ranks, replicas, chosen)[0]))
+
+
+def paces(ranks: Ranks, replicas: Replicas, chosen: Ids) -> tuple[Factors, Factors]:
+    """By chosen replica and stage, the slowest member of a tensor-parallel group, and by how much its members
+    differ: of the group that is slowest anywhere in the replica.
     """
-    each = np.arange(len(chosen))
     slow = replicas.slow[chosen]
     place = (slow.max(axis=1) + TIES * slow.sum(axis=1)).argmax(axis=1)
-    own = replicas.slow[chosen][each, :, place]
     members = _group_of(ranks, replicas, chosen, place)
-    slowest = np.where(members, replicas.slow[chosen], 0.0).max(axis=2)
-    least = np.where(members, replicas.slow[chosen], np.inf).min(axis=2)
-    pace = np.minimum(slowest, own + np.array(edges.ahead))
-    few = _few(ranks, replicas, [np.array([u]) for u in chosen])
-    found = programs_of_classes(programs, few, np.arange(few.world), _slow(pace))
-    ahead = pace - own
-    classes = []
-    for number, program in enumerate(found.classes):
-        u, stage = divmod(number, replicas.stages)
-        classes.append(_sooner(program, stage, ahead[u], edges))
-    once_s = turns[0] * np.array(edges.head_s) + turns[1] * np.array(edges.tail_s)
-    loose_s = float(((pace - least) * once_s).max())
-    return FromBelow(programs=replace(found, classes=tuple(classes)), loose_s=loose_s)
+    slowest = np.where(members, slow, 0.0).max(axis=2)
+    return slowest, slowest - np.where(members, slow, np.inf).min(axis=2)
 
 
 def _group_of(ranks: Ranks, replicas: Replicas, chosen: Ids, place: Ids) -> NDArray[np.bool_]:
@@ -98,34 +74,6 @@ def _group_of(ranks: Ranks, replicas: Replicas, chosen: Ids, place: Ids) -> NDAr
     instance = ranks.instance[TENSOR][replicas.rank[chosen]]
     same: NDArray[np.bool_] = instance == instance[np.arange(len(chosen)), :, place][:, :, None]
     return same
-
-
-def _sooner(program: Program, stage: int, ahead: Factors, edges: LayerEdges) -> Program:
-    """``program`` with messages that take less, where their ends are ``ahead`` of the slowest by stage."""
-    if not ahead.any():
-        return program
-    ops = []
-    for op in program.ops:
-        if isinstance(op.work, Exchange):
-            parts = tuple(_sooner_part(part, stage, ahead, edges) for part in op.work.parts)
-            if parts != op.work.parts:
-                op = replace(op, work=Exchange(parts))
-        ops.append(op)
-    return Program(ops=tuple(ops))
-
-
-def _sooner_part(part: MessageEnd, stage: int, ahead: Factors, edges: LayerEdges) -> MessageEnd:
-    sender, receiver = (stage, part.peer) if part.send else (part.peer, stage)
-    tail_s, head_s = edges.of_message.get((sender, receiver, part.tag), (0.0, 0.0))
-    less_s = float(ahead[sender] * tail_s + ahead[receiver] * head_s)
-    return replace(part, transfer=_less(part.transfer, less_s)) if less_s > 0 else part
-
-
-def _less(transfer: Transfer, less_s: float) -> Transfer:
-    latency_s = max(0.0, transfer.latency_s - less_s)
-    less_s -= transfer.latency_s - latency_s
-    payload = max(0.0, transfer.bytes - less_s * transfer.ceiling_bytes_per_s)
-    return replace(transfer, latency_s=latency_s, bytes=payload)
 
 
 def _few(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ranks:
