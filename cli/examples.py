@@ -49,7 +49,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "serve": ("serve", "serve --port 8321 --no-browser"),
     "doctor": ("doctor", "doctor --json"),
     "init": ("init", "init --model llama3-8b --gpu h100 --gpus 64 -o train.yaml"),
-    "calibrate steps": ("calibrate steps own.yaml --gpu H100-SXM5-80GB",),
+    "calibrate steps": (
+        "calibrate steps own.yaml --gpu H100-SXM5-80GB",
+        "calibrate steps --own run.yaml --out steps.profile.yaml",
+    ),
     "calibrate collectives": ("calibrate collectives --spawn 8",),
     "calibrate fit": ("calibrate fit kernels.csv all_reduce.log --out mine.profile.yaml",),
     "calibrate report": ("calibrate report mine.profile.yaml train.yaml",),

@@ -59,7 +59,7 @@ def job(**changes: Any) -> Scenario:
     return load_scenario("llama3-8b-h100", SMALL | named)
 
 
-def slower(**factors: float) -> GpuProfile:
+def slower(**factors: Any) -> GpuProfile:
     return replace(load_profile(GPU), steps=StepFactors(**factors))
 
 

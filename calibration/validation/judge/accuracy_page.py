@@ -126,7 +126,8 @@ UNSEEN_WORDS = """\
 What a user can expect whose cluster and stack nobody here has measured. Each source is predicted with the
 constants that all other sources give, and with intervals that know no measured step of its own; the presets
 stay, which are read off code. Noise: by how much steps of one configuration differ, where several clusters or
-several runs have measured it, from their median. Errors over families; the rest over rows.
+several runs have measured it, from their median. Where no other source gives a constant: launches of eager
+PyTorch by published measurements, the clock of a GPU's kin. Errors over families; the rest over rows.
 """
 
 
