@@ -29,7 +29,7 @@ prediction allows for what that does besides the product (quantising an 8- or 4-
 attention, writing keys and values to a paged cache), `call` the least that its host takes for a call.
 Errors of attention are of each shape over the median ratio of its GPU; that ratio is `level`. `slowdown` is
 by how much the table's kernel is slower than the one that the curve is of: prefill from a paged cache.
-Operands lie in L2 as far as a round of calls fits in it; `row` is what a quantising kernel waits for each row,
+Operands lie in L2 as far as a round of calls fits in it; `row` is what a quantising kernel waits for each,
 `odd rows` what is added where their number is no multiple of four. Calls are few and short, so that the power
 limit acts on them as `kernels/power.py` and the length of the call have it.
 

@@ -87,12 +87,14 @@ def _side_by_side(profile: GpuProfile) -> GpuProfile:
     weight gradients of 128 to 154 tokens an expert (SimuMax, points 0783, 0789 and 0792) are priced 3 to 18 %
     too long so, and 43 to 69 % were each kernel alone on its SMs.
     """
-    shared = {"wave_quantisation": 0.0, "epilogue_s": 0.0}
     rates = tuple(
-        replace(rate, shape=replace(rate.shape, **shared)) if rate.shape else rate
+        replace(rate, shape=replace(rate.shape, wave_quantisation=0.0, epilogue_s=0.0))
+        if rate.shape
+        else rate
         for rate in profile.gemm.rates
     )
-    return replace(profile, gemm=replace(profile.gemm, rates=rates, **shared))  # type: ignore[arg-type]
+    curve = replace(profile.gemm, rates=rates, wave_quantisation=0.0, epilogue_s=0.0)
+    return replace(profile, gemm=curve)
 
 
 def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:

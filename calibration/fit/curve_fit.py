@@ -192,7 +192,7 @@ def fit(
     *,
     robust_scale: float = ROBUST_SCALE,
     weights: Sequence[float] | None = None,
-    together: Callable[[GpuProfile], Sequence[float]] | None = None,
+    together: Callable[[GpuProfile], Iterable[float]] | None = None,
 ) -> dict[str, float]:
     """Constants that bring ``build(constants)`` closest to ``measurements``, by soft-L1 in log space.
 

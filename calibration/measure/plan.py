@@ -195,7 +195,7 @@ PLANS = (
         ),
         attention_table="fa3",
     ),
-    _of_h100("H800-SXM5-80GB", "same chip", sweep_dtype="fp8"),
+    _of_h100("H800-SXM5-80GB", "same chip", sweep_dtype="fp8_block"),
     _of_h100("H100-SXM-HBM2e-96GB-500W", "same chip at 500 W"),
     _of_h100("H100-PCIe-80GB", "same chip at 350 W"),
     MeasurementPlan(

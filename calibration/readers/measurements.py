@@ -26,6 +26,8 @@ _IMPLEMENTATIONS: dict[str, Implementation] = {
 }
 # Transformer Engine calls flash-attn on Ampere and cuDNN from Hopper on (its backend order).
 _TRANSFORMER_ENGINE: dict[str, Implementation] = {"A100-PCIe-80GB": "fa2", "B200-SXM-180GB": "cudnn"}
+# DeepGEMM's 8-bit products have a scale for 128 elements (its README), whatever a table calls their type.
+_BLOCK_SCALED = {"fp8": "fp8_block"}
 _DIRECTIONS: dict[str, tuple[Direction, ...]] = {
     "fwd": ("forward",),
     "bwd": ("backward",),
@@ -165,7 +167,7 @@ def _product(point: GemmPoint | GroupedGemmPoint) -> Gemm:
         m=m,
         n=n,
         k=k,
-        dtype=point.dtype,
+        dtype=_BLOCK_SCALED.get(point.dtype, point.dtype) if "DeepGEMM" in point.impl else point.dtype,
         batch=shape.groups or 1,
         out_bytes=4 if point.out_dtype == "fp32" else 2,
         accumulate=bool(point.accumulate),
