@@ -118,7 +118,7 @@ def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:
 
 @pytest.mark.parametrize(("schedule", "chunks"), [("dualpipe", 1), ("dualpipev", 2)])
 def test_the_bound_where_forwards_run_beside_backwards(schedule: str, chunks: int) -> None:
-    """Kernels alone are 0.73 and 0.68 of these steps: exchanges of experts are longer than what hides them."""
+    """Kernels alone are 0.73 and 0.68 of these steps: experts exchange for longer than what hides it."""
     run = scenario(
         gpu="H100-SXM5-80GB",
         interconnect="ib-ndr400-x8",
