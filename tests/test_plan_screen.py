@@ -116,26 +116,29 @@ def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:
     assert 0.9 * step_s < screen(space).bound_s[0] <= step_s
 
 
-@pytest.mark.parametrize(
-    ("schedule", "overlapped"), [("dualpipe", True), ("dualpipe", False), ("dualpipev", True)]
-)
-def test_the_bound_where_forwards_run_beside_backwards(schedule: str, overlapped: bool) -> None:
+@pytest.mark.parametrize(("schedule", "chunks"), [("dualpipe", 1), ("dualpipev", 2)])
+def test_the_bound_where_forwards_run_beside_backwards(schedule: str, chunks: int) -> None:
+    """Kernels alone are 0.73 and 0.68 of these steps: experts exchange for longer than what hides it."""
     run = scenario(
         gpu="H100-SXM5-80GB",
         interconnect="ib-ndr400-x8",
+        gpus_per_node=4,
         software="deepseek-hai-2024",
         mlp="swiglu",
-        moe=MOE,
+        hidden_size=2048,
+        num_attention_heads=16,
+        moe={"num_experts": 8, "topk": 4, "expert_ffn_hidden_size": 2048},
+        seq_length=8192,
         schedule=schedule,
         pp=4,
-        vpp=2 if schedule == "dualpipev" else 1,
+        vpp=chunks,
         dp=8,
-        ep=4,
-        microbatches=16,
-    ).with_({"software.exchange.moe_a2a_overlap": overlapped})
+        ep=8,
+        microbatches=32,
+    ).with_({"software.exchange.moe_a2a_overlap": True})
     space = space_of(run, fix={name: field_value(run, name) for name in LAYOUT})
     step_s = simulate(run).step_time_s
-    assert 0.85 * step_s < screen(space).bound_s[0] <= step_s
+    assert 0.78 * step_s < screen(space).bound_s[0] <= step_s
 
 
 def test_layouts_in_parts_are_screened_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ search where there is a deadline or a budget.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -144,7 +145,7 @@ def _tried(
     means: Means | None,
 ) -> Tried:
     """By the screening; with ``means``, by a search that meets the limits."""
-    among, _ = candidates_of(base, fix, vary, lambda _: None)
+    among, _ = candidates_of(base, fix, vary, lambda _: None, fits=math.inf)  # memory is enough
     if not len(among.layouts):
         return Tried(value=value, good=False, legal=0, fit=0, settings={}, peak_bytes=0.0, capacity_bytes=0.0)
     fits = among.fit_probability >= wishes.fits

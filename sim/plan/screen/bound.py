@@ -47,6 +47,7 @@ class BoundScreen:
     sharded: ShardedTimes = field(init=False)
     turns: dict[tuple[object, tuple[int, ...]], RankTurns] = field(default_factory=dict)
     steps: dict[tuple[object, tuple[int, ...]], RankSteps] = field(default_factory=dict)
+    messages: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
@@ -151,18 +152,22 @@ class BoundScreen:
 
     def _message_s(self, rows: Codes) -> Floats:
         """Seconds of a message between pipeline ranks, the nearest of them."""
-        tables, software = self.tables, self.tables.base.software
+        tables = self.tables
         number, first = dense([tables.layer[rows], tables.group[rows]])
-        found = []
-        for row in rows[first].tolist():
-            size = boundary_bytes(tables.layers[int(tables.layer[row])].local, software)
+        return np.array([self._message(row) for row in rows[first].tolist()])[number]
+
+    def _message(self, row: int) -> float:
+        tables, software = self.tables, self.tables.base.software
+        key = int(tables.layer[row]), int(tables.group[row])
+        if key not in self.messages:
+            size = boundary_bytes(tables.layers[key[0]].local, software)
             distances = set(tables.groups(row)[1].distances)
             messages = (
                 tables.communication.message(size, one, messages=software.pipeline.p2p_messages)
                 for one in distances
             )
-            found.append(min(message.solo_s for message in messages))
-        return np.array(found)[number]
+            self.messages[key] = min(message.solo_s for message in messages)
+        return self.messages[key]
 
     def _longest(
         self,

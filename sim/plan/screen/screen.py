@@ -7,6 +7,7 @@ same: what one says of a layout does not depend on others.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from ....hardware.calibrated.overlay import calibrated_profile
 from ...children import cores, in_children
 from ...engine.collection import collection_paused
 from ...scenario.machine import gpu_of
+from ..certainty import fit_probability
 from .bound import BoundScreen
 from .memory import MemoryScreen
 from .numbering import dense
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from ..space import Space
 
     Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +40,7 @@ class Screened:
     seconds that its step takes at least.
 
     Where memory depends on how far hosts are ahead of their GPUs, it is that of hosts as far ahead as they
-    can be. A bound of 0 says nothing: such layouts are far too large.
+    can be. A bound of 0 says nothing: such layouts are too large.
     """
 
     peak_bytes: NDArray[np.float64]
@@ -58,14 +61,18 @@ _LAYERS = ("parallelism.tp", "parallelism.cp", "training.micro_batch", "parallel
 """Fields that tell most layers apart."""
 
 
-def screen(space: Space, profile: GpuProfile | None = None, *, within: float = FULL_BY_FAR) -> Screened:
-    """Memory of every layout, and the bound of those that take up to ``within`` of a GPU's memory.
+def screen(
+    space: Space, profile: GpuProfile | None = None, *, within: float = FULL_BY_FAR, fits: float = 0.0
+) -> Screened:
+    """Memory of every layout, and the bound of those that take up to ``within`` of a GPU's memory and fit
+    with a probability of ``fits``.
 
     ``profile`` stands in place of the one that each base names where given.
     """
     found = _shared(4, len(space))
+    wanted = partial(_wanted, space, within=within, fits=fits)
     tasks = [
-        partial(_screen, space, number, rows, profile, within, found)
+        partial(_screen, space, number, rows, profile, wanted, found)
         for number in range(len(space.bases))
         for rows in _parts(space, number)
     ]
@@ -80,7 +87,7 @@ def _screen(
     number: int,
     rows: NDArray[np.int64],
     profile: GpuProfile | None,
-    within: float,
+    wanted: Callable[[Screened], Mask],
     found: Floats,
 ) -> float:
     """Put what is found of some layouts of base ``number`` into the columns of ``found``."""
@@ -89,12 +96,21 @@ def _screen(
     base = space.bases[number]
     used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
     tables = tables_of(space, number, used, rows)
-    gpu_bytes = tables.cluster.gpu.hbm_bytes
     peaks, static = MemoryScreen(tables=tables).peaks()
-    fits = peaks <= within * gpu_bytes
-    bounds = BoundScreen(tables=tables, wanted=fits).bounds() if fits.any() else np.zeros(len(rows))
-    found[:, rows] = np.stack([peaks, static, np.full(len(rows), gpu_bytes), bounds])
+    gpu_bytes = np.full(len(rows), tables.cluster.gpu.hbm_bytes)
+    memory = Screened(
+        peak_bytes=peaks, static_bytes=static, capacity_bytes=gpu_bytes, bound_s=np.zeros(len(rows))
+    )
+    bounded = wanted(memory)
+    bounds = BoundScreen(tables=tables, wanted=bounded).bounds() if bounded.any() else memory.bound_s
+    found[:, rows] = np.stack([peaks, static, gpu_bytes, bounds])
     return 0.0
+
+
+def _wanted(space: Space, memory: Screened, *, within: float, fits: float) -> Mask:
+    """Layouts of that memory that are bounded."""
+    fit = memory.peak_bytes <= within * memory.capacity_bytes
+    return np.asarray(fit & (fit_probability(space.scenario, memory) >= fits), dtype=bool)
 
 
 def _parts(space: Space, number: int) -> list[NDArray[np.int64]]:

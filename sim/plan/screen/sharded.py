@@ -83,9 +83,8 @@ class ShardedTimes:
     plain: ActionTimes
     pieces: dict[Any, tuple[ShardedPiece, ...]] = field(default_factory=dict)
     around: dict[Any, tuple[float, ...]] = field(default_factory=dict)
-    costs: dict[Any, dict[tuple[int, int], tuple[tuple[ShardedPart, ...], Floats]]] = field(
-        default_factory=dict
-    )
+    costs: dict[Any, dict[tuple[int, int], tuple[int, Floats]]] = field(default_factory=dict)
+    parts: dict[tuple[ShardedPart, ...], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tables = self.tables
@@ -128,22 +127,24 @@ class ShardedTimes:
             return found
         known = self.costs.setdefault((kind, stage), {})
         number, first = dense([self.form[rows[sharded]], self.place[rows[sharded]]])
-        alike: dict[tuple[ShardedPart, ...], list[int]] = {}
+        alike: dict[int, list[int]] = {}
         costs = []
         for case, row in enumerate(rows[sharded[first]].tolist()):
             key = int(self.form[row]), int(self.place[row])
             if key not in known:
                 pieces = self._pieces(kind, stage, row)
                 each = np.array([self._around(piece, key[1]) for piece in pieces])
-                known[key] = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces), each
+                parts = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces)
+                known[key] = self.parts.setdefault(parts, len(self.parts)), each
             alike.setdefault(known[key][0], []).append(case)
             costs.append(known[key][1])
-        for parts, cases in alike.items():
+        every = list(self.parts)
+        for which, cases in alike.items():
             place = np.full(len(first), -1)
             place[cases] = np.arange(len(cases))
             mine = place[number] >= 0
             each = np.stack([costs[case] for case in cases])[place[number[mine]]]
-            found[sharded[mine]] = self._seconds(parts, each, self.tables.layer[rows[sharded[mine]]])
+            found[sharded[mine]] = self._seconds(every[which], each, self.tables.layer[rows[sharded[mine]]])
         return found
 
     def _seconds(self, parts: tuple[ShardedPart, ...], around: Floats, layer: Codes) -> Floats:

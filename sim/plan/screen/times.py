@@ -15,9 +15,9 @@ import numpy as np
 
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
-from ...lowering.overlapped import pair_blocks, runs_as_one
 from ...lowering.layers.layer import Half, backward_block, forward_block
 from ...lowering.layers.recompute import by_operators
+from ...lowering.overlapped import pair_blocks, runs_as_one
 from ...program.program import Block, Compute
 from ...program.solo import solo_ends
 

@@ -1,15 +1,16 @@
 """Best-first search by lower bounds: exact, and the same however many workers are at it.
 
 Knows numbers alone. Candidates are judged in the order of their bounds, and the search ends when the next
-bound cannot beat the last of the best: what is left is then proven to be no better. Workers run ahead, but
-results are taken in that order, so that what counts as judged does not depend on how many there are.
+bound cannot beat the last of the best: what is left is then proven to be no better. Workers run ahead, of
+what is not ruled out yet, but results are taken in that order, so that what counts as judged does not depend
+on how many there are.
 """
 
 from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -79,8 +80,15 @@ def best_first(
     def kth() -> float:
         return best[top - 1][0] if len(best) >= top else math.inf
 
+    def hopeful() -> Iterator[int]:
+        """Whom it may come to, as far as is known when workers that are ahead ask for the next."""
+        for number, i in enumerate(queue[:limit]):
+            if number >= len(ahead) and given[i] >= kth():
+                return
+            yield i
+
     proven = interrupted = False
-    results = judge(queue)
+    results = judge(hopeful())
     try:
         for number, i in enumerate(queue):
             if number >= len(ahead) and given[i] >= kth():

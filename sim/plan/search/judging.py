@@ -5,6 +5,7 @@ Knows workers and the journal; does not know why a layout is asked for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -61,8 +62,8 @@ class Judging:
     _reasons: dict[int, str] = field(default_factory=dict, repr=False)
 
     def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
-        wanted = list(numbers)
-        results = self.workers.run(self._tasks(wanted))
+        wanted, ahead = itertools.tee(numbers)
+        results = self.workers.run(self._tasks(ahead))
         try:
             for number in wanted:
                 if reason := self.passes_over(number):

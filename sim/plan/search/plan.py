@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...scenario.models import Scenario
 
 LEAST_FITS = 0.001
-"""Layouts that are less likely to fit are not bounded."""
+"""Layouts that are less likely to fit are never bounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ def planned(
     clock = [time.perf_counter()]
     if wishes.emission is not None:
         wishes.emission.check(base, vary)
-    among, timing = candidates_of(base, fix, vary, say)
+    among, timing = candidates_of(base, fix, vary, say, fits=wishes.fits if screened is None else LEAST_FITS)
     if screened is not None:
         screened(among)
     clock.append(time.perf_counter())
@@ -153,8 +153,11 @@ def candidates_of(
     fix: Mapping[str, Any],
     vary: Mapping[str, Sequence[Any]],
     say: Callable[[str], None],
+    *,
+    fits: float = LEAST_FITS,
 ) -> tuple[Candidates, dict[str, float]]:
-    """The legal layouts, screened; and the seconds that both took."""
+    """The legal layouts, screened; and the seconds that both took. Bounds are known of those that fit with a
+    probability of ``fits``."""
     from ..screen.screen import screen
     from ..space import space_of
 
@@ -163,7 +166,7 @@ def candidates_of(
     space = space_of(base, fix=fix, vary=vary)
     clock.append(time.perf_counter())
     say(f"screening {len(space):,} layouts")
-    screened = screen(space)
+    screened = screen(space, fits=fits)
     clock.append(time.perf_counter())
     among = Candidates(
         base=base,

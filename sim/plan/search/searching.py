@@ -89,8 +89,8 @@ class LayoutSearch:
 
     def values(self, numbers: Iterable[int]) -> Generator[float, None, None]:
         """Of layouts, in order; inf where a limit is missed or the simulator refuses."""
-        wanted = list(numbers)
-        results = self.judging(wanted)
+        wanted, ahead = itertools.tee(numbers)
+        results = self.judging(ahead)
         try:
             for number, judged in zip(wanted, results, strict=True):
                 yield self.value_of(number, judged)
