@@ -95,9 +95,9 @@ LEAST_ROOM = 0.05
 """Of the tolerance, that choices of replicas have where contention takes more than the rest."""
 
 FEWER = 6.5e-4
-"""Of the step, by which the upper bound is wider at least where few replicas stand for many: messages of fewer
-take links from collectives of all at fewer times. Of four spreads and three sets of slow GPUs among 16,384
-the replay of all replicas was 1.4e-4 to 4.3e-4 above what few and a pass gave.
+"""Of the step, by which the upper bound is wider at least where few replicas stand for many: messages of
+fewer take links from collectives of all at fewer times. Of four spreads and three sets of slow GPUs among
+16,384 the replay of all replicas was 1.4e-4 to 4.3e-4 above what few and a pass gave.
 """
 
 UNSURE = 0.003
