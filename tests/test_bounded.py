@@ -105,6 +105,20 @@ def test_the_step_is_between_its_bounds(data: st.DataObject) -> None:
     assert found.upper_s >= exact * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("every", [1, 8])
+def test_the_step_of_many_replicas_is_between_its_bounds(every: int, seed: int) -> None:
+    """All ranks a little different, or one in eight slow: few of 32 replicas stand for all."""
+    one = lowered(scenario(**{**TWIN, **LARGE, "dp": 32}))
+    random, world = np.random.default_rng(seed), one.plan.scenario.world_size
+    struck = random.choice(world, size=world // every, replace=False).tolist()
+    factors = 1 + 0.02 * random.standard_normal(world) if every == 1 else random.uniform(1.1, 1.5, world)
+    degradation = Degradation(slow={rank: float(factors[rank]) for rank in struck})
+    found = bounded(one, degradation, replay(folded(one).programs)).bounds
+    assert found.replicas < found.of == 32
+    assert found.lower_s <= step_s(unfolded(one, degradation).programs) <= found.upper_s
+
+
 def test_a_pass_over_a_healthy_step_is_its_replay() -> None:
     one = lowered(scenario(**TWIN))
     record = replay(folded(one).programs)

@@ -18,7 +18,7 @@ Where communication takes SMs or links from others, a step is not quite max-plus
 more room. What moves so is a part of one communication. Of 660 drawn jobs of 2 to 8 replicas, whose kernels
 and messages contend, four were outside of these bounds, by 0.36 to 0.43 of what the longest communication may
 take from kernels; of Llama 3.1 405B with 128 replicas 0.05 of it. So both bounds are wider by ``MOVES`` of
-it, less with many replicas, and by ``LEAST`` of the step at least; and the upper one by ``FEWER``.
+it, less with many replicas, and by ``LEAST`` of the step at least; the upper one by ``FEWER``.
 
 With every GPU a little different no group is small enough. Then a pass over all replicas (max_plus.py) says
 how much the others add to the kept ones, and the upper bound is as good as that pass. The kept ones are
@@ -94,10 +94,10 @@ KEPT_SHARE, GROUP_SHARE = 0.5, 0.1
 LEAST_ROOM = 0.05
 """Of the tolerance, that choices of replicas have where contention takes more than the rest."""
 
-FEWER = 4.5e-4
-"""Of the step, by which the upper bound is wider where few replicas stand for many: messages of fewer take
-links from collectives of all at fewer times. Of four spreads and three sets of slow GPUs among 16,384 the
-replay of all replicas was 1.4e-4 to 4.3e-4 above what few and a pass gave, which ``LEAST`` covers, too.
+FEWER = 6.5e-4
+"""Of the step, by which the upper bound is wider at least where few replicas stand for many: messages of
+fewer take links from collectives of all at fewer times. Of four spreads and three sets of slow GPUs among
+16,384 the replay of all replicas was 1.4e-4 to 4.3e-4 above what few and a pass gave.
 """
 
 UNSURE = 0.003
@@ -185,7 +185,7 @@ class _Search:
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
     ) -> Bounded:
         """The bounds, narrowed as far as the limits of replicas allow."""
-        room = max(LEAST_ROOM * tolerance, tolerance - 2 * self.moves - FEWER)
+        room = max(LEAST_ROOM * tolerance, tolerance - self.moves - max(self.moves, FEWER))
         say(f"choosing among {self.replicas.count:,} replicas")
         kept = kept_rows(self.graph, self.slow, self.full, room * KEPT_SHARE, MOST_KEPT)
         most = FEW_KINDS if len(self.kinds) <= FEW_KINDS else MOST_GROUPS
@@ -199,8 +199,9 @@ class _Search:
         record, lower_s = self._replayed(kept.rows, members, passed)
         wider_s = _moves_s(record, self.replicas.count)
         beyond = self._beyond(kept, record.step_s) if passed else 0.0
+        above_s = wider_s
         if len(members) < self.replicas.count and (passed or wider_s):
-            beyond += FEWER
+            above_s = max(above_s, FEWER * record.step_s)
         classes = class_of_ranks(self.ranks, self.replicas, members)
         rest = classes < 0
         classes[rest] = self.ranks.stage[rest] + (len(members) - 1) * self.replicas.stages
@@ -209,7 +210,7 @@ class _Search:
             record=record,
             bounds=StepBounds(
                 lower_s=min(lower_s, record.step_s) - wider_s,
-                upper_s=record.step_s * (1 + beyond) + wider_s,
+                upper_s=record.step_s * (1 + beyond) + above_s,
                 replicas=len(members),
                 of=self.replicas.count,
                 passed=passed,
