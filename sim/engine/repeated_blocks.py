@@ -18,7 +18,7 @@ from typing import Any
 import simpy
 
 from ..program.program import RepeatedBlocks
-from .beside import BlocksBeside, BlockPlace
+from .beside import BlockPlace, BlocksBeside
 from .blocks import go_on
 from .chain import Chain
 from .clock import Clock

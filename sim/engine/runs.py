@@ -254,8 +254,8 @@ class Runs:
         beside: tuple[Demand, ...],
         state: State | None = None,
     ) -> BlockRun | None:
-        """How a block of a class by itself runs, or goes on from a state, beside flows (by ``own_rates``); its
-        host is so far ahead of its first op. None where only a replay in detail tells.
+        """How a block of a class by itself runs, or goes on from a state, beside flows (``own_rates``); its host
+        is so far ahead of its first op. None where only a replay in detail tells.
         """
         known = group.kind, block, contention, tuple(map(id, beside)), state
         if known not in self._beside:
