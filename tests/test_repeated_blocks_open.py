@@ -133,6 +133,39 @@ def test_a_message_that_another_joined_in_its_latency_opens_what_has_closed_sinc
     assert short.end[0][1] == pytest.approx(full.end[0][-1], rel=1e-12)
 
 
+def beside(payload: float) -> tuple[Record, Record]:
+    """Six blocks whose sums share NVLink with a reduction of the same rank, as blocks and op by op."""
+    weights = (("nvlink.out", 1.0), ("nvlink.in", 1.0))
+    work = Collective("all_reduce", "tp", Transfer(0.1, 50.0, 80.0, weights, sms=10))
+    block = kernel(1.0), Op("sum", "tp", "tp", work, (0,)), kernel(0.5), kernel(0.25, 1)
+    reduction = collective("dp", Transfer(0.1, payload, 60.0, weights, sms=5))
+    given_ = programs(reduction, repeated(*block, times=6), kernel(1.0), corun=0.1)
+    return replay(given_), replay(expanded(given_))
+
+
+@pytest.mark.parametrize(
+    ("payload", "ran"),
+    [(1000.0, ["open", 1, 1, 1, 1, 1]), (100.0, ["open", 5]), (300.0, ["open", 1, "open", 3])],
+)
+def test_blocks_beside_a_reduction_of_their_rank(payload: float, ran: list[int | str]) -> None:
+    """The first is open while the reduction begins, and one as it ends; the others run as a whole."""
+    short, full = beside(payload)
+    assert shape(short, 1) == ran
+    assert short.end[0][0] == pytest.approx(full.end[0][0], rel=1e-12)
+    for mine, other in zip(iter_spans(short), iter_spans(full), strict=True):
+        assert (mine.start_s, mine.end_s) == pytest.approx((other.start_s, other.end_s), rel=1e-12)
+
+
+def test_what_slows_blocks_and_flows_beside_them_is_noted() -> None:
+    sums = [
+        {(one.between, one.link): (one.seconds, one.bytes) for one in each.slowed} for each in beside(1000.0)
+    ]
+    assert len(sums[0]) == 2
+    assert sums[0].keys() == sums[1].keys()
+    for key, found in sums[0].items():
+        assert found == pytest.approx(sums[1][key], rel=1e-9)
+
+
 def test_members_whose_blocks_end_at_once_tell_alike_that_they_have() -> None:
     """Two classes end a block when the third, twice as fast, ends its blocks: sums of tenths differ."""
     instant = Collective("all_reduce", "tp", Transfer(0.0, 0.0, 20.0))

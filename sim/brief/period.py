@@ -148,13 +148,13 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
 
     One that is issued after something there that the host has waited for is as much later as that.
     """
-    ops = record.programs.classes[r].ops
+    ops, leads_s = record.programs.classes[r].ops, dict[tuple[int, int], float]()
     for i, (sync, _) in enumerate(record.issues(r)):
         if i < since or sync >= since:
             continue
         work = ops[i].work
         if isinstance(work, RepeatedBlocks):
-            if any(_piece_waits(piece, work, issued[i], slack_s) for piece in record.pieces(r, i)):
+            if any(_piece_waits(piece, work, issued[i], slack_s, leads_s) for piece in record.pieces(r, i)):
                 return True
         elif record.begin[r][i] <= issued[i] + slack_s:
             return True
@@ -165,13 +165,22 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
     return False
 
 
-def _piece_waits(piece: Piece, segment: RepeatedBlocks, issued_s: float, slack_s: float) -> bool:
+def _piece_waits(
+    piece: Piece,
+    segment: RepeatedBlocks,
+    issued_s: float,
+    slack_s: float,
+    leads_s: dict[tuple[int, int], float],
+) -> bool:
     """Whether an op in this part of repeated blocks begins when its host issues it and not before; the first
-    op of the blocks is issued at ``issued_s``.
+    op of the blocks is issued at ``issued_s``. ``leads_s``, by run and blocks, are those that are known.
     """
     if isinstance(piece, Stretch):
         lead_s = piece.at + piece.run.first - issued_s - segment.issued_s[piece.run.number]
-        return piece.run.lead_s(segment) >= lead_s - slack_s
+        key = id(piece.run), id(segment)
+        if key not in leads_s:
+            leads_s[key] = piece.run.lead_s(segment)
+        return leads_s[key] >= lead_s - slack_s
     if piece.issued_at is None:
         return False
     return any(begin <= piece.issued(k) + slack_s for k, begin in enumerate(piece.begin))

@@ -105,8 +105,6 @@ class Search:
 
 
 def _memory(plan: StepPlan) -> tuple[StageMemory, ...] | None:
-    """By the order of actions; None where it takes the clock: how far hosts run ahead, or which actions run as
-    one.
-    """
+    """By the order of actions; None where it takes the clock: how far hosts run ahead, which actions pair."""
     found = memory_of_plan(plan)
     return found.high if found is not None and found.exact else None

@@ -132,7 +132,7 @@ class _Moving:
 
 @dataclass(slots=True)
 class _Kernel:
-    """The kernel at work, if any (op ``i``, else -1), the last of its row: what it has ``left``, in seconds at
+    """The kernel at work, if any (op ``i``, the last of its ``row``; else -1), with its seconds ``left`` at
     full speed.
     """
 

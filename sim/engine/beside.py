@@ -29,7 +29,7 @@ from .scope import SLACK_S, Scope, block_scope
 
 
 @dataclass(slots=True)
-class Place:
+class BlockPlace:
     """Block ``number`` of op ``i``, repeated blocks, of the class of ``scope``; its times where it has begun
     in detail. The host issues the first op of the repeated blocks at ``issued_at`` (None: nothing waits).
     """
@@ -91,7 +91,7 @@ class BlocksBeside:
     _rows: dict[tuple[int, int], RepeatedRun] = field(default_factory=dict)
 
     def run(
-        self, process: simpy.Process, place: Place, group: JointGroup
+        self, process: simpy.Process, place: BlockPlace, group: JointGroup
     ) -> Generator[simpy.Event, Any, bool]:
         """Run a block to its end, where nothing but flows of its rank has a hand in it. Else False; then it
         has got as far as ``place`` says.
@@ -120,7 +120,7 @@ class BlocksBeside:
             if over:
                 return True
 
-    def _begin(self, place: Place, group: JointGroup) -> Lent | None:
+    def _begin(self, place: BlockPlace, group: JointGroup) -> Lent | None:
         """A run of the block from where it is, if it can be known beforehand."""
         scope, rank, i = place.scope, self.ranks[place.scope.r], place.i
         if rank.changing or rank.stopped or any(number == i for number, _ in rank.awaited):
@@ -139,7 +139,7 @@ class BlocksBeside:
             return None
         return Lent(run, demands, [self.flows.take(number) for number in demands])
 
-    def _row(self, run: BlockRun, place: Place) -> RepeatedRun:
+    def _row(self, run: BlockRun, place: BlockPlace) -> RepeatedRun:
         if place.times is not None:
             return RepeatedRun(place.number, (run,), (0.0,), 0.0, run.last)
         key = id(run), place.number
@@ -147,7 +147,7 @@ class BlocksBeside:
             self._rows[key] = RepeatedRun(place.number, (run,), (0.0,), 0.0, run.last)
         return self._rows[key]
 
-    def _close(self, process: simpy.Process, place: Place, lent: Lent, row: RepeatedRun) -> None:
+    def _close(self, process: simpy.Process, place: BlockPlace, lent: Lent, row: RepeatedRun) -> None:
         """Have the process interrupted by whatever else happens on its rank."""
         rank, zero, links = self.ranks[place.scope.r], self.env.time, lent.links()
 
@@ -157,7 +157,7 @@ class BlocksBeside:
         rank.closed, rank.closed_most, rank.closed_uses = process, {**links, **place.block.most}, uses
         self.flows.tell(place.scope.r, rank.closed_most, self.rendezvous_points.move)
 
-    def _give_back(self, place: Place, lent: Lent, since: float) -> None:
+    def _give_back(self, place: BlockPlace, lent: Lent, since: float) -> None:
         """The flows go on by themselves, and what slowed them and the block's collectives is noted."""
         r, run, numbers = place.scope.r, lent.run, list(lent.demands)
         held: dict[int, tuple[int, Link]] = {}

@@ -170,26 +170,25 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
     """Put a block into the state that its ``run`` is in after ``since``; it counts from ``base``, both from
     the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
     """
+    at, ended, begun = zero + base, scope.end, run.begun
+    over = since + SLACK_S  # what takes no time too: members that ended now are past it
     for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
-        if scope.end[i] >= 0:
+        if ended[i] >= 0:
             continue
-        if base + end <= since + SLACK_S:  # also what takes no time: members that ended now are past it
-            if i not in run.begun:
-                scope.start[i], scope.begin[i] = zero + base + start, zero + base + begin
-            scope.end[i] = zero + base + end
+        if base + end <= over:
+            if i not in begun:
+                scope.start[i], scope.begin[i] = at + start, at + begin
+            ended[i] = at + end
             scope.left.pop(i, None)
-            continue
-        if i in run.begun:
+        elif i in begun:
             scope.left[i] = run.left(i, since - base)
-            continue
-        if base + start >= since:
-            continue
-        scope.start[i] = zero + base + start
-        if base + begin > since:
-            scope.left[i] = WAITS
-            continue
-        scope.begin[i] = zero + base + begin
-        scope.left[i] = run.left(i, since - base)
+        elif base + start < since:
+            scope.start[i] = at + start
+            if base + begin > since:
+                scope.left[i] = WAITS
+            else:
+                scope.begin[i] = at + begin
+                scope.left[i] = run.left(i, since - base)
 
 
 def _joined(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -145,7 +145,7 @@ class Record:
         return self._predecessors[id(program)]
 
     def issues(self, r: int) -> Sequence[tuple[int, float]]:
-        """For each op of class ``r``, the one that the host waits for and the host time since (issue_times)."""
+        """For each op of class ``r``, which the host waits for and the host time since (``issue_times``)."""
         program = self.programs.classes[r]
         found = self._issues.get(id(program))
         if found is None:

@@ -18,7 +18,7 @@ from typing import Any
 import simpy
 
 from ..program.program import RepeatedBlocks
-from .beside import BlocksBeside, Place
+from .beside import BlockPlace, BlocksBeside
 from .blocks import go_on
 from .chain import Chain
 from .clock import Clock
@@ -239,17 +239,17 @@ class RepeatedBlocksReplay:
 
     def _place(
         self, scope: Scope, i: int, repeated: RepeatedBlocks, number: int, host: Host, gathering: Gathering
-    ) -> Place:
-        return Place(scope, i, repeated, number, host.issued_at, (gathering.number, number))
+    ) -> BlockPlace:
+        return BlockPlace(scope, i, repeated, number, host.issued_at, (gathering.number, number))
 
-    def _one(self, process: simpy.Process, place: Place, gathering: Gathering) -> Process:
+    def _one(self, process: simpy.Process, place: BlockPlace, gathering: Gathering) -> Process:
         """Run one block by itself: as a whole beside flows of its rank, or else in detail."""
         if gathering.ways is None and (yield from self.beside.run(process, place, gathering.group)):
             return
         gathering.goes_in_detail(place.number, self.runs)
         yield from self._in_detail(process, place)
 
-    def _in_detail(self, process: simpy.Process, place: Place) -> Process:
+    def _in_detail(self, process: simpy.Process, place: BlockPlace) -> Process:
         """Run one block op by op. Its other streams wait for what is before them in the program."""
         scope, i, repeated, number = place.scope, place.i, place.repeated, place.number
         block = place.opened(self.record)

@@ -31,6 +31,11 @@ host so far ahead (infinite: far enough), with so much contention it all the whi
 A plain tuple because it is part of every key.
 """
 
+MOST_REMEMBERED = 4096
+"""Runs of blocks from a state or beside flows that are remembered, of some 10 kB each: where many classes are
+never in the same state twice, they would only take memory.
+"""
+
 NEVER: Arrival = (math.inf, math.inf, (0, 0))
 
 Arrivals = tuple[Arrival, ...]
@@ -254,9 +259,11 @@ class Runs:
         beside: tuple[Demand, ...],
         state: State | None = None,
     ) -> BlockRun | None:
-        """How a block of a class by itself runs, or goes on from a state, beside flows (by ``own_rates``); its
-        host is so far ahead of its first op. None where only a replay in detail tells.
+        """How a block of a class by itself runs, or goes on from a state, beside flows (``own_rates``); its host
+        is so far ahead of its first op. None where only a replay in detail tells.
         """
+        if len(self._beside) > MOST_REMEMBERED:
+            self._beside.clear()
         known = group.kind, block, contention, tuple(map(id, beside)), state
         if known not in self._beside:
             self._beside[known] = self._course(group, block, math.inf, contention, beside, state)

@@ -91,7 +91,7 @@ def lower(
     """Programs of every class of ranks, by the profile that the scenario names unless one is given.
 
     ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: what layouts
-    of one search have in common. ``like``: the plan of a step that has other microbatches and else is the same.
+    of one search have in common. ``like``: the plan of a step that differs in its microbatches alone.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
