@@ -29,7 +29,7 @@ HEADROOM_STEP = 1 / 40
 MOST = 8
 """Replays for the front, besides all that were replayed before."""
 
-LONGEST = 40_000
+LONGEST = 80_000
 """Actions of a replay (``Candidates.replayed_actions``): some seconds. Nobody waits a minute for one point of
 the front, as of a pipeline of a hundred ranks; the front is then not known to be whole."""
 
