@@ -189,7 +189,7 @@ class _Alone:
     def _go_on(self) -> bool:
         """To the next moment at which something ends or begins; False where there is none."""
         at, (ends, first) = self.queue[0][0] if self.queue else math.inf, self.first
-        now = at if at < ends else ends
+        now = min(at, ends)
         if self.kernel.ends <= now:
             if self.kernel.i < 0:
                 return False

@@ -259,8 +259,8 @@ class Runs:
         beside: tuple[Demand, ...],
         state: State | None = None,
     ) -> BlockRun | None:
-        """How a block of a class by itself runs, or goes on from a state, beside flows (``own_rates``); its host
-        is so far ahead of its first op. None where only a replay in detail tells.
+        """How a block of a class by itself runs, or goes on from a state, beside flows (``own_rates``) and
+        with its host so far ahead of its first op. None where only a replay in detail tells.
         """
         if len(self._beside) > MOST_REMEMBERED:
             self._beside.clear()
