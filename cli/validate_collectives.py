@@ -31,7 +31,7 @@ def validate_logs(
     clear_status()
     rows = shipped + one_host if held_out is None else held_out
     if markdown:
-        save_text(markdown, collectives_markdown(shipped, held_out, one_host, unstated))
+        save_text(markdown, collectives_markdown(shipped, held_out, unstated, one_host))
     if as_json:
         echo_json(collectives_document(rows) | {"refused": refused_document(logs.refused)})
     else:

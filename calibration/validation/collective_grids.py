@@ -39,9 +39,8 @@ below the tables.
 ONE_HOST = """\
 One size of a group in four, by a hash of both, of the table that ai-dynamo/aiconfigurator (NVIDIA,
 Apache-2.0) measured on hosts of 2 to 8 GPUs (`../shared/data/kernel_tables/nccl_one_node.csv`): no fit saw
-them. Hopper's
-and Blackwell's constants inside a host are fitted on the others and on the logs; A100's, whose logs are of
-other versions of NCCL, and those of cards over PCIe are not.
+them. Rings and switches of Hopper and Blackwell are fitted on the others and on the logs; those of A100,
+whose logs are of other versions of NCCL, and of cards over PCIe are not, nor are messages of all-to-all.
 """
 
 TARGETS = {"large": ("of 1 MiB and more", 0.15), "small": ("below 1 MiB", 0.30)}
@@ -98,11 +97,11 @@ def ways_grid(costs: Sequence[CollectiveCost]) -> Grid:
 def collectives_markdown(
     shipped: Sequence[CollectiveRow],
     held_out: Sequence[CollectiveRow] | None,
-    one_host: Sequence[CollectiveRow],
     unstated: Sequence[str],
+    one_host: Sequence[CollectiveRow] = (),
 ) -> str:
-    """The page; ``one_host`` are points of tables that no fit saw, ``unstated`` names logs whose settings are
-    unknown, which no fit learnt from."""
+    """The page; ``unstated`` names logs whose settings are unknown, which no fit learnt from; ``one_host``
+    are points of tables that no fit saw."""
     parts = [HEAD, section(log_grid(shipped, "With the shipped constants")), _above(shipped)]
     if held_out is not None:
         parts += [section(log_grid(held_out, "Each log left out of the fit")), _above(held_out)]
