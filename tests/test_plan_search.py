@@ -194,7 +194,7 @@ def test_replays_that_are_not_shortened_are_longer() -> None:
     run = small(software="torchtitan-2024").with_({"training.global_batch": 512})
     fix = {**FIX, "parallelism.pp": 2, "parallelism.tp": 1, "parallelism.sequence_parallel": False}
     fix |= {"training.micro_batch": 1, "parallelism.vpp": 1}
-    vary = {"schedule": ["1f1b", "zb-h1"], "parallelism.zero": [1, 2]}
+    vary: dict[str, list[Any]] = {"schedule": ["1f1b", "zb-h1"], "parallelism.zero": [1, 2]}
     among, _ = candidates_of(run, fix, vary, lambda _: None)
     columns, work = among.layouts.columns, among.replayed_actions
     steady = (columns["schedule"] == "1f1b") & (columns["parallelism.zero"] == 1)
