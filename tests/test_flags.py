@@ -27,6 +27,7 @@ TAKES_ANOTHER = {
     "--out": "by what the command writes",
     "--save": "scenarios in a folder, or a fit in a file",
     "--set": "sweep takes several values",
+    "--interconnect": "a network's name, or its description where a collective is priced on it",
     "--software": "several where calibrate steps fits several",
     "--sweep": "a field's range in faults, all sizes in collective",
 }

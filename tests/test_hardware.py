@@ -119,7 +119,8 @@ def test_interconnect_agrees_with_its_name(name: str) -> None:
     cut = {"message_chunk"} if net.message_chunk_bytes != NCCL_MESSAGE_CHUNK_BYTES else set()
     paced = {"ring_step"} if net.ring_step_s else set()
     told = {"nccl_latency"} if net.nccl_latency_s else set()
-    assert set(net.sources) == {"rate", "latency", "efficiency", "switch"} | cut | paced | told
+    fetched = {"eager", "rendezvous"} if net.rendezvous_s else set()
+    assert set(net.sources) == {"rate", "latency", "efficiency", "switch"} | cut | paced | told | fetched
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_a_described_network_may_fetch_too() -> None:
     slingshot = OwnInterconnect.model_validate({"extends": "slingshot-200-x4", "rendezvous": "9 us"})
     assert interconnect_from(slingshot).eager_bytes == 4097.0
     assert {"eager"} == {one.field for one in interconnect_from(slingshot).carried} & {"eager", "rendezvous"}
-    with pytest.raises(ValueError, match="give both eager and rendezvous"):
+    with pytest.raises(ValueError, match="eager"):
         OwnInterconnect.model_validate({"rate": "200 Gb/s", "nics_per_node": 4, "rendezvous": "9 us"})
 
 

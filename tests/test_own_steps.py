@@ -192,7 +192,7 @@ def test_steps_on_two_gpus_or_calibrated_before_are_refused(tmp_path: Path) -> N
         fit_own_steps([own, replace(own, scenario=other)])
     profile = _written(tmp_path, 10.0)
     again = load_scenario("llama3-8b-h100", {"calibration": [str(profile)]})
-    with pytest.raises(ValueError, match="calibrated on steps already"):
+    with pytest.raises(ValueError, match="calibrated"):
         fit_own_steps([replace(own, scenario=again)])
 
 

@@ -224,14 +224,14 @@ def test_a_hashed_fabric_does_not_change_its_ways_within_a_step() -> None:
 
 def test_a_file_has_windows_of_its_first_step() -> None:
     """What strikes later is for weeks."""
-    early = "gpu_throttle gpu/9 slow_factor=1.3 at=20ms duration=50ms"
+    early = "gpu_throttle gpu/9 slow_factor=2 at=20ms duration=50ms"
     run = with_faults(
         [early, "gpu_throttle gpu/9 slow_factor=2 at=3h duration=1h", "node_down node/0 at=5ms"]
     )
     assert len(beginning(run.faults)) == 2
     found = simulate(run).faults
     assert found is not None
-    assert found.faults == ("gpu_throttle gpu/9 slow_factor=1.3 at=0.02s duration=0.05s",)
+    assert found.faults == ("gpu_throttle gpu/9 slow_factor=2 at=0.02s duration=0.05s",)
     assert found.step_time_s == cost(scenario(**TWIN), early).step_time_s > found.healthy_step_time_s
     assert simulate(with_faults(["gpu_throttle gpu/9 at=3h"])).faults is None
 

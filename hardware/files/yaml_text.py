@@ -68,6 +68,10 @@ class _Block:
     height: int = 1
 
 
+_SCANNER_DEPTH = "exceeded maximum nesting depth"
+"""What libyaml says at 1,000 levels, since 0.2.6: it looks so far ahead before the first of our events."""
+
+
 def compose_yaml(text: str, file: str | Path, limits: YamlLimits = YamlLimits()) -> yaml.Node | None:
     """The one document in ``text`` as PyYAML's nodes, with marks and tags of the core schema; None if empty.
 
@@ -90,7 +94,11 @@ def compose_yaml(text: str, file: str | Path, limits: YamlLimits = YamlLimits())
         mark = error.problem_mark or error.context_mark
         said = ", ".join(part for part in (error.context, error.problem) if part)
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        raise YamlError(file, f"this is not valid YAML: {said}", line=line, column=column) from None
+        if _SCANNER_DEPTH in said:
+            said = f"is nested more than {limits.depth} levels deep here"
+        else:
+            said = f"this is not valid YAML: {said}"
+        raise YamlError(file, said, line=line, column=column) from None
     except yaml.reader.ReaderError as error:
         raise YamlError(file, f"not text that YAML allows: {error.reason}") from None
     except UnicodeEncodeError:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...scenario.load import load_scenario
+from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
 from .candidates import Candidates
 from .emission import Emission
@@ -121,7 +122,8 @@ def planned(
     clock = [time.perf_counter()]
     if wishes.emission is not None:
         wishes.emission.check(base, vary)
-    among, timing = candidates_of(base, fix, vary, say, fits=wishes.fits if screened is None else LEAST_FITS)
+    bounded = LEAST_FITS if screened is not None else min(wishes.fits, LEAST_BOLD)
+    among, timing = candidates_of(base, fix, vary, say, fits=bounded)
     if screened is not None:
         screened(among)
     clock.append(time.perf_counter())
