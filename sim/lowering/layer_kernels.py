@@ -12,11 +12,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ...kernels.kernel import Kernel
+from ..program.program import Compute
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
     from ..scenario.models import Scenario
     from .layers.local_shape import LocalShape
+
+
+_SAME = 1e-9
+"""Shares of a product that differ by less are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +70,14 @@ def layer_kernels(scenario: Scenario, *, profile: GpuProfile | None = None) -> t
         costs = replace(plan.costs, seconds=seconds)
         builder = LayerBuilder(costs=costs, local=local, software=scenario.software)
         block = build(builder, run.recompute)
-        names = [op.name for op in block.ops if op.category == "compute"]
-        found += [
-            _layer_kernel(name, build is forward_block, kernel, cost_s, local)
-            for name, (kernel, cost_s) in zip(names, priced, strict=True)
-        ]
+        ops = [op for op in block.ops if op.category == "compute"]
+        done = 0.0
+        for op, (kernel, cost_s) in zip(ops, priced, strict=True):
+            # Chunks of an overlapped product are priced as the whole, each for its share (LayerBuilder.part).
+            share = op.work.seconds / cost_s if isinstance(op.work, Compute) and cost_s else 1.0
+            if done < _SAME:
+                found.append(_layer_kernel(op.name, build is forward_block, kernel, cost_s, local))
+            done = done + share if done + share < 1.0 - _SAME else 0.0
     return tuple(found)
 
 
