@@ -75,7 +75,7 @@ def _at_most(what: str, limit: float, value: float | None, note: str = "", digit
     measured = "-" if value is None else percent(value, digits) + note
     return AccuracyTarget(
         what=what,
-        asked=f"at most {percent(limit, 0)}",
+        asked=f"at most {100 * limit:g} %",
         measured=measured,
         holds=None if value is None else value <= limit,
     )
@@ -109,6 +109,16 @@ def _sources(report: Report) -> Iterator[AccuracyTarget]:
         yield _at_most(what, SOURCE_MEDIAN, None)
 
 
+def _unseen_inside(name: str, inside: float | None) -> AccuracyTarget:
+    low, high = UNSEEN_INSIDE
+    return AccuracyTarget(
+        what=f"{name}: measured steps inside the {percent(LEVEL, 0)} interval",
+        asked=f"{percent(low, 0)} to {percent(high, 0)}",
+        measured="-" if inside is None else percent(inside),
+        holds=None if inside is None else low <= inside <= high,
+    )
+
+
 def _unseen_sources(report: Report) -> Iterator[AccuracyTarget]:
     """Sources of which nothing was seen, high and medium trust."""
     one = next(iter(by_source_left_out(report)), None) if report.source_left_out else None
@@ -116,13 +126,7 @@ def _unseen_sources(report: Report) -> Iterator[AccuracyTarget]:
     yield _at_most(f"{name}: median", UNSEEN_MEDIAN, one.left_out.median if one else None)
     yield _at_most(f"{name}: p90", UNSEEN_P90, one.left_out.p90 if one else None)
     yield _at_most(f"{name}: median width of intervals", UNSEEN_WIDTH, one.width if one else None)
-    low, high = UNSEEN_INSIDE
-    yield AccuracyTarget(
-        what=f"{name}: measured steps inside the {percent(LEVEL, 0)} interval",
-        asked=f"{percent(low, 0)} to {percent(high, 0)}",
-        measured=percent(one.inside) if one else "-",
-        holds=low <= one.inside <= high if one else None,
-    )
+    yield _unseen_inside(name, one.inside if one else None)
 
 
 def _own_runs(report: Report) -> Iterator[AccuracyTarget]:
@@ -131,13 +135,7 @@ def _own_runs(report: Report) -> Iterator[AccuracyTarget]:
     name = "step time, high and medium trust, one run of the source measured"
     yield _at_most(f"{name}: median", OWN_MEDIAN, one.median if one else None)
     yield _at_most(f"{name}: median width of intervals", OWN_WIDTH, one.width if one else None)
-    low, high = UNSEEN_INSIDE
-    yield AccuracyTarget(
-        what=f"{name}: measured steps inside the {percent(LEVEL, 0)} interval",
-        asked=f"{percent(low, 0)} to {percent(high, 0)}",
-        measured=percent(one.inside) if one else "-",
-        holds=low <= one.inside <= high if one else None,
-    )
+    yield _unseen_inside(name, one.inside if one else None)
 
 
 def _ranks(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
