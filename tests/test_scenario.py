@@ -140,6 +140,28 @@ def test_the_vocabulary_is_padded_for_the_layout() -> None:
     )  # follow the changed heads
 
 
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        ("llama3.1-8b", "llama3-8b"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "llama3-70b"),
+        ("deepseek-ai/DeepSeek-V3-Base", "deepseek-v3"),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507", "qwen3-235b-a22b"),
+        ("unsloth/llama_2_7b-hf-bnb-4bit", "llama2-7b"),
+    ],
+)
+def test_models_go_by_the_names_that_people_write(name: str, model: str) -> None:
+    sharded = SMALL | {"parallelism": {}}
+    asked, known = (scenario_from_document(sharded | {"model": one}, "s") for one in (name, model))
+    assert asked == known
+
+
+@pytest.mark.parametrize("name", ["gpt-75b", "llama4-scout", "./llama3-8b", "meta-llama/llama3-8b.json"])
+def test_a_name_that_is_near_is_not_the_same(name: str) -> None:
+    with pytest.raises(ScenarioError, match="model"):
+        scenario_from_document(SMALL | {"model": name}, "s")
+
+
 def test_every_catalogue_name_is_accepted() -> None:
     for model in model_names():
         document = SMALL | {

@@ -284,6 +284,12 @@ def test_mistakes_on_the_command_line_name_its_text(tmp_path: Path, override: st
     assert ".yaml" not in message
 
 
+def test_what_is_missing_is_missing_in_the_file_whatever_was_changed(tmp_path: Path) -> None:
+    without = GOOD.partition("software:")[0]
+    problem = the_problem(tmp_path, without, "parallelism.tp=4")
+    assert (problem.path, problem.mark.file) == ("software", str(tmp_path / "run.yaml"))
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -150,9 +150,11 @@ def with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
     if any(block in change.entries for change in changes for block in _THE_JOB):
         dropped = ("title", "published")
         tree = tree.with_entries({key: entry for key, entry in tree.entries.items() if key not in dropped})
+    document = tree
     for change in changes:
         tree = merged(tree, with_names_as_bases(tree, change))
-    return tree
+    # What is missing is missing in the document: no change is to blame.
+    return replace(tree, mark=document.mark, key_mark=document.key_mark)
 
 
 def _lines(overrides: object) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .model.catalogue import catalogue_fields
+from .model.catalogue import catalogue_fields, model_called
 from .model.huggingface import config_fields
 from .software.presets import get_software
 from .tree import TreeNode, without_nulls
@@ -71,7 +71,12 @@ def with_attention_of(gpu: Gpu, software: Software) -> Software:
 
 
 def _is_path(preset: Any) -> bool:
-    return isinstance(preset, str) and (preset.endswith(".json") or "/" in preset)
+    if not isinstance(preset, str) or preset.endswith(".json"):
+        return isinstance(preset, str)
+    # huggingface.co's names have one slash, too: meta-llama/Llama-3.1-8B.
+    maker, slash, model = preset.partition("/")
+    is_name = maker not in ("", ".", "..", "~") and "/" not in model and model_called(model) is not None
+    return bool(slash) and not is_name
 
 
 def _relative_to(node: TreeNode, preset: str) -> Path:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model.catalogue import get_model, model_names
+from ..model.catalogue import get_model, model_called, model_names
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
-from .model_facts import catalogue_name
 from .settings import Settings
 from .sources import SourceFile
 
@@ -34,15 +33,6 @@ _AXES = (
     "expert",
     "autoregressive",
 )
-_MODELS = {
-    "llama2-7b": "llama2-7b", "llama2-13b": "llama2-13b", "llama2-70b": "llama2-70b",
-    "llama3-8b": "llama3-8b", "llama3-70b": "llama3-70b", "llama3.1-8b": "llama3-8b",
-    "llama3.1-70b": "llama3-70b", "llama3.1-405b": "llama3.1-405b", "llama3.3-70b": "llama3-70b",
-    "mixtral-8x7b": "mixtral-8x7b", "mixtral-8x22b": "mixtral-8x22b",
-    "mistral-7b": "mistral-7b", "deepseek3-671b": "deepseek-v3", "deepseek2-16b": "deepseek-v2-lite",
-    "qwen3-30b-a3b": "qwen3-30b-a3b", "qwen3-235b-a22b": "qwen3-235b-a22b",
-    "gpt-oss-20b": "gpt-oss-20b", "gpt-oss-120b": "gpt-oss-120b", "kimi-k2-1t": "kimi-k2",
-}  # fmt: skip
 _REMAT: dict[str, Any] = {
     "full": "full", "none": "none",
     "minimal": {"kind": "operators", "keep": ["mm"]},
@@ -76,7 +66,7 @@ def read_maxtext(job: ImportJob) -> Imported:
         draft.refuse(first.name, "no setting of MaxText is in it: give the YAML that the script names")
         return draft.finished()
     told = settings.text("model_name")
-    named = _MODELS.get(str(told).lower()) if told else None
+    named = model_called(told) if told else None
     if settings.has("base_emb_dim"):
         named = None
     return maxtext_scenario(
@@ -101,7 +91,7 @@ def maxtext_scenario(
         draft.put("model.preset", given or model, f"--given model={given}" if given else origin)
     elif settings.has("base_emb_dim"):
         _sizes(settings)
-    elif (known := catalogue_name(settings.text("model_name") or "")) is not None:
+    elif (known := model_called(settings.text("model_name") or "")) is not None:
         draft.put("model.preset", known, origin)
     else:
         draft.ask(

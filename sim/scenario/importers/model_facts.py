@@ -6,40 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..model.catalogue import get_model, model_names
+from ..model.catalogue import get_model, model_called, model_names
 from ..model.huggingface import config_fields, family_fields
 from .settings import Settings
 from .sources import SourceFile
-
-_CALLED = {
-    "llama-2-7b": "llama2-7b", "llama-2-13b": "llama2-13b", "llama-2-70b": "llama2-70b",
-    "meta-llama-3-8b": "llama3-8b",
-    "meta-llama-3-70b": "llama3-70b", "llama-3.1-8b": "llama3-8b", "meta-llama-3.1-8b": "llama3-8b",
-    "llama-3.1-70b": "llama3-70b",
-    "meta-llama-3.1-70b": "llama3-70b", "llama-3.3-70b": "llama3-70b", "llama-3.1-405b": "llama3.1-405b",
-    "meta-llama-3.1-405b": "llama3.1-405b",
-    "mistral-7b-v0.1": "mistral-7b", "mixtral-8x7b-v0.1": "mixtral-8x7b",
-    "mixtral-8x22b-v0.1": "mixtral-8x22b", "deepseek-v3": "deepseek-v3",
-    "deepseek-v3-base": "deepseek-v3", "deepseek-v2": "deepseek-v2",
-    "deepseek-v2-lite": "deepseek-v2-lite", "qwen3-30b-a3b": "qwen3-30b-a3b",
-    "qwen3-235b-a22b": "qwen3-235b-a22b", "gpt-oss-20b": "gpt-oss-20b", "gpt-oss-120b": "gpt-oss-120b",
-    "gpt2-xl": "gpt2-1.5b",
-    "kimi-k2-base": "kimi-k2", "grok-1": "grok-1", "nemotron-4-340b-base": "nemotron4-340b",
-}  # fmt: skip
-"""Last part of a name on huggingface.co, without -instruct and the like: the model of the catalogue."""
-
-
-def catalogue_name(name: str) -> str | None:
-    """The catalogue's model that a name of a file or of huggingface.co means; None where it is not there.
-
-    >>> catalogue_name("meta-llama/Llama-3.1-70B-Instruct")
-    'llama3-70b'
-    """
-    last = name.strip().rstrip("/").rpartition("/")[2].lower()
-    for ending in ("-instruct", "-hf", "-chat", "-it", "-bnb-4bit", "-unsloth", "-instruct-2507", "-bf16"):
-        last = last.removesuffix(ending)
-    last = last.removesuffix("-instruct").removesuffix("-hf").removesuffix("-chat")
-    return last if last in model_names() else _CALLED.get(last)
 
 
 def put_named_model(
@@ -59,7 +29,7 @@ def put_named_model(
     except ValueError as error:
         draft.refuse("model", str(error))
         return False
-    known = given or (catalogue_name(name) if name else None)
+    known = given or (model_called(name) if name else None)
     if known:
         draft.put("model.preset", known, f"--given model={given}" if given else origin)
         return True

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..model.catalogue import model_names
+from ..model.catalogue import model_called, model_names
 from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
@@ -25,7 +25,7 @@ from .megatron_layout import put_layout
 from .megatron_model import put_model
 from .megatron_software import put_software
 from .megatron_version import Megatron
-from .model_facts import catalogue_name, put_catalogue_model, put_named_model
+from .model_facts import put_catalogue_model, put_named_model
 from .settings import CLOSE, OPEN, Setting, Settings, plain_name
 from .sources import SourceFile
 from .torchtitan import torchtitan_scenario
@@ -37,20 +37,6 @@ DEFAULTS = {
     "use_distributed_optimizer": True,
 }
 """pre_trainer.yaml over trainer_base.yaml (128 sequences a step and no distributed optimizer there)."""
-
-_NAMES = {
-    "llama3_8b": "llama3-8b", "llama3.1_8b": "llama3-8b", "llama3_70b": "llama3-70b",
-    "llama3.1_70b": "llama3-70b", "llama3.1_405b": "llama3.1-405b",
-    "llama2_7b": "llama2-7b", "llama2_13b": "llama2-13b", "llama2_70b": "llama2-70b",
-    "deepseek_v3": "deepseek-v3", "deepseek_v2": "deepseek-v2",
-    "deepseek_v2_lite": "deepseek-v2-lite", "mixtral_8x7b_v0.1": "mixtral-8x7b",
-    "mixtral_8x22b_v0.1": "mixtral-8x22b", "grok1": "grok-1", "grok2": None,
-    "gpt_oss_20b": "gpt-oss-20b", "gpt_oss_120b": "gpt-oss-120b", "qwen3_30b_a3b": "qwen3-30b-a3b",
-    "qwen3_235b_a22b": "qwen3-235b-a22b",
-    "deepseek_v3_16b": "deepseek-v2-lite", "mixtral_8x7b": "mixtral-8x7b", "llama3.3_70b": "llama3-70b",
-    "deepseek_v3_671b": "deepseek-v3",
-}  # fmt: skip
-"""Presets of Primus by name: the model of the catalogue."""
 
 _SCHEDULES = (
     "patch_primus_pipeline",
@@ -137,7 +123,7 @@ def _known(model: Any) -> str | None:
     name = str(model or "").removesuffix(".yaml").lower()
     for ending in ("-fp8", "-bf16", "-fp16"):
         name = name.removesuffix(ending)
-    return _NAMES.get(name) or catalogue_name(name.replace("_", "-"))
+    return model_called(name)
 
 
 def _presets(job: ImportJob, name: str, depth: int = 0) -> dict[str, Setting]:

@@ -15,12 +15,6 @@ from .sources import SourceFile
 
 DEFAULT = "default of torchtune"
 
-_MODELS = {
-    "llama2_7b": "llama2-7b", "llama2_13b": "llama2-13b", "llama2_70b": "llama2-70b",
-    "llama3_8b": "llama3-8b", "llama3_70b": "llama3-70b", "llama3_1_8b": "llama3-8b",
-    "llama3_1_70b": "llama3-70b", "llama3_3_70b": "llama3-70b", "llama3_1_405b": "llama3.1-405b",
-    "mistral_7b": "mistral-7b",
-}  # fmt: skip
 _OPTIMIZERS = {"torch.optim.adamw": "adamw", "torch.optim.adam": "adamw", "torch.optim.sgd": "sgd"}
 
 
@@ -43,8 +37,6 @@ def read_torchtune(job: ImportJob) -> Imported:
             "model._component_",
             "adapters (LoRA) change memory and work completely, which is not modelled; full training is",
         )
-    elif component in _MODELS and job.given.get("model") is None:
-        draft.put("model.preset", _MODELS[component], settings.origin("model._component_"))
     else:
         put_named_model(settings, component, settings.origin("model._component_"), job.files)
     gpus = world_size(settings, None, None)
