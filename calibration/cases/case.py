@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, with_config
 
 from ...hardware.explain import lines
-from ...hardware.fields import Count, CountOrZero, Flag, Text, number
+from ...hardware.fields import Count, CountOrZero, Flag, Text, number, whole
 from ...hardware.files import TABLES, load_yaml, read_text
 from ...hardware.shown import clipped, listed, value_text
 
@@ -133,12 +133,16 @@ class CaseLayout:
     cpu_offload: Flag
 
 
+Year = Annotated[int, *whole(2017, 2100)]
+"""Of a software stack: before the first there were no transformers to train."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSoftware:
     """The software stack. A flag that is None is unknown, or has nothing to apply to."""
 
     framework: Text
-    year: Count
+    year: Year
     attention: Text
     fused_kernels: Flag
     torch_compile: Flag
