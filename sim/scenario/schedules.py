@@ -16,7 +16,7 @@ from ...schedules.orders.schedule import Schedule, Shape, fixed_chunks, loop_pla
 from ...schedules.orders.table import schedule_of as table_schedule
 from ...schedules.orders.table_file import parse_table
 from ...schedules.orders.validate import validate
-from ...schedules.pipeline import get, names
+from ...schedules.pipeline import SCHEDULES, get, names
 
 
 def _accumulation(shape: Shape) -> Orders:
@@ -66,6 +66,11 @@ def schedule_names(wanted: Callable[[Schedule], bool] = lambda schedule: True) -
     return tuple(name for one in known if wanted(one) for name in (*one.limited, one.name))
 
 
+def is_plain(name: str) -> bool:
+    """Whether the name is known to be a schedule's own without looking at the others; False decides nothing."""
+    return name == NO_PIPELINE.name or SCHEDULES.alone(name) is not None
+
+
 def is_table(name: object) -> bool:
     """Whether a schedule is named by the file that holds its table of actions."""
     return isinstance(name, str) and name.endswith(".csv")
@@ -80,6 +85,8 @@ def schedule_named(name: str) -> Schedule:
         return NO_PIPELINE
     if is_table(name):
         return _table(name, read_text(name))
+    if (alone := SCHEDULES.alone(name)) is not None:
+        return alone
     limited = memory_limited()
     return limited[name][0] if name in limited else get(name)
 
