@@ -1,4 +1,4 @@
-"""One simulation as it goes on: what is asked for, the replays of its steps, and how long its parts have taken.
+"""One simulation as it goes on: what is asked for, the replays of its steps, and how long its parts took.
 
 Knows lowered steps and what is wrong in them; reads no figures.
 """

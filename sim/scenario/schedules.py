@@ -13,9 +13,6 @@ from pathlib import Path
 from ...hardware.files import read_text
 from ...schedules.orders.action import Action, ActionKind, Orders
 from ...schedules.orders.schedule import Schedule, Shape, fixed_chunks, loop_placement
-from ...schedules.orders.table import schedule_of as table_schedule
-from ...schedules.orders.table_file import parse_table
-from ...schedules.orders.validate import validate
 from ...schedules.pipeline import SCHEDULES, get, names
 
 
@@ -67,7 +64,7 @@ def schedule_names(wanted: Callable[[Schedule], bool] = lambda schedule: True) -
 
 
 def is_plain(name: str) -> bool:
-    """Whether the name is known to be a schedule's own without looking at the others; False decides nothing."""
+    """Whether the name is a schedule's own, as far as its module alone can say; False decides nothing."""
     return name == NO_PIPELINE.name or SCHEDULES.alone(name) is not None
 
 
@@ -99,6 +96,10 @@ def traits_of(name: str) -> Schedule:
 @lru_cache(maxsize=8)
 def _table(path: str, text: str) -> Schedule:
     """The file is read every time, so that the command knows of it; parsed and checked once."""
+    from ...schedules.orders.table import schedule_of
+    from ...schedules.orders.table_file import parse_table
+    from ...schedules.orders.validate import validate
+
     table = parse_table(text, path)
     validate(table.orders, table.shape, table.rank_of)
-    return table_schedule(table, Path(path).name)
+    return schedule_of(table, Path(path).name)
