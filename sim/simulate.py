@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .engine.collection import collection_paused
@@ -373,7 +374,6 @@ def read_result(
     from .evidence.interval import step_interval
     from .evidence.measured_memory import fit_probability
     from .evidence.notes import notes
-    from .fold.loads import link_loads
     from .read_record import read_record
 
     result = read_record(
@@ -390,7 +390,14 @@ def read_result(
         memory=memory,
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         fit_probability=fit_probability(lowered.plan.scenario.software.name, memory),
-        loads_source=lambda: link_loads(lowered, result.step_time_s),
+        loads_source=partial(_loads, lowered, result.step_time_s),
     )
     timing["total_s"] = time.perf_counter() - began
     return result
+
+
+def _loads(lowered: Lowered, step_time_s: float) -> dict[str, float]:
+    """What the step loads every link with, for pictures."""
+    from .fold.loads import link_loads
+
+    return link_loads(lowered, step_time_s)

@@ -10,7 +10,7 @@ import yaml
 
 from ..documents import scenario_names
 from ..errors import Mark, Problem, ScenarioError
-from .sources import is_foreign, read_source
+from .source_kinds import is_foreign
 
 if TYPE_CHECKING:
     from .draft import Imported
@@ -29,6 +29,8 @@ def is_scenario(source: str | Path) -> bool:
         return False
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         return path.suffix not in ("", ".slurm")
+    from .sources import read_source
+
     try:
         file = read_source(path)
     except ValueError:
@@ -80,6 +82,7 @@ def import_files(
     """
     from .importer import ImportJob
     from .registry import importer_of
+    from .sources import read_source
 
     files = tuple(read_source(Path(path)) for path in paths)
     importer = importer_of(files, framework)
