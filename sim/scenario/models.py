@@ -91,13 +91,14 @@ class Scenario(ScenarioBlock):
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> Scenario:
-        if wrong := self._problems():
+        if wrong := self.compared(info.context.get(READ_FROM) if isinstance(info.context, dict) else None):
             raise Inconsistent(wrong)
-        self._check(info.context.get(READ_FROM) if isinstance(info.context, dict) else None)
         return self
 
-    def _problems(self) -> list[Finding]:
-        """What keeps its parts from being one scenario."""
+    def compared(self, document: TreeNode | None) -> list[Finding]:
+        """What keeps its parts from being one scenario; where nothing does, it remembers that these parts
+        were checked, and that they were read from ``document``.
+        """
         wrong = findings(
             model=self.model,
             cluster=self.cluster,
@@ -112,11 +113,9 @@ class Scenario(ScenarioBlock):
         if rows % self.parallelism.tp and not wrong:
             message = f"{rows} rows cannot be split over tp {self.parallelism.tp}"
             wrong = [Finding(path=("model", "vocab_size"), message=message)]
+        if not wrong:
+            self._checked = Checked(parts=tuple(self.__dict__.values()), document=document)
         return wrong
-
-    def _check(self, document: TreeNode | None) -> None:
-        """Remember that its parts, as they are, have no problems."""
-        self._checked = Checked(parts=tuple(self.__dict__.values()), document=document)
 
     @classmethod
     def of_parts(cls, parts: dict[str, Any], document: TreeNode) -> Scenario:
@@ -129,9 +128,8 @@ class Scenario(ScenarioBlock):
             ValidationError: blocks that do not fit one another.
         """
         found = cls.model_construct(**parts)
-        if found._problems():
+        if found.compared(document):
             return cls.model_validate(parts, context={READ_FROM: document})  # whose error says what is wrong
-        found._check(document)
         return found
 
     @property
