@@ -32,6 +32,7 @@ from .views import (
 
 if TYPE_CHECKING:
     from ..sim.result.result import Result
+    from ..sim.scenario.faults.faults import Event
 
 DOES_NOT_FIT = 1
 
@@ -131,12 +132,16 @@ def run(
     if chakra:
         output_folder("--chakra", chakra, [scenario])
 
-    from ..sim.degradation.of_faults import beginning, standing
     from ..sim.simulate import simulate
 
     beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     loaded = load_any(scenario, overrides or (), beside)
-    events = (*standing(loaded.faults), *(fault or ()))
+    events: tuple[str | Event, ...] = (*(fault or ()),)
+    later: tuple[Event, ...] = ()
+    if loaded.faults is not None:
+        from ..sim.degradation.of_faults import beginning, standing
+
+        events, later = (*standing(loaded.faults), *events), beginning(loaded.faults)
     for option, value in (("--topology", topology), ("--save-program", save_program), ("--chakra", chakra)):
         if events and value:
             raise ValueError(f"{option} knows the healthy step alone, and there are faults; leave one out")
@@ -150,14 +155,13 @@ def run(
             )
         if loaded.cluster.neighbours and value:
             raise ValueError(f"{option} knows one job alone, and there is cluster.neighbours; leave one out")
-    events = (*events, *beginning(loaded.faults))
     with progress() as say:
         result = simulate(
             loaded,
             fold=fold,
             max_classes=max_classes,
             max_events=max_events,
-            faults=events,
+            faults=(*events, *later),
             each_fault=each_fault,
             exact=exact,
             tolerance=tolerance,

@@ -93,9 +93,11 @@ class OneOf:
     """Says of a text field that it is one of the ``names`` that a registry has when the field is read.
 
     What ``Literal`` does for names that no file but the registry's should list, with the same errors.
+    ``surely`` may say of a name that it is one, so that the others need not be found.
     """
 
     names: Callable[[], tuple[str, ...]]
+    surely: Callable[[str], bool] = lambda name: False
 
     def __get_pydantic_core_schema__(self, source: object, handler: object) -> CoreSchema:
         return no_info_plain_validator_function(self._checked)
@@ -104,6 +106,8 @@ class OneOf:
         return {"enum": list(self.names()), "type": "string"}
 
     def _checked(self, value: Any) -> Any:
+        if isinstance(value, str) and self.surely(value):
+            return value
         known = self.names()
         if not isinstance(value, str) or value not in known:
             expected = ", ".join(map(repr, known[:-1])) + f" or {known[-1]!r}"

@@ -36,6 +36,7 @@ class Registry(Generic[Entry]):
         self._attribute, self._kind = attribute, kind
         self._found = cache(self._search)
         self._in_its_file = cache(self._alone)
+        self._modules = cache(lambda folders: tuple(found.name for found in iter_modules(folders)))
 
     def add(self, folder: str) -> None:
         """Take the modules of another folder, too: they are imported as if they stood in the package."""
@@ -43,27 +44,30 @@ class Registry(Generic[Entry]):
 
     def get(self, name: str) -> Entry:
         """The entry of that name. Raises UnknownEntry with the nearest and all known names."""
-        if (alone := self._in_its_file(tuple(self.folders), name)) is not None:
+        if (alone := self.alone(name)) is not None:
             return alone
         known = self._found(tuple(self.folders))
         if name in known:
             return known[name]
         raise UnknownEntry(self.what, name, known)
 
+    def alone(self, name: str) -> Entry | None:
+        """The entry of that name if its module is called like it, found without importing the others."""
+        return self._in_its_file(tuple(self.folders), name)
+
     def names(self) -> tuple[str, ...]:
         """All names, in alphabetical order."""
         return tuple(self._found(tuple(self.folders)))
 
     def _alone(self, folders: tuple[str, ...], name: str) -> Entry | None:
-        """The entry of the module that is called like it, without importing all the others."""
         plain = name.replace("-", "_")
-        if plain not in {found.name for found in iter_modules(folders)}:
+        if plain not in self._modules(folders):
             return None
         entry = self._in(plain)
         return entry if entry is not None and entry.name == name else None
 
     def _search(self, folders: tuple[str, ...]) -> dict[str, Entry]:
-        entries = (self._in(found.name) for found in iter_modules(folders))
+        entries = map(self._in, self._modules(folders))
         return {one.name: one for one in sorted(filter(None, entries), key=lambda one: one.name)}
 
     def _in(self, module: str) -> Entry | None:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .engine.collection import collection_paused
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from .result.variation import Draw, StepVariation
     from .scenario.faults.faults import Event
     from .scenario.models import Scenario
-    from .struck import RunOptions, StepRun, Struck
+    from .step_run import RunOptions, StepRun
+    from .struck import Struck
 
 
 def simulate(
@@ -68,7 +70,7 @@ def simulate(
 
     scenario = checked(scenario)
     with collection_paused():
-        from .struck import RunOptions
+        from .step_run import RunOptions
 
         asked = RunOptions(
             classes=max_classes,
@@ -117,12 +119,8 @@ def _placements(scenario: Scenario, placements: int) -> int:
     return placements
 
 
-def _tolerance(tolerance: float | None) -> float:
-    from .bounded.bounds import TOLERANCE
-
-    if tolerance is None:
-        return TOLERANCE
-    if not 0 < tolerance < 1:
+def _tolerance(tolerance: float | None) -> float | None:
+    if tolerance is not None and not 0 < tolerance < 1:
         raise ValueError(f"tolerance: {tolerance:g} is no share of a step: give one above 0 and below 1")
     return tolerance
 
@@ -134,15 +132,13 @@ def _simulated(
     faults: Iterable[str | Event] | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
-    from .degradation.of_scenario import faults_in, of_this_step
     from .fold.ranks import HEALTHY
     from .lowering.lower import lower
-    from .neighbours import jobs_of
-    from .struck import StepRun
+    from .step_run import StepRun
 
     run = StepRun(scenario, asked, progress or (lambda _: None))
     run.say("building the cluster")
-    events = faults_in(scenario, faults)
+    events = _faults_in(scenario, faults)
     ranks = None if asked.fold else scenario.world_size
     check_work(step_work(scenario, ranks=ranks, replays=1 + asked.leaves_out(len(events))), asked.events)
     cluster = build_cluster(scenario)
@@ -151,9 +147,14 @@ def _simulated(
     lowered = lower(scenario, cluster, profile=profile)
     run.lap("lower_s")
     if scenario.cluster.neighbours:
+        from .neighbours import jobs_of
+
         run.jobs = jobs_of(lowered, profile)
     healthy = run.step(lowered, HEALTHY)
-    events = of_this_step(scenario, events, healthy[1].makespan_s)
+    if events:
+        from .degradation.of_scenario import of_this_step
+
+        events = of_this_step(scenario, events, healthy[1].makespan_s)
     if events or scenario.cluster.variation is not None:
         result = _wrong(run, lowered, events, healthy)
     else:
@@ -162,6 +163,15 @@ def _simulated(
     if scenario.cluster.other_gpus:
         result = replace(result, gpu_kinds=_gpu_kinds(run, lowered, profile, healthy[1]))
     return replace(result, neighbours=_neighbours(run, healthy[1], profile)) if run.jobs else result
+
+
+def _faults_in(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:
+    """What is wrong during the step; most steps have nothing wrong, and need nothing that knows of faults."""
+    if faults == () or (faults is None and scenario.faults is None):
+        return ()
+    from .degradation.of_scenario import faults_in
+
+    return faults_in(scenario, faults)
 
 
 def _gpu_kinds(run: StepRun, lowered: Lowered, profile: GpuProfile | None, healthy: Record) -> GpuKinds:
@@ -364,7 +374,6 @@ def read_result(
     from .evidence.interval import step_interval
     from .evidence.measured_memory import fit_probability
     from .evidence.notes import notes
-    from .fold.loads import link_loads
     from .read_record import read_record
 
     result = read_record(
@@ -381,7 +390,14 @@ def read_result(
         memory=memory,
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         fit_probability=fit_probability(lowered.plan.scenario.software.name, memory),
-        loads_source=lambda: link_loads(lowered, result.step_time_s),
+        loads_source=partial(_loads, lowered, result.step_time_s),
     )
     timing["total_s"] = time.perf_counter() - began
     return result
+
+
+def _loads(lowered: Lowered, step_time_s: float) -> dict[str, float]:
+    """What the step loads every link with, for pictures."""
+    from .fold.loads import link_loads
+
+    return link_loads(lowered, step_time_s)

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
+from stepsim.cli.commands import application
 from stepsim.cli.main import app
 from stepsim.cli.output import output_file
 
@@ -300,3 +302,20 @@ def test_a_name_that_is_no_utf8_is_escaped_in_json(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["run", str(path), "--json"])
     assert done.exit_code in (0, 1), done.output
     assert json.loads(done.stdout)["scenario"] == "\udcff"
+
+
+def test_a_command_that_is_alone_understands_what_it_does_among_all() -> None:
+    """A command line is read by an application that knows its first word alone."""
+    commands = vars(get_command(app))["commands"]
+    assert len(commands) > 20
+    for name in commands:
+        words = [name, "--help"]
+        alone, among = (CliRunner().invoke(one, words) for one in (application(words), app))
+        assert alone.exit_code == 0, name
+        assert alone.output == among.output
+        assert list(vars(get_command(application(words)))["commands"]) == [name]
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["rn"], ["--version", "run"]])
+def test_any_other_beginning_is_for_all_commands(words: list[str]) -> None:
+    assert list(vars(get_command(application(words)))["commands"]) == list(vars(get_command(app))["commands"])

@@ -30,6 +30,7 @@ sim.reliability
 sim.brief
 sim.simulate  sim.replay  sim.chakra
 sim.struck
+sim.step_run
 sim.neighbours  sim.balance
 sim.read_record
 sim.evidence
@@ -116,7 +117,7 @@ def where(path: Path, one: Import) -> str:
 def test_the_walk_sees_imports() -> None:
     """Guards the other tests: an empty walk would let everything pass."""
     seen = {(module, one.target, one.at_load) for module, _, one in ours()}
-    assert ("stepsim.cli.main", "stepsim.cli.run", True) in seen
+    assert ("stepsim.cli.main", "stepsim.cli.commands", True) in seen
     assert ("stepsim.cli.run", "stepsim.sim.simulate", False) in seen
     assert ("stepsim", "stepsim.sim.result.result", False) in seen
 
@@ -249,6 +250,56 @@ from stepsim.cli.main import app
 app(["run", "llama3-8b-h100"], standalone_mode=False)
 """
     assert loaded_by(code) & (OPTIONAL | HEAVY | {"joblib", "asyncio", "multiprocessing"}) == set()
+
+
+NEEDED_BY_OTHERS = {
+    "stepsim.sim.balance": "GPUs of several kinds",
+    "stepsim.sim.bounded": "many slow parts",
+    "stepsim.sim.children": "several faults, each left out once",
+    "stepsim.sim.degradation": "faults",
+    "stepsim.sim.fold.partition": "ranks or links that differ",
+    "stepsim.sim.lowering.activation_offload": "activations on the host",
+    "stepsim.sim.lowering.overlapped": "forwards and backwards as one",
+    "stepsim.sim.lowering.sharded": "sharded parameters",
+    "stepsim.sim.lowering.updates.offload": "an optimizer on the host",
+    "stepsim.sim.neighbours": "jobs on one fabric",
+    "stepsim.sim.plan": "a choice of layouts",
+    "stepsim.sim.reliability": "weeks",
+    "stepsim.sim.report.step_faults_table": "faults",
+    "stepsim.sim.result.variation": "GPUs of unequal speed",
+    "stepsim.sim.scenario.faults.bare": "weeks without a model",
+    "stepsim.sim.scenario.importers.registry": "files of other frameworks",
+    "stepsim.sim.struck": "faults",
+    "stepsim.schedules.orders.table": "a schedule in a file",
+    "stepsim.schedules.p2p.torch_runtime": "another rule of messages",
+    "stepsim.schedules.pipeline.zb_v": "a search for a schedule",
+    "stepsim.calibration": "measured runs",
+    "stepsim.page": "the page",
+    "stepsim.cli.plan": "another command",
+}
+"""Modules and folders, and what a step has that needs them."""
+
+
+def test_a_healthy_step_loads_nothing_of_what_it_has_not() -> None:
+    """Loading all modules takes several times as long as a small step itself."""
+    code = """
+import sys
+from stepsim.cli.main import main
+sys.argv = ["stepsim", "run", "llama3-8b-h100"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+"""
+    show = "print('LOADED', *(name for name in sys.modules if name.startswith('stepsim.')))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{show}"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    assert {"stepsim.cli.run", "stepsim.sim.simulate", "stepsim.sim.lowering.pipeline"} <= loaded
+    assert set(NEEDED_BY_OTHERS) <= set(MODULES)
+    assert loaded & set(NEEDED_BY_OTHERS) == set()
 
 
 def test_importing_every_package_loads_nothing_slow() -> None:

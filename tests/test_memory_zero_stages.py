@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from small_scenarios import changed, layouts, lowered
 
 from stepsim.sim.lowering.optimizers import updated_parameters
-from stepsim.sim.lowering.sharded import sharding_of
+from stepsim.sim.lowering.sharding_of import sharding_of
 from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario

@@ -12,12 +12,8 @@ from __future__ import annotations
 
 from ..orders.action import Action, ActionKind, Order, Orders, Overlap, actions_of, parts
 from ..orders.schedule import Placement, Shape, stage_to_rank
-from ..pipeline import interleaved
-from .dualpipe import dualpipe_messages, of_dualpipe_kind
 from .ends import Ends
 from .instructions import Instruction, MessageGroup, MessagePart, Recv, RunAction, Send, Wait
-from .interleaved import interleaved_messages
-from .torch_runtime import torch_messages
 
 __all__ = [
     "RULES",
@@ -55,8 +51,12 @@ def point_to_point(
         case "async":
             return _asynchronous(orders, shape, rank_of)
         case "torch":
+            from .torch_runtime import torch_messages
+
             return torch_messages(orders, shape, rank_of)
         case "batched":
+            from .dualpipe import dualpipe_messages
+
             return dualpipe_messages(orders, shape, rank_of)
         case "blocking" | "prefetch" | "prefetch-full":
             return _megatron(orders, shape, rank_of, rule)
@@ -67,11 +67,15 @@ def _megatron(
     orders: Orders, shape: Shape, rank_of: Placement, rule: str
 ) -> tuple[tuple[Instruction, ...], ...]:
     if refusal := _why_megatron_cannot(orders, shape):
+        from .dualpipe import of_dualpipe_kind
+
         others = ["async"]
         others += ["torch"] * (stage_to_rank(rank_of, shape) is not None)
         others += ["batched"] * of_dualpipe_kind(orders)
         raise ValueError(f"point-to-point rule {rule!r} {refusal}; use {' or '.join(others)}")
     if shape.chunks > 1:
+        from .interleaved import interleaved_messages
+
         return interleaved_messages(orders, shape, rule)
     ends = Ends(orders=orders, shape=shape, rank_of=rank_of)
     return tuple(_blocking(orders, rank, ends) for rank in range(len(orders)))
@@ -94,6 +98,8 @@ def _why_megatron_cannot(orders: Orders, shape: Shape) -> str | None:
             "is Megatron's, which never interleaves fewer microbatches than ranks, so not "
             f"{shape.microbatches} on {shape.ranks}"
         )
+    from ..pipeline import interleaved
+
     last = shape.microbatches % interleaved.group_size(shape)
     if 0 < last < shape.ranks:
         return f"is Megatron's, which refuses a last group of {last} microbatches on {shape.ranks} ranks"
@@ -101,6 +107,8 @@ def _why_megatron_cannot(orders: Orders, shape: Shape) -> str | None:
 
 
 def _interleaved(orders: Orders, shape: Shape) -> bool:
+    from ..pipeline import interleaved
+
     try:
         return orders == interleaved.orders(shape)
     except ValueError:  # interleaved has no order of this shape

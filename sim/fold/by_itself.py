@@ -13,7 +13,8 @@ import numpy as np
 
 from ..lowering.placed_groups import domains
 from ..network.patterns import sent
-from .fabric import SLACK, can_bind, looked_at, routed
+from .can_bind import can_bind
+from .fabric import SLACK, looked_at, routed
 from .weak_links import topology_for
 
 if TYPE_CHECKING:

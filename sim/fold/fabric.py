@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...hardware.fabrics.tiers import Tiers
 from ...hardware.topology import RegularTopology, Topology
 from ..lowering.placed_groups import domains
 from ..network.patterns import sent
 from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks
+from .can_bind import can_bind
 from .weak_links import around, capacity_left, topology_for
 
 if TYPE_CHECKING:
@@ -88,18 +88,6 @@ def fabric_of(lowered: Lowered, ranks: Ranks, degradation: Degradation) -> Cross
     if not found:
         return None
     return kept(found, topology, cluster, degradation, ranks.world)
-
-
-def can_bind(cluster: Cluster) -> bool:
-    """Whether any link of a healthy fabric can: none can in a tree with as much above a switch as below."""
-    if not cluster.interconnect.connects_hosts or cluster.gpus <= cluster.nvlink_domain:
-        return False
-    topology = cluster.topology
-    network = topology.network if isinstance(topology, RegularTopology) else None
-    if not isinstance(network, Tiers) or cluster.fabric.ecmp == "hashed":
-        return True
-    above = network.oversubscription * (network.spine_oversubscription if network.cores else 1.0)
-    return max(network.oversubscription if network.spines else 0.0, above) > 1
 
 
 def uses(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .fabric import Routed, can_bind, kept, uses
+from .can_bind import can_bind
+from .fabric import Routed, kept, uses
 from .partition import partition, start_colours
 from .programs import programs_of_classes
 from .ranks import Ranks, ranks_of

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..result.step import RankClass
-from .fabric import can_bind, fabric_of
-from .partition import partition_of
-from .programs import programs_of_classes
+from .can_bind import can_bind
 from .ranks import HEALTHY, Degradation, ranks_of
 
 if TYPE_CHECKING:
@@ -56,6 +54,10 @@ def folded(
     alike = lowered.alike
     if alike and degradation == HEALTHY and not can_bind(lowered.plan.cluster):
         return _structural(lowered)
+    from .fabric import fabric_of
+    from .partition import partition_of
+    from .programs import programs_of_classes
+
     ranks = ranks_of(lowered)
     fabric = fabric_of(lowered, ranks, degradation)
     if alike and degradation == HEALTHY and fabric is None:
@@ -75,6 +77,9 @@ def unfolded(lowered: Lowered, degradation: Degradation = HEALTHY) -> Folded:
             f"{world:,} ranks are too many to replay one by one (at most {MOST_RANKS:,}); fold them, or take "
             "fewer GPUs"
         )
+    from .fabric import fabric_of
+    from .programs import programs_of_classes
+
     ranks = ranks_of(lowered)
     each, fabric = np.arange(world), fabric_of(lowered, ranks, degradation)
     return of_classes(ranks, each, programs_of_classes(lowered.programs, ranks, each, degradation, fabric))

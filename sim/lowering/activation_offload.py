@@ -78,8 +78,6 @@ class ActivationCopies:
         return offload_link(self.plan).copy(f"activations {name}", stream, size)
 
 
-def activation_copies(plan: StepPlan) -> ActivationCopies | None:
-    """The copies of a plan, None where activations stay on the GPU."""
-    if not plan.scenario.training.activation_offload:
-        return None
+def activation_copies(plan: StepPlan) -> ActivationCopies:
+    """The copies of a plan whose activations leave the GPU."""
     return ActivationCopies(plan=plan, composer=Composer(plan.blocks.begin))

@@ -18,7 +18,6 @@ import numpy as np
 from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
 from ...kernels.kernel import MemoryBound
-from ...schedules.orders.overlapped import overlapped
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.token_exchange import Router, token_exchange
 from ..network.transfer import Transfer
@@ -239,6 +238,8 @@ def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
     if not runs_pairs(scenario) or overlaps(orders):
         return orders
     try:
+        from ...schedules.orders.overlapped import overlapped
+
         return overlapped(orders, shape, schedule.rank_of)
     except ValueError as refusal:
         groups = " or schedule_options.group so that no last group is smaller than the ranks"

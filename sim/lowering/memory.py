@@ -15,7 +15,7 @@ from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.local_shape import LocalShape
 from .optimizers import parts_of, updated_parameters
-from .sharded import Sharding, sharding_of
+from .sharding_of import sharding_of
 from .state.activations import activation_bytes
 from .state.in_flight import in_flight_bytes
 from .state.timeline import Buffers, peak_held
@@ -23,6 +23,7 @@ from .state.timeline import Buffers, peak_held
 if TYPE_CHECKING:
     from ..network.nccl.buffers import CommunicatorBuffers
     from .plan import StepPlan
+    from .sharded import Sharding
 
 CONTEXT_BYTES = 0.8e9
 """CUDA context, cuBLAS and loaded kernels: 0.5 to 1 GB with torch 2 on A100 and H100 (unverified)."""

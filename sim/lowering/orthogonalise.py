@@ -35,7 +35,7 @@ from .optimizers import (
     shard_ranks,
 )
 from .parameters import OF_EXPERTS, Parameter
-from .sharding.traffic import EXPERT_SHARDS, SHARDS
+from .sharding.communicators import EXPERT_SHARDS, SHARDS
 from .updates.newton_schulz import iteration, newton_schulz_work, parted_iteration
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
-from ...schedules.orders.validate import refuse
-from ...schedules.p2p.deadlock import instruction_problems
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
 from ...schedules.p2p.point_to_point import Instruction, MessageGroup, Wait, point_to_point
 from ..network.transfer import Transfer
@@ -23,20 +22,23 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
 from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
-from .activation_offload import ActivationCopies, activation_copies
 from .host_rendezvous import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
 from .optimizers import updated_parameters
 from .orthogonalise import Update
-from .overlapped import OverlappedBlocks, pair_blocks
 from .parameter_gather import ParameterGather
 from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
-from .sharded import Sharding, sharding_of
+from .sharding_of import sharding_of
 from .stage_parameters import NO_ELEMENTS, Elements
 from .tables import Tables, ordered_by
 from .updates.optimizer import OptimizerShare, write_optimizer
+
+if TYPE_CHECKING:
+    from .activation_offload import ActivationCopies
+    from .overlapped import OverlappedBlocks
+    from .sharded import Sharding
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
 
@@ -61,6 +63,9 @@ class StepWriters:
             raise NotSupported("software.pipeline.point_to_point", str(refusal)) from None
         # Registered schedules run under every rule that takes them; a user's table may not.
         if is_table(plan.scenario.schedule):
+            from ...schedules.orders.validate import refuse
+            from ...schedules.p2p.deadlock import instruction_problems
+
             try:
                 refuse(instruction_problems(self.instructions, f"rule {self.rule}"))
             except ValueError as refusal:
@@ -71,10 +76,19 @@ class StepWriters:
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
-        shared = _Shared(sharding=sharding, copies=activation_copies(plan), tables=self.tables)
+        shared = _Shared(sharding=sharding, copies=_copies(plan), tables=self.tables)
         return [
             _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
+
+
+def _copies(plan: StepPlan) -> ActivationCopies | None:
+    """The copies of activations to the host, where there are such."""
+    if not plan.scenario.training.activation_offload:
+        return None
+    from .activation_offload import activation_copies
+
+    return activation_copies(plan)
 
 
 @dataclass
@@ -273,6 +287,8 @@ class _StepWriter:
         key = step.forward.stage, step.backward.stage
         if key not in self.pairs:
             stages = self.plan.stages
+            from .overlapped import pair_blocks
+
             blocks = pair_blocks(stages[key[0]], stages[key[1]], self.plan.blocks)
             copies = self.shared.copies
             self.pairs[key] = copies.overlapped(blocks) if copies and blocks else blocks

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ...hardware.host_memory import host_memory_of
 from ..network.transfer import Transfer
 from ..program.program import Collective
 from ..program.program_builder import ProgramBuilder
 from .parameters import count_of, table_parameter
-from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
+from .sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from .updates.gradients import Gradients
-from .updates.offload import Offload
 
 if TYPE_CHECKING:
     from ..network.collectives import GroupPlacement
     from .plan import StepPlan
+    from .updates.offload import Offload
 
 
 def gradients_of(plan: StepPlan, index: int) -> Gradients:
@@ -114,6 +113,9 @@ def offload_of(plan: StepPlan) -> Offload | None:
 
 def offload_link(plan: StepPlan) -> Offload:
     """What copies between a GPU and its host cost, and updates there."""
+    from ...hardware.host_memory import host_memory_of
+    from .updates.offload import Offload
+
     training, software, cluster = plan.scenario.training, plan.scenario.software, plan.cluster
     return Offload(
         host=host_memory_of(cluster.gpu, cluster.node, cluster.gpus_per_node),

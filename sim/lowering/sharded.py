@@ -18,11 +18,12 @@ from .layers.kinds import LayerRun
 from .layers.recompute import FULL
 from .parameters import count_of, layer_parameters
 from .reductions import offload_of
+from .sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from .sharding.compose import Composer
 from .sharding.held import largest_gradients, largest_pair
 from .sharding.pairs import Joint, pair_row
 from .sharding.rows import CountedBlocks, Moves, Rows
-from .sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS, ShardGroup, ShardTraffic
+from .sharding.traffic import ShardGroup, ShardTraffic
 from .sharding.units import Piece, Unit, pieces
 from .state.timeline import Buffers
 
@@ -194,10 +195,8 @@ class Sharding:
         return float(count_of(each for each in layer_parameters(local) if not each.is_matrix))
 
 
-def sharding_of(plan: StepPlan, rule: ShardingRule | None) -> Sharding | None:
-    """The rows of a plan under its rule; None where it has none."""
-    if rule is None or plan.groups["dp"].ranks == 1:
-        return None
+def sharding_by(plan: StepPlan, rule: ShardingRule) -> Sharding:
+    """The rows of a plan under its rule."""
     software, local, groups = plan.scenario.software, plan.local, plan.groups
     whole = groups["hsdp"].ranks == 1
 

@@ -68,3 +68,8 @@ def batch(scenario: Scenario) -> str:
         f"{schedule}, {count(number)} microbatch{plural} of "
         f"{training.micro_batch} {TIMES} {count(training.seq_length)} tokens, {training.precision}{redone}"
     )
+
+
+def peers_title(name: str) -> str:
+    """``DP peers``, ``the end of the step``."""
+    return "the end of the step" if name == "step end" else f"{name[:2].upper()}{name[2:]}"

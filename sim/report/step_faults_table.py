@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..figures import count, percent, seconds, signed_percent
 from ..result.step_faults import WAITING, Relation, StepFaults
+from .captions import peers_title
 from .compare import Difference
 from .step_hang_table import print_hang
 
@@ -77,11 +78,6 @@ def _waits(found: StepFaults) -> list[Difference]:
     sides = found.before.waiting_s, found.after.waiting_s
     changes = (Difference(name=_title(name), a=sides[0][name], b=sides[1][name]) for name in WAITING)
     return [change for change in changes if max(change.a, change.b) > ABOVE_S]
-
-
-def peers_title(name: str) -> str:
-    """``DP peers``, ``the end of the step``."""
-    return "the end of the step" if name == "step end" else f"{name[:2].upper()}{name[2:]}"
 
 
 def _title(name: str) -> str:

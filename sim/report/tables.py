@@ -14,10 +14,6 @@ from ..result.result import Result
 from ..result.step import AXES, PEERS, Assumption, Interval
 from . import captions
 from .bounds_table import bounds_table
-from .gpu_kinds_table import print_gpu_kinds
-from .neighbours_table import print_neighbours
-from .step_faults_table import peers_title, print_step_faults
-from .variation_table import print_variation
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,12 +41,20 @@ def print_result(result: Result, console: Console, *, assumptions: bool = False)
     console.print()
     console.print(_grid(headline(result)))
     if result.faults:
+        from .step_faults_table import print_step_faults
+
         print_step_faults(result.faults, console)
     if result.variation:
+        from .variation_table import print_variation
+
         print_variation(result.variation, console)
     if result.gpu_kinds:
+        from .gpu_kinds_table import print_gpu_kinds
+
         print_gpu_kinds(result.gpu_kinds, result.step_time_s, console)
     if result.neighbours:
+        from .neighbours_table import print_neighbours
+
         print_neighbours(result.neighbours, console)
     _section(console, "Where the time goes")
     console.print(_path_table(result, console))
@@ -99,7 +103,7 @@ def headline(result: Result) -> Iterator[Line]:
         name: part for name in PEERS if (part := result.waiting_s.get(name, 0.0) / result.step_time_s) >= SEEN
     }
     if late:
-        whom = ", ".join(f"{peers_title(name)} {percent(part)}" for name, part in late.items())
+        whom = ", ".join(f"{captions.peers_title(name)} {percent(part)}" for name, part in late.items())
         yield "waiting for peers", percent(sum(late.values())), f"of the step, for late ranks: {whom}"
     if result.memory:
         yield "peak memory", gigabytes(result.peak_memory_bytes), _fit(result)

@@ -23,9 +23,6 @@ from .document import (
     training_document,
 )
 from .energy import StepEnergy, activity_of, energy_document, step_energy
-from .gpu_kinds import GpuKinds, gpu_kinds_document
-from .loss_scaling import LossScaling
-from .neighbours import StepNeighbours, neighbours_document
 from .outlook import Outlook, outlook
 from .step import (
     AXES,
@@ -39,14 +36,17 @@ from .step import (
     Span,
     StageMemory,
 )
-from .step_bounds import StepBounds, bounds_document
-from .step_faults import StepFaults, step_faults_document
-from .variation import StepVariation, variation_document
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..scenario.models import Scenario
+    from .gpu_kinds import GpuKinds
+    from .loss_scaling import LossScaling
+    from .neighbours import StepNeighbours
+    from .step_bounds import StepBounds
+    from .step_faults import StepFaults
+    from .variation import StepVariation
 
 SPAN_FIELDS = tuple(column.name for column in fields(Span))
 
@@ -167,6 +167,12 @@ class Result:
         ``memory_bytes_per_stage`` is the peak by pipeline rank. A replayed program has None where only a
         scenario or a memory bill could tell.
         """
+        from .gpu_kinds import gpu_kinds_document
+        from .neighbours import neighbours_document
+        from .step_bounds import bounds_document
+        from .step_faults import step_faults_document
+        from .variation import variation_document
+
         interval = self.interval
         return {
             "scenario": self.scenario.name if self.scenario else None,

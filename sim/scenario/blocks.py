@@ -51,7 +51,7 @@ from .loss_scale import LossScale
 from .neighbours import NeighbourSpec
 from .optimizers import OptimizerSpec
 from .other_gpus import OtherGpus
-from .schedules import is_table, schedule_names
+from .schedules import is_plain, is_table, schedule_names
 from .variation import VariationSpec
 
 FabricKind = Annotated[str, OneOf(fabric_kinds)]
@@ -68,7 +68,7 @@ SplitRule = Literal["uniform", "embedding_and_loss_as_layers", "flops_balanced",
 
 
 ScheduleChoice = Annotated[
-    Annotated[str, OneOf(schedule_names), Tag("~name")]
+    Annotated[str, OneOf(schedule_names, is_plain), Tag("~name")]
     | Annotated[str, Field(strict=True, pattern=r"\.csv$", examples=["my-schedule.csv"]), Tag("~table")],
     Discriminator(lambda value: "~table" if is_table(value) else "~name"),
 ]

@@ -7,7 +7,7 @@ reported; a block that cannot be read is left out of the checks that need it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -33,10 +33,8 @@ from .blocks import (
     interconnect_key,
 )
 from .checks import findings, is_known, names_exist, nvlink_domain
-from .checks_faults import of_bare
 from .errors import Mark, Problem, ScenarioError
 from .explain import explained, unknown_key
-from .faults.bare import Bare
 from .faults.detection import Detection
 from .faults.faults import Faults
 from .faults.recovery import Checkpoint, Recovery, Run
@@ -48,6 +46,9 @@ from .presets import model_fields, software_fields, with_attention_of
 from .schedules import is_table, schedule_named
 from .software.software import Software
 from .tree import TreeNode, nearest, without_nulls
+
+if TYPE_CHECKING:
+    from .faults.bare import Bare
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -202,6 +203,9 @@ class _Builder:
         }
 
     def bare(self, name: str) -> Bare:
+        from .checks_faults import of_bare
+        from .faults.bare import Bare
+
         plain = self._with_traces(without_nulls(self.tree).plain())
         plain.pop("extends", None)
         plain.setdefault("name", name)

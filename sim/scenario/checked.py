@@ -6,14 +6,17 @@ Frozen models can be copied with other fields (``model_copy``) and made without 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pydantic import ValidationError
 
 from ...hardware.explain import dotted
-from .checks_faults import of_bare
 from .errors import Mark, Problem, ScenarioError
 from .explain import problems_of
-from .faults.bare import Bare
 from .models import Scenario
+
+if TYPE_CHECKING:
+    from .faults.bare import Bare
 
 
 def checked(scenario: object) -> Scenario:
@@ -30,6 +33,9 @@ def checked(scenario: object) -> Scenario:
 
 def checked_campaign(loaded: Scenario | Bare) -> Scenario | Bare:
     """The same of a campaign, which may have no model. Errors as above."""
+    from .checks_faults import of_bare
+    from .faults.bare import Bare
+
     if not isinstance(loaded, Bare):
         return checked(loaded)
     mark = Mark(file=str(getattr(loaded, "name", "campaign")))

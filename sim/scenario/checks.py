@@ -15,7 +15,6 @@ from ...hardware.files import FileError
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import interconnect_names
 from ...hardware.placement import gpus_of_ranks
-from .checks_faults import machine_of, presets_exist, targets_exist
 from .checks_neighbours import neighbours_fit
 from .checks_other_gpus import other_gpus_fit
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
@@ -53,6 +52,8 @@ def findings(
     if cluster:
         found += hardware_exists(cluster)
     if faults:
+        from .checks_faults import presets_exist
+
         found += presets_exist(faults)
     if parallelism:
         found += layout_is_sound(parallelism)
@@ -76,6 +77,8 @@ def findings(
         found += () if any(one.path[0] == "cluster" for one in found) else neighbours_fit(cluster)
         found += [*other_gpus_fit(cluster, training), *placed_by_speed_alone(cluster)]
         if faults and not any(one.path[0] == "cluster" for one in found):
+            from .checks_faults import machine_of, targets_exist
+
             found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
     if parallelism and training:
         found += sequence_divides(parallelism, training)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .build import build_bare
 from .documents import Changes, canonical_tree, whole_document, with_base, with_overrides
 from .errors import Mark
-from .faults.bare import Bare
 from .models import Scenario, scenario_of
 from .tree import TreeNode, from_plain
+
+if TYPE_CHECKING:
+    from .faults.bare import Bare
 
 
 def load_scenario(source: str | Path | Mapping[str, Any], overrides: Changes = ()) -> Scenario:

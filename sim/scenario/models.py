@@ -91,6 +91,14 @@ class Scenario(ScenarioBlock):
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> Scenario:
+        if wrong := self.compared(info.context.get(READ_FROM) if isinstance(info.context, dict) else None):
+            raise Inconsistent(wrong)
+        return self
+
+    def compared(self, document: TreeNode | None) -> list[Finding]:
+        """What keeps its parts from being one scenario; where nothing does, it remembers that these parts
+        were checked, and that they were read from ``document``.
+        """
         wrong = findings(
             model=self.model,
             cluster=self.cluster,
@@ -105,11 +113,24 @@ class Scenario(ScenarioBlock):
         if rows % self.parallelism.tp and not wrong:
             message = f"{rows} rows cannot be split over tp {self.parallelism.tp}"
             wrong = [Finding(path=("model", "vocab_size"), message=message)]
-        if wrong:
-            raise Inconsistent(wrong)
-        document = info.context.get(READ_FROM) if isinstance(info.context, dict) else None
-        self._checked = Checked(parts=tuple(self.__dict__.values()), document=document)
-        return self
+        if not wrong:
+            self._checked = Checked(parts=tuple(self.__dict__.values()), document=document)
+        return wrong
+
+    @classmethod
+    def of_parts(cls, parts: dict[str, Any], document: TreeNode) -> Scenario:
+        """The scenario of blocks that were each read from ``document``, checked against one another.
+
+        What each block is was checked as it was read, so nothing needs the validator of all blocks together,
+        which takes as long to make as those of the blocks.
+
+        Raises:
+            ValidationError: blocks that do not fit one another.
+        """
+        found = cls.model_construct(**parts)
+        if found.compared(document):
+            return cls.model_validate(parts, context={READ_FROM: document})  # whose error says what is wrong
+        return found
 
     @property
     def is_checked(self) -> bool:
@@ -197,7 +218,7 @@ def scenario_of(tree: TreeNode, name: str) -> Scenario:
     if problems:
         raise ScenarioError(problems)
     try:
-        return Scenario.model_validate(fields_of(whole, name), context={READ_FROM: whole})
+        return Scenario.of_parts(fields_of(whole, name), whole)
     except ValidationError as failure:
         raise ScenarioError(problems_of(failure, Mark(file=name), Scenario)) from None
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ...schedules.orders.schedule import ActivationUnits, Shape
 from .blocks import Parallelism, ScheduleOptions
-from .schedules import memory_limited
+from .schedules import is_plain, memory_limited
 
 
 def pipeline_shape(name: str, par: Parallelism, microbatches: int, options: ScheduleOptions) -> Shape:
     """What the schedule is asked for, memory counted in chunk activations. Raises ValueError."""
     limit = options.memory_limit
-    limited = memory_limited()
+    limited = {} if is_plain(name) else memory_limited()
     if name in limited:
         schedule, multiple = limited[name]
         if limit is not None:

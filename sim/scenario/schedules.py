@@ -13,10 +13,7 @@ from pathlib import Path
 from ...hardware.files import read_text
 from ...schedules.orders.action import Action, ActionKind, Orders
 from ...schedules.orders.schedule import Schedule, Shape, fixed_chunks, loop_placement
-from ...schedules.orders.table import schedule_of as table_schedule
-from ...schedules.orders.table_file import parse_table
-from ...schedules.orders.validate import validate
-from ...schedules.pipeline import get, names
+from ...schedules.pipeline import SCHEDULES, get, names
 
 
 def _accumulation(shape: Shape) -> Orders:
@@ -66,6 +63,11 @@ def schedule_names(wanted: Callable[[Schedule], bool] = lambda schedule: True) -
     return tuple(name for one in known if wanted(one) for name in (*one.limited, one.name))
 
 
+def is_plain(name: str) -> bool:
+    """Whether the name is a schedule's own, as far as its module alone can say; False decides nothing."""
+    return name == NO_PIPELINE.name or SCHEDULES.alone(name) is not None
+
+
 def is_table(name: object) -> bool:
     """Whether a schedule is named by the file that holds its table of actions."""
     return isinstance(name, str) and name.endswith(".csv")
@@ -80,6 +82,8 @@ def schedule_named(name: str) -> Schedule:
         return NO_PIPELINE
     if is_table(name):
         return _table(name, read_text(name))
+    if (alone := SCHEDULES.alone(name)) is not None:
+        return alone
     limited = memory_limited()
     return limited[name][0] if name in limited else get(name)
 
@@ -92,6 +96,10 @@ def traits_of(name: str) -> Schedule:
 @lru_cache(maxsize=8)
 def _table(path: str, text: str) -> Schedule:
     """The file is read every time, so that the command knows of it; parsed and checked once."""
+    from ...schedules.orders.table import schedule_of
+    from ...schedules.orders.table_file import parse_table
+    from ...schedules.orders.validate import validate
+
     table = parse_table(text, path)
     validate(table.orders, table.shape, table.rank_of)
-    return table_schedule(table, Path(path).name)
+    return schedule_of(table, Path(path).name)

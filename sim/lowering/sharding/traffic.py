@@ -16,12 +16,6 @@ from ...scenario.sharding import ShardingRule
 from ..updates.offload import Offload
 from .units import Unit
 
-SHARDS, REPLICAS = "fsdp", "hsdp"
-"""Communicators of the shard group and of equal shards, and their streams, where they are two."""
-
-EXPERT_SHARDS, EXPERT_REPLICAS = "efsdp", "ehsdp"
-"""Communicators of the shard group of experts and of equal shards of experts, and their streams."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class ShardGroup:

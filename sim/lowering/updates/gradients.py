@@ -17,13 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ....kernels.kernel import MemoryBound
 from ...network.transfer import Transfer, in_turn, several
 from ...program.program import Collective, Compute
 from ...program.program_builder import ProgramBuilder
 from ..layers.layer_builder import KernelPricing
-from .offload import Offload
+
+if TYPE_CHECKING:
+    from .offload import Offload
 
 
 @dataclass(kw_only=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ....kernels.kernel import MemoryBound
 from ...network.transfer import Transfer
@@ -16,7 +17,9 @@ from ...program.program import Collective, Compute
 from ...program.program_builder import ProgramBuilder
 from ..layers.layer_builder import KernelPricing
 from ..layers.local_shape import LocalShape
-from .offload import Offload, write_offloaded
+
+if TYPE_CHECKING:
+    from .offload import Offload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +66,8 @@ def write_optimizer(
     _kernels(writer, [("gradient norm", share.updated * (4 if grad == 4 else grad), 2)], costs)
     _meet(writer, "gradient norm all_reduce", norm, costs, check_s)
     if offload:
+        from .offload import write_offloaded
+
         write_offloaded(writer, offload, share.updated, sent=sent)
         return
     _kernels(writer, [("clip gradients", share.updated * 8, 1)], costs)

@@ -25,7 +25,7 @@ from ...lowering.memory import (
     workspace_bytes,
 )
 from ...lowering.overlapped import runs_as_one
-from ...lowering.sharded import sharding_of
+from ...lowering.sharding_of import sharding_of
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 from ...lowering.state.in_flight import in_flight_bytes
 from ...scenario.schedules import traits_of

@@ -17,9 +17,9 @@ import numpy as np
 from ....kernels.kernel import MemoryBound
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks, block_owners, owned
-from ...lowering.sharded import sharding_of
+from ...lowering.sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from ...lowering.sharding.compose import Around, Composer
-from ...lowering.sharding.traffic import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
+from ...lowering.sharding_of import sharding_of
 from ...program.program import Block, Collective, Compute, Op
 from ...program.solo import solo_seconds
 from ...scenario.sharding import sharding_rule

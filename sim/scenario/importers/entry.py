@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from ..documents import scenario_names
 from ..errors import Mark, Problem, ScenarioError
-from .draft import Imported
-from .importer import ImportJob
-from .registry import importer_of, recognised
-from .settings import GIVEN, Given
-from .sources import is_foreign, read_source
+from .source_kinds import is_foreign
+
+if TYPE_CHECKING:
+    from .draft import Imported
+    from .settings import Given
 
 SIGNS = ("cluster", "extends", "step_time")
 """Keys of scenarios that no framework's file has beside its own."""
@@ -29,11 +29,17 @@ def is_scenario(source: str | Path) -> bool:
         return False
     if path.suffix.lower() not in (".yaml", ".yml", ".json"):
         return path.suffix not in ("", ".slurm")
+    from .sources import read_source
+
     try:
         file = read_source(path)
     except ValueError:
         return True  # the scenario's own reader says what is wrong
-    return bool(file.keys & set(SIGNS)) or recognised(file) is None
+    if file.keys & set(SIGNS):
+        return True
+    from .registry import recognised
+
+    return recognised(file) is None
 
 
 def given_of(lines: Iterable[str]) -> Given:
@@ -42,6 +48,8 @@ def given_of(lines: Iterable[str]) -> Given:
     Raises:
         ScenarioError: a line that is not of this form.
     """
+    from .settings import GIVEN, Given
+
     values: dict[str, str] = {}
     for line in lines:
         name, equals, value = line.partition("=")
@@ -72,6 +80,10 @@ def import_files(
         ValueError: a file cannot be read, or nobody knows whose it is.
         ScenarioError: everything that is asked or refused.
     """
+    from .importer import ImportJob
+    from .registry import importer_of
+    from .sources import read_source
+
     files = tuple(read_source(Path(path)) for path in paths)
     importer = importer_of(files, framework)
     return importer.read(ImportJob(files=files, given=given_of(given), version=version))

@@ -25,16 +25,10 @@ from ....hardware.files import (
     read_text,
 )
 from .settings import Setting, plain_name
+from .source_kinds import kind_of
 
 LIMITS = YamlLimits(bytes=2 * 2**20, keys=5000, nodes=50_000, depth=32)
 """Files that people write; the largest of published ones has some hundred keys."""
-
-_KINDS = {
-    ".sh": "shell", ".bash": "shell", ".slurm": "shell", ".sbatch": "shell", ".sub": "shell",
-    ".toml": "toml", ".json": "json", ".yaml": "yaml", ".yml": "yaml",
-    ".args": "arguments", ".txt": "arguments",
-}  # fmt: skip
-"""By the end of a file's name."""
 
 MOST_WORDS = 20_000
 
@@ -95,11 +89,6 @@ class SourceFile:
         return found
 
 
-def is_foreign(path: Path) -> bool:
-    """Whether the end of the name says that this may be another framework's file, and no scenario."""
-    return _KINDS.get(path.suffix.lower()) in ("shell", "toml", "arguments")
-
-
 def read_source(path: Path) -> SourceFile:
     """The file at ``path``.
 
@@ -112,7 +101,7 @@ def read_source(path: Path) -> SourceFile:
 
 def source_of(text: str, path: Path) -> SourceFile:
     """``text`` as the file of that name. FileError as ``read_source``."""
-    kind = _KINDS.get(path.suffix.lower())
+    kind = kind_of(path)
     if kind is None:
         kind = "shell" if text.startswith("#!") or "\n#SBATCH" in text else "arguments"
     if kind == "toml":

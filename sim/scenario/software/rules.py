@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -58,26 +58,29 @@ class Framework:
     rules: tuple[PresetRule, ...]
 
 
-@lru_cache(maxsize=1)
-def _frameworks() -> dict[str, Framework]:
-    """The framework of each preset that has one."""
-    folder = Path(str(files(__package__))) / "frameworks"
-    documents: dict[str, Any] = {path.stem: read(path) for path in sorted(folder.glob("*.yaml"))}
-    return {
-        preset: Framework(name=name, title=document["title"], rules=_rules(documents, name, preset))
-        for name, document in documents.items()
-        for preset in document["presets"]
-    }
+_FOLDER = Path(str(files(__package__))) / "frameworks"
 
 
-def _rules(documents: dict[str, Any], name: str, preset: str) -> tuple[PresetRule, ...]:
+@cache
+def _document(name: str) -> dict[str, Any]:
+    """The file of a framework."""
+    return read(_FOLDER / f"{name}.yaml")
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """The text of every file of a framework; a file that does not mention a preset is not parsed for it."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.yaml"))}
+
+
+def _rules(name: str, preset: str) -> tuple[PresetRule, ...]:
     """Rules of the file ``name`` for ``preset``, then those of its basis on other topics."""
-    document = documents[name]
+    document = _document(name)
     own = [entry for entry in document["rules"] if preset in entry.get("presets", [preset])]
     rules = [_rule(entry) for entry in own]
     if "basis" in document:
         # The basis is the state of one of its presets: as_of says of which.
-        inherited = _rules(documents, document["basis"], document["as_of"])
+        inherited = _rules(document["basis"], document["as_of"])
         topics = {rule.topic for rule in rules}
         rules += [rule for rule in inherited if rule.topic not in topics]
     return tuple(rules)
@@ -92,9 +95,13 @@ def _rule(entry: Mapping[str, Any]) -> PresetRule:
     return PresetRule(**{key: value for key, value in stated.items() if key != "presets"})
 
 
+@cache
 def framework_of(preset: str) -> Framework | None:
     """The framework of a preset; None for a stack of the user's own."""
-    return _frameworks().get(preset)
+    for name, text in _texts().items():
+        if preset in text and preset in _document(name)["presets"]:
+            return Framework(name=name, title=_document(name)["title"], rules=_rules(name, preset))
+    return None
 
 
 def rules_of(preset: str) -> tuple[PresetRule, ...]:
