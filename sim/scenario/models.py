@@ -211,8 +211,8 @@ def scenario_of(tree: TreeNode, name: str) -> Scenario:
 def _of_parts(parts: dict[str, Any], document: TreeNode) -> Scenario:
     """The scenario of blocks that were each read from ``document``, compared with one another.
 
-    What each block is was checked as it was read, so nothing needs the validator of all blocks together, which
-    takes as long to make as those of the blocks.
+    What each block is was checked as it was read, so nothing needs the validator of all blocks together,
+    which takes as long to make as those of the blocks.
 
     Raises:
         ValidationError: blocks that do not fit one another.
