@@ -91,11 +91,11 @@ class Scenario(ScenarioBlock):
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> Scenario:
-        if wrong := self.compared(info.context.get(READ_FROM) if isinstance(info.context, dict) else None):
+        if wrong := self._compared(info.context.get(READ_FROM) if isinstance(info.context, dict) else None):
             raise Inconsistent(wrong)
         return self
 
-    def compared(self, document: TreeNode | None) -> list[Finding]:
+    def _compared(self, document: TreeNode | None) -> list[Finding]:
         """What keeps its parts from being one scenario; where nothing does, it remembers that these parts
         were checked, and that they were read from ``document``.
         """
@@ -116,21 +116,6 @@ class Scenario(ScenarioBlock):
         if not wrong:
             self._checked = Checked(parts=tuple(self.__dict__.values()), document=document)
         return wrong
-
-    @classmethod
-    def of_parts(cls, parts: dict[str, Any], document: TreeNode) -> Scenario:
-        """The scenario of blocks that were each read from ``document``, checked against one another.
-
-        What each block is was checked as it was read, so nothing needs the validator of all blocks together,
-        which takes as long to make as those of the blocks.
-
-        Raises:
-            ValidationError: blocks that do not fit one another.
-        """
-        found = cls.model_construct(**parts)
-        if found.compared(document):
-            return cls.model_validate(parts, context={READ_FROM: document})  # whose error says what is wrong
-        return found
 
     @property
     def is_checked(self) -> bool:
@@ -218,9 +203,24 @@ def scenario_of(tree: TreeNode, name: str) -> Scenario:
     if problems:
         raise ScenarioError(problems)
     try:
-        return Scenario.of_parts(fields_of(whole, name), whole)
+        return _of_parts(fields_of(whole, name), whole)
     except ValidationError as failure:
         raise ScenarioError(problems_of(failure, Mark(file=name), Scenario)) from None
+
+
+def _of_parts(parts: dict[str, Any], document: TreeNode) -> Scenario:
+    """The scenario of blocks that were each read from ``document``, compared with one another.
+
+    What each block is was checked as it was read, so nothing needs the validator of all blocks together,
+    which takes as long to make as those of the blocks.
+
+    Raises:
+        ValidationError: blocks that do not fit one another.
+    """
+    found = Scenario.model_construct(**parts)
+    if found._compared(document):  # noqa: SLF001 - no business of anybody else's
+        return Scenario.model_validate(parts, context={READ_FROM: document})  # whose error says what is wrong
+    return found
 
 
 def _software_document(software: Software) -> dict[str, Any]:
