@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,12 @@ settings.register_profile("explore", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers take the slow tests first, so that none of them is at work alone when the others are done."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 def pytest_collection_finish() -> None:
     """Modules and tests stay until the end: the collector need not look through them again and again."""
     gc.collect()
@@ -30,13 +34,10 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def commands_built_once() -> Iterator[None]:
-    """CliRunner builds every command of an app anew at each call, six times what most of the calls take."""
-    import typer.testing
+def _commands_built_once() -> None:
+    from built_commands import build_commands_once
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
-        yield
+    build_commands_once()
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from stepsim.cli.main import app
 from stepsim.sim.figures import seconds
 from stepsim.sim.reliability.cases.explained import traces
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("traces")]  # each is explained once
 
 HTA = "kineto/HolisticTraceAnalysis__tests__data__"
 LENS = "kineto/TraceLens__tests__traces__"

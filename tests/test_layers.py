@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from checkout import PACKAGES, ROOT, modules
 
+pytestmark = pytest.mark.xdist_group("layers")  # the source is read once
+
 FLOORS = """
 cli
 page
@@ -72,10 +74,15 @@ class Import:
     line: int
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imports(module: str, path: Path) -> Iterator[Import]:
     """Every import statement of a file."""
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     later = {id(node) for outer in ast.walk(tree) if _runs_later(outer) for node in ast.walk(outer)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -149,7 +156,7 @@ def test_imports_inside_the_package_are_relative() -> None:
     absolute = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if (
             isinstance(node, ast.Import)
             and any(alias.name.split(".")[0] == "stepsim" for alias in node.names)
