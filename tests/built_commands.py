@@ -1,4 +1,4 @@
-"""Commands are built once a process: typer builds all of them anew at every call, six times what most calls take."""
+"""Commands are built once a process: typer builds all anew at every call, six times what most calls take."""
 
 from __future__ import annotations
 

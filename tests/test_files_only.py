@@ -37,6 +37,9 @@ OTHERS = {
 }
 WRITERS = {"to_csv", "to_parquet", "to_json", "to_pickle", "savefig", "tofile"}
 
+TOLD = OPENING | WRITERS | {method for _, method in OTHERS}
+"""By their methods alone, calls that may open a file."""
+
 ALLOWED = {
     ("cli/main.py", "open(os.devnull, 'w', encoding='utf-8')"),  # where messages go that nobody can have
     ("cli/serve.py", "webbrowser.open(address)"),  # a browser
@@ -75,6 +78,8 @@ def opened(tree: ast.AST, name: str) -> Iterator[str]:
 
 
 def _opens(call: ast.Call, method: ast.Attribute, name: str) -> bool:
+    if method.attr not in TOLD:
+        return False
     owner = method.value
     said = ast.unparse(owner)
     if (said, method.attr) in OTHERS:
@@ -112,7 +117,7 @@ def opened_elsewhere(path: Path) -> list[str]:
 
 def test_files_are_opened_in_one_place() -> None:
     found = {path.as_posix(): opened_elsewhere(path) for path in SOURCES}
-    assert len(found) > 500  # the walk sees them
+    assert len(found) > 300  # the walk sees them
     assert {path: calls for path, calls in found.items() if calls} == {}
 
 

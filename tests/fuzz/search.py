@@ -129,7 +129,7 @@ def _keep(folder: Path, trial: Trial, ended: Outcome, what: str) -> None:
 
 
 def warm_up() -> None:
-    """Import every module that a command may import late, and build the commands, so that children need not."""
+    """Import what a command may import late, and build the commands, so that children need not."""
     import stepsim
     from stepsim.cli.main import app
 
