@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """Products of one type, 16-bit outputs written once; ``aligned`` is each one's rate factor by alignment,
-    ``panel_bytes`` what a wave of its tiles walks through."""
+    """Products of one type; ``aligned`` is each one's rate factor by alignment, ``panel_bytes`` what a wave
+    of its tiles walks through."""
 
     dtype: str
     m: Array
@@ -49,12 +49,12 @@ class Products:
 
 
 def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
-    """``gemms`` in arrays. ValueError where they are of several types, batched, or accumulate."""
+    """``gemms`` in arrays. ValueError where they are of several types, or batched."""
     import numpy as np
 
     (dtype,) = {gemm.dtype for gemm in gemms}
-    if any(gemm.batch > 1 or gemm.accumulate for gemm in gemms):
-        raise ValueError("products in arrays are single, and write their outputs once")
+    if any(gemm.batch > 1 for gemm in gemms):
+        raise ValueError("products in arrays are single")
     return Products(
         dtype=dtype,
         m=np.array([float(gemm.m) for gemm in gemms]),
@@ -62,7 +62,9 @@ def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
         k=np.array([float(gemm.k) for gemm in gemms]),
         flops=np.array([gemm.flops for gemm in gemms]),
         hbm_bytes=np.array([gemm.hbm_bytes for gemm in gemms]),
-        stored_bytes=np.array([float(gemm.m * gemm.n * gemm.out_bytes) for gemm in gemms]),
+        stored_bytes=np.array(
+            [float(gemm.m * gemm.n * gemm.out_bytes * (2 if gemm.accumulate else 1)) for gemm in gemms]
+        ),
         aligned=np.array([alignment(gemm) for gemm in gemms]),
         panel_bytes=np.array([panel_bytes(gemm, gpu) for gemm in gemms]),
     )

@@ -12,5 +12,5 @@ def build_commands_once() -> None:
     """Let apps keep what typer makes of them, for calls in this process and in its forks."""
     if not hasattr(typer.main.get_command, "cache_info"):
         kept = cache(typer.main.get_command)
-        typer.main.get_command = kept  # type: ignore[assignment]
-        typer.testing._get_command = kept  # type: ignore[assignment]
+        typer.main.get_command = kept
+        typer.testing._get_command = kept
