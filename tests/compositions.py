@@ -1,7 +1,7 @@
 """Scenarios that combine everything: any sizes of every axis, any stage of ZeRO, recipe, schedule, model.
 
 ``combinations`` draws documents without asking whether they are legal. Who builds a scenario from one either
-gets it, or a refusal that names a field. Models are tiny, layouts have up to 16 ranks.
+gets it, or a refusal that names a field. Models are tiny, layouts have up to 32 ranks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from stepsim.sim.scenario.schedules import memory_limited, schedule_names
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import grouped
 
-MOST_RANKS = 16
-"""All are replayed, folded and each by itself."""
 GPUS = ("A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
 SCHEDULES = (*names(), *memory_limited())
@@ -87,8 +85,7 @@ def combinations(draw: st.DrawFn, experts: bool) -> dict[str, Any]:
         return draw(st.sampled_from(choices))
 
     tp, cp, pp, dp = pick(1, 2, 4), pick(1, 1, 2, 4), pick(1, 2, 4), pick(1, 2, 4)
-    dp = next(fewer for fewer in (dp, 2, 1) if fewer <= dp and tp * pp * fewer <= MOST_RANKS)
-    cp = cp if tp * cp * pp * dp <= MOST_RANKS else 1
+    cp = cp if tp * cp * pp * dp <= 32 else 1
     schedule = "none" if pp == 1 else pick(*SCHEDULES, *OVERLAPPED[1:], *OVERLAPPED[1:])
     vpp = 1
     if pp > 1 and (schedule in LOOPED or (schedule in names() and get(schedule).chunks == 2)):
