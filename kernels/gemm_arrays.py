@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """Products of one type, 16-bit outputs written once; ``aligned`` is each one's rate factor by alignment,
-    ``panel_bytes`` what a wave of its tiles walks through."""
+    """Products of one type; ``aligned`` is each one's rate factor by alignment, ``panel_bytes`` what a wave
+    of its tiles walks through."""
 
     dtype: str
     m: Array
@@ -49,12 +49,12 @@ class Products:
 
 
 def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
-    """``gemms`` in arrays. ValueError where they are of several types, batched, or accumulate."""
+    """``gemms`` in arrays. ValueError where they are of several types, or batched."""
     import numpy as np
 
     (dtype,) = {gemm.dtype for gemm in gemms}
-    if any(gemm.batch > 1 or gemm.accumulate for gemm in gemms):
-        raise ValueError("products in arrays are single, and write their outputs once")
+    if any(gemm.batch > 1 for gemm in gemms):
+        raise ValueError("products in arrays are single")
     return Products(
         dtype=dtype,
         m=np.array([float(gemm.m) for gemm in gemms]),
@@ -62,7 +62,9 @@ def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
         k=np.array([float(gemm.k) for gemm in gemms]),
         flops=np.array([gemm.flops for gemm in gemms]),
         hbm_bytes=np.array([gemm.hbm_bytes for gemm in gemms]),
-        stored_bytes=np.array([float(gemm.m * gemm.n * gemm.out_bytes) for gemm in gemms]),
+        stored_bytes=np.array(
+            [float(gemm.m * gemm.n * gemm.out_bytes * (2 if gemm.accumulate else 1)) for gemm in gemms]
+        ),
         aligned=np.array([alignment(gemm) for gemm in gemms]),
         panel_bytes=np.array([panel_bytes(gemm, gpu) for gemm in gemms]),
     )
@@ -127,18 +129,18 @@ def _tiles_seconds(
 
     outgrown = np.maximum(products.panel_bytes / (gpu.l2_bytes / 2), 1.0)
     flops_per_s_per_sm = flops_per_s_per_sm / (1.0 + shape.deep_slowdown * np.log2(outgrown))
+    splits = np.array(SPLITS, dtype=float)[:, np.newaxis]  # a row each
+    depths = np.ceil(products.k / splits)
     partial_s = products.m * products.n * PARTIAL_BYTES / stream_bytes_per_s
-    depths = {split: np.ceil(products.k / split) for split in SPLITS}
+    parts_s = np.where(splits > 1, splits * partial_s, 0.0)
     best_s = np.full(products.m.shape, np.inf)
     for tile in shape.tiles:
         tiles = np.ceil(products.m / tile.m) * np.ceil(products.n / tile.n)
         k_s = 2.0 * tile.m * tile.n / (flops_per_s_per_sm * tile.efficiency)
         least_s = shape.epilogue_s * tile.m * tile.n / EPILOGUE_TILE
-        for split in SPLITS:
-            waves = tiles * split / gpu.sms
-            waves = np.where(waves <= 1, 1.0, waves + shape.wave_quantisation * (np.ceil(waves) - waves))
-            seconds = waves * (np.maximum(depths[split] * k_s, least_s) + shape.tile_overhead_s)
-            if split > 1:
-                seconds = np.where(tiles < SPLIT_WAVES * gpu.sms, seconds + split * partial_s, np.inf)
-            best_s = np.minimum(best_s, seconds)
+        waves = tiles * splits / gpu.sms
+        waves = np.where(waves <= 1, 1.0, waves + shape.wave_quantisation * (np.ceil(waves) - waves))
+        seconds = waves * (np.maximum(depths * k_s, least_s) + shape.tile_overhead_s) + parts_s
+        may_be = (splits == 1) | (tiles < SPLIT_WAVES * gpu.sms)
+        best_s = np.minimum(best_s, np.where(may_be, seconds, np.inf).min(axis=0))
     return best_s

@@ -79,6 +79,7 @@ def any_choice(
     return below - ahead_s(graph, spread.max(axis=0).tolist()), above
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_without_contention_any_replicas_bound_the_step(data: st.DataObject) -> None:
@@ -92,6 +93,7 @@ def test_without_contention_any_replicas_bound_the_step(data: st.DataObject) -> 
     assert upper >= exact * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_the_step_is_between_its_bounds(data: st.DataObject) -> None:
@@ -105,6 +107,7 @@ def test_the_step_is_between_its_bounds(data: st.DataObject) -> None:
     assert found.upper_s >= exact * (1 - 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("every", [1, 8])
 def test_the_step_of_many_replicas_is_between_its_bounds(every: int, seed: int) -> None:
@@ -228,6 +231,7 @@ def test_a_tolerance_is_a_share() -> None:
         simulate(scenario(**TWIN), tolerance=2.0)
 
 
+@pytest.mark.slow
 def test_each_fault_is_left_out_where_that_is_asked_for() -> None:
     run = scenario(**TWIN)
     many = lines(9)

@@ -25,6 +25,7 @@ def _few_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds_module, "MOST_CLASSES", 8)
 
 
+@pytest.mark.slow
 def test_gains_of_a_pass_are_near_those_of_replays() -> None:
     ranks = np.random.default_rng(1).choice(RUN.world_size, 10, replace=False).tolist()
     lines = [f"gpu_throttle rank/{rank} slow_factor={1.1 + 0.05 * i}" for i, rank in enumerate(ranks)]

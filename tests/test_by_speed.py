@@ -61,6 +61,7 @@ def test_replicas_gain_nothing(tmp_path: Path) -> None:
     assert found.by_speed.step.step_time_s == pytest.approx(found.draws[0].step_time_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(1, 10**6))
 def test_every_rank_has_a_gpu_and_hosts_stay_whole(seed: int) -> None:

@@ -167,6 +167,7 @@ def test_runs_that_were_too_large_count() -> None:
     assert found.spread == pytest.approx(0.05, rel=0.25)
 
 
+@pytest.mark.slow
 def test_probabilities_left_out_are_as_often_right() -> None:
     rows = drawn_rows(-0.03, 0.08, 1200, margin=0.03)
     found = np.array(probabilities_left_out(rows))

@@ -33,8 +33,6 @@ from stepsim.sim.program.check import BrokenProgram
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 
-pytestmark = pytest.mark.slow
-
 pytest.importorskip("google.protobuf")
 
 
@@ -50,6 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(layouts())
 def test_ours_replay_to_the_step_that_was_predicted(scenario: Scenario) -> None:
@@ -60,6 +59,7 @@ def test_ours_replay_to_the_step_that_was_predicted(scenario: Scenario) -> None:
     assert again.step_time_s == pytest.approx(simulate(scenario).step_time_s, rel=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(expert_layouts())
 def test_experts_replay_to_the_step_that_was_predicted(scenario: Scenario) -> None:
@@ -69,6 +69,7 @@ def test_experts_replay_to_the_step_that_was_predicted(scenario: Scenario) -> No
     assert again.step_time_s == pytest.approx(simulate(scenario).step_time_s, rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -86,6 +87,7 @@ def test_every_rank_by_itself_replays_to_the_same_step(changes: dict[str, Any], 
     assert again.step_time_s == pytest.approx(simulate(scenario).step_time_s, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_commands_write_and_replay(tmp_path: Path) -> None:
     job, traces = tmp_path / "job.yaml", tmp_path / "traces"
     job.write_text(yaml.safe_dump(SMALL))
@@ -98,6 +100,7 @@ def test_commands_write_and_replay(tmp_path: Path) -> None:
     assert "--chakra" in command("run", job, "--chakra", traces, "--fault", "gpu_throttle gpu/1", code=2)
 
 
+@pytest.mark.slow
 def test_a_slower_network_slows_a_replay(folder: Path) -> None:
     slower = small(cluster=SMALL["cluster"] | {"interconnect": "roce-100-x1"})
     assert replay_traces(folder, cluster=slower).step_time_s > 1.02 * replay_traces(folder).step_time_s
@@ -193,6 +196,7 @@ def test_bytes_are_those_of_the_step(folder: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_traces_of_others_are_read(shared: Path) -> None:
     place = shared / "data" / "traces" / "chakra"
     if not place.is_dir():

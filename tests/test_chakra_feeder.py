@@ -17,8 +17,6 @@ from stepsim.sim.chakra.files import read_traces
 from stepsim.sim.chakra.replay import save_traces
 from stepsim.sim.scenario.load import scenario_from_document
 
-pytestmark = pytest.mark.slow
-
 pytest.importorskip("google.protobuf")
 
 EXPERTS = {
@@ -47,6 +45,7 @@ def fed(folder: Path) -> dict[int, list[FedNode]]:
     return {rank: read((folder / f"stepsim.{rank}.et").read_bytes()) for rank in range(8)}
 
 
+@pytest.mark.slow
 def test_the_feeder_finds_every_attribute_where_it_looks(job: Path) -> None:
     traces = {one.rank: one.nodes for one in read_traces(job).ranks}
     for rank, nodes in fed(job).items():
@@ -59,6 +58,7 @@ def test_the_feeder_finds_every_attribute_where_it_looks(job: Path) -> None:
             assert theirs.others.keys() == ours.attributes.keys() - TYPES.keys()
 
 
+@pytest.mark.slow
 def test_ranks_that_run_as_in_astra_sim_come_to_an_end(job: Path) -> None:
     """One kernel and one message at a time, groups by their file: nothing waits for ever."""
     groups: dict[str, list[int]] = json.loads((job / "comm_groups.json").read_bytes())
@@ -67,6 +67,7 @@ def test_ranks_that_run_as_in_astra_sim_come_to_an_end(job: Path) -> None:
     assert machine.ended_at.keys() == set(range(8))
 
 
+@pytest.mark.slow
 def test_a_message_that_nobody_sends_never_ends(job: Path) -> None:
     """The judge can say no."""
     ranks = fed(job)
@@ -82,6 +83,7 @@ def test_a_message_that_nobody_sends_never_ends(job: Path) -> None:
     assert Machine(ranks=ranks, groups=groups).run() > 0
 
 
+@pytest.mark.slow
 def test_tags_of_a_pair_of_ranks_stay_apart(job: Path) -> None:
     """ASTRA-sim matches messages by their ends and tag; what overtakes must not match another."""
     for nodes in fed(job).values():

@@ -58,6 +58,7 @@ def test_no_setting_outlives_a_chart() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_any_name_is_shown_as_it_is(name: str) -> None:
     with chart.canvas(400, 300) as figure:

@@ -110,6 +110,7 @@ def test_at_random_is_every_choice(case: Case, times: list[float | None]) -> Non
     assert found.best_of_three[0] == pytest.approx(middle)
 
 
+@pytest.mark.slow
 def test_sweeps_hold_what_ran_out_of_memory_whoever_published_it(case: Case) -> None:
     rows = [row_of(case, n, 1.0 + n, None if n < 6 else 1.0 + n, -0.1 if n < 6 else 0.3) for n in range(9)]
     rows[0] = replace(rows[0], source="another")

@@ -23,8 +23,6 @@ from stepsim.sim import defects
 from stepsim.sim.report.drawing import svg
 from stepsim.sim.scenario.load import load_scenario
 
-pytestmark = pytest.mark.slow
-
 STEPSIM = [sys.executable, "-m", "stepsim.cli.main"]
 JOB = ["run", "llama3-8b-h100"]
 
@@ -150,6 +148,7 @@ def piped(*words: str, shell: str = "") -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--help",), ("--version",), ("run", "--help"), ("schema",), tuple(JOB)])
 def test_a_full_output_is_an_error(words: tuple[str, ...]) -> None:
     code, said = piped(*words, shell="> /dev/full")
@@ -166,16 +165,19 @@ def test_a_closed_output_is_an_error(words: tuple[str, ...]) -> None:
     assert len(said.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("--help",), tuple(JOB), (*JOB, "--json"), ("schema",)])
 def test_a_reader_that_leaves_is_no_error(words: tuple[str, ...]) -> None:
     assert piped(*words, shell="| true") == (141, "")
 
 
+@pytest.mark.slow
 def test_closed_messages_change_no_exit_code() -> None:
     assert piped("run", "no-such-scenario", shell="2>&-")[0] == 2
     assert piped("list", "gpus", shell="2>&-")[0] == 0
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_with_130() -> None:
     """The signal comes while the scenario is loaded."""
     code = """
@@ -219,7 +221,6 @@ def test_names_in_errors_print_as_they_are_written() -> None:
     assert "\x1b" not in done.stderr
 
 
-@pytest.mark.slow
 @given(st.text())
 def test_what_is_printable_steers_nothing_and_is_utf8(text: str) -> None:
     shown = printable(text)

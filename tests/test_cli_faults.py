@@ -16,8 +16,6 @@ from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 
-pytestmark = pytest.mark.slow
-
 DOCUMENT = """
 title: A small campaign
 step_time: 10 s
@@ -113,12 +111,14 @@ def test_the_event_log_is_a_trace(scenario: str, tmp_path: Path) -> None:
     assert sum(again["failures"].values()) == pytest.approx(len(rows), rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_page_of_twenty_replications_is_small(scenario: str, tmp_path: Path) -> None:
     path = tmp_path / "weeks.html"
     ran(scenario, "-n", "20", "--html", str(path))
     assert 10_000 < path.stat().st_size < 1_000_000
 
 
+@pytest.mark.slow
 def test_sweeps(scenario: str, tmp_path: Path) -> None:
     swept = "checkpoint.storage.every=10min..2h/3"
     found = document(scenario, "--sweep", swept, "recovery.spares.warm=0,4")
@@ -133,6 +133,7 @@ def test_sweeps(scenario: str, tmp_path: Path) -> None:
     assert len(drawn.hints(picture.read_text())) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -180,6 +181,7 @@ def test_the_page(scenario: str, tmp_path: Path) -> None:
     assert "A small campaign" in text
 
 
+@pytest.mark.slow
 def test_a_campaign_does_not_load_pandas(scenario: str) -> None:
     code = f"""
 import sys
@@ -194,6 +196,7 @@ print("LOADED", "pandas" in sys.modules)
     assert "LOADED False" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_picture_of_a_shipped_campaign_has_its_whole_name(tmp_path: Path) -> None:
     picture = tmp_path / "sweep.svg"
     short = ("--set", "run.horizon=1h", "--sweep", "recovery.spares.warm=0,4", "--svg", str(picture))
@@ -201,6 +204,7 @@ def test_the_picture_of_a_shipped_campaign_has_its_whole_name(tmp_path: Path) ->
     assert any(text.endswith(": llama3.1-405b-16k") for text in drawn.words(picture.read_text()))
 
 
+@pytest.mark.slow
 def test_the_shipped_campaign() -> None:
     found = document("llama3.1-405b-16k", "-n", "2", "--set", "run.horizon=54d")
     assert found["wall_s"]["mean"] == pytest.approx(54 * 86400)

@@ -19,8 +19,6 @@ from stepsim.cli.main import app
 from stepsim.hardware.files import writing
 from stepsim.hardware.files.errors import FileError
 
-pytestmark = pytest.mark.slow
-
 BASE = """
 cluster: {gpu: H100-SXM5-80GB, gpus: 4, gpus_per_node: 2, interconnect: ib-ndr400-x8, fabric: {kind: custom,
   file: net.yaml}}
@@ -102,6 +100,7 @@ def names_of(file: Path, suffix: str) -> Iterator[Path]:
         yield file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OUTPUTS)
 @pytest.mark.parametrize("name", INPUTS)
 def test_no_input_of_a_run_is_overwritten(folder: Path, name: str, option: str) -> None:
@@ -128,6 +127,7 @@ def refused(folder: Path, *words: object) -> None:
     assert state(folder) == before
 
 
+@pytest.mark.slow
 def test_no_input_of_other_commands_is_overwritten(folder: Path) -> None:
     for name in ("weeks.yaml", "in.csv"):
         for other in list(names_of(folder / name, ".csv")):

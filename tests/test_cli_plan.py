@@ -102,6 +102,7 @@ def test_the_command_to_copy_runs_the_best(scenario: str, found: dict[str, Any])
     assert "your layout" in printed
 
 
+@pytest.mark.slow
 def test_files(scenario: str, tmp_path: Path) -> None:
     table, picture, folder = tmp_path / "all.csv", tmp_path / "plan.svg", tmp_path / "best"
     options = ("--csv", str(table), "--picture", str(picture), "--save", str(folder))

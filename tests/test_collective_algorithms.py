@@ -76,6 +76,7 @@ def moved(plan: TransferPlan) -> dict[int, tuple[PeerTransfer, ...]]:
     return flows
 
 
+@pytest.mark.slow
 @every
 def test_everybody_ends_with_what_the_collective_promises(
     algorithm: Algorithm, collective: CollectiveKind
@@ -94,7 +95,6 @@ def test_closed_forms_are_what_the_transfers_move(algorithm: Algorithm, collecti
             assert plan.flows(rank) == flows[rank]
 
 
-@pytest.mark.slow
 @every
 def test_tiers_add_up(algorithm: Algorithm, collective: CollectiveKind) -> None:
     for plan in plans(algorithm, collective):

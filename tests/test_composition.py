@@ -283,7 +283,6 @@ def combined(**fields: Any) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERYTHING)
 def test_what_must_compose_does(name: str) -> None:
     """Guards the laws: they must not be about a handful of simple scenarios."""

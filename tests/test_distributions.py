@@ -99,6 +99,7 @@ def test_the_wheel_has_licence_and_script(wheel: Path) -> None:
     assert "stepsim = stepsim.cli.main:main" in archive.read(notes["entry_points.txt"]).decode()
 
 
+@pytest.mark.slow
 def test_the_sdist_holds_what_builds_the_package_and_no_tests(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         files = [member.name for member in archive.getmembers() if member.isfile()]

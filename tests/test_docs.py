@@ -11,8 +11,6 @@ from checkout import ROOT
 
 from stepsim.sim.scenario.faults.detection import Detection, HealthCheck, Watchdog
 
-pytestmark = pytest.mark.slow
-
 SPEC = importlib.util.spec_from_file_location("remake", ROOT / "docs" / "remake.py")
 assert SPEC is not None
 assert SPEC.loader is not None
@@ -22,6 +20,7 @@ SPEC.loader.exec_module(remake)
 PAGES = remake.pages()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
 def test_a_page_says_what_the_program_says(page: Any) -> None:
     text = page.read_text(encoding="utf-8")

@@ -90,6 +90,7 @@ def test_every_page_has_its_place_in_the_site() -> None:
     assert {page.name for page in PAGES[1:]} == named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("maker", ["reference_pages.py", "sources_page.py"])
 def test_made_pages_are_what_the_program_says(maker: str) -> None:
     ended = subprocess.run(

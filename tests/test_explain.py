@@ -18,6 +18,7 @@ from stepsim.calibration.explain.step_record import DeviceOp, RankStep
 from stepsim.calibration.readers.kernel_kinds import KINDS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OWN)
 def test_our_own_trace_is_as_predicted(name: str, tmp_path: Path) -> None:
     """Every class of ranks, through files: no part differs by more than a nanosecond an op."""

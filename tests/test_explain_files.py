@@ -19,7 +19,7 @@ from stepsim.cli.main import app
 from stepsim.sim.figures import seconds
 from stepsim.sim.reliability.cases.explained import traces
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.xdist_group("traces")  # each is explained once
 
 HTA = "kineto/HolisticTraceAnalysis__tests__data__"
 LENS = "kineto/TraceLens__tests__traces__"
@@ -104,6 +104,7 @@ def verdicts(folder: Path, file: str) -> tuple[str, str]:
     return step, "the same" if fit == step else fit
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_readers_do(folder: Path, root: Path) -> None:
     """docs/traces.md lists every file, read or refused for its true reason."""
     page = (root / "docs/traces.md").read_text()
@@ -112,6 +113,7 @@ def test_the_page_says_what_the_readers_do(folder: Path, root: Path) -> None:
     assert written == {file: verdicts(folder, file) for file in {*KINETO, *LOGS, *REFUSED}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", KINETO)
 def test_steps_take_what_the_host_marked(folder: Path, file: str) -> None:
     """The annotations of the host alone: copies of them on the GPU's rows are other spans."""
@@ -132,6 +134,7 @@ def test_steps_take_what_the_host_marked(folder: Path, file: str) -> None:
     assert sum(part["measured_s"] for part in found["parts"]) == pytest.approx(found["step_s"], rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [file for file, (_, steps) in KINETO.items() if not steps])
 def test_without_marks_the_whole_trace_is_the_step(folder: Path, file: str) -> None:
     rows = [
@@ -151,6 +154,7 @@ def test_what_is_no_trace_is_refused_for_what_it_is(folder: Path, file: str) -> 
     assert REFUSED[file] in " ".join(command("explain", folder / file, code=2).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", LOGS)
 def test_logs_of_operations_are_steps(folder: Path, file: str) -> None:
     pytest.importorskip("pyarrow")
@@ -162,6 +166,7 @@ def test_logs_of_operations_are_steps(folder: Path, file: str) -> None:
     assert names >= {"kernels", "optimizer", "exposed pp", "exposed dp"}
 
 
+@pytest.mark.slow
 def test_what_if_figures_are_those_of_the_authors(folder: Path) -> None:
     """Lin et al.'s own replay of ST: S by its mean steps, M_W and M_S as they are."""
     pytest.importorskip("pyarrow")
@@ -179,6 +184,7 @@ def test_what_if_figures_are_those_of_the_authors(folder: Path) -> None:
     assert max(found["by_stage"], key=found["by_stage"].get) == "3"  # ST: uneven stages, the last the longest
 
 
+@pytest.mark.slow
 def test_every_part_of_the_authors_analysis_is_found(folder: Path) -> None:
     """S by stage, by replica and by kind of operation (S_t) of ST; ends of messages are told apart by us."""
     pytest.importorskip("pyarrow")
@@ -197,6 +203,7 @@ def test_every_part_of_the_authors_analysis_is_found(folder: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_the_worker_that_was_slowed_is_found(folder: Path, tmp_path: Path) -> None:
     """AR: one worker of 16 slowed on purpose, of which each operation's usual time knows the culprit."""
     pd = pytest.importorskip("pandas")
@@ -216,6 +223,7 @@ def test_the_worker_that_was_slowed_is_found(folder: Path, tmp_path: Path) -> No
     assert "<svg" in picture.read_text()
 
 
+@pytest.mark.slow
 def test_published_slowdowns_are_found_in_their_logs(folder: Path, tmp_path: Path) -> None:
     """Case 15 of docs/reliability.md, of the logs that are at hand."""
     pytest.importorskip("pyarrow")

@@ -66,6 +66,7 @@ def drawn(draw: st.DrawFn, framework: str) -> Scenario:
         raise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("framework", sorted(EXPORTERS.names()))
 @given(data=st.data())
 @settings(

@@ -172,6 +172,7 @@ def test_elastic_jobs_go_on_with_fewer_replicas() -> None:
     assert run(policy="elastic_dp", elastic={**elastic, "batch": "refuse"}).seconds["idle"] > DAY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clock", ["wall", "exposure"])
 @pytest.mark.parametrize("dist", ["exponential", {"weibull": {"shape": 1.0000001}}])
 def test_hosts_that_differ_fail_as_often_as_their_sum_says(clock: str, dist: Any) -> None:

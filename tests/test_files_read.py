@@ -260,6 +260,7 @@ def test_text_that_is_packed_is_said_to_be(tmp_path: Path) -> None:
     assert "gzip" in refused.value.reason
 
 
+@pytest.mark.slow
 def test_gzip_that_expands_without_end_or_is_damaged() -> None:
     packed = gzip.compress(b"\0" * 2**27)
     with pytest.raises(FileError, match="its size"):

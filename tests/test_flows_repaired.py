@@ -54,7 +54,6 @@ def ends(begun: list[Start], capacity: dict[Hashable, float]) -> list[float]:
     return found
 
 
-@pytest.mark.slow
 @settings(deadline=None)
 @given(starts())
 def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dict[Hashable, float]]) -> None:

@@ -116,6 +116,7 @@ def test_any_text_ends_in_a_script_or_a_message(text: str) -> None:
         read_script(text, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -300,6 +300,7 @@ def test_the_shipped_families_are_those_of_the_measured_steps(shared: Path) -> N
     assert shipped == tuple(spanning(found))
 
 
+@pytest.mark.slow
 def test_the_shipped_growth_is_what_regions_left_out_give(shared: Path) -> None:
     from stepsim.calibration.readers.measurements import read_measurements
     from stepsim.calibration.validation.regions.kernel_regions import kernel_growth

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepsim.calibration.fit.curve_fit import cached_share, harness_of, predicted_seconds
+from stepsim.calibration.fit.sweep_times import sweep_times
 from stepsim.calibration.fit.table_times import table_times
 from stepsim.calibration.readers.kernel_tables import (
     is_kernel_table,
@@ -156,6 +157,38 @@ def test_a_table_in_arrays_is_its_products_one_by_one(
     items = [table_item(name, dtype, *shape) for shape in shapes]
     one_by_one = [predicted_seconds(item, gpu, profile) for item in items]
     assert table_times(items, gpu)(profile) == pytest.approx(one_by_one, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["A100-PCIe-80GB", "B200-SXM-180GB", "H100-SXM5-80GB"])
+@given(shapes=st.lists(st.tuples(SIZES, SIZES, SIZES, st.booleans()), min_size=1, max_size=4))
+def test_a_sweep_in_arrays_is_its_products_one_by_one(
+    name: str, shapes: list[tuple[int, int, int, bool]]
+) -> None:
+    """Weight gradients that add to what is there, too."""
+    gpu = get_gpu(name)
+    profile = replace(load_profile(name), measured_boost=0.2, measured_call_s=2e-5)
+    gemms = [Gemm(m=m, n=n, k=k, out_bytes=2 + 2 * added, accumulate=added) for m, n, k, added in shapes]
+    items = [
+        Measurement(id="", gpu=name, source="", kernels=(gemm,), seconds=1.0, operation="gemm")
+        for gemm in gemms
+    ]
+    together = sweep_times(items, gpu)
+    assert together is not None
+    one_by_one = [predicted_seconds(item, gpu, profile) for item in items]
+    assert together(profile) == pytest.approx(one_by_one, rel=1e-12)
+
+
+def test_what_is_more_than_single_products_is_not_put_in_arrays() -> None:
+    gpu, product = get_gpu("A100-PCIe-80GB"), Gemm(m=512, n=512, k=512)
+    item = Measurement(id="", gpu=gpu.name, source="", kernels=(product,), seconds=1.0, operation="gemm")
+    assert sweep_times([item], gpu) is not None
+    for other in (
+        replace(item, short_run=True),
+        replace(item, kernels=(product, product)),
+        replace(item, kernels=(replace(product, batch=2),)),
+        replace(item, kernels=(replace(product, dtype="fp32"),)),
+    ):
+        assert sweep_times([item, other], gpu) is None
 
 
 def table_item(gpu: str, dtype: str, m: int, n: int, k: int) -> Measurement:

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from checkout import PACKAGES, ROOT, modules
 
+pytestmark = pytest.mark.xdist_group("layers")  # the source is read once
+
 FLOORS = """
 cli
 page
@@ -76,24 +78,38 @@ class Import:
 def imports(module: str, path: Path) -> Iterator[Import]:
     """Every import statement of a file."""
     package = module if path.stem == "__init__" else module.rpartition(".")[0]
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    later = {id(node) for outer in ast.walk(tree) if _runs_later(outer) for node in ast.walk(outer)}
-    for node in ast.walk(tree):
+    for node, at_load in import_statements(path):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield Import(alias.name, id(node) not in later, node.lineno)
-        elif isinstance(node, ast.ImportFrom):
+                yield Import(alias.name, at_load, node.lineno)
+        else:
             base = (
                 ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
             )
             source = ".".join(filter(None, [base, node.module]))
             for alias in node.names:
                 deeper = f"{source}.{alias.name}"  # from ..engine import replay: the module, if there is one
-                yield Import(deeper if deeper in MODULES else source, id(node) not in later, node.lineno)
+                yield Import(deeper if deeper in MODULES else source, at_load, node.lineno)
+
+
+@cache
+def import_statements(path: Path) -> list[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Every import statement of a file, and whether it runs when the file loads."""
+    return list(_within(ast.parse(path.read_text(encoding="utf-8")), at_load=True))
+
+
+def _within(block: ast.AST, *, at_load: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """The import statements inside a statement; expressions hold none."""
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for node in getattr(block, field, ()):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield node, at_load
+            else:
+                yield from _within(node, at_load=at_load and not _runs_later(node))
 
 
 def _runs_later(node: ast.AST) -> bool:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return True
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
@@ -150,7 +166,7 @@ def test_imports_inside_the_package_are_relative() -> None:
     absolute = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in MODULES.values()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node, _ in import_statements(path)
         if (
             isinstance(node, ast.Import)
             and any(alias.name.split(".")[0] == "stepsim" for alias in node.names)
@@ -243,6 +259,7 @@ def test_what_answers_at_once_loads_nothing_of_a_step(code: str) -> None:
     assert loaded_by(code) & (SLOW_TO_LOAD | ANSWERS_AT_ONCE) == set()
 
 
+@pytest.mark.slow
 def test_a_run_loads_what_a_step_needs_and_no_more() -> None:
     code = """
 import sys

@@ -85,6 +85,7 @@ def test_combined_steps_do_the_same_work_with_one_activation_more(shape: Shape) 
         assert more == min(held + 1, most)
 
 
+@pytest.mark.slow
 def test_combined_steps_run_to_their_end_or_are_refused() -> None:
     """Of all grouped shapes: refused are only last groups smaller than the ranks, as Megatron does.
 

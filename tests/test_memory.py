@@ -111,6 +111,7 @@ def activations(**fields: Any) -> list[float]:
     return [stage.terms["activations"] for stage in simulate(scenario(**fields)).memory]
 
 
+@pytest.mark.slow
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 12))
 def test_1f1b_holds_as_many_microbatches_as_ranks_follow(p: int, m: int) -> None:
     """min(p - r, m): Narayanan 2021, section 2.2.1."""
@@ -119,6 +120,7 @@ def test_1f1b_holds_as_many_microbatches_as_ranks_follow(p: int, m: int) -> None
     assert activations(pp=p, schedule="1f1b", microbatches=m) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 12))
 def test_gpipe_holds_all_microbatches(p: int, m: int) -> None:
     one = activations(pp=p, schedule="gpipe", microbatches=1)

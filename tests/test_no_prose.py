@@ -76,6 +76,7 @@ def sentences(source: str) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_no_test_pins_a_sentence() -> None:
     found = {path.name: sentences(path.read_text(encoding="utf-8")) for path in sorted(TESTS.rglob("*.py"))}
     assert {name: pinned for name, pinned in found.items() if pinned} == {}

@@ -71,6 +71,7 @@ def test_a_kind_that_is_the_same_changes_nothing() -> None:
         assert found.peak_flops_per_gpu == plain.peak_flops_per_gpu
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(
     shape=st.sampled_from(

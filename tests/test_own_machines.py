@@ -106,6 +106,7 @@ def width(result: Any) -> float:
     return float(result.interval.high_s / result.interval.low_s)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_datasheet_is_enough(name: str) -> None:
     """It runs, at less than its peak, and is less sure than the nearest GPU that was measured."""
@@ -156,6 +157,7 @@ def test_what_is_left_out_is_the_relatives_and_said() -> None:
     assert {one.sigma for one in gpu_from(OwnGpu(extends="L40S")).carried} == {0.0}
 
 
+@pytest.mark.slow
 def test_a_figure_that_is_left_out_widens_the_interval() -> None:
     machine = MACHINES["host of 4 L40S"]
     less = {key: value for key, value in machine["gpu"].items() if key != "bf16_flops"}
@@ -196,6 +198,7 @@ def test_hosts_join_their_gpus_as_described() -> None:
         assert (gpu_of(cluster).nvlink_domain, node_of(cluster).nvswitches) == (domain, switches)
 
 
+@pytest.mark.slow
 def test_without_peer_access_messages_take_longer() -> None:
     times = [
         stepsim.simulate(

@@ -246,6 +246,7 @@ def test_runs_of_ones_own_go_with_no_cases(tmp_path: Path) -> None:
     assert "--own RUN.yaml" in run("calibrate", "steps").output.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_sources_that_differ_as_a_whole_are_told_from_runs_that_differ() -> None:
     together, apart = (fit_source_spread(_made(source, own)) for source, own in ((0.12, 0.02), (0.005, 0.1)))
     assert together.common > 3 * math.hypot(together.kind, together.run)
@@ -253,6 +254,7 @@ def test_sources_that_differ_as_a_whole_are_told_from_runs_that_differ() -> None
     assert together.quantile > 0
 
 
+@pytest.mark.slow
 def test_one_run_of_a_source_takes_most_of_what_its_runs_have_in_common() -> None:
     rows = _made(0.12, 0.02)
     after = list(calibrated(rows, spreads_without(rows, SPREAD)))

@@ -32,7 +32,7 @@ from stepsim.sim.report.trace import write_trace
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
 
-pytestmark = [pytest.mark.xdist_group("page"), pytest.mark.slow]
+pytestmark = pytest.mark.xdist_group("page")
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ def test_predict_is_run(client: TestClient) -> None:
     assert all(svg["svg"].startswith("<?xml") for svg in (found["timeline"], found["topology"]))
 
 
+@pytest.mark.slow
 def test_a_trace_in_parts_is_that_of_run(
     client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,6 +111,7 @@ def test_memory_is_memory(client: TestClient) -> None:
     assert found["memory"]["memory"]["stages"] == expected["stages"]
 
 
+@pytest.mark.slow
 def test_a_plan_is_the_commands(client: TestClient) -> None:
     """Points first; the answer is that of plan(), whose replays these processes repeat."""
     keep = {"parallelism.tp": 4, "training.micro_batch": 1}
@@ -221,6 +223,7 @@ def test_mutated_documents_end_cleanly(client: TestClient, path: str, value: obj
     assert "defect" not in last, last
 
 
+@pytest.mark.slow
 @given(
     body=st.recursive(
         VALUES, lambda inner: st.dictionaries(st.text(max_size=9), inner, max_size=3), max_leaves=6

@@ -23,7 +23,6 @@ from stepsim.cli.main import app
 from stepsim.page.first import FIRST
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.xdist_group("page"),
     pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are counted by /proc"),
 ]
@@ -106,6 +105,7 @@ def zombie(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_is_left(how: signal.Signals) -> None:
     with served() as (server, port, token):
@@ -117,6 +117,7 @@ def test_no_process_is_left(how: signal.Signals) -> None:
         assert gone(started) == set()
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_has_its_plan_ended() -> None:
     with served() as (server, port, token):
         assert status_of(port, token, SMALL) == 200

@@ -19,13 +19,12 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.importers.export import differences
 from stepsim.sim.scenario.load import load_scenario
 
-pytestmark = pytest.mark.slow
-
 CORPUS = Path(__file__).parent / "fuzz" / "corpus"
 MACHINE = ("--given", "gpu=H100-SXM5-80GB", "--given", "interconnect=ib-ndr400-x8")
 TRAINER = ("gpus=16", "model=gpt2-1.5b", "seq_length=2048")
 
 
+@pytest.mark.slow
 def test_the_best_is_the_best_of_what_can_be_said() -> None:
     """Every layout written, read back and replayed, beside the search."""
     base, emission = small(), Emission(framework="megatron-lm", version="v2.0")
@@ -45,6 +44,7 @@ def test_the_best_is_the_best_of_what_can_be_said() -> None:
     assert not any(emission.unsayable(one.scenario) for one in found.choices)
 
 
+@pytest.mark.slow
 def test_what_is_emitted_reads_back_as_the_best() -> None:
     found = plan(small(), fix=FIX, emit="megatron-lm", top=1, audit=0, jobs=1)
     assert found.emitted is not None
@@ -83,6 +83,7 @@ def test_megatron_fsdp_is_not_started_with_one_queue() -> None:
         assert ("CUDA_DEVICE_MAX_CONNECTIONS=1" in text) == (stage == 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "framework", "suffix", "facts"),
     [
@@ -119,6 +120,7 @@ def test_a_file_goes_in_and_a_better_one_comes_out(
     assert best <= before["step_time_s"] or not before["fits"]
 
 
+@pytest.mark.slow
 def test_lines_that_change_are_told_before_the_file() -> None:
     source = str(CORPUS / "train.sh")
     fix = ("--fix", "parallelism.tp=4", "--fix", "parallelism.pp=1", "--fix", "training.recompute=none")

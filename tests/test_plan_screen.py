@@ -76,6 +76,7 @@ def spaces(draw: st.DrawFn) -> Space:
     return space_of(own, vary={**rest, **vary})
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
@@ -141,6 +142,7 @@ def test_the_bound_where_forwards_run_beside_backwards(schedule: str, chunks: in
     assert 0.78 * step_s < screen(space).bound_s[0] <= step_s
 
 
+@pytest.mark.slow
 def test_layouts_in_parts_are_screened_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     space = space_of(load_scenario("llama3-8b-h100"), fix={"training.recompute": "none"})
     monkeypatch.setattr(module, "MANY", len(space) + 1)

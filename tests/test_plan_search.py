@@ -36,8 +36,6 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
-pytestmark = pytest.mark.slow
-
 TIMES = st.floats(0.1, 10.0)
 
 
@@ -120,6 +118,7 @@ def exhaustive() -> dict[int, float]:
     return {i: brief_step(among.layouts.scenario_of(i)).step_time_s for i in fits}
 
 
+@pytest.mark.slow
 def test_the_proposed_are_the_best_of_all_that_fit(exhaustive: dict[int, float]) -> None:
     found = plan(small(), fix=FIX, top=4, audit=5, jobs=1)
     assert 20 < len(exhaustive) < 300
@@ -130,6 +129,7 @@ def test_the_proposed_are_the_best_of_all_that_fit(exhaustive: dict[int, float])
     assert found.choices[0].figures.step_time_s == pytest.approx(simulate(found.best).step_time_s, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("software", ["torchtitan-2024", "deepspeed-zero3-2021"])
 def test_a_twin_takes_the_same_step_and_the_same_memory(software: str) -> None:
     layouts = candidates_of(small(software=software), FIX, {}, lambda _: None)[0].layouts
@@ -160,6 +160,7 @@ def test_any_layout_may_be_audited_those_with_short_replays_rather_than_others()
     assert work[drawn(len(every) // 3)].mean() < work[every].mean()
 
 
+@pytest.mark.slow
 def test_the_front_is_that_of_all_that_fit(exhaustive: dict[int, float]) -> None:
     found = plan(small(), fix=FIX, top=1, audit=0, jobs=1)
     assert found.front_whole
@@ -171,6 +172,7 @@ def test_the_front_is_that_of_all_that_fit(exhaustive: dict[int, float]) -> None
     assert told == pytest.approx(costs[front_of(costs)], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_front_waits_for_no_long_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     def searched(longest: float) -> tuple[bool, int]:
         monkeypatch.setattr(front_search, "LONGEST", longest)
@@ -203,6 +205,7 @@ def test_replays_that_are_not_shortened_are_longer() -> None:
     assert work[steady].max() < work[~steady].min()
 
 
+@pytest.mark.slow
 def test_the_own_layout_is_always_judged() -> None:
     """Also where it is no choice: what is fixed leaves it out, or it does not fit."""
     fixed = plan(small(), fix={**FIX, "parallelism.tp": 1}, audit=0, jobs=1)
@@ -214,6 +217,7 @@ def test_the_own_layout_is_always_judged() -> None:
     assert free.lost[0].settings["parallelism.tp"] == 2
 
 
+@pytest.mark.slow
 def test_one_worker_and_two_give_the_same_answer() -> None:
     assert answer(plan(small(), fix=FIX, audit=4, jobs=1)) == answer(plan(small(), fix=FIX, audit=4, jobs=2))
 
@@ -233,7 +237,6 @@ def _square(number: int) -> int:
     return number * number
 
 
-@pytest.mark.slow
 def test_a_ray_cluster_of_two_nodes_gives_the_same_answer() -> None:
     ray = pytest.importorskip("ray")
     cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -263,6 +266,7 @@ class Counting:
         return Answering(self.replay)(asked)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +338,7 @@ def test_other_files_are_no_journals(tmp_path: Path) -> None:
 PRICED = {"cluster__price_per_gpu_hour": 2.0, "training__tokens": 1e9}
 
 
+@pytest.mark.slow
 def test_objectives_rank_by_what_they_name() -> None:
     """Cheapest and fastest differ where the number of GPUs is free."""
     vary = {"cluster.gpus": [2, 8]}
@@ -347,6 +352,7 @@ def test_objectives_rank_by_what_they_name() -> None:
     assert {point.gpus for point in cheap.front} == {2, 8}
 
 
+@pytest.mark.slow
 def test_limits_are_met_or_nothing_is_proposed() -> None:
     days = plan(small(**PRICED), fix=FIX, top=1, audit=0, jobs=1).choices[0].days
     assert days is not None
@@ -361,6 +367,7 @@ def test_limits_are_met_or_nothing_is_proposed() -> None:
     assert met.nearest is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "field"),
     [
@@ -383,6 +390,7 @@ def test_one_price_for_two_gpus_is_refused() -> None:
     assert error.value.field == "cluster.price_per_gpu_hour"
 
 
+@pytest.mark.slow
 def test_a_price_list_prices_every_gpu_that_is_tried() -> None:
     gpus = ["H100-SXM5-80GB", "H200-SXM-141GB"]
     base = {"cluster__price_list": "median", "training__tokens": 1e9}
@@ -441,6 +449,7 @@ def test_alternatives_are_what_they_are_called() -> None:
     assert tp[guide] * pp[guide] == 1  # all of it fits into one GPU
 
 
+@pytest.mark.slow
 def test_why_names_what_takes_longer() -> None:
     found = plan(small(), fix=FIX, audit=0, jobs=1)
     best = found.choices[0].figures

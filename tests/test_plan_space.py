@@ -71,6 +71,7 @@ def spaces(draw: st.DrawFn) -> Space:
     return space_of(own, vary={**rest, **vary})
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_legal_is_what_a_scenario_and_lowering_take(space: Space, data: st.DataObject) -> None:
@@ -82,6 +83,7 @@ def test_legal_is_what_a_scenario_and_lowering_take(space: Space, data: st.DataO
         assert (point in legal) == runs(space.scenario, changes), changes
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_every_layout_can_be_lowered(space: Space, data: st.DataObject) -> None:

@@ -22,8 +22,6 @@ from stepsim.sim.report.memory.picture import memory_svg
 from stepsim.sim.report.timeline.picture import timeline_svg
 from stepsim.sim.report.timeline.streams import stream_rows
 
-pytestmark = pytest.mark.slow
-
 
 def pixels(drawn: bytes) -> NDArray[np.float64]:
     """Rows, columns, and red, green, blue from 0 to 1."""
@@ -77,6 +75,7 @@ def test_dark_turns_light_and_keeps_hue(colour: int) -> None:
         assert abs((after[0] - before[0] + 0.5) % 1 - 0.5) < 0.03
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama3-8b-h100", "mistral-7b-h100", "llama3-70b-h100"])
 def test_a_step_as_png(name: str) -> None:
     result = stepsim.simulate(stepsim.load_scenario(name))
@@ -99,6 +98,7 @@ def test_sharded_parameters_show_what_they_send() -> None:
     assert stream_rows(stepsim.simulate(stepsim.load_scenario("llama3-70b-h100"))) == ()
 
 
+@pytest.mark.slow
 def test_memory_shows_held_terms_apart() -> None:
     svg = memory_svg(stepsim.simulate(stepsim.load_scenario("llama3-70b-h100")))
     for name in ("weights", "optimizer", "gradients, held", "communication", "context and workspace"):
@@ -107,6 +107,7 @@ def test_memory_shows_held_terms_apart() -> None:
     assert "logits" in svg  # of the last stage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["svg", "png", "dark.svg", "dark.png"])
 def test_names_of_files_say_how(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"step.{ending}"

@@ -70,6 +70,7 @@ def test_what_commands_do_as_calls() -> None:
         stepsim.list_names("planets")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_trace_is_explained_by_a_call(tmp_path: Any) -> None:
     trace = tmp_path / "trace.json"
     assert "trace" in out("run", "llama3-8b-h100", "--trace", str(trace))

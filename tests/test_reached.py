@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("schedules", "hardware", "kernels", "sim", "calibration")
 SHELLS = ("cli", "page")
@@ -119,6 +121,7 @@ def _module(path: Path) -> Module:
     return parts[:-1] if parts[-1] == "__init__" else parts
 
 
+@pytest.mark.slow
 def test_all_that_ships_is_reached_by_what_ships() -> None:
     assert unreached(shipped()) == []
 

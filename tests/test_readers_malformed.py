@@ -32,8 +32,6 @@ from stepsim.calibration.readers.read import read_one
 from stepsim.hardware.calibrated.read import read_profile_file
 from stepsim.hardware.graph_file import read_graph
 
-pytestmark = pytest.mark.slow
-
 GPU = "H100-SXM5-80GB"
 RANDOM = 60
 """Random mistakes for each reader, besides the systematic ones."""
@@ -103,6 +101,7 @@ def by_every_mistake(
 # Documents -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_traces(tmp_path: Path) -> None:
     document = trace() | {
         "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85018279936}],
@@ -141,6 +140,7 @@ ATTENTION = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_points_of_kernels(tmp_path: Path) -> None:
     document = {"schema": 1, "kind": "kernels", "sources": {"made": "here"}, "points": [GEMM, ATTENTION]}
 
@@ -150,6 +150,7 @@ def test_points_of_kernels(tmp_path: Path) -> None:
     by_every_mistake(tmp_path / "k.yaml", document, as_json, lambda path: read_points([path]), sound)
 
 
+@pytest.mark.slow
 def test_cases(tmp_path: Path) -> None:
     case = case_document({"measured_network": NETWORK, "model.moe": MOE})
     document = {"schema": 1, "source": {"by": "me"}, "cases": [case]}
@@ -164,6 +165,7 @@ def test_cases(tmp_path: Path) -> None:
     by_every_mistake(tmp_path / "c.yaml", document, as_json, read_cases, sound, one_in=2)
 
 
+@pytest.mark.slow
 def test_halves_of_a_fit(tmp_path: Path) -> None:
     half = {
         "gpus": {GPU: {"clock_fraction": 0.8, "corun_slowdown": 0.1}},
@@ -192,6 +194,7 @@ PROFILE = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_profiles(tmp_path: Path) -> None:
     def sound(profile: Any) -> bool:
         json.loads(profile.model_dump_json(), parse_constant=pytest.fail)
@@ -286,6 +289,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any], bool]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_tables(name: str, tmp_path: Path) -> None:
     text, read, sound = TABLES[name]
@@ -365,6 +369,7 @@ def test_logs_of_nccl_tests(tmp_path: Path) -> None:
 # Databases -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_reports_of_nsight_systems(tmp_path: Path) -> None:
     whole = report(tmp_path / "r.sqlite").read_bytes()
     path = tmp_path / "n.sqlite"

@@ -170,7 +170,6 @@ def interfering(draw: st.DrawFn) -> Programs:
     )
 
 
-@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(interfering())
 def test_any_program_is_the_same_expanded(programs: Programs) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from published_cases import first_cases
 
 from stepsim.calibration.cases.case import Case, read_cases
 from stepsim.calibration.cases.regime import regime_of
@@ -27,7 +28,6 @@ def cases(shared: Path) -> tuple[Case, ...]:
     return _cases(shared / "data")
 
 
-@pytest.mark.slow
 def test_all_published_cases_are_read(cases: tuple[Case, ...]) -> None:
     assert len({case.id for case in cases}) == len(cases)
     by_trust = Counter((case.trust, case.measured.outcome) for case in cases)
@@ -76,10 +76,8 @@ def test_names_and_outcomes_change_no_scenario(cases: tuple[Case, ...]) -> None:
 
 @pytest.mark.slow
 def test_a_file_is_predicted_whole_under_any_name(shared: Path, tmp_path: Path) -> None:
-    published = shared / "data" / "cases" / "korthikanti_2022.yaml"
-    copy = tmp_path / "another.yaml"
-    copy.write_text(published.read_text())
-    report = validate([published, copy], jobs=1)
-    assert [row.source for row in report.rows] == ["korthikanti_2022"] * 4 + ["another"] * 4
-    assert [row.prediction for row in report.rows[:4]] == [row.prediction for row in report.rows[4:]]
+    files = [first_cases(shared, 2, tmp_path / name) for name in ("korthikanti_2022.yaml", "another.yaml")]
+    report = validate(files, jobs=1)
+    assert [row.source for row in report.rows] == ["korthikanti_2022"] * 2 + ["another"] * 2
+    assert [row.prediction for row in report.rows[:2]] == [row.prediction for row in report.rows[2:]]
     assert not any(row.prediction.internal for row in report.rows)

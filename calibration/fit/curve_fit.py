@@ -8,14 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...hardware.gpu import Gpu
 from ...hardware.profile import GpuProfile, Harness, Provenance
 from ...kernels.cost import kernel_seconds, range_quantities
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel
 from ..readers.measurements import Measurement
+
+Seconds = TypeVar("Seconds", float, NDArray[np.float64])
 
 # Residuals beyond 5 % count linearly, not squared: one point measured in another power state must
 # not bend a curve.
@@ -170,7 +174,7 @@ def before_power_limit(sustained_s: float, profile: GpuProfile, burst_s: float =
     return max(sustained_s / (1.0 + boost), profile.measured_call_s)
 
 
-def boosted_share(call_s: float, burst_s: float = BOOST_S) -> float:
+def boosted_share(call_s: Seconds, burst_s: float = BOOST_S) -> Seconds:
     """Share of the calls of ``call_s`` seconds each that a sweep makes before the power limit acts."""
     return 1.0 / (1.0 + call_s / burst_s)
 

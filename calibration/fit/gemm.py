@@ -16,6 +16,7 @@ from ...hardware.profile import GpuProfile, Provenance, Rate, Tile
 from ...kernels.kernel import Gemm
 from ..readers.measurements import Measurement
 from .curve_fit import FitParameter, before_power_limit, fit, predicted_seconds, state_weight
+from .sweep_times import sweep_times
 
 # Bounds from physics. A smaller tile does fewer FLOPs per byte that it loads (256x128: 85, 128x128:
 # 64, 256x64: 51, 128x64: 43, 64x64: 32), so tiles are ordered; no rate exceeds peak.
@@ -60,6 +61,7 @@ def fit_shape(
     """
     best: tuple[float, GpuProfile, float] | None = None
     weights = [state_weight(item.seconds) if two_states else 1.0 for item in measurements]
+    together = sweep_times(measurements, gpu)
     if two_states:
         profile = replace(profile, measured_call_s=min(item.seconds for item in measurements))
     for quantisation in (0.15, 0.8):
@@ -70,7 +72,7 @@ def fit_shape(
         def build(found: dict[str, float]) -> GpuProfile:
             return _with_shape(profile, dtype, found)
 
-        constants = fit(parameters, build, measurements, gpu, weights=weights)
+        constants = fit(parameters, build, measurements, gpu, weights=weights, together=together)
         fitted = _with_shape(profile, dtype, constants)
         errors = (abs(predicted_seconds(item, gpu, fitted) / item.seconds - 1) for item in measurements)
         cost = sum(w * min(error, _OUTLIER) for w, error in zip(weights, errors, strict=True))
@@ -90,7 +92,8 @@ def fit_state(profile: GpuProfile, sweep: Sequence[Measurement], gpu: Gpu, *, tw
     def build(found: dict[str, float]) -> GpuProfile:
         return replace(profile, clock_fraction=found["clock"], measured_boost=found.get("boost", 0.0))
 
-    found = fit([_CLOCK, *[_BOOST] * two_states], build, sweep, gpu, weights=weights)
+    together = sweep_times(sweep, gpu)
+    found = fit([_CLOCK, *[_BOOST] * two_states], build, sweep, gpu, weights=weights, together=together)
     fitted = replace(profile, clock_fraction=found["clock"])
     return _with_boost(fitted, sweep, gpu) if two_states else fitted
 
@@ -130,7 +133,7 @@ def fit_fraction(profile: GpuProfile, dtype: str, measurements: Sequence[Measure
     def build(found: dict[str, float]) -> GpuProfile:
         return with_fraction(profile, dtype, found["fraction"], _FITTING)
 
-    return fit([_FRACTION], build, measurements, gpu)["fraction"]
+    return fit([_FRACTION], build, measurements, gpu, together=sweep_times(measurements, gpu))["fraction"]
 
 
 def with_fraction(profile: GpuProfile, dtype: str, fraction: float, source: Provenance) -> GpuProfile:

@@ -25,6 +25,8 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import typer.main
+from built_commands import build_commands_once
 from fuzz.corpus import COMMANDS, Seed, scenarios_around, seed_with, whole, written
 from fuzz.fork import Outcome, outcome
 from fuzz.hostile import HOSTILE, hostile_content
@@ -127,8 +129,9 @@ def _keep(folder: Path, trial: Trial, ended: Outcome, what: str) -> None:
 
 
 def warm_up() -> None:
-    """Import every module that a command may import late, so that children need not."""
+    """Import what a command may import late, and build the commands, so that children need not."""
     import stepsim
+    from stepsim.cli.main import app
 
     for module in pkgutil.walk_packages(stepsim.__path__, "stepsim."):
         if not set(module.name.split(".")) & LEFT_OUT:
@@ -143,6 +146,8 @@ def warm_up() -> None:
         "orjson",
     ):
         importlib.import_module(name)
+    build_commands_once()
+    typer.main.get_command(app)
 
 
 def trials(seed: int) -> Iterator[Trial]:

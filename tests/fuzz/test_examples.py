@@ -17,6 +17,7 @@ def _warm() -> None:
     warm_up()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", COMMANDS)
 def test_a_valid_file_is_answered(file: str) -> None:
     seed = seed_of(file)
