@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,11 @@ from ...hardware.step_factors import CAUSES, OwnStep, StepKind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+CLIP = 0.2
+"""Errors of runs have heavy tails: what a run is off by beyond this is of that run alone, unless others say
+the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +122,21 @@ class Conditioned:
 
 def conditioned(spread: SourceSpread, steps: Sequence[StepSample], errors: Sequence[float]) -> Conditioned:
     """What is known after ``steps``, each measured ``exp(error)`` times as long as with all factors at 1."""
+    believed = _believed(errors)
     whole = _covariance(spread, steps, steps) + spread.run**2 * np.eye(len(steps))
     precision = np.asarray(np.linalg.inv(whole), dtype=np.float64)
-    return Conditioned(spread, tuple(steps), precision @ np.asarray(errors, dtype=float), precision)
+    return Conditioned(spread, tuple(steps), precision @ believed, precision)
+
+
+def _believed(errors: Sequence[float]) -> NDArray[np.float64]:
+    """Errors within CLIP of what most runs say, beside two runs of which nothing is off.
+
+    >>> _believed([0.7]).tolist(), _believed([0.7, 0.7, 0.7]).tolist()
+    ([0.2], [0.7, 0.7, 0.7])
+    """
+    centre = median([0.0, 0.0, *errors])
+    found: NDArray[np.float64] = np.clip(np.asarray(errors, dtype=float), centre - CLIP, centre + CLIP)
+    return found
 
 
 def samples_of(steps: Sequence[OwnStep]) -> list[StepSample]:

@@ -22,13 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....hardware.step_factors import CAUSES
-from ....sim.evidence.own_steps import SourceSpread, StepSample, conditioned, distances
+from ....sim.evidence.own_steps import CLIP, SourceSpread, StepSample, conditioned, distances
 from ..growth import shortest_holding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CLIP = 0.2
 ROWS = 60
 """Rows of a source that shape the spreads, by a hash of their names: a sweep of hundreds says no more."""
 CHOICES = 20
