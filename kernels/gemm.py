@@ -29,7 +29,8 @@ and columns, whose operands are read about once per 1,000 FLOPs a byte; L2 holds
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ..hardware.gpu import PEAK_OF, Gpu
 from ..hardware.profile import GemmCurve, GpuProfile, Rate
@@ -69,6 +70,14 @@ _LIKE = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class HeldSms:
+    """What has ``sms`` SMs to itself for ``seconds`` from when a product begins."""
+
+    sms: int
+    seconds: float
+
+
 def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
     """On-GPU seconds of ``gemm``. Raises ValueError for a dtype that the GPU lacks."""
     if gemm.calls > 1:
@@ -78,6 +87,28 @@ def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
         running_s = rounds * _kernel_seconds(together, gpu, _side_by_side(profile), (1,))
         return math.hypot(running_s, gemm.calls * profile.gemm.call_s)
     return _kernel_seconds(gemm, gpu, profile, SPLITS)
+
+
+def late_seconds(gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile: GpuProfile) -> float:
+    """By how much ``gemm``, ``seconds`` long on all SMs, ends later for its last tiles, where it begins
+    ``beside`` what has SMs to itself.
+
+    Its tiles were chosen to fill waves over all SMs. Those of the SMs that are taken begin when these are
+    free, or when the others are done with theirs: the product ends later by as long as the SMs were taken,
+    but by no more than one tile. What is lost on average, a share of the rate, is the engine's, and not
+    counted here. Tiles that fit on the SMs that are left are not late.
+
+    A product of [2560, 5120] x [5120, 27648] on H100 takes twice as long beside an all-gather of 24 SMs
+    (forums.developer.nvidia.com/t/337991, "tail effect"). So cuBLAS takes a number of SMs to choose tiles for
+    (CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET), which PyTorch does not set.
+    """
+    share = beside.sms / gpu.sms
+    waves = waves_of(gemm, gpu, profile)
+    if gemm.calls > 1 or waves <= 1.0 - share:
+        return 0.0
+    tile_s = seconds / max(1.0, waves)
+    on_average_s = share * min(beside.seconds, seconds / (1.0 - share))
+    return max(0.0, min(beside.seconds, tile_s) - on_average_s)
 
 
 def _side_by_side(profile: GpuProfile) -> GpuProfile:
@@ -98,7 +129,7 @@ def _side_by_side(profile: GpuProfile) -> GpuProfile:
 
 
 def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
-    tiles_s, store_s = _tile_seconds(gemm, gpu, profile, splits), _store_seconds(gemm, gpu, profile)
+    tiles_s, store_s = _tiling(gemm, gpu, profile, splits)[0], _store_seconds(gemm, gpu, profile)
     memory_s = stream_seconds(gemm.hbm_bytes, gpu, profile)
     flops_per_s = gemm.flops / _joined(tiles_s + store_s, memory_s)
     clock = profile.clock_fraction * sustained_clock(flops_per_s, gemm.dtype, gpu, profile)
@@ -136,8 +167,15 @@ def _store_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
     return shape.store_exposed * stream_seconds(stored_bytes, gpu, profile)
 
 
-def _tile_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
-    """Time of the quickest tiling at the boost clock."""
+@lru_cache(maxsize=65536)
+def waves_of(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
+    """Waves in which the tiles of ``gemm`` run on all SMs, the last one as full as it is. Raises ValueError
+    for a dtype that the GPU lacks."""
+    return _tiling(gemm, gpu, profile, SPLITS)[1]
+
+
+def _tiling(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> tuple[float, float]:
+    """Time of the quickest tiling at the boost clock, and its waves."""
     rate = rate_of(profile.gemm, gemm.dtype, gpu)
     curve = rate.shape or profile.gemm
     fraction = rate.fraction * alignment(gemm)
@@ -148,18 +186,18 @@ def _tile_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, 
     if outgrown > 1.0:
         flops_per_s_per_sm /= 1.0 + curve.deep_slowdown * math.log2(outgrown)
 
-    best_s = math.inf
+    best = math.inf, 1.0
     for tile in curve.tiles:
         tiles = gemm.batch * math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
         k_s = 2.0 * tile.m * tile.n / (flops_per_s_per_sm * tile.efficiency)
         for split in splits if tiles < SPLIT_WAVES * gpu.sms else (1,):
-            waves = filled_waves(tiles * split / gpu.sms, curve.wave_quantisation)
+            waves = tiles * split / gpu.sms
             tile_s = max(math.ceil(gemm.k / split) * k_s, curve.epilogue_s * tile.m * tile.n / EPILOGUE_TILE)
-            seconds = waves * (tile_s + curve.tile_overhead_s)
+            seconds = filled_waves(waves, curve.wave_quantisation) * (tile_s + curve.tile_overhead_s)
             if split > 1:
                 seconds += split * partial_s
-            best_s = min(best_s, seconds)
-    return best_s
+            best = min(best, (seconds, waves))
+    return best
 
 
 def panel_bytes(gemm: Gemm, gpu: Gpu) -> float:

@@ -353,3 +353,11 @@ def test_no_headline_is_above_one() -> None:
     one = replace(step, model_flops=1.1 * peak, model_flops_causal=0.95 * peak)
     assert one.mfu > 1
     assert one.headline_mfu == "mfu_causal"
+
+
+def test_ends_are_counted_apart_where_runs_are_slower_rather_than_faster() -> None:
+    rows = [replace(row, error=abs(row.error) - 0.01) for row in made_rows()]
+    steps = fit_interval_terms(rows)
+    assert steps.quantile > 2 * steps.quantile_below
+    even = fit_interval_terms(made_rows())
+    assert even.quantile == pytest.approx(even.quantile_below, rel=0.35)

@@ -29,7 +29,7 @@ from stepsim.hardware.profile import GpuProfile
 from stepsim.hardware.step_factors import AS_SHIPPED, CAUSES, OwnStep, StepFactors, StepKind
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.evidence.measured_steps import measured_steps
-from stepsim.sim.evidence.own_steps import StepSample, conditioned, distances
+from stepsim.sim.evidence.own_steps import CLIP, StepSample, conditioned, distances
 from stepsim.sim.lowering.step_kind import step_kind
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
@@ -102,8 +102,21 @@ def test_one_step_says_what_the_closed_form_says(seen: StepSample, step: StepSam
     whole = shared(seen, seen) + SPREAD.run**2
     fade = math.exp(-seen.kind.distance(step.kind) / SPREAD.reach)
     moved = float(step.loads @ known.factors) + float(known.pulls[0]) * fade
-    assert moved == pytest.approx(shared(seen, step) / whole * error)
+    assert moved == pytest.approx(shared(seen, step) / whole * max(-CLIP, min(CLIP, error)))
     assert known.variance(step) == pytest.approx(shared(step, step) - shared(seen, step) ** 2 / whole)
+
+
+@given(seen=samples, far=st.floats(CLIP, 2.0))
+def test_what_one_run_is_off_by_beyond_others_is_its_own_and_what_all_are_off_by_is_the_clusters(
+    seen: StepSample, far: float
+) -> None:
+    def moved(*errors: float) -> float:
+        known = conditioned(SPREAD, [seen] * len(errors), errors)
+        return float(seen.loads @ known.factors) + float(known.pulls.sum())
+
+    assert moved(far) == pytest.approx(moved(CLIP))
+    assert moved(far, 0.0, 0.0) == pytest.approx(moved(CLIP, 0.0, 0.0))
+    assert moved(far, far, far) == pytest.approx(far / CLIP * moved(CLIP, CLIP, CLIP))
 
 
 @pytest.mark.parametrize(

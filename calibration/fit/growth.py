@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 NORMAL_NINTH = 1.6449
@@ -57,6 +57,25 @@ def weighted_quantile(ascending: Sequence[tuple[float, float]], share: float) ->
         if seen >= limit * (1 - 1e-12):
             return value
     return ascending[-1][0]
+
+
+def shortest_holding(pairs: Iterable[tuple[float, float]], share: float) -> tuple[float, float]:
+    """The two values, least apart, between which ``share`` of the weights lies; (value, weight), any order.
+
+    >>> shortest_holding([(-9.0, 1.0), (-1.0, 1.0), (0.0, 1.0), (2.0, 1.0)], 0.75)
+    (-1.0, 2.0)
+    """
+    ascending = sorted(pairs)
+    wanted = share * sum(weight for _, weight in ascending) * (1 - 1e-12)
+    best, held, first = (ascending[0][0], ascending[-1][0]), 0.0, 0
+    for high, weight in ascending:
+        held += weight
+        while held - ascending[first][1] >= wanted:
+            held, first = held - ascending[first][1], first + 1
+        low = ascending[first][0]
+        if held >= wanted and high - low < best[1] - best[0]:
+            best = low, high
+    return best
 
 
 def _needed(point: LeftOut) -> float:

@@ -23,7 +23,7 @@ from ..result.step import Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, routed_experts, unlike_measured
 from .interval_hardware import unmeasured_hardware
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
-from .own_steps import StepSample, conditioned, samples_of
+from .own_steps import SourceSpread, StepSample, conditioned, samples_of
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
@@ -80,7 +80,7 @@ def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
     shipped = (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
     if not doubt.own:
         return shipped
-    return min(shipped, tuple(_after_own_steps(doubt, steps)), key=lambda parts: _half_width(parts, steps))
+    return min(shipped, tuple(_after_own_steps(doubt, steps)), key=lambda parts: sum(_reach(parts, steps)))
 
 
 def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
@@ -99,25 +99,26 @@ def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPar
 
 def interval_of_parts(step_time_s: float, parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Interval:
     """The interval of a step whose ``parts`` are weighed already."""
-    half = _half_width(parts, steps)
+    below, above = _reach(parts, steps)
     return Interval(
         level=LEVEL,
-        low_s=step_time_s * math.exp(-half),
-        high_s=step_time_s * math.exp(half),
+        low_s=step_time_s * math.exp(-below),
+        high_s=step_time_s * math.exp(above),
         parts=parts,
-        quantile=_quantile(parts, steps),
+        quantile=_counted(parts, steps).quantile,
+        quantile_below=_counted(parts, steps).quantile_below,
     )
 
 
-def _quantile(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> float:
-    """How many standard deviations hold nine in ten, as it was counted for such parts."""
-    own = any(part.kind == "own steps" for part in parts)
-    return steps.sources.quantile if own else steps.quantile
+def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> MeasuredSteps | SourceSpread:
+    """What says how many standard deviations of such parts hold nine in ten."""
+    return steps.sources if any(part.kind == "own steps" for part in parts) else steps
 
 
-def _half_width(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> float:
-    """Half of the interval, in logarithms."""
-    return _quantile(parts, steps) * math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts))
+def _reach(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
+    """How far the interval reaches below the prediction, and above it, in logarithms."""
+    sigma, counted = math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts)), _counted(parts, steps)
+    return counted.quantile_below * sigma, counted.quantile * sigma
 
 
 def _weighed(part: IntervalPart, steps: MeasuredSteps) -> IntervalPart:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,12 +25,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+CLIP = 0.2
+"""Errors of runs have heavy tails: what a run is off by beyond this is of that run alone, unless others say
+the same."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpread:
     """Standard deviations of the logarithms of durations, by what differs between sources: all of a step
     (``common``), what takes its time, its ``kind``, a ``run``; ``fixed_s`` in seconds. Errors of steps
-    ``reach`` apart have 1/e of ``kind`` in common. ``quantile`` of the whole hold nine in ten of the other
-    runs of a source of which one was seen."""
+    ``reach`` apart have 1/e of ``kind`` in common. From ``quantile_below`` of the whole below a prediction to
+    ``quantile`` above it lie nine in ten of the other runs of a source of which one was seen."""
 
     common: float
     matrix: float
@@ -42,6 +48,7 @@ class SourceSpread:
     run: float
     reach: float
     quantile: float
+    quantile_below: float
 
     @property
     def factors(self) -> NDArray[np.float64]:
@@ -115,9 +122,21 @@ class Conditioned:
 
 def conditioned(spread: SourceSpread, steps: Sequence[StepSample], errors: Sequence[float]) -> Conditioned:
     """What is known after ``steps``, each measured ``exp(error)`` times as long as with all factors at 1."""
+    believed = _believed(errors)
     whole = _covariance(spread, steps, steps) + spread.run**2 * np.eye(len(steps))
     precision = np.asarray(np.linalg.inv(whole), dtype=np.float64)
-    return Conditioned(spread, tuple(steps), precision @ np.asarray(errors, dtype=float), precision)
+    return Conditioned(spread, tuple(steps), precision @ believed, precision)
+
+
+def _believed(errors: Sequence[float]) -> NDArray[np.float64]:
+    """Errors within CLIP of what most runs say, beside two runs of which nothing is off.
+
+    >>> _believed([0.7]).tolist(), _believed([0.7, 0.7, 0.7]).tolist()
+    ([0.2], [0.7, 0.7, 0.7])
+    """
+    centre = median([0.0, 0.0, *errors])
+    found: NDArray[np.float64] = np.clip(np.asarray(errors, dtype=float), centre - CLIP, centre + CLIP)
+    return found
 
 
 def samples_of(steps: Sequence[OwnStep]) -> list[StepSample]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ...hardware.calibrated.overlay import calibrated_profile
 from ...kernels.cost import kernel_seconds
+from ...kernels.gemm import late_seconds
 from ...kernels.kernel import MemoryBound
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.token_exchange import Router, token_exchange
@@ -306,6 +307,7 @@ def kernel_pricing(
         host_s=host_s,
         host_collective_s=software.host.launches_per_collective * host_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
+        late_s=lambda gemm, seconds, beside: late_seconds(gemm, seconds, beside, cluster.gpu, profile),
         sms=cluster.gpu.sms,
         blocks=software.host.launch_blocking,
     )

@@ -158,9 +158,8 @@ def _mfu(result: Result) -> Iterator[Line]:
 def _main_causes(interval: Interval) -> str:
     """The two largest causes of an interval, each with what it alone would make of it."""
     largest = sorted(interval.parts, key=lambda part: -part.share * part.sigma)[:2]
-    return ", ".join(
-        f"{part.name} (±{percent(interval.quantile * part.share * part.sigma)})" for part in largest
-    )
+    half = (interval.quantile + interval.quantile_below) / 2
+    return ", ".join(f"{part.name} (±{percent(half * part.share * part.sigma)})" for part in largest)
 
 
 def class_line(result: Result) -> str:

@@ -23,6 +23,7 @@ def interval_document(interval: Interval) -> dict[str, Any]:
     return {
         "level": interval.level,
         "quantile": interval.quantile,
+        "quantile_below": interval.quantile_below,
         "low_s": interval.low_s,
         "high_s": interval.high_s,
         "parts": [

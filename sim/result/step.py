@@ -159,8 +159,8 @@ class IntervalPart:
 class Interval:
     """From ``low_s`` to ``high_s`` with probability ``level``; ``parts`` are independent of one another.
 
-    ``quantile`` standard deviations of all parts together reach from the prediction to either end, in the
-    logarithm.
+    ``quantile`` standard deviations of all parts together reach from the prediction to ``high_s``, in the
+    logarithm, ``quantile_below`` to ``low_s``: measured steps are slower than predicted rather than faster.
     """
 
     level: float
@@ -168,3 +168,4 @@ class Interval:
     high_s: float
     parts: tuple[IntervalPart, ...]
     quantile: float = 1.6449  # of a normal distribution
+    quantile_below: float = 1.6449

@@ -1,13 +1,14 @@
 """What measured steps say of intervals: weights of causes, what differences to measured runs add, and the
-quantile.
+quantiles.
 
 Runs of high trust are predicted with constants that never saw their family, and as unlike the others as
 they are: their own family does not count as measured. Runs of medium trust shaped no constant at all. A
 run's error is scaled by a standard deviation whose terms are found together (Student's t with four degrees
 of freedom, since errors of runs have heavy tails; families count alike; each term has a wide prior, so that
-one that few families show stays near what was measured otherwise). How many such standard deviations hold
-nine in ten is then counted on the runs that shaped no constant (a normalised conformal score), and
-everything is done again without each source in turn, which says what the intervals hold of a source that
+one that few families show stays near what was measured otherwise). How many such standard deviations, above
+and below, hold nine in ten is then counted on the runs that shaped no constant (a normalised conformal
+score): the shortest interval that does, since measured steps are slower than predicted rather than faster.
+And everything is done again without each source in turn, which says what the intervals hold of a source that
 they never saw.
 
 Sources: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018, J. Am. Stat. Assoc. 113, section 5.2 (scores
@@ -39,6 +40,7 @@ from ....sim.evidence.measured_steps import (
     nearest,
     spanning,
 )
+from ..growth import shortest_holding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +51,7 @@ _HEAD = """\
 # Do not edit.
 """
 
+_LEVEL = 0.9
 _FREEDOM = 4.0
 _LOOSENESS = math.log(3.0)
 """Standard deviation of a prior, in logarithms: a factor of three either way, worth one family."""
@@ -103,12 +106,13 @@ def fit_interval_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
     table = _table(rows)
     everything = np.ones(len(rows), dtype=bool)
     values = _fit(table, everything, _starts())
-    quantile = _quantile(table, values, unseen)
+    below, above = _ends(table, values, unseen)
     families = tuple(spanning(row.doubt.regime for row in fitted))
     sigmas = {name: _rounded(value) for name, value in zip(_NAMES, values.tolist(), strict=True)}
     shown = _showing(rows, sigmas)
     found = MeasuredSteps(
-        quantile=_rounded(quantile),
+        quantile=_rounded(above),
+        quantile_below=_rounded(below),
         weights={kind: sigmas[kind] for kind in KINDS},
         terms={
             name: Deviation(sigma=sigmas[name], source=_source(name, shown[name]))
@@ -122,7 +126,7 @@ def fit_interval_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
 
 
 def _left_out(rows: Sequence[StepRow], table: _Table, values: NDArray[np.float64]) -> dict[str, float]:
-    """Share of runs held, each by a fit and a quantile without its source."""
+    """Share of runs held, each by a fit and quantiles without its source."""
     sources = np.array([row.source for row in rows], dtype=object)
     unseen = np.array([not row.fitted for row in rows])
     held = np.zeros(len(rows), dtype=bool)
@@ -131,8 +135,9 @@ def _left_out(rows: Sequence[StepRow], table: _Table, values: NDArray[np.float64
         if not (unseen & ~out).any():
             continue
         without = _fit(table, ~out, np.log(values))
-        limit = _quantile(table, without, unseen & ~out) * table.sigmas(without, out)
-        held[out] = np.abs(table.errors[out]) <= limit
+        below, above = _ends(table, without, unseen & ~out)
+        scores = table.errors[out] / table.sigmas(without, out)
+        held[out] = (-below <= scores) & (scores <= above)
     groups = {
         "high trust": ~unseen,
         "medium trust": unseen,
@@ -199,11 +204,11 @@ def _fit(table: _Table, rows: NDArray[np.bool_], begun: NDArray[np.float64]) -> 
     return values
 
 
-def _quantile(table: _Table, values: NDArray[np.float64], rows: NDArray[np.bool_]) -> float:
-    """Standard deviations that hold nine in ten of the runs ``rows``."""
-    scores = np.abs(table.errors[rows]) / table.sigmas(values, rows)
-    ascending = np.sort(scores)
-    return float(ascending[math.ceil(0.9 * len(ascending)) - 1])
+def _ends(table: _Table, values: NDArray[np.float64], rows: NDArray[np.bool_]) -> tuple[float, float]:
+    """Standard deviations below and above predictions, as few as hold nine in ten of the runs ``rows``."""
+    scores = table.errors[rows] / table.sigmas(values, rows)
+    low, high = shortest_holding(((score, 1.0) for score in scores.tolist()), _LEVEL)
+    return max(0.0, -low), max(0.0, high)
 
 
 def _rounded(value: float) -> float:
@@ -240,6 +245,7 @@ def steps_text(steps: MeasuredSteps) -> str:
     """sim/evidence/measured_steps.yaml; the same bytes for the same numbers."""
     document = {
         "quantile": steps.quantile,
+        "quantile_below": steps.quantile_below,
         "weights": dict(steps.weights),
         "terms": {name: asdict(one) for name, one in steps.terms.items()},
         "sources": asdict(steps.sources),

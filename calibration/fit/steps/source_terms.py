@@ -5,8 +5,8 @@ may be slower (``common``), or its matrix products, its kernels bound by memory,
 of one kind have more in common, the less the further they are apart; what is left is of one run. The spreads
 are those that make the errors likeliest with which every source was predicted by constants of all others.
 Each has a wide prior, worth one source, and errors beyond ``CLIP`` count as that, since the errors of runs
-have heavy tails. How many standard deviations hold nine in ten is counted on what one run of a source leaves
-of its others, each source with the spreads that all others give.
+have heavy tails. How many standard deviations, above and below, hold nine in ten is counted on what one run
+of a source leaves of its others, each source with the spreads that all others give.
 
 Source: Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 5.4.1 (the likelihood).
 """
@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....hardware.step_factors import CAUSES
-from ....sim.evidence.own_steps import SourceSpread, StepSample, conditioned, distances
+from ....sim.evidence.own_steps import CLIP, SourceSpread, StepSample, conditioned, distances
+from ..growth import shortest_holding
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CLIP = 0.2
 ROWS = 60
 """Rows of a source that shape the spreads, by a hash of their names: a sweep of hundreds says no more."""
 CHOICES = 20
@@ -81,13 +81,14 @@ class _Block:
 
 
 def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
-    """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
+    """The spreads of all ``rows``, and the quantiles. ValueError where there are no two sources."""
     spread = _likeliest([*_blocks(rows).values()], _STARTED)
     without = spreads_without(rows, spread)
-    scores = [(abs(one.error) / one.sigma, one.weight) for one in calibrated(rows, without)]
+    scores = [(one.error / one.sigma, one.weight) for one in calibrated(rows, without)]
     if not scores:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
-    return rounded(replace(spread, quantile=weighted_quantile(scores, _LEVEL)))
+    low, high = shortest_holding(scores, _LEVEL)
+    return rounded(replace(spread, quantile=max(0.0, high), quantile_below=max(0.0, -low)))
 
 
 def weighted_quantile(pairs: Sequence[tuple[float, float]], level: float) -> float:
@@ -152,7 +153,7 @@ def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> It
 
 
 def _likeliest(blocks: Sequence[_Block], begun: SourceSpread) -> SourceSpread:
-    """The spreads that make the errors likeliest; the quantile stays."""
+    """The spreads that make the errors likeliest; the quantiles stay."""
     from scipy.optimize import minimize
 
     if len(blocks) < 2:
@@ -160,18 +161,18 @@ def _likeliest(blocks: Sequence[_Block], begun: SourceSpread) -> SourceSpread:
     centre = np.log([getattr(_STARTED, name) for name in NAMES])
 
     def unlikely(logs: NDArray[np.float64]) -> float:
-        spread = _spread(logs, begun.quantile)
+        spread = _spread(logs, begun)
         prior = float(np.sum(((logs - centre) / _LOOSENESS) ** 2)) / 2
         return prior + sum(_unlikely(block, spread) for block in blocks)
 
     first = np.log([getattr(begun, name) for name in NAMES])
     bounds = [(math.log(1e-3), math.log(30.0 if name == "reach" else 2.0)) for name in NAMES]
-    return _spread(minimize(unlikely, first, method="L-BFGS-B", bounds=bounds).x, begun.quantile)
+    return _spread(minimize(unlikely, first, method="L-BFGS-B", bounds=bounds).x, begun)
 
 
-def _spread(logs: NDArray[np.float64], quantile: float) -> SourceSpread:
-    values = dict(zip(NAMES, np.exp(logs).tolist(), strict=True))
-    return SourceSpread(**values, quantile=quantile)
+def _spread(logs: NDArray[np.float64], counted: SourceSpread) -> SourceSpread:
+    """Spreads of these logarithms, with the quantiles of ``counted``."""
+    return replace(counted, **dict(zip(NAMES, np.exp(logs).tolist(), strict=True)))
 
 
 def _clusters(rows: Sequence[SourceRow]) -> list[tuple[str, str]]:
@@ -212,4 +213,6 @@ def _some(rows: Sequence[SourceRow], most: int) -> list[SourceRow]:
     return sorted(rows, key=lambda row: hashlib.sha256(row.name.encode()).digest())[:most]
 
 
-_STARTED = SourceSpread(**{name: STARTS.get(name, 0.05) for name in NAMES}, quantile=1.6449)
+_STARTED = SourceSpread(
+    **{name: STARTS.get(name, 0.05) for name in NAMES}, quantile=1.6449, quantile_below=1.6449
+)

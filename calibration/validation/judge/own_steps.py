@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, inf, log, sinh
+from math import exp, inf, log
 from statistics import median
 
 from ....sim.evidence.measured_steps import EXPERTS, Doubt, MeasuredSteps, measured_steps
+from ....sim.evidence.own_steps import SourceSpread
 from ...cases.errors import quantile as quantile_of
 from ...fit.steps.source_terms import Calibrated, SourceRow, calibrated, spreads_without, weighted_quantile
 from ..run import JUDGED, Report
-from .source_left_out import half_widths
+from .source_left_out import reaches
 
 NEAR = 2.0
 """Doublings, and kinds that differ, up to which a run is like the one that was measured."""
@@ -82,7 +83,7 @@ def after_own_runs(report: Report) -> tuple[AfterRuns, ...]:
     rows = source_rows(report)
     if len({row.source for row in rows}) < 2:
         return ()
-    spread, found, before = measured_steps().sources, list[AfterRuns](), half_widths(report)
+    spread, found, before = measured_steps().sources, list[AfterRuns](), reaches(report)
     without = spreads_without(rows, spread)
     for runs in FEW:
         after = list(calibrated(rows, without, runs=runs))
@@ -93,22 +94,33 @@ def after_own_runs(report: Report) -> tuple[AfterRuns, ...]:
                 for name in sorted({one.row.source for one in after})
             }
         found += [
-            _summary(name, runs, members, spread.quantile, before)
-            for name, members in groups.items()
-            if members
+            _summary(name, runs, members, spread, before) for name, members in groups.items() if members
         ]
     return tuple(found)
 
 
 def _summary(
-    name: str, runs: int, after: Sequence[Calibrated], quantile: float, before: Mapping[str, float]
+    name: str,
+    runs: int,
+    after: Sequence[Calibrated],
+    spread: SourceSpread,
+    before: Mapping[str, tuple[float, float]],
 ) -> AfterRuns:
     """The figures of some rows. An interval is the narrower of both, as that of a prediction is."""
-    halves = [min(quantile * one.sigma, before.get(one.row.name, inf)) for one in after]
+    ends = [
+        min(
+            (spread.quantile_below * one.sigma, spread.quantile * one.sigma),
+            before.get(one.row.name, (inf, inf)),
+            key=sum,
+        )
+        for one in after
+    ]
     unseen = sorted(_by_family((one.row.family, one.row.error, one.weight) for one in after))
     left = sorted(_by_family((one.row.family, one.error, one.weight) for one in after))
-    held = sum(one.weight for one, half in zip(after, halves, strict=True) if abs(one.error) <= half)
-    widths = [(2 * sinh(half), one.weight) for one, half in zip(after, halves, strict=True)]
+    held = sum(
+        one.weight for one, (below, above) in zip(after, ends, strict=True) if -below <= one.error <= above
+    )
+    widths = [(exp(above) - exp(-below), one.weight) for one, (below, above) in zip(after, ends, strict=True)]
     return AfterRuns(
         name=name,
         runs=runs,

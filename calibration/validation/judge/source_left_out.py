@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import asinh
+from math import log
 from statistics import fmean, median
 
 from ....sim.evidence.interval import interval_of
@@ -43,6 +43,7 @@ class _Row:
     left_out: float
     inside: bool
     width: float
+    reach: tuple[float, float]
 
 
 def by_source_left_out(report: Report) -> tuple[Unseen, ...]:
@@ -90,12 +91,14 @@ def _rows(report: Report) -> Iterator[_Row]:
             left_out=left_s / measured_s - 1,
             inside=interval.low_s <= measured_s <= interval.high_s,
             width=(interval.high_s - interval.low_s) / left_s,
+            reach=(log(left_s / interval.low_s), log(interval.high_s / left_s)),
         )
 
 
-def half_widths(report: Report) -> dict[str, float]:
-    """By id, half of the interval of each row that knows no measured step of its source, in logarithms."""
-    return {one.row.case.id: asinh(one.width / 2) for one in _rows(report)}
+def reaches(report: Report) -> dict[str, tuple[float, float]]:
+    """By id, how far the interval of each row that knows no measured step of its source reaches below and
+    above the prediction, in logarithms."""
+    return {one.row.case.id: one.reach for one in _rows(report)}
 
 
 def _without(rows: Iterable[ValidatedCase], source: str) -> MeasuredSteps:

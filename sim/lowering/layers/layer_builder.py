@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ....kernels.gemm import HeldSms
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...network.transfer import Transfer
 from ...program.program import Block, Collective, Compute, Op
@@ -28,9 +29,10 @@ class KernelPricing:
 
     ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
     ``host_s`` per kernel launch, ``host_collective_s`` per collective call; ``check_s(axis)`` is what a
-    check of the call adds, of the group along an axis. ``left`` is the share of the SMs that kernels have at
-    most, where exchanges have the others to themselves. Where every launch ``blocks``, the host issues a
-    kernel when the one before it is done, and the GPU stands still meanwhile.
+    check of the call adds, of the group along an axis. ``late_s(product, seconds, beside)`` is what the
+    tiles of a product lose beside a collective that holds SMs (kernels/gemm.py). ``left`` is the share of
+    the SMs that kernels have at most, where exchanges have the others to themselves. Where every launch
+    ``blocks``, the host issues a kernel when the one before it is done, and the GPU stands still meanwhile.
     """
 
     seconds: Callable[[Kernel], float]
@@ -38,6 +40,7 @@ class KernelPricing:
     host_s: float
     host_collective_s: float
     check_s: Callable[[str], float] = lambda axis: 0.0
+    late_s: Callable[[Gemm, float, HeldSms], float] = lambda gemm, seconds, beside: 0.0
     sms: int = 0
     left: float = 1.0
     blocks: bool = False
@@ -52,11 +55,21 @@ class KernelPricing:
         return replace(self, transfer=transfer, left=1 - sms / self.sms)
 
 
+@dataclass(slots=True)
+class _Going:
+    """A collective that kernels run beside: its op, the SMs that it holds, how long it still takes."""
+
+    index: int
+    sms: int
+    left_s: float
+
+
 @dataclass(kw_only=True)
 class LayerBuilder:
     """A block being written, for a layer of ``local`` shape by ``software``.
 
-    ``awaited`` are the ops that the next kernel on the compute stream awaits.
+    ``awaited`` are the ops that the next kernel on the compute stream awaits, ``going`` the tensor-parallel
+    collectives that may still be in progress when it begins.
     """
 
     costs: KernelPricing
@@ -64,6 +77,7 @@ class LayerBuilder:
     software: Software
     ops: list[Op] = field(default_factory=list)
     awaited: set[int] = field(default_factory=set)
+    going: list[_Going] = field(default_factory=list)
 
     def on(self, local: LocalShape) -> LayerBuilder:
         """The same block, to be gone on with for a part of the layer that has another local shape."""
@@ -80,14 +94,27 @@ class LayerBuilder:
         seconds = self.costs.seconds(kernel) / rate / parts
         if not isinstance(kernel, MemoryBound):
             seconds /= self.costs.left
+        after = tuple(sorted(self.awaited))
+        seconds += self._late_s(kernel, seconds, after) if parts == 1 else 0.0
         host_s = count * self.costs.host_s
         if self.costs.blocks:
             seconds, host_s = seconds + host_s, 0.0
         work = Compute(seconds, KIND[type(kernel)], kernel.flops / parts, kernel.hbm_bytes / parts)
-        after = tuple(sorted(self.awaited))
         self.ops.append(Op(name, "compute", "compute", work, after, host_s=host_s))
         self.awaited.clear()
         return len(self.ops) - 1
+
+    def _late_s(self, kernel: Kernel, seconds: float, after: tuple[int, ...]) -> float:
+        """What a product loses beside the collective that holds most SMs; all that goes on has less left."""
+        self.going[:] = [one for one in self.going if one.index not in after]
+        late_s = 0.0
+        if self.going and isinstance(kernel, Gemm):
+            most = max(self.going, key=lambda one: (one.sms, one.left_s))
+            late_s = self.costs.late_s(kernel, seconds, HeldSms(most.sms, most.left_s))
+        for one in self.going:
+            one.left_s -= seconds + late_s
+        self.going[:] = [one for one in self.going if one.left_s > 0.0]
+        return late_s
 
     def part(self, name: str, whole: Gemm, parts: int) -> int:
         """Append one of ``parts`` products that ``whole`` is cut into along its rows.
@@ -105,8 +132,17 @@ class LayerBuilder:
     def tp(
         self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True
     ) -> int:
-        """Append a TP collective; see ``collective``."""
-        return self.collective("tp", name, kind, payload_bytes, after=after, wait=wait)
+        """Append a TP collective; see ``collective``.
+
+        TransformerEngine has products beside its own chunks choose their tiles for the SMs that are left
+        (userbuffers: ``_math_sms``); other products lose their last tiles to it.
+        """
+        index = self.collective("tp", name, kind, payload_bytes, after=after, wait=wait)
+        exchange, work = self.software.exchange, self.ops[index].work
+        chosen = exchange.tp_comm_overlap and exchange.tp_overlap_style == "userbuffers"
+        if isinstance(work, Collective) and work.transfer.sms and not wait and not chosen:
+            self.going.append(_Going(index, work.transfer.sms, work.transfer.solo_s))
+        return index
 
     def collective(
         self,
