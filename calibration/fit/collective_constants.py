@@ -100,6 +100,17 @@ PARAMETERS = (
     _around("pairwise.remote_peer_s", 1.0e-6),
     _between("pairwise.efficiency", 0.95, 0.8, 1.0),
     _between("pairwise.pipelining", 0.5, 0.02, 1.6),
+    *(
+        one
+        for name in ("ampere", "hopper", "blackwell")
+        for one in (
+            _around(f"architectures.{name}.pair_s", 9.0e-6),
+            _between(
+                f"architectures.{name}.pair_efficiency", 1.0, 0.7, 1.2
+            ),  # 1.21 to 1.25 is the line's rate
+        )
+    ),
+    _between("pairwise.node_pipelining", 0.6, 0.02, 1.6),
 )
 
 
@@ -112,8 +123,7 @@ ONE_HOST = (
     *_ENDS,
 )
 """What collectives inside one host show, of GPUs whose logs and tables are of the same versions of NCCL:
-A100's are of 2.18 and 2.27, between which the share of the LL protocol has doubled. Messages of all_to_all
-are not here: their constants serve networks too, which a table of hosts knows nothing of."""
+A100's are of 2.18 and 2.27, between which the share of the LL protocol has doubled."""
 
 
 def fit_constants(
