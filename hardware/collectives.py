@@ -24,9 +24,9 @@ class ArchitectureCollectives:
 
     ``ll_rate`` is protocol LL's share of a rate. ``nvls_latency_s`` is one pass through the
     switches. ``ring_ends`` is what copying its own part costs a rank of a ring inside a domain, in steps
-    of the ring. ``pair_s`` and ``pair_efficiency`` are latency and share of NCCL's NVLink rate of messages of all
-    with all over NVLink (None: as between nodes). ``message_bytes_per_s`` is the rate of one point-to-point message by NCCL's default
-    channels per peer.
+    of the ring. ``pair_s`` and ``pair_efficiency`` are latency and share of NCCL's NVLink rate of messages
+    of all with all over NVLink (None: as between nodes). ``message_bytes_per_s`` is the rate of one
+    point-to-point message by NCCL's default channels per peer.
     """
 
     base_s: float

@@ -164,7 +164,7 @@ def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dic
 
 
 def _counts(run: Scenario) -> float:
-    """What each rank tells the others before an all-to-all whose rows no capacity says: eight bytes an expert."""
+    """Eight bytes an expert, told to all others before an all-to-all whose rows no capacity says."""
     moe, ep = run.model.moe, run.parallelism.ep
     if moe is None or moe.capacity_factor is not None or run.software.exchange.moe_dispatcher != "alltoall":
         return 0.0

@@ -168,7 +168,7 @@ def test_graphs_wait_for_no_host_unless_they_leave_out_the_experts() -> None:
 @given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([0.0, 1e-6, 3e-5]))
 @settings(max_examples=12, deadline=None)
 def test_a_wait_of_the_host_only_delays(ep: int, pp: int, host_s: float) -> None:
-    """A capacity of exactly the rows that come moves and computes the same; a host without cost never waits."""
+    """A capacity of just the rows that come moves and computes the same; a free host never waits."""
     fields: dict[str, Any] = {"ep": ep, "pp": pp, "moe_dispatcher": "deepep", "host_s_per_kernel": host_s}
     if pp > 1:
         fields["schedule"] = "1f1b"
@@ -180,7 +180,7 @@ def test_a_wait_of_the_host_only_delays(ep: int, pp: int, host_s: float) -> None
 
 
 def test_experts_of_tiny_layers_take_what_the_host_takes() -> None:
-    """Where the host is far slower than the GPU, a step takes what all launches cost it, and the waits besides."""
+    """Where the host is far slower than the GPU, a step takes what all launches cost it, and the waits."""
     run = with_experts(host_s_per_kernel=1e-3, moe_dispatcher="deepep", step_fixed_s=0.0)
     ops = lowered(run).programs.classes[0].ops
     launched_s = sum(op.host_s for op in ops)

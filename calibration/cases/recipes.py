@@ -55,9 +55,6 @@ RECIPE_FACTS = (
         gpus=("H",),
         fields={"cuda_graphs": False, "grouped_gemm": "streams", "moe_dispatcher": "deepep"},
     ),
-    # Megatron-Bridge scripts/performance/configs/qwen/qwen3_workload_base_configs.py and its like of other models
-    # with experts: cuda_graph_impl transformer_engine, cuda_graph_scope (attn,) moe_router, moe_preprocess
-    RecipeFact(presets=("megatron-bridge-2026",), experts=True, fields={"graphs_leave_out_experts": True}),
     # training/mixed_precision.py, bf16_with_nvfp4_mixed: with the random Hadamard transform, whose own kernel
     # takes the maximum (TransformerEngine pytorch/csrc/extensions/normalization.cpp).
     RecipeFact(presets=_BRIDGE, precisions=("nvfp4",), fields={"fused_amax": False}),

@@ -20,8 +20,8 @@ class Experts:
     """``held`` of ``total`` experts are here, each ``ffn`` wide (divided by etp); ``shared_ffn`` by tp.
 
     ``copies`` is how often each token is sent: topk, or what capacity pads or cuts that to. ``load`` is
-    this rank's rows over the mean of all ranks (routing.py). Without a capacity (``dropless``) nobody knows how
-    many rows come before the router has run.
+    this rank's rows over the mean of all ranks (routing.py). Without a capacity (``dropless``) nobody knows
+    how many rows come before the router has run.
     """
 
     total: int

@@ -31,8 +31,8 @@ class KernelPricing:
     ``host_s`` per kernel launch, ``host_collective_s`` per collective call; ``check_s(axis)`` is what a
     check of the call adds, of the group along an axis. ``left`` is the share of the SMs that kernels have at
     most, where exchanges have the others to themselves. Where every launch ``blocks``, the host issues a
-    kernel when the one before it is done, and the GPU stands still meanwhile. ``ungraphed`` are the host's two
-    figures where graphs leave a part of a layer out; None where that costs it what all else does.
+    kernel when the one before it is done, and the GPU stands still meanwhile. ``ungraphed`` are the host's
+    two figures where graphs leave a part of a layer out; None where that costs it what all else does.
     """
 
     seconds: Callable[[Kernel], float]
@@ -181,5 +181,5 @@ class LayerBuilder:
 
 
 def _since(ops: Sequence[Op], first: int) -> tuple[Op, ...]:
-    """``ops``, the first of which was op ``first`` of a block, as a block of their own: those before have ended."""
+    """``ops`` from op ``first`` of a block on, as ops of their own block: those before have ended."""
     return tuple(replace(op, after=tuple(i - first for i in op.after if i >= first)) for op in ops)

@@ -32,8 +32,8 @@ TOKENS = "tokens"
 # cumulative sums, auxiliary loss, index maps (router.py, moe_utils.py, token_dispatcher.preprocess).
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 24, 8
 
-# Kernels that make a dropless all-to-all's sizes out of all ranks' counts of tokens, and copy them to the host:
-# DeepEP's one kernel in their place leaves 17 of 31 (Megatron-LM docs/discussions,
+# Kernels that make a dropless all-to-all's sizes out of all ranks' counts of tokens, and copy them to the
+# host: DeepEP's one kernel in their place leaves 17 of 31 (Megatron-LM docs/discussions,
 # deepseek-v3-gb200-optimization.md, 2.1.4 and 2.2.1).
 _COUNTS_LAUNCHES, _COUNT_BYTES = 14, 8
 
@@ -43,7 +43,7 @@ def moe_forward(builder: LayerBuilder) -> None:
     software = builder.software
     route(builder, shared=not software.exchange.moe_shared_expert_overlap)
     if _held(builder.local).dropless:
-        builder.outside_graphs().host_waits()  # for the rows that each expert gets, by which all that follows is shaped
+        builder.outside_graphs().host_waits()  # for the rows of each expert: all that follows has their shape
     sent = exchange(builder, "dispatch")
     if software.exchange.moe_shared_expert_overlap:
         shared_forward(builder)
