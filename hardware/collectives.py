@@ -24,8 +24,9 @@ class ArchitectureCollectives:
 
     ``ll_rate`` is protocol LL's share of a rate. ``nvls_latency_s`` is one pass through the
     switches. ``ring_ends`` is what copying its own part costs a rank of a ring inside a domain, in steps
-    of the ring. ``message_bytes_per_s`` is the rate of one point-to-point message by NCCL's default
-    channels per peer.
+    of the ring. ``pair_s`` and ``pair_efficiency`` are latency and share of NCCL's NVLink rate of messages
+    of all with all over NVLink (None: as between nodes). ``message_bytes_per_s`` is the rate of one
+    point-to-point message by NCCL's default channels per peer.
     """
 
     base_s: float
@@ -37,6 +38,8 @@ class ArchitectureCollectives:
     message_bytes_per_s: float
     source: str
     ring_ends: float = 0.0
+    pair_s: float | None = None
+    pair_efficiency: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,13 +83,18 @@ class NvlsConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseConstants:
-    """Grouped messages of every rank with every other: latency, time per peer, share of the NVLink rate."""
+    """Grouped messages of every rank with every other: latency, time per peer, share of the NVLink rate.
+
+    Between nodes; among GPUs that NVLink joins latency and rate are the architecture's, and the pipelining is
+    ``node_pipelining``.
+    """
 
     latency_s: float
     peer_s: float
     remote_peer_s: float
     efficiency: float
     pipelining: float
+    node_pipelining: float
 
 
 @dataclass(frozen=True, kw_only=True)

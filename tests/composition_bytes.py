@@ -153,13 +153,22 @@ def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dic
     dispatched, combined = _exchanged(run, plan)
     e, etp = plan.local.element_bytes, run.parallelism.etp
     rows = (etp - 1) / etp * expert_rows(run, load) * run.model.hidden_size * e
-    found = {"ep": dispatched + 3 * combined, "etp": 4 * rows}
+    counts = _counts(run)
+    found = {"ep": counts + dispatched + 3 * combined, "etp": 4 * rows}
     if "routed fc2" in again:
-        return {"ep": found["ep"] + dispatched + combined, "etp": found["etp"] + 2 * rows}
+        return {"ep": found["ep"] + counts + dispatched + combined, "etp": found["etp"] + 2 * rows}
     if "operators" in layer.recompute:  # which stops at the input of the last product
         found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else dispatched
         found["etp"] += rows
     return found
+
+
+def _counts(run: Scenario) -> float:
+    """Eight bytes an expert, told to all others before an all-to-all whose rows no capacity says."""
+    moe, ep = run.model.moe, run.parallelism.ep
+    if moe is None or moe.capacity_factor is not None or run.software.exchange.moe_dispatcher != "alltoall":
+        return 0.0
+    return 8.0 * moe.num_experts * (ep - 1)
 
 
 def _exchanged(run: Scenario, plan: StepPlan) -> tuple[float, float]:

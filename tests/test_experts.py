@@ -57,8 +57,10 @@ def test_bytes_of_nccls_exchange_are_the_closed_form(
     run = with_experts(tp=tp, ep=ep, micro_batch=micro_batch, **fields)
     copies = 2 * (capacity or 1.0)
     tokens = micro_batch * 512 / tp
+    # Without a capacity all ranks first tell one another how many tokens go to each of 16 experts.
+    counts = 0 if capacity else 4 * run.num_microbatches * ep * 16 * 8
     expected = 4 * 4 * run.num_microbatches * tokens * copies * 256 * 2
-    assert _moved(run, "ep") == expected
+    assert _moved(run, "ep") == expected + counts
 
 
 def test_deepep_sends_a_token_once_to_each_host() -> None:
@@ -127,6 +129,62 @@ def test_gradients_of_experts_are_reduced_among_those_that_hold_the_same(tp: int
     assert updated_parameters(plan, 0) == pytest.approx(
         plan.held_elements(0).shared / plan.groups["dp"].ranks + held / plan.groups["edp"].ranks
     )
+
+
+# The host ------------------------------------------------------------------------------------------------
+
+
+def _waits(run: Scenario) -> Counter[str]:
+    """How often the host of the first class waits in pipeline actions of each kind."""
+    ops = lowered(run).programs.classes[0].ops
+    return Counter(op.action.lstrip("0123456789")[:1] for op in ops if op.action and op.host_sync)
+
+
+@given(expert_layouts(schedule="1f1b", moe_a2a_overlap=False, mtp_layers=0, zero=1))
+@settings(max_examples=25, deadline=None)
+def test_the_host_waits_once_for_each_layer_whose_rows_nobody_knows(run: Scenario) -> None:
+    """In forward, and again where the backward runs the layer anew; where a capacity says them, never."""
+    moe = run.model.moe
+    assert moe is not None
+    stage = lowered(run).plan.stages[0]
+    layers = sum(kind.experts for kind in stage.kinds) * run.num_microbatches
+    if moe.capacity_factor is not None:
+        layers = 0
+    again = layers if run.training.recompute == "full" else 0
+    assert _waits(run) == Counter({k: n for k, n in {"F": layers, "B": again}.items() if n})
+
+
+def test_graphs_wait_for_no_host_unless_they_leave_out_the_experts() -> None:
+    """What a graph holds costs the host nothing; experts outside of it are issued one by one."""
+    fields: dict[str, Any] = {"cuda_graphs": True, "moe_dispatcher": "deepep"}
+    whole, partial = (with_experts(graphs_leave_out_experts=flag, **fields) for flag in (False, True))
+    assert not _waits(whole)
+    assert _waits(partial)["F"] == 4 * partial.num_microbatches
+    assert simulate(whole).step_time_s < simulate(partial).step_time_s
+    eager = simulate(with_experts(moe_dispatcher="deepep")).step_time_s
+    assert simulate(partial).step_time_s < eager
+
+
+@given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([0.0, 1e-6, 3e-5]))
+@settings(max_examples=12, deadline=None)
+def test_a_wait_of_the_host_only_delays(ep: int, pp: int, host_s: float) -> None:
+    """A capacity of just the rows that come moves and computes the same; a free host never waits."""
+    fields: dict[str, Any] = {"ep": ep, "pp": pp, "moe_dispatcher": "deepep", "host_s_per_kernel": host_s}
+    if pp > 1:
+        fields["schedule"] = "1f1b"
+    known, dropless = (simulate(with_experts(**fields, **more)) for more in ({"capacity_factor": 1.0}, {}))
+    assert dropless.step_time_s >= known.step_time_s * (1 - 1e-12)
+    assert dropless.peak_memory_bytes == known.peak_memory_bytes
+    if not host_s:
+        assert dropless.step_time_s == pytest.approx(known.step_time_s, rel=1e-12)
+
+
+def test_experts_of_tiny_layers_take_what_the_host_takes() -> None:
+    """Where the host is far slower than the GPU, a step takes what all launches cost it, and the waits."""
+    run = with_experts(host_s_per_kernel=1e-3, moe_dispatcher="deepep", step_fixed_s=0.0)
+    ops = lowered(run).programs.classes[0].ops
+    launched_s = sum(op.host_s for op in ops)
+    assert launched_s <= simulate(run).step_time_s <= 1.02 * launched_s
 
 
 # Groups ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.expanded import expanded
+from small_experts import expert_layouts
 from small_scenarios import changed, layouts, lowered
 
 from stepsim.sim.engine.accounting import iter_spans, rank_time
@@ -75,6 +76,16 @@ def test_a_step_is_the_same_expanded(run: Scenario, overlaps: dict[str, Any], ho
     """Every schedule, software preset and layout; with the preset's host, none, and slower ones."""
     host = {} if host_s is None else {"host_s_per_kernel": host_s}
     assert_same_times(lowered(changed(run, software={**overlaps, **host})).programs)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    expert_layouts(routing="balanced"),
+    st.sampled_from([3e-6, 3e-5, 3e-4]),
+)
+def test_a_host_that_waits_inside_layers_is_the_same_expanded(run: Scenario, host_s: float) -> None:
+    """Experts whose rows nobody knows beforehand cut the blocks of a forward where the host waits."""
+    assert_same_times(lowered(changed(run, software={"host_s_per_kernel": host_s})).programs)
 
 
 # Any programs --------------------------------------------------------------------------------------

@@ -106,14 +106,20 @@ PARAMETERS = (
 _ENDS = tuple(
     _between(f"architectures.{name}.ring_ends", 0.4, 0.02, 1.0) for name in ("hopper", "blackwell")
 )  # a rank of a ring copies its own part besides: the slower, the fewer they are
+_PAIRS = (
+    *(_around(f"architectures.{name}.pair_s", 9.0e-6) for name in ("hopper", "blackwell")),
+    # 1.21 and 1.25 times what NCCL counts as usable is the line's rate.
+    *(_between(f"architectures.{name}.pair_efficiency", 1.0, 0.7, 1.2) for name in ("hopper", "blackwell")),
+    _between("pairwise.node_pipelining", 0.6, 0.02, 1.6),
+)
 _ON_A_HOST = ("architectures.hopper.", "architectures.blackwell.", "nvls.pipelining")
 ONE_HOST = (
     *(one for one in PARAMETERS if one.path.startswith(_ON_A_HOST) or "node_pipelining" in one.path),
     *_ENDS,
+    *_PAIRS,
 )
 """What collectives inside one host show, of GPUs whose logs and tables are of the same versions of NCCL:
-A100's are of 2.18 and 2.27, between which the share of the LL protocol has doubled. Messages of all_to_all
-are not here: their constants serve networks too, which a table of hosts knows nothing of."""
+A100's are of 2.18 and 2.27, between which the share of the LL protocol has doubled."""
 
 
 def fit_constants(

@@ -39,8 +39,8 @@ below the tables.
 ONE_HOST = """\
 One size of a group in four, by a hash of both, of the table that ai-dynamo/aiconfigurator (NVIDIA,
 Apache-2.0) measured on hosts of 2 to 8 GPUs (`../shared/data/kernel_tables/nccl_one_node.csv`): no fit saw
-them. Rings and switches of Hopper and Blackwell are fitted on the others and on the logs; those of A100,
-whose logs are of other versions of NCCL, and of cards over PCIe are not, nor are messages of all-to-all.
+them. Rings, switches and messages of Hopper and Blackwell are fitted on the others and on the logs; of A100,
+whose logs are of other versions of NCCL, messages of all-to-all alone; of cards over PCIe nothing is.
 """
 
 TARGETS = {"large": ("of 1 MiB and more", 0.15), "small": ("below 1 MiB", 0.30)}

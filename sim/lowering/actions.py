@@ -165,6 +165,22 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
             yield parameters.layer(part.kind) if step.gives else NO_ELEMENTS
 
 
+def between_waits(row: Iterable[tuple[Block, int]]) -> list[tuple[tuple[Block, int], ...]]:
+    """``row`` in pieces, each of blocks that the host issues without a wait; the parts of a block with waits
+    stand in its place.
+    """
+    pieces: list[list[tuple[Block, int]]] = [[]]
+    for block, count in row:
+        if not block.parts:
+            pieces[-1].append((block, count))
+            continue
+        for _ in range(count):
+            first, *others = block.parts
+            pieces[-1].append((first, 1))
+            pieces += [[(part, 1)] for part in others]
+    return [tuple(piece) for piece in pieces]
+
+
 Owned = tuple[tuple[Block, str | LayerRun, int], ...]
 """Blocks of an action in their order, each with what of the model it runs, and its count."""
 

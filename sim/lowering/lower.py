@@ -300,16 +300,22 @@ def kernel_pricing(
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-    host_s = 0.0 if software.host.cuda_graphs else own.host * software.host.host_s_per_kernel
+    host_s = own.host * software.host.host_s_per_kernel
+    calls = software.host.launches_per_collective
+    ungraphed = None
+    if software.host.cuda_graphs:
+        ungraphed = (host_s, calls * host_s) if software.host.graphs_leave_out_experts else None
+        host_s = 0.0
     return KernelPricing(
         seconds=seconds,
         transfer=transfer,
         host_s=host_s,
-        host_collective_s=software.host.launches_per_collective * host_s,
+        host_collective_s=calls * host_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
         late_s=lambda gemm, seconds, beside: late_seconds(gemm, seconds, beside, cluster.gpu, profile),
         sms=cluster.gpu.sms,
         blocks=software.host.launch_blocking,
+        ungraphed=ungraphed,
     )
 
 

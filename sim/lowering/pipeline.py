@@ -21,7 +21,7 @@ from ..program.program_builder import ProgramBuilder
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
-from .actions import Owned, action_blocks, block_owners, gradients_ready, owned
+from .actions import Owned, action_blocks, between_waits, block_owners, gradients_ready, owned
 from .host_rendezvous import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
@@ -97,15 +97,17 @@ class _Shared:
 
     sharding: Sharding | None = None
     copies: ActivationCopies | None = None
-    repeated_blocks: dict[CountedBlocks, RepeatedBlocks] = field(default_factory=dict)
+    repeated_blocks: dict[CountedBlocks, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
     tables: Tables = field(default_factory=Tables)
 
-    def repeated(self, row: CountedBlocks) -> RepeatedBlocks:
+    def repeated(self, row: CountedBlocks) -> tuple[RepeatedBlocks, ...]:
+        """The blocks of ``row``, in pieces where the host waits in between."""
         found = self.repeated_blocks.get(row)
         if found is None:
-            found = self.repeated_blocks[row] = RepeatedBlocks(row)
+            pieces = tuple(map(RepeatedBlocks, between_waits(row)))
+            found = self.repeated_blocks[row] = pieces
         return found
 
 

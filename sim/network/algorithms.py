@@ -275,6 +275,8 @@ def _nvls_tree(place: Place) -> Curve:
 
 def _pairs(place: Place) -> Curve:
     """A message to every other rank; those to other domains pass NVLink too, to the GPU on their rail."""
+    if not place.on_network and place.arch.pair_s is not None:
+        return _pairs_in_a_host(place, place.arch.pair_s)
     loads, pairwise = place.loads("pairwise", "all_to_all"), place.constants.pairwise
     n, local = place.group.ranks, place.group.local
     through = Fraction(n - 1, n)  # to neighbours, and to whoever sends it on
@@ -298,6 +300,29 @@ def _pairs(place: Place) -> Curve:
         network_steps=loads.network_steps,
     )
     return way.curve("Simple", latency_s, way.rate, pairwise.pipelining)
+
+
+def _pairs_in_a_host(place: Place, pair_s: float) -> Curve:
+    """Messages that need no network. Over NVLink a rank copies its own part besides, as in a ring
+    (``_ring_ends``): two H100 exchange 512 MB at 280 GB/s, four at 320 (aiconfigurator).
+    """
+    loads, pairwise, arch = place.loads("pairwise", "all_to_all"), place.constants.pairwise, place.arch
+    if place.inside == "nvlink" and arch.pair_efficiency is not None:
+        ends = arch.ring_ends / place.placement.ranks
+        rate = over(place.nvlink * arch.pair_efficiency, float(loads.local) + ends)
+    else:
+        rate = over(place.ring * pairwise.efficiency, loads.local)
+    way = Way(
+        algorithm="pairs",
+        latency_s=pair_s + (place.group.local - 1) * pairwise.peer_s,
+        rate=rate,
+        nvlink=place.on_nvlink(loads.local),
+        nic=0.0,
+        binding=place.inside,
+        steps=loads.steps,
+        network_steps=0,
+    )
+    return way.curve("Simple", way.latency_s, way.rate, pairwise.node_pipelining)
 
 
 TREE_KNOWN = ("ampere", "hopper", "blackwell")

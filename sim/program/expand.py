@@ -49,6 +49,8 @@ class _Writer:
                 joined = self._block(block, joined, op.action)
             self.joined = self.last_compute = joined
             self.ends.append(joined)
+            if op.host_sync and joined:  # the host waits for what it issued last, which awaits all else
+                self.ops[joined[-1]] = replace(self.ops[joined[-1]], host_sync=True)
             return
         if op.stream == "compute":
             after = tuple(sorted({*after, *self.joined}))

@@ -75,11 +75,13 @@ class Block:
     """A short program of kernels and collectives on one rank's own resources: a layer's forward, say.
 
     Its ops' ``after`` count from the block's first op; it begins and ends with all its streams joined.
-    Blocks are compared by identity: each distinct one is built once, and used many times.
+    Blocks are compared by identity: each distinct one is built once, and used many times. Where the host
+    waits inside, ``parts`` are what comes before and after each wait, as blocks.
     """
 
     name: str
     ops: tuple[Op, ...] = field(repr=False)
+    parts: tuple[Block, ...] = field(default=(), repr=False)
 
     @cached_property
     def issued_s(self) -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .program import Op, RepeatedBlocks, Work
@@ -16,7 +17,14 @@ class ProgramBuilder:
     last_compute: int = -1
 
     def compute(
-        self, name: str, work: Work, *, category: str = "compute", action: str = "", host_s: float = 0.0
+        self,
+        name: str,
+        work: Work,
+        *,
+        category: str = "compute",
+        action: str = "",
+        host_s: float = 0.0,
+        host_sync: bool = False,
     ) -> int:
         """Append to the compute stream, after everything awaited."""
         after: tuple[int, ...] = ()
@@ -24,7 +32,7 @@ class ProgramBuilder:
             after = tuple(sorted(self.awaited))
             self.awaited.clear()
         self.last_compute = len(self.ops)
-        self.ops.append(Op(name, "compute", category, work, after, action, host_s))
+        self.ops.append(Op(name, "compute", category, work, after, action, host_s, host_sync))
         return self.last_compute
 
     def on_stream(
@@ -54,9 +62,13 @@ class ProgramBuilder:
         """Make the next op on the compute stream wait for these ops."""
         self.awaited.update(indices)
 
-    def repeat(self, name: str, repeated: RepeatedBlocks, *, action: str) -> int:
-        """Append repeated blocks as one op of the compute stream; its index."""
-        return self.compute(name, repeated, action=action, host_s=repeated.host_s)
+    def repeat(self, name: str, pieces: Sequence[RepeatedBlocks], *, action: str) -> int:
+        """Append repeated blocks, one op of the compute stream for each piece; the index of the last. The
+        host waits for the end of each piece before it issues the next.
+        """
+        for piece in pieces[:-1]:
+            self.compute(name, piece, action=action, host_s=piece.host_s, host_sync=True)
+        return self.compute(name, pieces[-1], action=action, host_s=pieces[-1].host_s)
 
     def _append(self, op: Op) -> int:
         self.ops.append(op)

@@ -20,7 +20,8 @@ class Experts:
     """``held`` of ``total`` experts are here, each ``ffn`` wide (divided by etp); ``shared_ffn`` by tp.
 
     ``copies`` is how often each token is sent: topk, or what capacity pads or cuts that to. ``load`` is
-    this rank's rows over the mean of all ranks (routing.py).
+    this rank's rows over the mean of all ranks (routing.py). Without a capacity (``dropless``) nobody knows
+    how many rows come before the router has run.
     """
 
     total: int
@@ -32,6 +33,7 @@ class Experts:
     etp: int
     copies: float
     load: float = 1.0
+    dropless: bool = True
 
     def sent(self, tokens: int) -> float:
         """Rows that a rank with ``tokens`` tokens sends out, itself among the receivers."""
@@ -78,4 +80,5 @@ def experts_of(scenario: Scenario) -> Experts | None:
         etp=par.etp,
         copies=moe.topk * (moe.capacity_factor or 1.0),
         load=distinct_loads(scenario)[0],
+        dropless=moe.capacity_factor is None,
     )

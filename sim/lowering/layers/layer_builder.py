@@ -5,8 +5,9 @@ Knows streams, the cost of one kernel or collective, and whose layer it writes; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ....kernels.gemm import HeldSms
@@ -33,6 +34,8 @@ class KernelPricing:
     tiles of a product lose beside a collective that holds SMs (kernels/gemm.py). ``left`` is the share of
     the SMs that kernels have at most, where exchanges have the others to themselves. Where every launch
     ``blocks``, the host issues a kernel when the one before it is done, and the GPU stands still meanwhile.
+    ``ungraphed`` are the host's two figures where graphs leave a part of a layer out; None where that costs
+    it what all else does.
     """
 
     seconds: Callable[[Kernel], float]
@@ -44,6 +47,14 @@ class KernelPricing:
     sms: int = 0
     left: float = 1.0
     blocks: bool = False
+    ungraphed: tuple[float, float] | None = None
+
+    def outside_graphs(self) -> KernelPricing:
+        """Pricing of what no graph holds."""
+        if self.ungraphed is None:
+            return self
+        host_s, host_collective_s = self.ungraphed
+        return replace(self, host_s=host_s, host_collective_s=host_collective_s)
 
     def during_exchanges(self, sms: int) -> KernelPricing:
         """Pricing where exchanges have ``sms`` SMs to themselves, at work or not."""
@@ -69,7 +80,8 @@ class LayerBuilder:
     """A block being written, for a layer of ``local`` shape by ``software``.
 
     ``awaited`` are the ops that the next kernel on the compute stream awaits, ``going`` the tensor-parallel
-    collectives that may still be in progress when it begins.
+    collectives that may still be in progress when it begins. The host issues op i, for i among ``waits``,
+    when all ops before it have ended.
     """
 
     costs: KernelPricing
@@ -78,10 +90,15 @@ class LayerBuilder:
     ops: list[Op] = field(default_factory=list)
     awaited: set[int] = field(default_factory=set)
     going: list[_Going] = field(default_factory=list)
+    waits: set[int] = field(default_factory=set)
 
     def on(self, local: LocalShape) -> LayerBuilder:
         """The same block, to be gone on with for a part of the layer that has another local shape."""
         return replace(self, local=local)
+
+    def outside_graphs(self) -> LayerBuilder:
+        """The same block, to be gone on with where no graph launches its kernels."""
+        return replace(self, costs=self.costs.outside_graphs())
 
     def kernel(
         self, name: str, kernel: Kernel, *, launches: int | None = None, rate: float = 1.0, parts: int = 1
@@ -184,6 +201,22 @@ class LayerBuilder:
                 return index
         return -1
 
+    def host_waits(self) -> None:
+        """The host goes on when everything that it has issued of the block has ended."""
+        if self.ops and self.costs.host_s:
+            self.waits.add(len(self.ops))
+
     def block(self, name: str) -> Block:
         """The finished block. Its end joins all streams: whatever is still awaited is the block's own."""
-        return Block(name, tuple(self.ops))
+        cuts = [0, *sorted(self.waits), len(self.ops)]
+        parts = tuple(
+            Block(f"host has waited: {name}" if first else name, _since(self.ops[first:last], first))
+            for first, last in pairwise(cuts)
+            if first < last
+        )
+        return Block(name, tuple(self.ops), parts if len(parts) > 1 else ())
+
+
+def _since(ops: Sequence[Op], first: int) -> tuple[Op, ...]:
+    """``ops`` from op ``first`` of a block on, as ops of their own block: those before have ended."""
+    return tuple(replace(op, after=tuple(i - first for i in op.after if i >= first)) for op in ops)

@@ -32,11 +32,18 @@ TOKENS = "tokens"
 # cumulative sums, auxiliary loss, index maps (router.py, moe_utils.py, token_dispatcher.preprocess).
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 24, 8
 
+# Kernels that make a dropless all-to-all's sizes out of all ranks' counts of tokens, and copy them to the
+# host: DeepEP's one kernel in their place leaves 17 of 31 (Megatron-LM docs/discussions,
+# deepseek-v3-gb200-optimization.md, 2.1.4 and 2.2.1).
+_COUNTS_LAUNCHES, _COUNT_BYTES = 14, 8
+
 
 def moe_forward(builder: LayerBuilder) -> None:
     """Append the forward pass of a layer's experts, one part after the other."""
     software = builder.software
     route(builder, shared=not software.exchange.moe_shared_expert_overlap)
+    if _held(builder.local).dropless:
+        builder.outside_graphs().host_waits()  # for the rows of each expert: all that follows has their shape
     sent = exchange(builder, "dispatch")
     if software.exchange.moe_shared_expert_overlap:
         shared_forward(builder)
@@ -93,6 +100,7 @@ def route(builder: LayerBuilder, *, shared: bool = True) -> None:
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
     builder.memory("top-k", 6 * scores, launches=_launches(software))
     if software.exchange.moe_dispatcher == "alltoall":
+        _count(builder)
         _move(builder, "permute", local.norm_tokens + experts.sent(local.norm_tokens))  # r tokens, w copies
 
 
@@ -130,6 +138,7 @@ def shared_backward(builder: LayerBuilder, *, split: bool) -> None:
 
 def work(builder: LayerBuilder) -> None:
     """The experts on the rows that have arrived."""
+    builder = builder.outside_graphs()
     local = builder.local
     first_half(builder)
     _grouped(builder, _matrices(local)[1], "forward")
@@ -139,6 +148,7 @@ def work(builder: LayerBuilder) -> None:
 
 def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
     """Up to the input of the experts' second product; without the first ``product`` where that is kept."""
+    builder = builder.outside_graphs()
     local = builder.local
     _etp(builder, "all_gather")
     _sort(builder, "sort by expert")
@@ -158,6 +168,7 @@ def work_backward(
     split: bool = False,
 ) -> None:
     """Gradients of rows and, unless ``split``, of the experts' matrices."""
+    builder = builder.outside_graphs()
     local = builder.local
     _etp(builder, "all_gather")
     _sort(builder, "sort by source backward")
@@ -181,6 +192,7 @@ def work_backward(
 
 def work_weight_grad(builder: LayerBuilder) -> None:
     """Gradients of the experts' matrices alone."""
+    builder = builder.outside_graphs()
     local = builder.local
     first, second = _matrices(local)
     for linear in (second, first):
@@ -189,6 +201,7 @@ def work_weight_grad(builder: LayerBuilder) -> None:
 
 def gather(builder: LayerBuilder) -> None:
     """Weighted sum of each token's copies; the shared experts' output is added."""
+    builder = builder.outside_graphs()
     local, software = builder.local, builder.software
     experts = _held(local)
     if software.exchange.moe_dispatcher == "alltoall":
@@ -199,6 +212,7 @@ def gather(builder: LayerBuilder) -> None:
 
 def gather_backward(builder: LayerBuilder) -> None:
     """The gradient of each token goes to all its copies."""
+    builder = builder.outside_graphs()
     local, software = builder.local, builder.software
     if software.exchange.moe_dispatcher == "alltoall":
         rows = local.norm_tokens + _held(local).sent(local.norm_tokens)
@@ -210,7 +224,9 @@ def exchange(builder: LayerBuilder, name: str, *, after: int | None = None) -> i
     local = builder.local
     if _held(local).ep == 1:
         return None
-    return builder.collective("ep", name, TOKENS, _payload(local, name), after=after, wait=False)
+    return builder.outside_graphs().collective(
+        "ep", name, TOKENS, _payload(local, name), after=after, wait=False
+    )
 
 
 def arrive(builder: LayerBuilder, index: int | None) -> None:
@@ -301,6 +317,15 @@ def _sort(builder: LayerBuilder, name: str) -> None:
     local = builder.local
     if _held(local).held > 1:
         _move(builder, name, 2 * _held(local).rows(local.norm_tokens))
+
+
+def _count(builder: LayerBuilder) -> None:
+    """Tell all ranks how many tokens go to each expert, where no capacity says it beforehand."""
+    experts = _held(builder.local)
+    if experts.ep > 1 and experts.dropless:
+        size = float(_COUNT_BYTES * experts.total * experts.ep)
+        builder.collective("ep", "token counts", "all_gather", size)
+        builder.memory("token counts", 2 * size, launches=_COUNTS_LAUNCHES)
 
 
 def _etp(builder: LayerBuilder, kind: str) -> None:

@@ -17,6 +17,11 @@ class HostSoftware(SoftwareGroup):
     """The host's side of a step. The last three fields are fitted, docs/step-fit.md and docs/accuracy.md."""
 
     cuda_graphs: bool = Field(default=False, description="layers are launched as one graph")
+    graphs_leave_out_experts: bool = Field(
+        default=False,
+        description="with cuda_graphs: experts and their exchanges are launched one by one all the same, as"
+        " their shapes change (Megatron core's scopes attn, moe_router and moe_preprocess)",
+    )
     launch_blocking: bool = Field(
         default=False,
         description="CUDA_LAUNCH_BLOCKING=1: the host waits for each kernel of a layer before it issues the"
