@@ -54,7 +54,7 @@ class _Writer:
             after = tuple(sorted({*after, *self.joined}))
             self.joined, self.last_compute = (), (len(self.ops),)
         self.ends.append((len(self.ops),))
-        self.ops.append(replace(op, after=after))
+        self.ops.append(op._replace(after=after))
 
     def _block(self, block: Block, joined: tuple[int, ...], action: str) -> tuple[int, ...]:
         """The ops that end the block, or whatever it follows where it has none."""
@@ -67,5 +67,5 @@ class _Writer:
                 ends.add(index)
             else:
                 last[op.stream] = index
-            self.ops.append(replace(op, after=after, action=action))
+            self.ops.append(op._replace(after=after, action=action))
         return tuple(sorted({*ends, *last.values()})) or joined
