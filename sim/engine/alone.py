@@ -79,7 +79,7 @@ def state_of(scope: Scope) -> State:
 
 def begun(state: State) -> dict[int, Left]:
     """What the ops in progress have left."""
-    return {i: one for i, one in enumerate(state) if not isinstance(one, bool)}
+    return {i: one for i, one in enumerate(state) if one is not True and one is not False}
 
 
 def _to_a_tick(left: Left, op: Op) -> Left:

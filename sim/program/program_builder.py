@@ -19,10 +19,7 @@ class ProgramBuilder:
         self, name: str, work: Work, *, category: str = "compute", action: str = "", host_s: float = 0.0
     ) -> int:
         """Append to the compute stream, after everything awaited."""
-        after: tuple[int, ...] = ()
-        if self.awaited:
-            after = tuple(sorted(self.awaited))
-            self.awaited.clear()
+        after = self._awaited()
         self.last_compute = len(self.ops)
         self.ops.append(Op(name, "compute", category, work, after, action, host_s))
         return self.last_compute
@@ -48,7 +45,7 @@ class ProgramBuilder:
         last = () if self.last_compute < 0 else (self.last_compute,)
         if not self.awaited:
             return last
-        return tuple(sorted({*self.awaited, *last}))
+        return tuple(sorted(self.awaited.union(last)))
 
     def wait(self, *indices: int) -> None:
         """Make the next op on the compute stream wait for these ops."""
@@ -56,7 +53,16 @@ class ProgramBuilder:
 
     def repeat(self, name: str, repeated: RepeatedBlocks, *, action: str) -> int:
         """Append repeated blocks as one op of the compute stream; its index."""
-        return self.compute(name, repeated, action=action, host_s=repeated.host_s)
+        after = self._awaited() if self.awaited else ()
+        self.last_compute = index = len(self.ops)
+        self.ops.append(Op(name, "compute", "compute", repeated, after, action, repeated.host_s))
+        return index
+
+    def _awaited(self) -> tuple[int, ...]:
+        """What the next op on the compute stream waits for, which from now on nothing else does."""
+        after = tuple(sorted(self.awaited))
+        self.awaited.clear()
+        return after
 
     def _append(self, op: Op) -> int:
         self.ops.append(op)
