@@ -136,7 +136,9 @@ def layout_of(program: Program, *, host: bool) -> Layout:
         elif not (isinstance(op.work, Exchange) and op.work.parts):
             streams[i] = [i]
         else:
-            awaited = {*op.after, issue[i][0]} if host and issue[i][0] >= 0 else {*op.after}
+            awaited = {*op.after}
+            if host and issue[i][0] >= 0:
+                awaited.add(issue[i][0])
             lacks[i] = len(awaited)
             for earlier in awaited:
                 followers.setdefault(earlier, []).append(i)
