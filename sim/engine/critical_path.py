@@ -77,9 +77,7 @@ def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, part
         _add(parts, op.category, seconds)
 
 
-def _released_by(
-    record: Record, at: tuple[int, int], predecessors: Sequence[Sequence[int]]
-) -> int:
+def _released_by(record: Record, at: tuple[int, int], predecessors: Sequence[Sequence[int]]) -> int:
     """The op of the same class whose end came last among those that this one waited for; -1 for none."""
     r, i = at
     ends, last = record.end[r], predecessors[r][i]
