@@ -148,7 +148,7 @@ def test_a_new_group_costs_a_row_of_the_table(monkeypatch: pytest.MonkeyPatch) -
 
     def renamed(program: Program) -> Program:
         ops = (
-            replace(op, work=replace(op.work, communicator="dp and tp"))
+            op._replace(work=replace(op.work, communicator="dp and tp"))
             if isinstance(op.work, Collective) and op.work.communicator == "dp"
             else op
             for op in program.ops

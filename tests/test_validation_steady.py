@@ -181,7 +181,7 @@ def test_a_host_that_falls_back_is_not_steady() -> None:
     assert all(lead_s >= 0 for lead_s in period.leads_s.values())
     one = record.programs.classes[1]
     host_s = 1.1 * period.seconds / (4 * pp)  # a group has as many ops on this rank
-    slow = replace(one, ops=tuple(replace(op, host_s=host_s, host_sync=False) for op in one.ops))
+    slow = replace(one, ops=tuple(op._replace(host_s=host_s, host_sync=False) for op in one.ops))
     record.programs = replace(
         record.programs, classes=(record.programs.classes[0], slow, *record.programs.classes[2:])
     )
@@ -193,7 +193,7 @@ def test_a_host_that_is_not_later_by_the_same_is_not_steady() -> None:
     record, pp = _short(4, software="megatron-core-2025", **GPU_BOUND)
     one = record.programs.classes[1]
     last = next(i for i, op in enumerate(one.ops) if op.action == f"1B{3 * pp - 2}")
-    ops = tuple(replace(op, host_s=op.host_s + 1e-6 * (i == last)) for i, op in enumerate(one.ops))
+    ops = tuple(op._replace(host_s=op.host_s + 1e-6 * (i == last)) for i, op in enumerate(one.ops))
     others = record.programs.classes
     record.programs = replace(record.programs, classes=(others[0], replace(one, ops=ops), *others[2:]))
     assert period_of(record, pp, 1, 1e-9) is None

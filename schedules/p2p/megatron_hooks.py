@@ -101,11 +101,16 @@ def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
     }
     yield from (Hook(HookCall.GATHER, stage) for stage in held[:2])
     for step in order:
-        for action in parts(step):
-            yield from (Hook(HookCall.GATHER, stage) for stage in gathers.get(action, ()))
+        actions = parts(step)
+        for action in actions:
+            for stage in gathers.get(action, ()):
+                yield Hook(HookCall.GATHER, stage)
         yield step
-        for stage in (reduces[action] for action in parts(step) if action in reduces):
-            yield from (Hook(HookCall.ENABLE), Hook(HookCall.REDUCE, stage), Hook(HookCall.DISABLE))
+        for action in actions:
+            if action in reduces:
+                yield Hook(HookCall.ENABLE)
+                yield Hook(HookCall.REDUCE, reduces[action])
+                yield Hook(HookCall.DISABLE)
     yield Hook(HookCall.ENABLE)
     yield from (Hook(HookCall.REDUCE, stage) for stage in held if stage not in reduces.values())
 

@@ -15,23 +15,20 @@ from array import array
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import actions_of
 from ..engine.accounting import action_spans
 from ..engine.collection import collection_paused
 from ..engine.record import Record
 from ..lowering.profiled_costs import overlaps
-from ..result.step import ActionSpan
 from ..scenario.schedules import traits_of
 from .steady import of_length
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...hardware.profile import GpuProfile
-    from ...schedules.orders.action import Orders
     from ..lowering.lower import Lowered
     from ..lowering.plan import StepPlan
-    from ..result.step import StageMemory
+    from ..result.step import ActionSpan, StageMemory
     from ..scenario.models import Scenario
 
 ENOUGH = 2
@@ -96,30 +93,30 @@ def enough_microbatches(scenario: Scenario) -> int:
 
 def memory_of_plan(plan: StepPlan) -> MemoryByOrder | None:
     """The memory of a step by the orders of its plan; None where these have pairs of actions."""
-    return None if overlaps(plan.orders) else _by_order(plan, _as_ordered(plan.orders))
+    from ..lowering.memory import memory_of_orders
+
+    if overlaps(plan.orders):
+        return None
+    return _both(plan, lambda leads_s: memory_of_orders(plan, leads_s))
 
 
 def _by_order(plan: StepPlan, actions: Sequence[ActionSpan]) -> MemoryByOrder:
     from ..lowering.memory import memory_of
 
+    return _both(plan, lambda leads_s: memory_of(plan, actions, leads_s, traced=False))
+
+
+def _both(plan: StepPlan, memory: Callable[[Mapping[int, float]], tuple[StageMemory, ...]]) -> MemoryByOrder:
+    """The bill where no host is ahead, and where all are as far as they can be."""
+
     def bill(lead_s: float) -> tuple[StageMemory, ...]:
-        leads_s = dict.fromkeys(range(plan.shape.ranks), lead_s)
-        found = memory_of(plan, actions, leads_s, traced=False)
+        found = memory(dict.fromkeys(range(plan.shape.ranks), lead_s))
         return tuple(replace(stage, peak_s=math.nan) for stage in found)
 
     high = bill(math.inf)
     if not any(stage.terms["in flight"] for stage in high):
         return MemoryByOrder(low=high, high=high)
     return MemoryByOrder(low=bill(0.0), high=high)
-
-
-def _as_ordered(orders: Orders) -> list[ActionSpan]:
-    """The actions of each rank as if each took one unit of time."""
-    return [
-        ActionSpan(r, action.kind, action.stage, action.microbatch, at, at + 1.0)
-        for r, order in enumerate(orders)
-        for at, action in enumerate(actions_of(order))
-    ]
 
 
 def _as_written(lowered: Lowered) -> tuple[ActionSpan, ...]:

@@ -99,7 +99,7 @@ class _Reader:
         for waited in call.data_deps:  # the host waits for what it launched
             if waited in self.op_of:
                 number = self.op_of[waited]
-                self.ops[number] = replace(self.ops[number], host_sync=True)
+                self.ops[number] = self.ops[number]._replace(host_sync=True)
         first = nodes[0]
         stream = first.text("stream_name", "compute")
         after = {self.op_of[before] for before in first.data_deps if before in self.op_of}

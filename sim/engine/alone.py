@@ -79,7 +79,7 @@ def state_of(scope: Scope) -> State:
 
 def begun(state: State) -> dict[int, Left]:
     """What the ops in progress have left."""
-    return {i: one for i, one in enumerate(state) if not isinstance(one, bool)}
+    return {i: one for i, one in enumerate(state) if one is not True and one is not False}
 
 
 def _to_a_tick(left: Left, op: Op) -> Left:
@@ -154,7 +154,8 @@ class _Alone:
     ) -> None:
         count = len(block.ops)
         self.block, self.ops, self.rank, self.own = block, block.ops, rank, rates
-        self.issued_s = [issued_s + at for at in block.issued_s]
+        ahead = issued_s == -math.inf
+        self.issued_s = [issued_s] * count if ahead else [issued_s + at for at in block.issued_s]
         self.start = [math.inf] * count
         self.end = [0.0 if one is True else math.inf for one in state] if state else [math.inf] * count
         self.left = begun(state) if state else {}

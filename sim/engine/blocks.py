@@ -114,22 +114,18 @@ class RepeatedRun:
         bases = [base - offset for base in self.bases[number:]]
         return RepeatedRun(number, self.runs[number:], bases, self.first, self.last - offset, self, offset)
 
-    @cached_property
-    def _busy(self) -> dict[str, list[tuple[float, float]]]:
-        """By link, when it is used: intervals in order, none of which touch."""
-        found: dict[str, list[tuple[float, float]]] = {}
-        for base, run in zip(self.bases, self.runs, strict=True):
-            for link, intervals in run.busy.items():
-                found.setdefault(link, []).extend((base + begin, base + end) for begin, end in intervals)
-        return {link: _joined(intervals) for link, intervals in found.items()}
-
     def uses(self, link: str, since: float, until: float) -> bool:
         """Whether it uses ``link`` of its rank between two times."""
         if self.whole is not None:
             return self.whole.uses(link, max(since, self.first) + self.offset, until + self.offset)
-        intervals = self._busy.get(link, ())
-        first = bisect_right(intervals, since, key=lambda interval: interval[1])
-        return first < len(intervals) and intervals[first][0] < until
+        for k in range(bisect_right(self._ends, since), len(self.runs)):
+            base = self.bases[k]
+            if base >= until:
+                return False
+            for begin, end in self.runs[k].busy.get(link, ()):
+                if base + end > since and base + begin < until:
+                    return True
+        return False
 
     @cached_property
     def _ends(self) -> list[float]:
@@ -191,17 +187,6 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
                 scope.left[i] = run.left(i, since - base)
 
 
-def _joined(intervals: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Intervals in order, those that overlap as one."""
-    found: list[tuple[float, float]] = []
-    for begin, end in sorted(intervals):
-        if found and begin <= found[-1][1]:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((begin, end))
-    return found
-
-
 def total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Seconds by name, added up over ``parts``."""
     found: dict[str, float] = {}
@@ -257,14 +242,16 @@ def _awaited(
     for i in sorted((d for d in awaited if ops[d].stream != "compute"), key=lambda d: end[d]):
         if end[i] <= cursor:
             continue
-        earlier = max(
-            (end[d] for d in range(i) if d in ops[i].after or ops[d].stream == ops[i].stream), default=cursor
-        )
-        late = min(max(0.0, start[i] - max(cursor, earlier)), until - cursor)
+        late = 0.0
+        if start[i] > cursor:
+            after, stream = ops[i].after, ops[i].stream
+            before = (end[d] for d in range(i) if d in after or ops[d].stream == stream)
+            late = min(max(0.0, start[i] - max(cursor, max(before, default=cursor))), until - cursor)
         if late:
             parts["host"] = parts.get("host", 0.0) + late
         upto, peers = min(end[i], until), 0.0
-        for d in range(i + 1):  # it waits for its own peers, and for those of whoever is before it
+        # It waits for its own peers, and for those of whoever is before it; by itself it has none.
+        for d in range(i + 1) if begin is not start else ():
             if ops[d].stream == ops[i].stream and end[d] > cursor:
                 waited = min(
                     max(0.0, min(begin[d], upto) - max(cursor, start[d])), upto - cursor - late - peers

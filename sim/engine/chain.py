@@ -105,7 +105,8 @@ class Chain:
         work, awaited = scope.ops[i].work, self.awaited
         self.issued, self.awaited = False, ()
         if isinstance(work, Exchange):
-            scope.begun(i, max(done.value for done in awaited))
+            last = awaited[0].value if len(awaited) == 1 else max([done.value for done in awaited])
+            scope.begun(i, last)
         else:
             assert isinstance(work, Collective)
             self.rank.hold(-work.transfer.sms, -1)

@@ -37,24 +37,23 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
     now = max(lasts)
     at = lasts.index(now), record.end[lasts.index(now)].index(now)
     predecessors = [record.predecessors(r) for r in range(len(record.programs.classes))]
-    while True:
+    while now > since:  # what lies before is not asked for
         r, i = at
-        start, begin, _ = record.times(r, i)
-        op = record.programs.classes[r].ops[i]
+        start, begin = record.start[r][i], record.begin[r][i]
+        _attribute(record, at, record.programs.classes[r].ops[i], inside(begin, now), parts)
         source = record.released(r, i)
-        _attribute(record, (r, i), op, inside(begin, now), parts)
-        if source is not None and source != at and record.times(*source)[0] > start:
-            at, begin = source, record.times(*source)[0]
+        if source is not None and source != at and record.start[source[0]][source[1]] > start:
+            at, begin = source, record.start[source[0]][source[1]]
         now = begin
-        at_next = _released_by(record, at, predecessors)
-        if at_next is None:
+        before = _released_by(record, at, predecessors)
+        if before < 0:
             _add(parts, "host", inside(0.0, now))
             break
-        ended = record.times(*at_next)[2]
+        ended = record.end[at[0]][before]
         if ended < now:
             _add(parts, "host", inside(ended, now))
             now = ended
-        at = at_next
+        at = at[0], before
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
 
@@ -64,6 +63,8 @@ def _add(parts: dict[str, float], name: str, seconds: float) -> None:
 
 
 def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, parts: dict[str, float]) -> None:
+    if seconds <= 0:
+        return
     if isinstance(op.work, RepeatedBlocks):
         found = repeated_parts(record, *at)
         whole_s = sum(found.values())
@@ -76,13 +77,11 @@ def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, part
         _add(parts, op.category, seconds)
 
 
-def _released_by(
-    record: Record, at: tuple[int, int], predecessors: Sequence[Sequence[int]]
-) -> tuple[int, int] | None:
-    """The op whose end came last among those that this one waited for."""
+def _released_by(record: Record, at: tuple[int, int], predecessors: Sequence[Sequence[int]]) -> int:
+    """The op of the same class whose end came last among those that this one waited for; -1 for none."""
     r, i = at
-    op = record.programs.classes[r].ops[i]
-    candidates = [*op.after, *([predecessors[r][i]] if predecessors[r][i] >= 0 else [])]
-    if not candidates:
-        return None
-    return r, max(candidates, key=lambda c: (record.times(r, c)[2], c))
+    ends, last = record.end[r], predecessors[r][i]
+    for one in record.programs.classes[r].ops[i].after:
+        if last < 0 or ends[one] > ends[last] or (ends[one] == ends[last] and one > last):
+            last = one
+    return last

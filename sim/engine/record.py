@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..program.program import UNORDERED, Collective, Programs, RepeatedBlocks
+from ..program.program import UNORDERED, Collective, Program, Programs, RepeatedBlocks
 from .blocks import RepeatedRun
 from .scope import BITS, NOBODY, Scope, Times, issue_times, unknown
 
@@ -65,7 +65,7 @@ class Record:
     step_s: float = 0.0  # from one step to the next
     _calls: dict[int, dict[str, list[int]]] = field(default_factory=dict)
     _predecessors: dict[int, list[int]] = field(default_factory=dict)
-    _issues: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    _issues: dict[int, Sequence[tuple[int, float]]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, programs: Programs) -> Record:
@@ -143,6 +143,10 @@ class Record:
                 if isinstance(op.work, RepeatedBlocks) and op.work.last_on:
                     last |= dict.fromkeys(op.work.last_on, i)
         return self._predecessors[id(program)]
+
+    def knows(self, program: Program, issues: Sequence[tuple[int, float]]) -> None:
+        """What ``issues`` is for the classes that run ``program``."""
+        self._issues[id(program)] = issues
 
     def issues(self, r: int) -> Sequence[tuple[int, float]]:
         """For each op of class ``r``, which the host waits for and the host time since (``issue_times``)."""

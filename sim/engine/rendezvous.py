@@ -100,6 +100,7 @@ class RendezvousPoints:
     _numbers: dict[Hashable, int] = field(default_factory=dict)
     _kept: list[Transfer] = field(default_factory=list)
     _demands: dict[tuple[int, Ends, Between], tuple[Transfer, Demand]] = field(default_factory=dict)
+    _asked: dict[tuple[int, Ends, Between], Demand] = field(default_factory=dict)
 
     def arrive(
         self,
@@ -191,7 +192,7 @@ class RendezvousPoints:
         demand = self._demand(transfer, ends, between)
         if not latency_s:
             self.move(payload, demand, done, value)
-        elif self._closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
+        elif self._is_closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
             self.env.call(latency_s, lambda _: self.move(payload, demand, done, value))
 
     def move(self, payload: float, demand: Demand, done: Done, value: Any) -> None:
@@ -211,19 +212,30 @@ class RendezvousPoints:
 
     def _closed(self, demand: Demand) -> list[Place]:
         """Those of ``demand`` whose blocks run as a whole and use the link at some time."""
+        found = []
+        for place in self._places_of(demand):
+            rank, link, _ = place
+            if rank.closed is not None and link[1] in rank.closed_most:
+                found.append(place)
+        return found
+
+    def _is_closed(self, demand: Demand) -> bool:
+        """Whether there are any."""
+        for rank, link, _ in self._places_of(demand):
+            if rank.closed is not None and link[1] in rank.closed_most:
+                return True
+        return False
+
+    def _places_of(self, demand: Demand) -> list[Place]:
+        """Ranks' own links among those of ``demand``: blocks that cross the fabric never run as a whole."""
         places = self._places.get(id(demand))
-        if places is None:  # a rank's own links; blocks that cross the fabric never run as a whole
+        if places is None:
             places = self._places[id(demand)] = [
                 (self.ranks[link[0]], link, weight * demand.ceiling)
                 for link, weight in demand.weights
                 if isinstance(link, tuple)
             ]
-        found = []
-        for place in places:
-            rank, link, _ = place
-            if rank.closed is not None and link[1] in rank.closed_most:
-                found.append(place)
-        return found
+        return places
 
     def _rendezvous(self, key: tuple[Any, ...]) -> Rendezvous:
         if key not in self._open:
@@ -232,6 +244,10 @@ class RendezvousPoints:
 
     def _demand(self, transfer: Transfer, ends: Ends, between: Between) -> Demand:
         """What the transfer asks of links: one object for all that differ in their payload alone."""
+        asked = id(transfer), ends, between
+        found = self._asked.get(asked)
+        if found is not None:
+            return found
         kind = self._kinds.get(id(transfer))
         if kind is None:
             value = transfer.ceiling_bytes_per_s, transfer.weights, transfer.pattern, transfer.binding
@@ -252,7 +268,8 @@ class RendezvousPoints:
             weights |= self._fabric(transfer, ends, between)
             demand = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()), heaviest)
             known = self._demands[key] = transfer, demand
-        return known[1]
+        found = self._asked[asked] = known[1]
+        return found
 
     def slowed(self) -> list[SlowedBy]:
         """Seconds and bytes by which shared links slowed communications, by communication and link."""

@@ -132,7 +132,10 @@ class _Replay:
             if late_s == math.inf:
                 continue
             key = id(program), issued_at[r] is not None
-            layout = layouts.get(key) or layouts.setdefault(key, layout_of(program, host=key[1]))
+            layout = layouts.get(key)
+            if layout is None:
+                layout = layouts[key] = layout_of(program, host=key[1])
+                self.record.knows(program, layout.issue)
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
             for row, alone in zip(layout.rows, layout.chains, strict=True):

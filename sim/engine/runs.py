@@ -268,8 +268,8 @@ class Runs:
         if known not in self._beside:
             self._beside[known] = self._course(group, block, math.inf, contention, beside, state)
         free = self._beside[known]
-        if free is None or lead_s >= free.lead_s:
-            return free
+        if free is None or lead_s >= (block.issued_s[-1] if block.ops else 0.0) or lead_s >= free.lead_s:
+            return free  # none waits for a host that has issued all by then
         key = *known, ticks(lead_s)
         if key not in self._beside:
             self._beside[key] = self._course(group, block, key[-1], contention, beside, state)

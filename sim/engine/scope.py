@@ -136,7 +136,9 @@ def layout_of(program: Program, *, host: bool) -> Layout:
         elif not (isinstance(op.work, Exchange) and op.work.parts):
             streams[i] = [i]
         else:
-            awaited = {*op.after, issue[i][0]} if host and issue[i][0] >= 0 else {*op.after}
+            awaited = {*op.after}
+            if host and issue[i][0] >= 0:
+                awaited.add(issue[i][0])
             lacks[i] = len(awaited)
             for earlier in awaited:
                 followers.setdefault(earlier, []).append(i)
@@ -196,7 +198,8 @@ def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, flo
     times, sync, offset = list[tuple[int, float]](), -1, 0.0
     for i, op in enumerate(ops):
         host_s = op.host_s
-        times.append((sync, offset + (host_s if last or not host_s else _first_s(op))))
+        first_s = _first_s(op) if host_s and not last and not isinstance(op.work, Exchange) else host_s
+        times.append((sync, offset + first_s))
         offset += host_s
         if op.host_sync:
             sync, offset = i, 0.0

@@ -30,12 +30,15 @@ class Signal:
     def __init__(self) -> None:
         self.happened = False
         self.value: Any = None
-        self._callbacks: list[Callback] = []
+        self._callbacks: list[Callback] | None = None
         self._event: simpy.Event | None = None
 
     def then(self, callback: Callback) -> None:
         """Run ``callback`` when it happens, which it has not yet."""
-        self._callbacks.append(callback)
+        if self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
 
     def event(self, env: simpy.Environment) -> simpy.Event:
         """What a process that waits for it yields, before it has happened."""
@@ -46,8 +49,9 @@ class Signal:
     def happen(self, value: Any = None) -> None:
         """Tell all who wait, processes last: they go on with what comes after all this."""
         self.happened, self.value = True, value
-        callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
+        callbacks, self._callbacks = self._callbacks, None
+        if callbacks is not None:
+            for callback in callbacks:
+                callback()
         if self._event is not None:
             happen_now(self._event)

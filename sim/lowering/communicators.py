@@ -26,6 +26,20 @@ if TYPE_CHECKING:
     from .plan import StepPlan
 
 
+def communicators_by_rank(plan: StepPlan) -> list[tuple[CommunicatorBuffers, ...]]:
+    """``communicators`` of every pipeline rank: where all ranks are placed alike, few of them differ."""
+    if len(plan.placements.first) > 1:
+        return [communicators(plan, r) for r in range(plan.shape.ranks)]
+    known: dict[tuple[bool, bool], tuple[CommunicatorBuffers, ...]] = {}
+    found = []
+    for r in range(plan.shape.ranks):
+        key = _has_experts(plan, r), shares_table(plan, r)
+        if key not in known:
+            known[key] = communicators(plan, r)
+        found.append(known[key])
+    return found
+
+
 def communicators(plan: StepPlan, r: int) -> tuple[CommunicatorBuffers, ...]:
     """Of every group that pipeline rank ``r`` communicates over; the world's for what goes over all ranks.
 
@@ -78,12 +92,17 @@ def _placements(plan: StepPlan, r: int, groups: RankGroups) -> Iterator[tuple[st
         named |= {"cp.heads": groups["cp.heads"], "cp.ring": groups["cp.ring"]}
     named |= _data_parallel(groups, "dp", "fsdp", "hsdp")
     named["pp"] = GroupPlacement(ranks=pp, domains=1 if near else pp)
-    if any(run.kind.experts for s in plan.held_stages(r) for run in plan.stages[s].runs):
+    if _has_experts(plan, r):
         named |= {"ep": groups["ep"], "etp": groups["etp"]}
         named |= _data_parallel(groups, "edp", "efsdp", "ehsdp")
     if shares_table(plan, r):
         named["embedding"] = groups["embedding"]
     yield from ((name, placement) for name, placement in named.items() if placement.ranks > 1)
+
+
+def _has_experts(plan: StepPlan, r: int) -> bool:
+    """Whether a layer of that pipeline rank has experts."""
+    return any(run.kind.experts for s in plan.held_stages(r) for run in plan.stages[s].runs)
 
 
 def _data_parallel(groups: RankGroups, whole: str, shards: str, replicas: str) -> dict[str, GroupPlacement]:

@@ -40,7 +40,7 @@ from .plan import StepPlan
 from .process_groups import ProcessGroups
 from .profiled_costs import overlaps, profiled_shape
 from .refuse import refuse_unsupported
-from .stage_parameters import stage_parameters
+from .stage_parameters import all_stage_parameters
 from .state.activations import activation_bytes
 from .step_kind import step_kind
 from .tables import Tables, ordered_by, runs_pairs
@@ -191,7 +191,6 @@ def make_plan(
         ("orders", *ordered_by(scenario, shape)), lambda: step_orders(scenario, schedule, shape)
     )
     ends_meet = ends_of_model_meet(schedule, shape)
-    parameters = [stage_parameters(stage, local, scenario, ends_meet=ends_meet) for stage in stages]
     return StepPlan(
         scenario=scenario,
         cluster=cluster,
@@ -202,7 +201,7 @@ def make_plan(
         ends_meet=ends_meet,
         orders=orders,
         stages=stages,
-        parameters=tuple(parameters),
+        parameters=all_stage_parameters(stages, local, scenario, ends_meet=ends_meet),
         groups=groups,
         placed=placed,
         costs_of=costs_of,

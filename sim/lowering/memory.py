@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..result.step import ActionSpan, StageMemory
 from ..scenario.sharding import sharding_rule
 from ..scenario.software.software import Software
-from .communicators import communicators
+from .communicators import communicators_by_rank
 from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.local_shape import LocalShape
 from .optimizers import parts_of, updated_parameters
+from .sharded import Sharding
 from .sharding_of import sharding_of
-from .state.activations import activation_bytes
+from .state.activations import ActivationBytes, activation_bytes
+from .state.by_order import Most, peak_of_order
 from .state.in_flight import in_flight_bytes
 from .state.timeline import Buffers, peak_held
 
@@ -42,28 +44,51 @@ def memory_of(
     by_rank: dict[int, list[ActionSpan]] = {}
     for span in actions:
         by_rank.setdefault(span.rank, []).append(span)
-    sharding = sharding_of(plan, sharding_rule(plan.scenario))
-    return tuple(
-        _stage_memory(plan, r, by_rank.get(r, []), sharding, host_leads_s.get(r, math.inf), traced=traced)
-        for r in range(plan.shape.ranks)
-    )
+
+    def most(r: int, sizes: ActivationBytes, buffers: Mapping[int, Buffers]) -> Most:
+        own = by_rank.get(r, [])
+        return peak_held(own, plan.stages, sizes, buffers, traced=traced), _layers_in_flight(plan, own)
+
+    return _bill(plan, most, host_leads_s)
+
+
+def memory_of_orders(plan: StepPlan, host_leads_s: Mapping[int, float]) -> tuple[StageMemory, ...]:
+    """The same by the orders of the plan alone: not when the peak is."""
+
+    def most(r: int, sizes: ActivationBytes, buffers: Mapping[int, Buffers]) -> Most:
+        return peak_of_order(plan.orders[r], plan.stages, sizes, buffers)
+
+    return _bill(plan, most, host_leads_s)
+
+
+def _bill(
+    plan: StepPlan,
+    most: Callable[[int, ActivationBytes, Mapping[int, Buffers]], Most],
+    host_leads_s: Mapping[int, float],
+) -> tuple[StageMemory, ...]:
+    scenario = plan.scenario
+    sharding = sharding_of(plan, sharding_rule(scenario))
+    offloaded = scenario.training.activation_offload
+    sizes = activation_bytes(plan.local, scenario.software, offloaded=offloaded)
+    found, known = list[StageMemory](), communicators_by_rank(plan)
+    for r in range(plan.shape.ranks):
+        buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
+        lead_s = host_leads_s.get(r, math.inf)
+        found.append(_stage_memory(plan, r, most(r, sizes, buffers), sharding, lead_s, known[r]))
+    return tuple(found)
 
 
 def _stage_memory(
     plan: StepPlan,
     r: int,
-    actions: list[ActionSpan],
+    most: Most,
     sharding: Sharding | None,
     host_lead_s: float,
-    *,
-    traced: bool,
+    own: tuple[CommunicatorBuffers, ...],
 ) -> StageMemory:
     software = plan.scenario.software
-    sizes = activation_bytes(plan.local, software, offloaded=plan.scenario.training.activation_offload)
-    own = communicators(plan, r)
     static = static_terms(plan, r, sharding, own)
-    buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
-    peak = peak_held(actions, plan.stages, sizes, buffers, traced=traced)
+    peak, layers_in_flight = most
     terms = dict(static)
     for name, size in peak.held.terms().items():
         terms[name] = terms.get(name, 0.0) + size
@@ -81,7 +106,7 @@ def _stage_memory(
         timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
         moving=tuple(peak.timeline),
         parameters=plan.held_parameters(r),
-        layers_in_flight=_layers_in_flight(plan, actions),
+        layers_in_flight=layers_in_flight,
         communicators=own,
     )
 

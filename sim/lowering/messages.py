@@ -13,7 +13,7 @@ from ...schedules.orders.action import Action
 from ...schedules.p2p.point_to_point import MessageGroup, Recv, Send
 from ..network.transfer import Transfer
 from ..program import program
-from ..program.program import UNORDERED, MessageEnd
+from ..program.program import UNORDERED, MessageEnd, Op
 from ..program.program_builder import ProgramBuilder
 from ..scenario.software.pipeline import HostSync
 
@@ -37,29 +37,29 @@ class Messages:
 
     def exchange(self, exchange: MessageGroup) -> int:
         """Post a group. A blocking one holds up whatever the compute stream does next."""
+        given, writer = exchange.parts, self.writer
         if self.rule == "async":
-            sends = [part for part in exchange.parts if isinstance(part, Send)]
-            after: tuple[int, ...] = tuple(sorted({i for send in sends for i in self.done[send.action]}))
-            stream = UNORDERED
+            after, stream = self._after_sends(given), UNORDERED
         else:
-            after, stream = self.writer.frontier(), self._stream(exchange)
-        parts = tuple([self._part(part) for part in exchange.parts])
-        index = self.writer.on_stream(
-            "exchange",
-            stream,
-            "pp",
-            program.Exchange(parts),
-            after=after,
-            action=parts[0].tag,
-            host_s=len(exchange.parts) * self.host_s,
-            host_sync=exchange.blocking and self._host_waits(exchange),
-        )
+            after, stream = writer.frontier(), self._stream(exchange)
+        parts = tuple([self._part(part) for part in given])
+        host_s = len(given) * self.host_s
+        waits = exchange.blocking and self._host_waits(exchange)
+        work, index = program.Exchange(parts), len(writer.ops)
+        writer.ops.append(Op("exchange", stream, "pp", work, after, parts[0].tag, host_s, waits))
         if exchange.blocking:
-            self.writer.awaited.add(index)
+            writer.awaited.add(index)
         else:
-            for part in exchange.parts:
+            for part in given:
                 self.posted[part] = index
         return index
+
+    def _after_sends(self, parts: tuple[Send | Recv, ...]) -> tuple[int, ...]:
+        """What the parts of a group that sends when all is made wait for: receives for nothing."""
+        if len(parts) == 1:
+            return self.done[parts[0].action] if isinstance(parts[0], Send) else ()
+        sends = [part for part in parts if isinstance(part, Send)]
+        return tuple(sorted({i for send in sends for i in self.done[send.action]}))
 
     def _stream(self, exchange: MessageGroup) -> str:
         """Calls that go out as one group share a communicator, and with it a stream.
@@ -79,7 +79,9 @@ class Messages:
     def ends(self, actions: Iterable[Action]) -> None:
         """All ops of ``actions`` have been written."""
         if self.rule == "async":
-            self.done.update(dict.fromkeys(actions, self.writer.frontier()))
+            frontier = self.writer.frontier()
+            for action in actions:
+                self.done[action] = frontier
 
     def wait(self, part: Send | Recv) -> None:
         """The next kernel awaits an earlier part."""

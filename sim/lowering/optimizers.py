@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from ..scenario.optimizers import WEIGHT_BYTES, Optimizer, get_optimizer
 from ..scenario.sharding import sharding_rule
 from .parameters import OF_EXPERTS, Parameter, matrices_of
-from .stage_parameters import NO_ELEMENTS
+from .stage_parameters import Elements
 from .updates.newton_schulz import iteration
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def parts_of(plan: StepPlan, stages: Iterable[int]) -> tuple[UpdatedPart, ...]:
     held = [plan.parameters[stage] for stage in stages]
     spec, shards = plan.scenario.training.optimizer, shard_ranks(plan)
     row = spec.row
-    elements = sum((one.elements for one in held), start=NO_ELEMENTS)
+    elements = Elements.of_all(one.elements for one in held)
     even = elements.shared / shards[0] + elements.experts / shards[1]
     if not row.orthogonalizes:
         factors = sum(_factors(one, shards[0]) for one in held) if row.factors else 0.0

@@ -21,7 +21,7 @@ from .placed_groups import PlacedGroups, RankGroups
 from .placements import Placements
 from .process_groups import ProcessGroups
 from .profiled_costs import overlaps, splits_backward
-from .stage_parameters import NO_ELEMENTS, Elements, StageParameters
+from .stage_parameters import Elements, StageParameters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -118,8 +118,11 @@ class StepPlan:
 
     def held_elements(self, index: int) -> Elements:
         """Parameters that a rank of that pipeline rank holds, by who reduces their gradients."""
-        held = (self.parameters[s].elements for s in self.held_stages(index))
-        return sum(held, start=NO_ELEMENTS)
+        return self._held_elements[index]
+
+    @cached_property
+    def _held_elements(self) -> list[Elements]:
+        return [Elements.of_all(self.parameters[s].elements for s in held) for held in self._held]
 
     def weights_bytes(self, parameters: StageParameters) -> float:
         """Bytes of a virtual stage's weights as a rank holds them: the ends of the model in 16 bit."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,13 @@ class Elements:
     @property
     def total(self) -> float:
         return self.shared + self.experts
+
+    @classmethod
+    def of_all(cls, each: Iterable[Elements]) -> Elements:
+        """The sum of all of them, which is one object and not as many as there are terms."""
+        each = tuple(each)
+        shared, experts = sum(one.shared for one in each), sum(one.experts for one in each)
+        return cls(shared=float(shared), experts=float(experts))
 
     def __add__(self, other: Elements) -> Elements:
         return Elements(shared=self.shared + other.shared, experts=self.experts + other.experts)
@@ -84,12 +91,12 @@ class StageParameters:
         """Elements of one layer of that kind."""
         return self.layers[kind][1]
 
-    @property
+    @cached_property
     def body(self) -> float:
         """Elements of all layers: those whose products a recipe of fewer bits may quantise."""
         return sum(count * each.total for count, each in self.layers.values())
 
-    @property
+    @cached_property
     def elements(self) -> Elements:
         """All of them, by who reduces their gradients."""
         ends = Elements(shared=self.head + self.embedding)
@@ -109,6 +116,20 @@ def elements_of(parameters: Iterable[Parameter]) -> Elements:
         else:
             shared += parameter.elements
     return Elements(shared=float(shared), experts=float(experts))
+
+
+def all_stage_parameters(
+    stages: Iterable[Stage], local: LocalShape, scenario: Scenario, *, ends_meet: bool
+) -> tuple[StageParameters, ...]:
+    """The parameters of each stage: those of equal stages are one object."""
+    known: dict[Stage, StageParameters] = {}
+    found = []
+    for stage in stages:
+        alike = replace(stage, index=0)
+        if alike not in known:
+            known[alike] = stage_parameters(stage, local, scenario, ends_meet=ends_meet)
+        found.append(known[alike])
+    return tuple(found)
 
 
 def stage_parameters(

@@ -37,7 +37,7 @@ class _Writer:
     def program(self, program: Program) -> Program:
         if self.binding == Binding():
             return program
-        return Program(ops=tuple(replace(op, work=self._work(op.work)) for op in program.ops))
+        return Program(ops=tuple(op._replace(work=self._work(op.work)) for op in program.ops))
 
     def _work(self, work: Work) -> Work:
         binding = self.binding
@@ -47,14 +47,14 @@ class _Writer:
             case Collective() if work.communicator in binding.communicators:
                 return replace(work, communicator=binding.communicators[work.communicator])
             case Exchange() if binding.peers:
-                return Exchange(tuple(replace(p, peer=binding.peers.get(p.peer, p.peer)) for p in work.parts))
+                return Exchange(tuple(p._replace(peer=binding.peers.get(p.peer, p.peer)) for p in work.parts))
             case RepeatedBlocks() if binding.slow != 1.0 or binding.communicators:
                 return RepeatedBlocks(tuple((self._block(block), count) for block, count in work.blocks))
         return work
 
     def _block(self, block: Block) -> Block:
         if block not in self.blocks:
-            ops = tuple(replace(op, work=self._work(op.work)) for op in block.ops)
+            ops = tuple(op._replace(work=self._work(op.work)) for op in block.ops)
             same = all(op.work is old.work for op, old in zip(ops, block.ops, strict=True))
             self.blocks[block] = block if same else Block(block.name, ops)
         return self.blocks[block]

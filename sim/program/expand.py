@@ -50,13 +50,13 @@ class _Writer:
             self.joined = self.last_compute = joined
             self.ends.append(joined)
             if op.host_sync and joined:  # the host waits for what it issued last, which awaits all else
-                self.ops[joined[-1]] = replace(self.ops[joined[-1]], host_sync=True)
+                self.ops[joined[-1]] = self.ops[joined[-1]]._replace(host_sync=True)
             return
         if op.stream == "compute":
             after = tuple(sorted({*after, *self.joined}))
             self.joined, self.last_compute = (), (len(self.ops),)
         self.ends.append((len(self.ops),))
-        self.ops.append(replace(op, after=after))
+        self.ops.append(op._replace(after=after))
 
     def _block(self, block: Block, joined: tuple[int, ...], action: str) -> tuple[int, ...]:
         """The ops that end the block, or whatever it follows where it has none."""
@@ -69,5 +69,5 @@ class _Writer:
                 ends.add(index)
             else:
                 last[op.stream] = index
-            self.ops.append(replace(op, after=after, action=action))
+            self.ops.append(op._replace(after=after, action=action))
         return tuple(sorted({*ends, *last.values()})) or joined

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from ..network.paths import NO_PATHS, Paths
 from ..network.transfer import Transfer
@@ -53,9 +53,12 @@ class Collective:
         return self.transfer.solo_s / self.calls
 
 
-@dataclass(frozen=True, slots=True)
-class MessageEnd:
-    """One end of a point-to-point message: ``tag`` (2F0: its output) pairs it with the other end."""
+class MessageEnd(NamedTuple):
+    """One end of a point-to-point message: ``tag`` (2F0: its output) pairs it with the other end.
+
+    A named tuple, as ``Exchange`` and ``Op`` are: a step has thousands of each, and a frozen dataclass takes
+    three times as long to make.
+    """
 
     send: bool
     peer: int  # class of the other end
@@ -63,8 +66,7 @@ class MessageEnd:
     transfer: Transfer
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(NamedTuple):
     """A group of sends and receives that is posted at once and ends when all its parts have."""
 
     parts: tuple[MessageEnd, ...]
@@ -200,8 +202,7 @@ ENDINGS: tuple[Ending, ...] = get_args(Ending)
 Work = Compute | Collective | Exchange | RepeatedBlocks
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(NamedTuple):
     """One entry of a stream. ``host_s``: what issuing costs the host; ``host_sync``: it waits for the end."""
 
     name: str

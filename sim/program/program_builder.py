@@ -27,10 +27,7 @@ class ProgramBuilder:
         host_sync: bool = False,
     ) -> int:
         """Append to the compute stream, after everything awaited."""
-        after: tuple[int, ...] = ()
-        if self.awaited:
-            after = tuple(sorted(self.awaited))
-            self.awaited.clear()
+        after = self._awaited()
         self.last_compute = len(self.ops)
         self.ops.append(Op(name, "compute", category, work, after, action, host_s, host_sync))
         return self.last_compute
@@ -56,7 +53,7 @@ class ProgramBuilder:
         last = () if self.last_compute < 0 else (self.last_compute,)
         if not self.awaited:
             return last
-        return tuple(sorted({*self.awaited, *last}))
+        return tuple(sorted(self.awaited.union(last)))
 
     def wait(self, *indices: int) -> None:
         """Make the next op on the compute stream wait for these ops."""
@@ -69,6 +66,12 @@ class ProgramBuilder:
         for piece in pieces[:-1]:
             self.compute(name, piece, action=action, host_s=piece.host_s, host_sync=True)
         return self.compute(name, pieces[-1], action=action, host_s=pieces[-1].host_s)
+
+    def _awaited(self) -> tuple[int, ...]:
+        """What the next op on the compute stream waits for, which from now on nothing else does."""
+        after = tuple(sorted(self.awaited))
+        self.awaited.clear()
+        return after
 
     def _append(self, op: Op) -> int:
         self.ops.append(op)

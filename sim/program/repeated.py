@@ -32,7 +32,7 @@ def _repeated(ops: Sequence[Op], steps: int) -> Program:
     for step in range(steps):
         first = len(found)
         found += (
-            replace(op, work=_of_step(op.work, step), after=tuple(first + i for i in op.after)) for op in ops
+            op._replace(work=_of_step(op.work, step), after=tuple(first + i for i in op.after)) for op in ops
         )
         after = tuple(first + i for i in last)
         found.append(
@@ -53,4 +53,4 @@ def _of_step(work: Work, step: int) -> Work:
     """Messages of different steps have tags of their own."""
     if not isinstance(work, Exchange):
         return work
-    return Exchange(tuple(replace(part, tag=f"{part.tag} of step {step}") for part in work.parts))
+    return Exchange(tuple(part._replace(tag=f"{part.tag} of step {step}") for part in work.parts))

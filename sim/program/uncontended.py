@@ -39,7 +39,7 @@ class _Writer:
     def program(self, program: Program) -> Program:
         found = self.programs.get(id(program))
         if found is None:
-            ops = tuple(replace(op, work=self._work(op.work)) for op in program.ops)
+            ops = tuple(op._replace(work=self._work(op.work)) for op in program.ops)
             found = self.programs[id(program)] = Program(ops=ops)
         return found
 
@@ -53,14 +53,14 @@ class _Writer:
             case Collective():
                 return replace(work, transfer=self._alone(work.transfer))
             case Exchange():
-                return Exchange(tuple(replace(p, transfer=self._alone(p.transfer)) for p in work.parts))
+                return Exchange(tuple(p._replace(transfer=self._alone(p.transfer)) for p in work.parts))
             case RepeatedBlocks():
                 return RepeatedBlocks(tuple((self._block(block), count) for block, count in work.blocks))
         return work
 
     def _block(self, block: Block) -> Block:
         if block not in self.blocks:
-            ops = tuple(replace(op, work=self._work(op.work)) for op in block.ops)
+            ops = tuple(op._replace(work=self._work(op.work)) for op in block.ops)
             self.blocks[block] = Block(block.name, ops)
         return self.blocks[block]
 

@@ -219,4 +219,4 @@ class LayerBuilder:
 
 def _since(ops: Sequence[Op], first: int) -> tuple[Op, ...]:
     """``ops`` from op ``first`` of a block on, as ops of their own block: those before have ended."""
-    return tuple(replace(op, after=tuple(i - first for i in op.after if i >= first)) for op in ops)
+    return tuple(op._replace(after=tuple(i - first for i in op.after if i >= first)) for op in ops)

@@ -9,7 +9,7 @@ is replayed once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ...program.program import Block, Op
 from ..layers.layer_builder import LayerBuilder
@@ -77,7 +77,7 @@ def _append(builder: LayerBuilder, block: Block) -> None:
     base, joined = len(builder.ops), _ends(builder)
     for op in block.ops:
         after = tuple(base + earlier for earlier in op.after) or joined
-        builder.ops.append(replace(op, after=after))
+        builder.ops.append(op._replace(after=after))
     builder.awaited.clear()
 
 

@@ -76,7 +76,7 @@ def peak_held(
     held, peak, most = Held(), Peak(), 0.0
     fullest: ActionSpan | None = None
     parts = held.parts
-    known = {s: _sizes_of(stages[s], sizes, own) for s, own in buffers.items()}
+    known = {s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()}
     left = Counter(span.stage for span in actions if span.kind in "BI")
     owed = Counter(span.stage for span in actions if span.kind in "BW")
     begun: set[tuple[int, str]] = set()
@@ -106,7 +106,7 @@ def peak_held(
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class StageSizes:
     """Bytes of a stage: what a microbatch keeps, works with, has at the loss, and keeps of it for later."""
 
     kept: float
@@ -115,15 +115,16 @@ class _Sizes:
     operands: float
     own: Buffers
 
-
-def _sizes_of(stage: Stage, sizes: ActivationBytes, own: Buffers) -> _Sizes:
-    return _Sizes(
-        kept=sizes.kept_by_forward(stage),
-        working=sizes.working(stage),
-        logits=stage.losses * sizes.logits,
-        operands=sizes.kept_by_input_grad(stage),
-        own=own,
-    )
+    @classmethod
+    def of(cls, stage: Stage, sizes: ActivationBytes, own: Buffers) -> StageSizes:
+        """Of one stage with these buffers."""
+        return cls(
+            kept=sizes.kept_by_forward(stage),
+            working=sizes.working(stage),
+            logits=stage.losses * sizes.logits,
+            operands=sizes.kept_by_input_grad(stage),
+            own=own,
+        )
 
 
 def _moments(
@@ -137,7 +138,7 @@ def _moments(
             yield span.end_s, True, span
 
 
-def _keep(held: Held, span: ActionSpan, one: _Sizes, *, first: bool) -> None:
+def _keep(held: Held, span: ActionSpan, one: StageSizes, *, first: bool) -> None:
     """What an action takes as it starts; ``first`` forward of its stage, or first backward."""
     own = one.own
     if span.kind == "F":
@@ -150,7 +151,7 @@ def _keep(held: Held, span: ActionSpan, one: _Sizes, *, first: bool) -> None:
     held.gradients += own.reducing + (own.gradients + own.unreduced if first else 0.0)
 
 
-def _release(held: Held, span: ActionSpan, one: _Sizes) -> None:
+def _release(held: Held, span: ActionSpan, one: StageSizes) -> None:
     """Take off ``held`` the bytes that an action frees as it ends."""
     if span.kind == "F":
         held.gathered -= one.own.forward

@@ -254,7 +254,7 @@ class ShardedTimes:
                 return op
             placement = placements[GROUP_OF[work.communicator]]
             transfer = self.tables.communication.collective(work.kind, work.transfer.bytes, placement)
-            return replace(op, work=replace(work, transfer=transfer))
+            return op._replace(work=replace(work, transfer=transfer))
 
         if self.tables.base.software.sharding.implementation == "deepspeed":
             return around  # prices depend on the bucket, and so its form has the placement

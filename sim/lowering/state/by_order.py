@@ -1,0 +1,92 @@
+"""The most that a rank holds by the order of its actions alone: each begins when the one before has ended.
+
+The sums are those of timeline.py, in the same order; there is no clock, and only the largest is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ....schedules.orders.action import ActionKind, actions_of
+from .timeline import Held, Peak, StageSizes
+
+if TYPE_CHECKING:
+    from ....schedules.orders.action import Action, Order
+    from ..layers.stages import Stage
+    from .activations import ActivationBytes
+    from .timeline import Buffers
+
+Most = tuple[Peak, int]
+"""The largest sum that a rank holds, and the most layers, times microbatches, that are in flight."""
+
+Parts = tuple[float, float, float, float]
+"""Bytes of activations, logits, gradients and gathered parameters."""
+
+FORWARD, BACKWARD, INPUT_GRAD, WEIGHT_GRAD = ActionKind  # read once: a member is looked up by a function
+
+
+def peak_of_order(
+    order: Order, stages: Sequence[Stage], sizes: ActivationBytes, buffers: Mapping[int, Buffers]
+) -> Most:
+    """Of a rank that runs these actions, none of which are pairs. ``Peak.at_s`` is not known."""
+    known = {s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()}
+    actions = tuple(actions_of(order))
+    most, parts, fullest = 0.0, (0.0, 0.0, 0.0, 0.0), ""
+    for action, held in _held(actions, known):
+        total = held[0] + held[1] + held[2] + held[3]
+        if total > most:
+            most, parts, fullest = total * (1 + 1e-12), held, str(action)
+    return Peak(held=Held(*parts), action=fullest), _layers_in_flight(actions, stages)
+
+
+def _layers_in_flight(actions: Sequence[Action], stages: Sequence[Stage]) -> int:
+    """The most layers, times microbatches, between their forward and their backward."""
+    layers_of = [stage.layers for stage in stages]
+    layers = most = 0
+    for stage, kind, _ in actions:
+        if kind is FORWARD:
+            layers += layers_of[stage]
+            most = max(most, layers)
+        elif kind is not WEIGHT_GRAD:
+            layers -= layers_of[stage]
+    return most
+
+
+def _held(actions: Sequence[Action], known: Mapping[int, StageSizes]) -> Iterator[tuple[Action, Parts]]:
+    """What is held while each action runs, and after an input gradient, which leaves what waits for its
+    weight gradient.
+    """
+    activations = logits = gradients = gathered = 0.0
+    begun: set[tuple[int, bool]] = set()
+    last = {a.stage: i for i, a in enumerate(actions) if a.kind is BACKWARD or a.kind is INPUT_GRAD}
+    reduced = {a.stage: i for i, a in enumerate(actions) if a.kind is BACKWARD or a.kind is WEIGHT_GRAD}
+    for i, action in enumerate(actions):
+        stage, kind, _ = action
+        one = known[stage]
+        own, begins = one.own, (stage, kind is FORWARD)
+        first = begins not in begun
+        begun.add(begins)
+        if kind is FORWARD:
+            activations += one.kept
+            logits += one.logits
+            gathered += own.forward + (own.gathered if first else 0.0)
+            yield action, (activations, logits, gradients, gathered)
+            gathered -= own.forward
+            continue
+        if kind is WEIGHT_GRAD:
+            activations -= one.operands
+        else:
+            activations += one.working
+            gathered += own.backward
+            gradients += own.reducing + (own.gradients + own.unreduced if first else 0.0)
+            yield action, (activations, logits, gradients, gathered)
+            activations -= one.kept + one.working
+            logits -= one.logits
+            gathered -= own.backward
+            gradients -= own.reducing
+            gathered -= own.gathered if last[stage] == i else 0.0
+            if kind is INPUT_GRAD:
+                activations += one.operands
+                yield action, (activations, logits, gradients, gathered)
+        gradients -= own.unreduced if kind is not INPUT_GRAD and reduced[stage] == i else 0.0
