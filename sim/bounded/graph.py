@@ -18,7 +18,8 @@ from .edges import NOTHING, LayerEdges, edges_of_work
 
 if TYPE_CHECKING:
     from ..engine.record import Record
-    from ..program.program import Block, Program, Programs
+    from ..network.transfer import Transfer
+    from ..program.program import Block, Program
 
 HOST_S = 1e-9
 """An op that begins so much later than all that it waits for has waited for its host."""
@@ -44,10 +45,22 @@ class StepNode:
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """Nodes that begin together when the last has started; ``crossing``: in all replicas at once."""
+    """Nodes that begin together when the last has started, in the healthy step at ``at_s``; ``crossing``: in
+    all replicas at once. ``transfer`` is what moves then: a message from the first of its nodes to the
+    second, or a collective.
+    """
 
     nodes: tuple[int, ...]
     crossing: bool
+    transfer: Transfer
+    at_s: float
+    message: bool = False
+
+
+Step = tuple[int, tuple[int, ...], float, bool, float, int]
+"""A node or meeting by its number, and what a pass over the graph needs of it: the nodes that it waits for or
+that meet; and of a node ``earliest_s``, whether it meets others, ``lost`` and ``stage``.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +79,19 @@ class StepGraph:
         return sum(meeting.crossing for meeting in self.meetings)
 
     @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The nodes and meetings in their order."""
+        count, found = len(self.nodes), list[Step]()
+        for number in self.order:
+            if number < count:
+                node = self.nodes[number]
+                meets = number in self.meet
+                found.append((number, node.before, node.earliest_s, meets, node.lost, node.stage))
+            else:
+                found.append((number, self.meetings[number - count].nodes, 0.0, False, 0.0, -1))
+        return tuple(found)
+
+    @cached_property
     def meet(self) -> frozenset[int]:
         """Nodes that meet others."""
         return frozenset(n for meeting in self.meetings for n in meeting.nodes)
@@ -79,7 +105,7 @@ def graph_of(record: Record, crossing: Collection[str], awaiting: Collection[str
     first = [0]
     for program in programs.classes:
         first.append(first[-1] + len(program.ops))
-    meetings = tuple(_meetings(programs, first, crossing))
+    meetings = tuple(_meetings(record, first, crossing))
     layers: dict[Block, LayerEdges] = {}
     nodes = tuple(
         node
@@ -173,9 +199,11 @@ def _kernels_s(work: object) -> tuple[float, float]:
     return found, math
 
 
-def _meetings(programs: Programs, first: Sequence[int], crossing: Collection[str]) -> Iterator[Meeting]:
+def _meetings(record: Record, first: Sequence[int], crossing: Collection[str]) -> Iterator[Meeting]:
     """Collectives that join stages or replicas, and messages with both their ends."""
+    programs = record.programs
     joined: dict[tuple[str, int, int], list[int]] = defaultdict(list)
+    what: dict[tuple[str, int, int], tuple[Transfer, float]] = {}
     posted: dict[tuple[int, int, str], deque[int]] = defaultdict(deque)
     for r, program in enumerate(programs.classes):
         calls: dict[str, int] = defaultdict(int)
@@ -185,18 +213,28 @@ def _meetings(programs: Programs, first: Sequence[int], crossing: Collection[str
                 name = op.work.communicator
                 shared = programs.joins(r, name)
                 if shared is not None or name in crossing:
-                    joined[name, -1 if shared else r, calls[name]].append(node)
+                    key = name, -1 if shared else r, calls[name]
+                    joined[key].append(node)
+                    what[key] = op.work.transfer, record.begin[r][i]
                 calls[name] += 1
             elif isinstance(op.work, Exchange):
                 for part in op.work.parts:
                     ends = (r, part.peer) if part.send else (part.peer, r)
                     other = posted[*ends, part.tag]
                     if other and not first[r] <= other[0] < first[r + 1]:
-                        yield Meeting(nodes=(other.popleft(), node), crossing=False)
+                        both = (node, other.popleft()) if part.send else (other.popleft(), node)
+                        yield Meeting(
+                            nodes=both,
+                            crossing=False,
+                            transfer=part.transfer,
+                            at_s=record.begin[r][i],
+                            message=True,
+                        )
                     else:
                         other.append(node)
-    for (name, _, _), nodes in joined.items():
-        yield Meeting(nodes=tuple(nodes), crossing=name in crossing)
+    for key, nodes in joined.items():
+        transfer, at_s = what[key]
+        yield Meeting(nodes=tuple(nodes), crossing=key[0] in crossing, transfer=transfer, at_s=at_s)
 
 
 def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequence[float]) -> tuple[int, ...]:
