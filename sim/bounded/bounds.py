@@ -316,8 +316,7 @@ def _crossing(ranks: Ranks, replicas: Replicas) -> list[str]:
     found = []
     for name, instance in ranks.instance.items():
         inside = instance >= 0
-        pairs = np.unique(np.stack([instance[inside], number[inside]]), axis=1)
-        if len(np.unique(pairs[0])) < pairs.shape[1]:
+        if not _decides(instance[inside], number[inside]):
             found.append(name)
     return found
 
@@ -327,12 +326,14 @@ def _awaiting(ranks: Ranks) -> list[str]:
     group = ranks.instance.get(TENSOR)
     if group is None:
         return []
-    count = len(np.unique(group))
-    return [
-        name
-        for name, instance in ranks.instance.items()
-        if np.unique(np.stack([group, instance]), axis=1).shape[1] == count
-    ]
+    return [name for name, instance in ranks.instance.items() if _decides(group, instance)]
+
+
+def _decides(one: Ids, other: Ids) -> bool:
+    """Whether equal numbers of ``one`` (-1: none) go with equal numbers of ``other``."""
+    with_it = np.empty(int(one.max(initial=-1)) + 2, dtype=np.int64)
+    with_it[one] = other
+    return bool((with_it[one] == other).all())
 
 
 def _within_layers(programs: Programs) -> frozenset[str]:

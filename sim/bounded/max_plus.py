@@ -47,7 +47,7 @@ def max_plus(
     for others holds SMs meanwhile. Meetings of replicas, in their order, take ``longer_s`` more than in the
     healthy step; ``sent``: tell when messages begin.
     """
-    count, none = len(graph.nodes), np.zeros(slow.shape[:-1])
+    nodes, count, none = graph.nodes, len(graph.nodes), np.zeros(slow.shape[:-1])
     start, end = [none] * count, [none] * count
     own = _own_s(graph, slow)
     arrive: list[Seconds] = []
@@ -73,6 +73,8 @@ def max_plus(
                 running[stage] = number, at, lost
             else:
                 end[number] = at + own[number]
+                if sent and nodes[number].message:
+                    messages.append(at)
             continue
         meeting = graph.meetings[number - count]
         at = start[before[0]]
@@ -83,12 +85,10 @@ def max_plus(
             more_s = longer_s[len(arrive)] if longer_s is not None else 0.0
             arrive.append(at)
             at = maximum(at, at.max(axis=-1, keepdims=True))
-        elif sent and meeting.message:
-            messages.append(at)
         for n in before:
             then = at + (own[n] + more_s) if more_s else at + own[n]
             end[n] = maximum(end[n], then) if end[n] is not none else then
-            node = graph.nodes[n]
+            node = nodes[n]
             if node.holds:
                 window = _Window(start[n], end[n])
                 holding.setdefault(node.stage, []).append(window)

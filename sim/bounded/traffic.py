@@ -16,149 +16,156 @@ import numpy as np
 from ..network.sharing import Demand, max_min_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from ..network.transfer import Transfer
     from ..program.program import Programs
-    from .graph import Meeting, StepGraph
+    from .graph import StepGraph
     from .max_plus import Pass
 
     Ids = NDArray[np.int64]
     Seconds = NDArray[np.float64]
-    Ways = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Beside:
-    """A collective of several replicas and the ``messages``, by number, that slow it: each moves for
-    ``moving_s`` after ``latency_s``. It moves ``bytes`` at ``rate``, or at ``slower`` beside one of them; so it
-    loses ``healthy_s`` in the healthy step.
+class _Slowed:
+    """How messages slow collectives that load links in one way on members in some stages: alone these move
+    at ``rate``, and beside one of the ``messages``, by number, at ``slower`` (payload bytes per second). Each
+    message moves for ``moving_s``, ``after_s`` it has begun.
     """
 
-    latency_s: float
-    bytes: float
     rate: float
     slower: float
     messages: Ids
     after_s: Seconds
     moving_s: Seconds
-    healthy_s: float = 0.0
 
-    def lost_s(self, begin_s: float, sent_s: Seconds) -> float:
-        """Seconds that it takes longer than alone where messages are sent then, each by all replicas."""
-        from_s = begin_s + self.latency_s
-        until_s = from_s + self.bytes / self.slower
-        since = sent_s[self.messages] + self.after_s[:, None]
-        near = (since.min(axis=1) < until_s) & (since.max(axis=1) + self.moving_s > from_s)
+    def lost_s(self, transfer: Transfer, begin_s: float, sent: _Sent) -> float:
+        """Seconds that a collective which begins then takes longer than alone."""
+        if not len(self.messages) or not transfer.bytes:
+            return 0.0
+        from_s = begin_s + transfer.latency_s
+        until_s = from_s + transfer.bytes / self.slower
+        near = sent.first_s[self.messages] + self.after_s < until_s
+        near &= sent.last_s[self.messages] + self.after_s + self.moving_s > from_s
         if not near.any():
             return 0.0
-        since = since[near]
+        since = sent.at_s[self.messages[near]] + (self.after_s[near] - from_s)[:, None]
         until = since + self.moving_s[near, None]
-        since, until = _joined(since.ravel(), until.ravel())
-        return _slowed_s(self.bytes, self.rate, self.slower, since - from_s, until - from_s)
+        return _longer_s(transfer.bytes, self.rate, self.slower, *_joined(since.ravel(), until.ravel()))
+
+
+class _Sent:
+    """When each message is sent by each replica, and when it first and last is."""
+
+    def __init__(self, at_s: Seconds) -> None:
+        self.at_s, self.first_s, self.last_s = at_s, at_s.min(axis=1), at_s.max(axis=1)
 
 
 class Traffic:
     """The collectives of several replicas of a step, and the messages beside them."""
 
     def __init__(self, graph: StepGraph, programs: Programs) -> None:
-        found = [graph.meetings[step - len(graph.nodes)] for step in graph.order if step >= len(graph.nodes)]
-        messages = [one for one in found if one.message]
-        of_stage: dict[int, list[tuple[int, str]]] = {}
-        for number, one in enumerate(messages):
-            for n, way in zip(one.nodes, ("out", "in"), strict=True):
-                of_stage.setdefault(graph.nodes[n].stage, []).append((number, way))
-        sent_s = np.array([[one.at_s] for one in messages])
-        self._known: dict[tuple[int, int, str, float], tuple[float, float]] = {}
-        self._beside = []
-        for one in found:
-            if one.crossing:
-                stages = sorted({graph.nodes[n].stage for n in one.nodes})
-                ways = [(r, *way) for r in stages for way in of_stage.get(r, ())]
-                beside = self._of(one, ways, messages, programs.links)
-                healthy_s = beside.lost_s(one.at_s, sent_s) if beside else 0.0
-                self._beside.append((beside, healthy_s))
+        self._graph, self._programs = graph, programs
+        self._known: dict[object, _Slowed] = {}
+        self._slowed = [self._of(*one) for one in self._members()]
+        self._healthy_s = [0.0] * len(self._slowed)
+        if graph.messages:
+            sent = _Sent(np.array([[one.at_s] for one in graph.messages]))
+            self._healthy_s = [
+                slowed.lost_s(one.transfer, one.at_s, sent)
+                for slowed, one in zip(self._slowed, graph.crossings, strict=True)
+            ]
 
-    @property
-    def any(self) -> bool:
-        """Whether a message slows any of these collectives."""
-        return any(beside for beside, _ in self._beside)
-
-    def longer_s(self, found: Pass, rows: Sequence[int] | None = None) -> list[float]:
+    def longer_s(self, found: Pass) -> list[float]:
         """By meeting of replicas, how much longer it takes than in the healthy step beside the messages of a
-        pass; of the replicas in these ``rows`` of it alone, where given.
+        pass over some.
         """
-        assert found.sent_s is not None
-        sent_s = found.sent_s if rows is None else found.sent_s[:, rows]
+        if found.sent_s is None or not len(found.sent_s):
+            return [0.0] * len(self._slowed)
+        sent = _Sent(found.sent_s)
         return [
-            beside.lost_s(float(begin_s), sent_s) - healthy_s if beside else 0.0
-            for (beside, healthy_s), begin_s in zip(self._beside, found.begin_s[:-1].tolist(), strict=True)
+            slowed.lost_s(one.transfer, begin_s, sent) - healthy_s
+            for slowed, one, begin_s, healthy_s in zip(
+                self._slowed,
+                self._graph.crossings,
+                found.begin_s[:-1].tolist(),
+                self._healthy_s,
+                strict=True,
+            )
         ]
 
-    def _of(
-        self,
-        one: Meeting,
-        ways: Sequence[tuple[int, int, str]],
-        messages: Sequence[Meeting],
-        links: Sequence[Mapping[str, float]],
-    ) -> _Beside | None:
-        """What is beside a collective, of the messages on its members' links; None: nothing slows it."""
+    def _members(self) -> list[tuple[tuple[int, ...], Transfer]]:
+        """By meeting of replicas, the stages of its members, and what moves."""
+        nodes = self._graph.nodes
+        return [
+            (tuple(sorted({nodes[n].stage for n in one.nodes})), one.transfer) for one in self._graph.crossings
+        ]
+
+    def _of(self, stages: tuple[int, ...], transfer: Transfer) -> _Slowed:
+        """What slows a collective of members in these stages."""
+        key = stages, transfer.ceiling_bytes_per_s, transfer.weights
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._found(stages, transfer)
+        return known
+
+    def _found(self, stages: tuple[int, ...], transfer: Transfer) -> _Slowed:
+        links = self._programs.links
+        rate = min(_rates(transfer, None, "", links[r])[0] for r in stages)
+        slower = rate
+        rates: dict[tuple[int, str, int], tuple[float, float]] = {}
         found = []
-        rate = slower = self._rates(one.transfer, None, "", links[ways[0][0]])[0] if ways else 0.0
-        for r, number, way in ways:
-            message = messages[number].transfer
-            mine, its = self._rates(one.transfer, message, way, links[r])
-            if mine < rate and its:
-                slower = min(slower, mine)
-                found.append((number, message.latency_s, message.bytes / its))
-        if not found or not one.transfer.bytes:
-            return None
-        numbers, after_s, moving_s = zip(*found, strict=True)
-        return _Beside(
-            latency_s=one.transfer.latency_s,
-            bytes=one.transfer.bytes,
+        for number, one in enumerate(self._graph.messages):
+            for r, way in ((one.sender, ".out"), (one.receiver, ".in")):
+                if r not in stages:
+                    continue
+                key = r, way, id(one.transfer)
+                if key not in rates:
+                    rates[key] = _rates(transfer, one.transfer, way, links[r])
+                mine, its = rates[key]
+                if mine < rate and its:
+                    slower = min(slower, mine)
+                    found.append((number, one.transfer.latency_s, one.transfer.bytes / its))
+        numbers, after_s, moving_s = zip(*found, strict=True) if found else ((), (), ())
+        return _Slowed(
             rate=rate,
             slower=slower,
-            messages=np.array(numbers),
+            messages=np.array(numbers, dtype=np.int64),
             after_s=np.array(after_s),
             moving_s=np.array(moving_s),
         )
 
-    def _rates(
-        self, mine: Transfer, message: Transfer | None, way: str, links: Mapping[str, float]
-    ) -> tuple[float, float]:
-        """The rates of a collective and a message on one rank's links; of the collective alone."""
-        key = id(mine), id(message), way, id(links)
-        if key not in self._known:
-            demands = [Demand(mine.ceiling_bytes_per_s, mine.local_weights)]
-            if message is not None:
-                own = tuple(pair for pair in message.local_weights if pair[0].endswith(way))
-                demands.append(Demand(message.ceiling_bytes_per_s, own))
-            rates = max_min_rates(demands, links)
-            self._known[key] = rates[0], rates[-1]
-        return self._known[key]
+
+def _rates(
+    mine: Transfer, message: Transfer | None, way: str, links: Mapping[str, float]
+) -> tuple[float, float]:
+    """The rates of a collective on one rank's links, and of a message beside it that leaves or comes."""
+    demands = [Demand(mine.ceiling_bytes_per_s, mine.local_weights)]
+    if message is not None:
+        own = tuple(pair for pair in message.local_weights if pair[0].endswith(way))
+        demands.append(Demand(message.ceiling_bytes_per_s, own))
+    rates = max_min_rates(demands, links)
+    return rates[0], rates[-1]
 
 
 def _joined(since: Seconds, until: Seconds) -> tuple[Seconds, Seconds]:
-    """Stretches of time that overlap as one, in their order."""
+    """Stretches of time, those that overlap as one, in their order."""
     order = np.argsort(since, kind="stable")
     since, last = since[order], np.maximum.accumulate(until[order])
     apart = np.flatnonzero(since[1:] > last[:-1]) + 1
     return since[np.concatenate([[0], apart])], last[np.concatenate([apart - 1, [len(last) - 1]])]
 
 
-def _slowed_s(size: float, rate: float, slower: float, since: Seconds, until: Seconds) -> float:
+def _longer_s(size: float, rate: float, slower: float, since: Seconds, until: Seconds) -> float:
     """Seconds by which so many bytes that begin to move at 0 take longer where they are slower in stretches."""
     since, until = np.maximum(since, 0.0), np.maximum(until, 0.0)
-    open_s = until - since
-    lost = np.cumsum(open_s) * (1 - slower / rate)  # seconds at full rate, up to the end of each stretch
-    moved = until * rate - lost * rate
-    within = int(np.searchsorted(moved, size))
-    before_s = float(lost[within - 1]) if within else 0.0
-    if within == len(moved):
+    lost_s = np.cumsum(until - since) * (1 - slower / rate)  # up to the end of each stretch
+    whole = int(np.searchsorted((until - lost_s) * rate, size))  # so many stretches pass before it ends
+    before_s = float(lost_s[whole - 1]) if whole else 0.0
+    if whole == len(since):
         return before_s
-    start_s = float(since[within])
-    left = size - (start_s - before_s) * rate
-    return before_s if left <= 0 else before_s + left / slower - left / rate
+    left = size - (float(since[whole]) - before_s) * rate
+    return before_s + max(0.0, left) * (1 / slower - 1 / rate)
