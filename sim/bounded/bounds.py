@@ -226,7 +226,7 @@ class _Search:
         """The replicas to replay: groups of all, if few are enough, else some as they are."""
         passes, kinds = self.passes, self.kinds
         least = LEAST_ROOM * tolerance
-        loose = max(least, tolerance / 2 - self.moves) / BY_PASS
+        loose = self._loose(tolerance)
         kept = None
         if len(kinds) > FEW_KINDS:
             kept = kept_rows(passes, loose, MOST_KEPT)
@@ -242,6 +242,15 @@ class _Search:
         others = [u for u in range(len(kinds)) if u not in set(kept.rows)]
         members = [kinds[u] for u in (*kept.rows, self._middle(others))]
         return _Few(kept=kept.rows, members=members, passed=True)
+
+    def _loose(self, tolerance: float) -> float:
+        """What the kept replicas may lack where a pass stands for the others, so that this and its traffic
+        take no more of the tolerance than is left.
+        """
+        _, spread = paces(self.ranks, self.replicas, np.arange(self.replicas.count))
+        ahead = ahead_s(self.passes.graph, spread.max(axis=0).tolist()) / self.passes.step_s
+        left = (tolerance - ahead) / 2 - self.moves
+        return max(LEAST_ROOM * tolerance, left / BY_PASS - self.passes.traffic)
 
     def _replayed(self, few: _Few) -> tuple[Record, float, float]:
         """The replay of groups of replicas, what the step takes at least, and by how much members of
