@@ -97,7 +97,7 @@ KEPT_SHARE, GROUP_SHARE = 0.5, 0.1
 LEAST_ROOM = 0.05
 """Of the tolerance, that choices of replicas have where contention takes more than the rest."""
 
-BY_PASS = 0.2
+BY_PASS = 0.15
 """Of what a pass over all replicas adds to the step of the kept ones, by which it may be wrong: it knows a
 block's kernels by their mean. Of Llama 3.1 405B on 16,384 GPUs with a spread of 2 % and 2 to 5 kept replicas
 the replay of all 128 was 0.05 to 0.1 of it above.

@@ -8,6 +8,7 @@ over all replicas say when that is. Knows graphs and links; replays nothing.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,10 @@ class Traffic:
     def __init__(self, graph: StepGraph, programs: Programs) -> None:
         self._graph, self._programs = graph, programs
         self._known: dict[object, _Slowed] = {}
+        self._ends: dict[int, list[tuple[int, str, Transfer]]] = defaultdict(list)
+        for number, one in enumerate(graph.messages):
+            self._ends[one.sender].append((number, ".out", one.transfer))
+            self._ends[one.receiver].append((number, ".in", one.transfer))
         self._slowed = [self._of(*one) for one in self._members()]
         self._healthy_s = [0.0] * len(self._slowed)
         if graph.messages:
@@ -118,17 +123,15 @@ class Traffic:
         slower = rate
         rates: dict[tuple[int, str, int], tuple[float, float]] = {}
         found = []
-        for number, one in enumerate(self._graph.messages):
-            for r, way in ((one.sender, ".out"), (one.receiver, ".in")):
-                if r not in stages:
-                    continue
-                key = r, way, id(one.transfer)
+        for r in stages:
+            for number, way, message in self._ends[r]:
+                key = r, way, id(message)
                 if key not in rates:
-                    rates[key] = _rates(transfer, one.transfer, way, links[r])
+                    rates[key] = _rates(transfer, message, way, links[r])
                 mine, its = rates[key]
                 if mine < rate and its:
                     slower = min(slower, mine)
-                    found.append((number, one.transfer.latency_s, one.transfer.bytes / its))
+                    found.append((number, message.latency_s, message.bytes / its))
         numbers, after_s, moving_s = zip(*found, strict=True) if found else ((), (), ())
         return _Slowed(
             rate=rate,
