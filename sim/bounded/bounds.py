@@ -79,10 +79,10 @@ LEAST = 2e-4
 """Of a step in which anything contends, by which bounds are wider at least."""
 
 MOST_KEPT = 16
-MOST_GROUPS = 8
+MOST_GROUPS, MORE_GROUPS = 8, 2
 FEW_KINDS = 24
-"""Replicas that are replayed for the lower bound, and groups of replicas for the upper one, at most; or as
-many groups as there are different replicas, if these are few.
+"""Replicas that are kept, and groups of replicas, at most: no more than so many more than are kept where a
+pass stands for the others, or as many as there are different replicas, if these are few.
 """
 
 MOST_CLASSES = 256
@@ -225,15 +225,14 @@ class _Search:
     def _few(self, tolerance: float) -> _Few:
         """The replicas to replay: groups of all, if few are enough, else some as they are."""
         passes, kinds = self.passes, self.kinds
-        least = LEAST_ROOM * tolerance
         loose = self._loose(tolerance)
-        kept = None
+        kept, most = None, FEW_KINDS
         if len(kinds) > FEW_KINDS:
             kept = kept_rows(passes, loose, MOST_KEPT)
-        if kept is None or grouped_barely(passes, kept.rows, MOST_GROUPS):
-            room = max(least, tolerance - 2 * self.moves - passes.traffic)
+            most = min(MOST_GROUPS, len(kept.rows) + MORE_GROUPS)
+        if kept is None or grouped_barely(passes, kept.rows, most):
+            room = max(LEAST_ROOM * tolerance, tolerance - 2 * self.moves - passes.traffic)
             tight = kept_rows(passes, room * KEPT_SHARE, MOST_KEPT)
-            most = FEW_KINDS if len(kinds) <= FEW_KINDS else MOST_GROUPS
             rows = groups_of_rows(passes, tight.rows, room * GROUP_SHARE, most)
             if rows is not None:
                 members = [np.concatenate([kinds[u] for u in row]) for row in rows]
