@@ -63,8 +63,9 @@ SHAPES = [
 @dataclass(frozen=True, kw_only=True)
 class Wrong:
     """A job with its faults. ``neighbours`` are hosts and offset of jobs beside it. It is replayed between
-    bounds where it has more than ``classes`` different ranks, from at most so many ``groups`` of replicas: few,
-    so that passes stand for the others."""
+    bounds where it has more than ``classes`` different ranks, from at most so many ``groups`` of replicas:
+    few, so that passes stand for the others.
+    """
 
     job: Scenario
     faults: tuple[str, ...] = ()
@@ -101,14 +102,16 @@ def hosts_of(job: Scenario) -> int:
 
 
 @st.composite
-def jobs(draw: st.DrawFn, **fixed: Any) -> Scenario:
-    """A dense job or one with experts of up to so many ranks, with any sharding that its framework has."""
-    cluster = {"fabric": draw(st.sampled_from((*FABRICS, *3 * FABRICS[:1]))), **fixed}
+def jobs(draw: st.DrawFn, *, few: bool) -> Scenario:
+    """A dense job or one with experts of up to so many ranks, with any sharding that its framework has;
+    ``few``: of several replicas that share no link.
+    """
+    cluster = {"fabric": FABRICS[0] if few else draw(st.sampled_from(FABRICS)), "gpus_per_node": 4}
     try:
         if not draw(st.integers(0, 3)):
-            return changed(draw(expert_layouts()), cluster={"gpus_per_node": 4, **cluster})
+            return changed(draw(expert_layouts()), cluster=cluster)
         sizes = draw(st.sampled_from([{}, LARGE]))
-        cp, tp, pp, dp = draw(st.sampled_from(SHAPES))
+        cp, tp, pp, dp = draw(st.sampled_from([one for one in SHAPES if one[3] > 2 or not few]))
         sharded = {"zero": draw(st.sampled_from([0, 1] if pp > 1 else [0, 1, 2, 3]))}
         job = draw(layouts(cp=cp, tp=tp, pp=pp, dp=dp, **sharded, **sizes, **cluster))
     except ValueError:  # its framework has no such sharding, or no such schedule with it
@@ -117,12 +120,12 @@ def jobs(draw: st.DrawFn, **fixed: Any) -> Scenario:
 
 
 @st.composite
-def faults(draw: st.DrawFn, job: Scenario) -> tuple[str, ...]:
-    """None, a few of any kind, or many slow GPUs."""
+def faults(draw: st.DrawFn, job: Scenario, *, slow: bool) -> tuple[str, ...]:
+    """None, a few of any kind, or many slow GPUs; ``slow``: these alone."""
     gpu, node = st.integers(0, job.world_size - 1), st.integers(0, hosts_of(job) - 1)
-    if draw(st.booleans()):
-        slow = draw(st.dictionaries(gpu, st.sampled_from([1.02, 1.1, 1.3, 2.0]), max_size=12))
-        return tuple(f"gpu_throttle rank/{rank} slow_factor={factor}" for rank, factor in slow.items())
+    if slow or draw(st.booleans()):
+        factors = draw(st.dictionaries(gpu, st.sampled_from([1.02, 1.1, 1.3, 2.0]), max_size=12))
+        return tuple(f"gpu_throttle rank/{rank} slow_factor={factor}" for rank, factor in factors.items())
     kinds = draw(st.lists(st.sampled_from([line for lines in LINES.values() for line in lines]), max_size=3))
     return tuple(line.format(gpu=draw(gpu), node=draw(node)) for line in kinds)
 
@@ -136,9 +139,11 @@ LAWS = st.one_of(
 
 
 @st.composite
-def spreads(draw: st.DrawFn) -> dict[str, Any] | None:
-    """None, or a spread of GPUs, of these and their memory, or of their links too."""
-    what = draw(st.sampled_from([(), ("gpu_speed",), ("gpu_speed",), ("gpu_speed", "hbm"), ("hbm",), ("link",)]))
+def spreads(draw: st.DrawFn, *, slow: bool) -> dict[str, Any] | None:
+    """None, or a spread of GPUs, their memory and their links; ``slow``: of links none."""
+    speed, both = ("gpu_speed",), ("gpu_speed", "hbm")
+    links = () if slow else (("link",), ("gpu_speed", "link"))
+    what = draw(st.sampled_from([(), speed, speed, both, ("hbm",), *links]))
     if not what:
         return None
     per, seed = draw(st.sampled_from(["gpu", "host", "rack"])), draw(st.integers(0, 999))
@@ -147,18 +152,21 @@ def spreads(draw: st.DrawFn) -> dict[str, Any] | None:
 
 @st.composite
 def wrong(draw: st.DrawFn) -> Wrong:
-    """A job with something wrong, or that shares its fabric."""
-    job = draw(jobs(gpus_per_node=4))
-    varies = draw(spreads())
+    """A job with something wrong, or that shares its fabric; every other one has replicas of which some GPUs
+    are slow, and nothing else, as those have whose step is known between bounds.
+    """
+    slow = draw(st.booleans())
+    job = draw(jobs(few=slow))
+    varies = draw(spreads(slow=slow))
     if varies is not None:
         job = changed(job, cluster={"variation": varies})
     neighbours: tuple[tuple[tuple[int, ...], float], ...] = ()
-    if 1 < hosts_of(job) <= 8 and not draw(st.integers(0, 5)):
+    if not slow and 1 < hosts_of(job) <= 8 and not draw(st.integers(0, 3)):
         hosts = (1, 2 * hosts_of(job) - 1)
         neighbours = ((hosts, draw(st.sampled_from([0.0, 0.001, 0.02]))),)
     return Wrong(
         job=job,
-        faults=draw(faults(job)),
+        faults=draw(faults(job, slow=slow)),
         neighbours=neighbours,
         classes=draw(st.sampled_from([1, 1, 8, 256])),
         groups=draw(st.sampled_from([3, 8, 24])),

@@ -110,7 +110,8 @@ UNSURE = 0.003
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
     """``folded`` and ``record`` are the replay of some replicas, whose step ends when that of all is expected
-    to; it does between ``bounds``. ``gains`` is what mending each part that was asked for is worth (gains.py).
+    to; that does between ``bounds``. ``gains`` is what mending each part that was asked for is worth
+    (gains.py).
     """
 
     folded: Folded

@@ -32,8 +32,8 @@ def gains(
     kinds: list[Ids],
     parts: Sequence[Mapping[int, float]],
 ) -> tuple[float | None, ...]:
-    """By part, the share of the step, by a pass over all, that mending it gains. ``parts`` has
-    the factor of each rank that it makes slow. None where too many parts are of replicas that others wait for.
+    """By part, the share of the step, by a pass over all, that mending it gains. ``parts`` has the factor of
+    each rank that it makes slow. None where too many are parts of replicas that others wait for.
     """
     replica = np.empty(replicas.rank.size, dtype=np.int64)
     replica[replicas.rank] = np.arange(replicas.count)[:, None, None]

@@ -1,6 +1,7 @@
 """A healthy step as a graph of what waits for what, with the seconds that each op takes.
 
-Ops of one rank of each pipeline stage, and messages between these; what contention costs an op is what it cost in the healthy replay.
+Ops of one rank of each pipeline stage, and messages between these; what contention costs an op is what it
+cost in the healthy replay.
 Knows a record; knows nothing of what is slow.
 """
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from ..engine.record import Record
     from ..network.transfer import Transfer
     from ..program.program import Block, Program
-    from .sent import Message
+    from .sent import StageMessage
 
 HOST_S = 1e-9
 """An op that begins so much later than all that it waits for has waited for its host."""
@@ -70,13 +71,13 @@ that meet; and of a node ``earliest_s``, whether it meets others, ``lost`` and `
 @dataclass(frozen=True, kw_only=True)
 class StepGraph:
     """``order`` says which node starts, or which meeting begins, one after the other: nodes 0 to their count,
-    then meetings. A node ends when its meetings have and its own work has. ``messages`` are those of the nodes
+    then meetings. A node ends when its meetings have and its own work has. ``messages`` are those of nodes
     that are one, in their order.
     """
 
     nodes: tuple[StepNode, ...]
     meetings: tuple[Meeting, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[StageMessage, ...]
     order: tuple[int, ...]
 
     @cached_property
@@ -134,7 +135,7 @@ def graph_of(record: Record, crossing: Collection[str], awaiting: Collection[str
 
 
 def _with_messages(
-    ops: Sequence[StepNode], messages: Sequence[Message], parts: Mapping[int, int]
+    ops: Sequence[StepNode], messages: Sequence[StageMessage], parts: Mapping[int, int]
 ) -> tuple[list[StepNode], dict[int, int]]:
     """Nodes for the messages in place of exchanges, with the number of each op that is left; exchanges have
     so many ``parts``.

@@ -1,8 +1,9 @@
 """One pass over a step's graph for many replicas at once: when each arrives where replicas meet.
 
 Times are arrays over replicas; an op starts at the maximum of what it waits for, and a meeting of replicas
-begins at the maximum over all. Contention is that of the healthy replay, so this is no prediction: it says
-which replicas others wait for. Knows graphs and factors; replays nothing.
+begins at the maximum over all. What shares links or SMs takes as long as in the healthy replay, but for
+collectives of several replicas (traffic.py) and kernels beside these, so this is no replay: it says which
+replicas others wait for, and by what share of the step. Knows graphs and factors; replays nothing.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class Pass:
 def max_plus(
     graph: StepGraph, slow: Seconds, longer_s: Sequence[float] | None = None, *, sent: bool = False
 ) -> Pass:
-    """Replicas whose kernels take ``slow[..., u, stage]`` times as long meet those of their set. Whoever waits
-    for others holds SMs meanwhile. Meetings of replicas, in their order, take ``longer_s`` more than in the
-    healthy step; ``sent``: tell when messages begin.
+    """Replicas whose kernels take ``slow[..., u, stage]`` times as long meet those of their set. Whoever
+    waits for others holds SMs meanwhile. Meetings of replicas, in their order, take ``longer_s`` more than in
+    the healthy step; ``sent``: tell when messages begin.
     """
     nodes, count, none = graph.nodes, len(graph.nodes), np.zeros(slow.shape[:-1])
     start, end = [none] * count, [none] * count

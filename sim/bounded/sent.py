@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Message:
+class StageMessage:
     """What moves from one stage to another; in the healthy step it begins at ``at_s``. ``ends`` are the ops
     that post it, by number over all stages; ``busy_s`` is how long both take.
     """
@@ -33,7 +33,7 @@ class Message:
     busy_s: float
 
 
-def messages_of(record: Record, first: Sequence[int]) -> list[Message]:
+def messages_of(record: Record, first: Sequence[int]) -> list[StageMessage]:
     """The messages of a healthy record whose ends are in two stages; ``first`` is the number of the first op
     of each.
     """
@@ -54,7 +54,7 @@ def messages_of(record: Record, first: Sequence[int]) -> list[Message]:
                 other = waiting.popleft()
                 sent, received = ((r, i), other) if part.send else (other, (r, i))
                 found.append(
-                    Message(
+                    StageMessage(
                         sender=sent[0],
                         receiver=received[0],
                         ends=(first[sent[0]] + sent[1], first[received[0]] + received[1]),

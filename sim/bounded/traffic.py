@@ -104,10 +104,8 @@ class Traffic:
 
     def _members(self) -> list[tuple[tuple[int, ...], Transfer]]:
         """By meeting of replicas, the stages of its members, and what moves."""
-        nodes = self._graph.nodes
-        return [
-            (tuple(sorted({nodes[n].stage for n in one.nodes})), one.transfer) for one in self._graph.crossings
-        ]
+        nodes, crossings = self._graph.nodes, self._graph.crossings
+        return [(tuple(sorted({nodes[n].stage for n in one.nodes})), one.transfer) for one in crossings]
 
     def _of(self, stages: tuple[int, ...], transfer: Transfer) -> _Slowed:
         """What slows a collective of members in these stages."""
@@ -150,7 +148,7 @@ def _rates(
     if message is not None:
         own = tuple(pair for pair in message.local_weights if pair[0].endswith(way))
         demands.append(Demand(message.ceiling_bytes_per_s, own))
-    rates = max_min_rates(demands, links)
+    rates = max_min_rates(demands, dict(links.items()))
     return rates[0], rates[-1]
 
 
@@ -163,7 +161,7 @@ def _joined(since: Seconds, until: Seconds) -> tuple[Seconds, Seconds]:
 
 
 def _longer_s(size: float, rate: float, slower: float, since: Seconds, until: Seconds) -> float:
-    """Seconds by which so many bytes that begin to move at 0 take longer where they are slower in stretches."""
+    """Seconds by which so many bytes that move from 0 on take longer where they are slower in stretches."""
     since, until = np.maximum(since, 0.0), np.maximum(until, 0.0)
     lost_s = np.cumsum(until - since) * (1 - slower / rate)  # up to the end of each stretch
     whole = int(np.searchsorted((until - lost_s) * rate, size))  # so many stretches pass before it ends
