@@ -32,8 +32,8 @@ MEETS = ("dp", "world")
 
 
 def replicas(*slow: float) -> Programs:
-    """Replicas of two stages: the first sends 5 bytes after a kernel of a second, which takes ``slow`` times as
-    long; the second gathers 40 bytes with those of the others, over the link that takes 10 bytes a second.
+    """Replicas of two stages: the first sends 5 bytes after a kernel of a second, which takes ``slow`` times
+    as long; the second gathers 40 bytes with those of the others, over the link that takes 10 bytes a second.
     """
     message = Transfer(0.0, 5.0, 10.0, (("nic", 1.0),))
     gathers = Transfer(0.0, 40.0, 10.0, (("nic.in", 1.0),))
