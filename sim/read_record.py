@@ -164,4 +164,7 @@ def path_of(record: Record, between: tuple[float, float] | None = None) -> tuple
     ]
     if record.programs.ends != "together" and between is None:
         path.append(PathSegment(name="shared with the next step", seconds=record.step_s - record.makespan_s))
+    ended_s = max(record.last_s, default=0.0)
+    if record.makespan_s > ended_s and between is None:
+        path.append(PathSegment(name="waiting for other replicas", seconds=record.makespan_s - ended_s))
     return tuple(path)

@@ -45,6 +45,8 @@ def ahead_s(graph: StepGraph, spread: Sequence[float]) -> float:
             behind = _most(_through(node.edges, before, spread[node.stage]))
             if step in graph.meet:
                 start[step] = _most([_left(state) for state in behind])
+            elif node.message:
+                end[step] = _most([_left(state) for state in behind])
             else:
                 end[step] = behind
             continue

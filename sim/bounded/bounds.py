@@ -18,11 +18,15 @@ Where communication takes SMs or links from others, a step is not quite max-plus
 more room. What moves so is a part of one communication. Of 660 drawn jobs of 2 to 8 replicas, whose kernels
 and messages contend, four were outside of these bounds, by 0.36 to 0.43 of what the longest communication may
 take from kernels; of Llama 3.1 405B with 128 replicas 0.05 of it. So both bounds are wider by ``MOVES`` of
-it, less with many replicas, and by ``LEAST`` of the step at least; the upper one by ``FEWER``.
+it, less with many replicas, and by ``LEAST`` of the step at least.
 
-With every GPU a little different no group is small enough. Then a pass over all replicas (max_plus.py) says
-how much the others add to the kept ones, and the upper bound is as good as that pass. The kept ones are
-replayed as they are, and so once for both bounds.
+Messages of few replicas take links from collectives of all at fewer times than those of all do. What that
+makes of the step is computed: by a pass (max_plus.py) in which these collectives are as slow as the messages
+of all make them (traffic.py), against one in which they are as slow as those of the few do.
+
+With every GPU a little different no group is small enough. Then a pass over all replicas says how much the
+others add to the kept ones, which are replayed as they are, and both bounds are as good as that pass: wider
+by ``BY_PASS`` of what it adds.
 """
 
 from __future__ import annotations
@@ -44,11 +48,11 @@ from ..fold.whole import Folded, of_classes
 from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks, Work
 from ..result.step_bounds import StepBounds
 from .ahead import ahead_s
-from .choose import Kept, groups_of_rows, kept_rows
+from .choose import fewer, grouped_barely, groups_of_rows, kept_rows
 from .edges import TENSOR
 from .gains import gains
 from .graph import graph_of
-from .max_plus import max_plus
+from .passes import Passes
 from .programs import class_of_ranks, from_above, from_below, paces
 from .replicas import Replicas, replicas_of
 
@@ -61,7 +65,6 @@ if TYPE_CHECKING:
     from ..network.transfer import Transfer
 
     Ids = NDArray[np.int64]
-    Seconds = NDArray[np.float64]
 
 TOLERANCE = 1e-3
 """The gap between the bounds, as a share of the step."""
@@ -76,10 +79,10 @@ LEAST = 2e-4
 """Of a step in which anything contends, by which bounds are wider at least."""
 
 MOST_KEPT = 16
-MOST_GROUPS = 8
+MOST_GROUPS, MORE_GROUPS = 8, 2
 FEW_KINDS = 24
-"""Replicas that are replayed for the lower bound, and groups of replicas for the upper one, at most; or as
-many groups as there are different replicas, if these are few.
+"""Replicas that are kept, and groups of replicas, at most: no more than so many more than are kept where a
+pass stands for the others, or as many as there are different replicas, if these are few.
 """
 
 MOST_CLASSES = 256
@@ -94,10 +97,10 @@ KEPT_SHARE, GROUP_SHARE = 0.5, 0.1
 LEAST_ROOM = 0.05
 """Of the tolerance, that choices of replicas have where contention takes more than the rest."""
 
-FEWER = 6.5e-4
-"""Of the step, by which the upper bound is wider at least where few replicas stand for many: messages of
-fewer take links from collectives of all at fewer times. Of four spreads and three sets of slow GPUs among
-16,384 the replay of all replicas was 1.4e-4 to 4.3e-4 above what few and a pass gave.
+BY_PASS = 0.15
+"""Of what a pass over all replicas adds to the step of the kept ones, by which it may be wrong: it knows a
+block's kernels by their mean. Of Llama 3.1 405B on 16,384 GPUs with a spread of 2 % and 2 to 5 kept replicas
+the replay of all 128 was 0.05 to 0.1 of it above.
 """
 
 UNSURE = 0.003
@@ -106,8 +109,9 @@ UNSURE = 0.003
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
-    """``folded`` and ``record`` are the replay from above; the step is between ``bounds``. ``gains`` is what
-    mending each part that was asked for is worth (gains.py).
+    """``folded`` and ``record`` are the replay of some replicas, whose step ends when that of all is expected
+    to; that does between ``bounds``. ``gains`` is what mending each part that was asked for is worth
+    (gains.py).
     """
 
     folded: Folded
@@ -167,6 +171,17 @@ def worth_it(lowered: Lowered, degradation: Degradation) -> bool:
     return int(found.rank.max()) + 1 > MOST_CLASSES
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Few:
+    """Replicas to replay, as ``members`` of groups of which each is one. The kinds of the ``kept`` ones are
+    the first groups. ``passed``: the last group stands for no others but for itself, and passes do.
+    """
+
+    kept: list[int]
+    members: list[Ids]
+    passed: bool
+
+
 class _Search:
     """The replicas of one job with what is wrong in them; ``kinds`` are groups of equal ones."""
 
@@ -176,82 +191,107 @@ class _Search:
         assert found is not None  # why_exact
         self.replicas = found
         self.kinds = found.kinds()
-        self.slow = found.worst(self.kinds)
-        self.graph = graph_of(healthy, _crossing(self.ranks, found), _awaiting(self.ranks))
-        self.full = max_plus(self.graph, self.slow)
+        graph = graph_of(healthy, _crossing(self.ranks, found), _awaiting(self.ranks))
+        self.passes = Passes(graph, healthy.programs, found.worst(self.kinds))
         self.moves = _moves_s(healthy, found.count) / healthy.step_s
 
     def bounds(
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
     ) -> Bounded:
         """The bounds, narrowed as far as the limits of replicas allow."""
-        room = max(LEAST_ROOM * tolerance, tolerance - self.moves - max(self.moves, FEWER))
         say(f"choosing among {self.replicas.count:,} replicas")
-        kept = kept_rows(self.graph, self.slow, self.full, room * KEPT_SHARE, MOST_KEPT)
-        most = FEW_KINDS if len(self.kinds) <= FEW_KINDS else MOST_GROUPS
-        rows = groups_of_rows(self.graph, self.slow, self.full, kept.rows, room * GROUP_SHARE, most)
-        passed = rows is None
-        if rows is None:
-            others = [u for u in range(len(self.kinds)) if u not in set(kept.rows)]
-            rows = [[u] for u in kept.rows] + [[self._middle(others)]]
-        members = [np.concatenate([self.kinds[u] for u in row]) for row in rows]
-        say(f"replaying {len(members):,} of {self.replicas.count:,} replicas")
-        record, lower_s = self._replayed(kept.rows, members, passed)
+        few = self._few(tolerance)
+        say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
+        record, lower_s, ahead_s = self._replayed(few)
         wider_s = _moves_s(record, self.replicas.count)
-        beyond = self._beyond(kept, record.step_s) if passed else 0.0
-        above_s = wider_s
-        if len(members) < self.replicas.count and (passed or wider_s):
-            above_s = max(above_s, FEWER * record.step_s)
-        classes = class_of_ranks(self.ranks, self.replicas, members)
+        lower_s, step_s, upper_s = self._between(few, record.step_s, lower_s, ahead_s)
+        lower_s, upper_s = lower_s - wider_s, upper_s + wider_s
+        record.step_s = record.makespan_s = step_s
+        classes = class_of_ranks(self.ranks, self.replicas, few.members)
         rest = classes < 0
-        classes[rest] = self.ranks.stage[rest] + (len(members) - 1) * self.replicas.stages
+        classes[rest] = self.ranks.stage[rest] + (len(few.members) - 1) * self.replicas.stages
         return Bounded(
             folded=of_classes(self.ranks, classes, record.programs),
             record=record,
             bounds=StepBounds(
-                lower_s=min(lower_s, record.step_s) - wider_s,
-                upper_s=record.step_s * (1 + beyond) + above_s,
-                replicas=len(members),
+                lower_s=min(lower_s, step_s),
+                upper_s=upper_s,
+                replicas=len(few.members),
                 of=self.replicas.count,
-                passed=passed,
+                passed=few.passed,
             ),
-            gains=self._gains(kept, parts),
+            gains=gains(self.passes, self.replicas, self.kinds, parts) if parts else (),
         )
 
-    def _replayed(self, kept: list[int], members: list[Ids], passed: bool) -> tuple[Record, float]:
-        """The replay of groups of replicas, and what the step takes at least. Where a pass stands for the
-        others, groups are replicas as they are, and one replay says both.
+    def _few(self, tolerance: float) -> _Few:
+        """The replicas to replay: groups of all, if few are enough, else some as they are."""
+        passes, kinds = self.passes, self.kinds
+        loose = self._loose(tolerance)
+        kept, most = None, FEW_KINDS
+        if len(kinds) > FEW_KINDS:
+            kept = kept_rows(passes, loose, MOST_KEPT)
+            most = min(MOST_GROUPS, len(kept.rows) + MORE_GROUPS)
+        if kept is None or grouped_barely(passes, kept.rows, most):
+            room = max(LEAST_ROOM * tolerance, tolerance - 2 * self.moves - passes.traffic)
+            tight = kept_rows(passes, room * KEPT_SHARE, MOST_KEPT)
+            rows = groups_of_rows(passes, tight.rows, room * GROUP_SHARE, most)
+            if rows is not None:
+                members = [np.concatenate([kinds[u] for u in row]) for row in rows]
+                return _Few(kept=tight.rows, members=members, passed=False)
+            kept = kept or fewer(passes, tight, loose)
+        others = [u for u in range(len(kinds)) if u not in set(kept.rows)]
+        members = [kinds[u] for u in (*kept.rows, self._middle(others))]
+        return _Few(kept=kept.rows, members=members, passed=True)
+
+    def _loose(self, tolerance: float) -> float:
+        """What the kept replicas may lack where a pass stands for the others, so that this and its traffic
+        take no more of the tolerance than is left.
         """
-        chosen = np.array([self.kinds[u][0] for u in kept])
+        _, spread = paces(self.ranks, self.replicas, np.arange(self.replicas.count))
+        ahead = ahead_s(self.passes.graph, spread.max(axis=0).tolist()) / self.passes.step_s
+        left = (tolerance - ahead) / 2 - self.moves
+        return max(LEAST_ROOM * tolerance, left / BY_PASS - self.passes.traffic)
+
+    def _replayed(self, few: _Few) -> tuple[Record, float, float]:
+        """The replay of groups of replicas, what the step takes at least, and by how much members of
+        tensor-parallel groups may be ahead in it. Where a pass stands for the others, groups are replicas as
+        they are, and one replay says both.
+        """
+        chosen = np.array([self.kinds[u][0] for u in few.kept])
         pace, spread = paces(self.ranks, self.replicas, chosen)
-        programs = from_above(self.programs, self.ranks, self.replicas, members)
-        if passed and np.array_equal(pace, self.slow[kept]):
+        programs = from_above(self.programs, self.ranks, self.replicas, few.members)
+        if few.passed and np.array_equal(pace, self.passes.slow[few.kept]):
             record = replay(programs)
             lower_s = record.step_s
         else:
             with in_children([partial(self._lower_s, chosen)]) as lower:
                 record = replay(programs)
                 (lower_s,) = lower()
-        return record, lower_s - ahead_s(self.graph, spread.max(axis=0).tolist())
+        ahead = ahead_s(self.passes.graph, spread.max(axis=0).tolist())
+        return record, lower_s - ahead, ahead
 
-    def _gains(self, kept: Kept, parts: Sequence[Mapping[int, float]]) -> tuple[float | None, ...]:
-        step_s = float(self.full.step_s)
-        return gains(self.graph, self.replicas, self.kinds, kept.rows, parts, step_s) if parts else ()
+    def _between(
+        self, few: _Few, record_s: float, lower_s: float, ahead: float
+    ) -> tuple[float, float, float]:
+        """What the step takes at least, most likely, and at most, from the replay of few (``record_s``, and
+        ``lower_s`` from below), where contention of these does not move.
+        """
+        table = self.replicas.worst(few.members)
+        alone_s = self.passes.alone_s(table)
+        step_s = record_s * max(1.0, self.passes.step_s / alone_s)
+        if not few.passed:
+            upper_s = record_s * max(1.0, float(self.passes.of(table).step_s) / alone_s)
+            return lower_s, min(step_s, upper_s), upper_s
+        wrong_s = BY_PASS * (step_s - record_s) + step_s * max(0.0, abs(record_s / alone_s - 1) - UNSURE)
+        return max(lower_s, step_s - ahead - wrong_s), step_s, step_s + wrong_s
 
     def _lower_s(self, chosen: Ids) -> float:
         return replay(from_below(self.programs, self.ranks, self.replicas, chosen)).step_s
 
     def _middle(self, rows: list[int]) -> int:
         """Of ``rows`` the one that is neither slow nor fast, which stands for the others."""
-        order = sorted(rows, key=lambda u: float(self.slow[u].sum()))
+        order = sorted(rows, key=lambda u: float(self.passes.slow[u].sum()))
         return order[len(order) // 2]
-
-    def _beyond(self, kept: Kept, step_s: float) -> float:
-        """What a pass over all replicas adds to that over the kept ones, as a share of the step, and how far
-        that is from the replay of the kept ones.
-        """
-        ours_s = float(self.full.step_s) * (1 - kept.lacks)
-        return kept.lacks / (1 - kept.lacks) + max(0.0, abs(step_s / ours_s - 1) - UNSURE)
 
 
 def _moves_s(record: Record, replicas: int) -> float:
@@ -285,8 +325,7 @@ def _crossing(ranks: Ranks, replicas: Replicas) -> list[str]:
     found = []
     for name, instance in ranks.instance.items():
         inside = instance >= 0
-        pairs = np.unique(np.stack([instance[inside], number[inside]]), axis=1)
-        if len(np.unique(pairs[0])) < pairs.shape[1]:
+        if not _decides(instance[inside], number[inside]):
             found.append(name)
     return found
 
@@ -296,12 +335,14 @@ def _awaiting(ranks: Ranks) -> list[str]:
     group = ranks.instance.get(TENSOR)
     if group is None:
         return []
-    count = len(np.unique(group))
-    return [
-        name
-        for name, instance in ranks.instance.items()
-        if np.unique(np.stack([group, instance]), axis=1).shape[1] == count
-    ]
+    return [name for name, instance in ranks.instance.items() if _decides(group, instance)]
+
+
+def _decides(one: Ids, other: Ids) -> bool:
+    """Whether equal numbers of ``one`` (-1: none) go with equal numbers of ``other``."""
+    with_it = np.empty(int(one.max(initial=-1)) + 2, dtype=np.int64)
+    with_it[one] = other
+    return bool((with_it[one] == other).all())
 
 
 def _within_layers(programs: Programs) -> frozenset[str]:

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .max_plus import Pass, max_plus
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from .graph import StepGraph
+    from .max_plus import Pass
+    from .passes import Passes
 
     Seconds = NDArray[np.float64]
 
@@ -36,60 +33,58 @@ class Kept:
     lacks: float
 
 
-def kept_rows(graph: StepGraph, slow: Seconds, full: Pass, within: float, most: int) -> Kept:
-    """Rows of ``slow[u, stage]``, at most so many, that by themselves make the step of all of them
-    (``full``) but for a share ``within`` of it, where so many do.
+def kept_rows(passes: Passes, within: float, most: int) -> Kept:
+    """Rows of replicas, at most so many, that by themselves make the step of all but for a share ``within``
+    of it, where so many do.
 
     Those that come last where replicas meet make the whole step by themselves. Of these, the ones that are
     missed most when one is left out are taken, as many as it takes, and then those are left out again, one by
     one, that the others stand for.
     """
-    last, times = np.unique(full.arrive_s.argmax(axis=-1), return_counts=True)
+    last, times = np.unique(passes.full.arrive_s.argmax(axis=-1), return_counts=True)
     found = last[np.argsort(-times, kind="stable")][:MOST_TRIED].tolist()
-    found = [found[i] for i in np.argsort(_without_each_s(graph, slow, found), kind="stable")]
+    found = [found[i] for i in np.argsort(passes.without_each_s(found), kind="stable")]
     size = min(most, len(found))
     sets = [found[:k] + found[:1] * (size - k) for k in range(1, size + 1)]
-    lacks = (1 - max_plus(graph, slow[sets]).step_s / full.step_s).tolist()
+    lacks = (1 - passes.of(passes.slow[sets]).step_s / passes.step_s).tolist()
     count = next((k for k, share in enumerate(lacks, 1) if share <= within), size)
-    found, lack = found[:count], lacks[count - 1]
+    return fewer(passes, Kept(rows=found[:count], lacks=lacks[count - 1]), within)
+
+
+def fewer(passes: Passes, kept: Kept, within: float) -> Kept:
+    """The kept rows without those that the others stand for, but for a share ``within`` of the step."""
+    found, lack = kept.rows, kept.lacks
     while len(found) > 1 and lack <= within:
-        left_s = _without_each_s(graph, slow, found)
+        left_s = passes.without_each_s(found)
         i = int(left_s.argmax())
-        share = 1 - float(left_s[i] / full.step_s)
+        share = 1 - float(left_s[i] / passes.step_s)
         if share > within:
             break
         found, lack = found[:i] + found[i + 1 :], share
     return Kept(rows=found, lacks=max(0.0, lack))
 
 
-def _without_each_s(graph: StepGraph, slow: Seconds, rows: Sequence[int]) -> Seconds:
-    """The step of these rows without each of them, or of the only one."""
-    if len(rows) == 1:
-        return max_plus(graph, slow[list(rows)]).step_s[None]
-    sets = [[u for u in rows if u != row] for row in rows]
-    return max_plus(graph, slow[sets]).step_s
+def grouped_barely(passes: Passes, kept: list[int], most: int) -> bool:
+    """Whether the rows beside the kept ones, in as many groups as may be, are not far from adding nothing."""
+    others = [u for u in _like_beside_like(passes.slow) if u not in set(kept)]
+    if len(kept) >= most:
+        return not others
+    groups = [part.tolist() for part in np.array_split(others, most - len(kept)) if len(part)]
+    return bool(_together(passes, [[u] for u in kept] + groups).step_s <= passes.step_s * BARELY)
 
 
-def groups_of_rows(
-    graph: StepGraph, slow: Seconds, full: Pass, kept: list[int], within: float, most: int
-) -> list[list[int]] | None:
+def groups_of_rows(passes: Passes, kept: list[int], within: float, most: int) -> list[list[int]] | None:
     """The kept rows one by one and the others in groups whose worst together add a share ``within`` to the
     step; None where that takes more than ``most`` groups.
     """
-    others = [u for u in _like_beside_like(slow) if u not in set(kept)]
+    others = [u for u in _like_beside_like(passes.slow) if u not in set(kept)]
     if not others or len(kept) >= most:
         return None if others else [[u] for u in kept]
-    finest = [part.tolist() for part in np.array_split(others, most - len(kept)) if len(part)]
-    most_s = float(full.step_s) * (1 + within)
-    if (
-        len(finest) < len(others)
-        and _together(graph, slow, [[u] for u in kept] + finest).step_s > most_s * BARELY
-    ):
-        return None  # as many groups as may be are far from enough
+    most_s = passes.step_s * (1 + within)
     groups = [others]
     while len(groups) + len(kept) <= most:
         rows = [[u] for u in kept] + groups
-        found = _together(graph, slow, rows)
+        found = _together(passes, rows)
         if found.step_s <= most_s:
             return rows
         last = {int(g) - len(kept) for g in np.unique(found.arrive_s.argmax(axis=-1))}
@@ -102,9 +97,9 @@ def groups_of_rows(
     return None
 
 
-def _together(graph: StepGraph, slow: Seconds, rows: list[list[int]]) -> Pass:
+def _together(passes: Passes, rows: list[list[int]]) -> Pass:
     """A pass over groups of rows, each as slow in every stage as its slowest row."""
-    return max_plus(graph, np.array([slow[row].max(axis=0) for row in rows]))
+    return passes.of(np.array([passes.slow[row].max(axis=0) for row in rows]))
 
 
 def _like_beside_like(slow: Seconds) -> list[int]:

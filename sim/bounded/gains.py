@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .max_plus import max_plus
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .graph import StepGraph
+    from .passes import Passes
     from .replicas import Replicas
 
     Ids = NDArray[np.int64]
@@ -29,40 +27,37 @@ MOST_ROWS = 1024
 
 
 def gains(
-    graph: StepGraph,
+    passes: Passes,
     replicas: Replicas,
     kinds: list[Ids],
-    kept: Sequence[int],
     parts: Sequence[Mapping[int, float]],
-    step_s: float,
 ) -> tuple[float | None, ...]:
-    """By part, the share of the step (``step_s`` by a pass over all) that mending it gains. ``parts`` has
-    the factor of each rank that it makes slow, ``kept`` the kinds of replicas that others wait for. None
-    where too many parts are of these.
+    """By part, the share of the step, by a pass over all, that mending it gains. ``parts`` has the factor of
+    each rank that it makes slow. None where too many are parts of replicas that others wait for.
     """
     replica = np.empty(replicas.rank.size, dtype=np.int64)
     replica[replicas.rank] = np.arange(replicas.count)[:, None, None]
     kind = np.empty(replicas.count, dtype=np.int64)
     for number, members in enumerate(kinds):
         kind[members] = number
-    slow = replicas.worst(kinds)
+    awaited = set(passes.full.arrive_s.argmax(axis=-1).tolist())
     found: list[float | None] = []
     asked: list[int] = []
     tables: list[Seconds] = []
     for number, part in enumerate(parts):
         touched = sorted({int(replica[rank]) for rank in part})
         found.append(0.0)
-        if {int(kind[u]) for u in touched} & set(kept):
+        if {int(kind[u]) for u in touched} & awaited:
             found[number] = None
             asked.append(number)
             if len(tables) < MOST_PASSES:
-                tables.append(_without(replicas, kinds, slow, part, touched))
-    for number, left_s in zip(asked, _steps_s(graph, tables), strict=False):
-        found[number] = max(0.0, 1 - left_s / step_s)
+                tables.append(_without(replicas, kinds, passes.slow, part, touched))
+    for number, left_s in zip(asked, _steps_s(passes, tables), strict=False):
+        found[number] = max(0.0, 1 - left_s / passes.step_s)
     return tuple(found)
 
 
-def _steps_s(graph: StepGraph, tables: list[Seconds]) -> list[float]:
+def _steps_s(passes: Passes, tables: list[Seconds]) -> list[float]:
     """The step of each table of replicas, by as few passes as memory allows."""
     if not tables:
         return []
@@ -70,7 +65,7 @@ def _steps_s(graph: StepGraph, tables: list[Seconds]) -> list[float]:
     padded = np.array([np.concatenate([table, table[:1].repeat(rows - len(table), 0)]) for table in tables])
     at_once = max(1, MOST_ROWS // rows)
     parts = [padded[i : i + at_once] for i in range(0, len(padded), at_once)]
-    found: list[float] = np.concatenate([max_plus(graph, part).step_s for part in parts]).tolist()
+    found: list[float] = np.concatenate([passes.of(part).step_s for part in parts]).tolist()
     return found
 
 

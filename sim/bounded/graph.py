@@ -1,24 +1,30 @@
 """A healthy step as a graph of what waits for what, with the seconds that each op takes.
 
-Ops of one rank of each pipeline stage; what contention costs an op is what it cost in the healthy replay.
+Ops of one rank of each pipeline stage, and messages between these; what contention costs an op is what it
+cost in the healthy replay.
 Knows a record; knows nothing of what is slow.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from ..program.program import UNORDERED, Collective, Compute, Exchange, RepeatedBlocks
+import numpy as np
+
+from ..program.program import UNORDERED, Collective, Compute, RepeatedBlocks
 from .edges import NOTHING, LayerEdges, edges_of_work
+from .sent import exchanges_in, messages_of
 
 if TYPE_CHECKING:
     from ..engine.record import Record
-    from ..program.program import Block, Program, Programs
+    from ..network.transfer import Transfer
+    from ..program.program import Block, Program
+    from .sent import StageMessage
 
 HOST_S = 1e-9
 """An op that begins so much later than all that it waits for has waited for its host."""
@@ -29,7 +35,8 @@ class StepNode:
     """An op: it waits for ``before``, and does not start before ``earliest_s``. Its own work takes
     ``fixed_s`` and ``kernel_s`` times the factor of its ``stage``; while a collective of several replicas
     holds SMs of its rank, a share ``lost`` of its time passes for nothing. ``holds``: it is such a
-    collective. ``edges`` are what its rank may be ahead by before and after its group is awaited.
+    collective. ``message``: it is one, which waits for what either of its ends does. ``edges`` are what its
+    rank may be ahead by before and after its group is awaited.
     """
 
     stage: int
@@ -39,31 +46,59 @@ class StepNode:
     kernel_s: float
     lost: float = 0.0
     holds: bool = False
+    message: bool = False
     edges: LayerEdges = NOTHING
 
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """Nodes that begin together when the last has started; ``crossing``: in all replicas at once."""
+    """Nodes that begin together when the last has started, in the healthy step at ``at_s``; ``crossing``: in
+    all replicas at once. ``transfer`` is what moves then.
+    """
 
     nodes: tuple[int, ...]
     crossing: bool
+    transfer: Transfer
+    at_s: float
+
+
+Step = tuple[int, tuple[int, ...], float, bool, float, int]
+"""A node or meeting by its number, and what a pass over the graph needs of it: the nodes that it waits for or
+that meet; and of a node ``earliest_s``, whether it meets others, ``lost`` and ``stage``.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepGraph:
     """``order`` says which node starts, or which meeting begins, one after the other: nodes 0 to their count,
-    then meetings. A node ends when its meetings have and its own work has.
+    then meetings. A node ends when its meetings have and its own work has. ``messages`` are those of nodes
+    that are one, in their order.
     """
 
     nodes: tuple[StepNode, ...]
     meetings: tuple[Meeting, ...]
+    messages: tuple[StageMessage, ...]
     order: tuple[int, ...]
 
-    @property
-    def crossings(self) -> int:
-        """How many meetings are of several replicas."""
-        return sum(meeting.crossing for meeting in self.meetings)
+    @cached_property
+    def crossings(self) -> tuple[Meeting, ...]:
+        """The meetings of several replicas, in their order."""
+        count = len(self.nodes)
+        met = (self.meetings[step - count] for step in self.order if step >= count)
+        return tuple(meeting for meeting in met if meeting.crossing)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The nodes and meetings in their order."""
+        count, found = len(self.nodes), list[Step]()
+        for number in self.order:
+            if number < count:
+                node = self.nodes[number]
+                meets = number in self.meet
+                found.append((number, node.before, node.earliest_s, meets, node.lost, node.stage))
+            else:
+                found.append((number, self.meetings[number - count].nodes, 0.0, False, 0.0, -1))
+        return tuple(found)
 
     @cached_property
     def meet(self) -> frozenset[int]:
@@ -79,15 +114,57 @@ def graph_of(record: Record, crossing: Collection[str], awaiting: Collection[str
     first = [0]
     for program in programs.classes:
         first.append(first[-1] + len(program.ops))
-    meetings = tuple(_meetings(programs, first, crossing))
     layers: dict[Block, LayerEdges] = {}
-    nodes = tuple(
+    ops = [
         node
         for r, program in enumerate(programs.classes)
         for node in _nodes(record, r, program, first[r], crossing, awaiting, layers)
-    )
+    ]
+    messages = messages_of(record, first)
+    nodes, number = _with_messages(ops, messages, exchanges_in(record, first))
+    meetings = tuple(_meetings(record, first, number, crossing))
     at_s = [at for r in range(len(programs.classes)) for at in record.start[r]]
-    return StepGraph(nodes=nodes, meetings=meetings, order=_order(nodes, meetings, at_s))
+    at_s = [at_s[n] for n in number] + [one.at_s for one in messages]
+    order = _order(nodes, meetings, at_s)
+    return StepGraph(
+        nodes=tuple(nodes),
+        meetings=meetings,
+        messages=tuple(messages[n - len(number)] for n in order if len(number) <= n < len(nodes)),
+        order=order,
+    )
+
+
+def _with_messages(
+    ops: Sequence[StepNode], messages: Sequence[StageMessage], parts: Mapping[int, int]
+) -> tuple[list[StepNode], dict[int, int]]:
+    """Nodes for the messages in place of exchanges, with the number of each op that is left; exchanges have
+    so many ``parts``.
+    """
+    posted = Counter(n for one in messages for n in one.ends)
+    left = [n for n in range(len(ops)) if not 0 < posted[n] == parts.get(n)]
+    number = {n: i for i, n in enumerate(left)}
+    instead = {n: [i] for n, i in number.items()}
+    for m, one in enumerate(messages, len(left)):
+        for n in one.ends:
+            instead.setdefault(n, []).append(m)
+
+    def behind(before: Iterable[int]) -> tuple[int, ...]:
+        return tuple(sorted({i for n in before for i in instead[n]}))
+
+    nodes = [replace(ops[n], before=behind(ops[n].before)) for n in left]
+    for one in messages:
+        sent, received = (ops[n] for n in one.ends)
+        nodes.append(
+            StepNode(
+                stage=one.sender,
+                before=behind((*sent.before, *received.before)),
+                earliest_s=max(sent.earliest_s, received.earliest_s),
+                fixed_s=one.busy_s,
+                kernel_s=0.0,
+                message=True,
+            )
+        )
+    return nodes, number
 
 
 def _nodes(
@@ -104,6 +181,7 @@ def _nodes(
     held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing)]
     windows = [record.times(r, i)[::2] for i in held]
     sms = max((_sms(program.ops[i].work) for i in held), default=0) / record.programs.sms
+    within_s = _within_s(record.begin[r], ends, windows)
     known: dict[int, tuple[float, float, LayerEdges]] = {}
     for i, op in enumerate(program.ops):
         before = waits[i]
@@ -114,7 +192,7 @@ def _nodes(
         kernel_s, math_s, edges = known[id(op.work)]
         lost = _lost(end_s - begin_s, math_s, sms)
         if lost:
-            end_s -= lost * sum(max(0.0, min(end_s, b) - max(begin_s, a)) for a, b in windows)
+            end_s -= lost * within_s[i]
         kernel_s = min(kernel_s, end_s - begin_s)
         yield StepNode(
             stage=r,
@@ -126,6 +204,18 @@ def _nodes(
             holds=i in held,
             edges=edges,
         )
+
+
+def _within_s(
+    begin: Sequence[float], end: Sequence[float], windows: Sequence[tuple[float, float]]
+) -> list[float]:
+    """By op, the seconds of it that lie within windows of time."""
+    since, until = np.array(begin), np.array(end)
+    found = np.zeros(len(since))
+    for first_s, last_s in windows:
+        found += np.maximum(0.0, np.minimum(until, last_s) - np.maximum(since, first_s))
+    inside: list[float] = found.tolist()
+    return inside
 
 
 def _waits(program: Program) -> list[list[int]]:
@@ -173,30 +263,28 @@ def _kernels_s(work: object) -> tuple[float, float]:
     return found, math
 
 
-def _meetings(programs: Programs, first: Sequence[int], crossing: Collection[str]) -> Iterator[Meeting]:
-    """Collectives that join stages or replicas, and messages with both their ends."""
+def _meetings(
+    record: Record, first: Sequence[int], number: Mapping[int, int], crossing: Collection[str]
+) -> Iterator[Meeting]:
+    """Collectives that join stages or replicas, of nodes by the ``number`` of their ops."""
+    programs = record.programs
     joined: dict[tuple[str, int, int], list[int]] = defaultdict(list)
-    posted: dict[tuple[int, int, str], deque[int]] = defaultdict(deque)
+    what: dict[tuple[str, int, int], tuple[Transfer, float]] = {}
     for r, program in enumerate(programs.classes):
         calls: dict[str, int] = defaultdict(int)
         for i, op in enumerate(program.ops):
-            node = first[r] + i
-            if isinstance(op.work, Collective):
-                name = op.work.communicator
-                shared = programs.joins(r, name)
-                if shared is not None or name in crossing:
-                    joined[name, -1 if shared else r, calls[name]].append(node)
-                calls[name] += 1
-            elif isinstance(op.work, Exchange):
-                for part in op.work.parts:
-                    ends = (r, part.peer) if part.send else (part.peer, r)
-                    other = posted[*ends, part.tag]
-                    if other and not first[r] <= other[0] < first[r + 1]:
-                        yield Meeting(nodes=(other.popleft(), node), crossing=False)
-                    else:
-                        other.append(node)
-    for (name, _, _), nodes in joined.items():
-        yield Meeting(nodes=tuple(nodes), crossing=name in crossing)
+            if not isinstance(op.work, Collective):
+                continue
+            name = op.work.communicator
+            shared = programs.joins(r, name)
+            if shared is not None or name in crossing:
+                key = name, -1 if shared else r, calls[name]
+                joined[key].append(number[first[r] + i])
+                what[key] = op.work.transfer, record.begin[r][i]
+            calls[name] += 1
+    for key, nodes in joined.items():
+        transfer, at_s = what[key]
+        yield Meeting(nodes=tuple(nodes), crossing=key[0] in crossing, transfer=transfer, at_s=at_s)
 
 
 def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequence[float]) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """One pass over a step's graph for many replicas at once: when each arrives where replicas meet.
 
 Times are arrays over replicas; an op starts at the maximum of what it waits for, and a meeting of replicas
-begins at the maximum over all. Contention is that of the healthy replay, so this is no prediction: it says
-which replicas others wait for. Knows graphs and factors; replays nothing.
+begins at the maximum over all. What shares links or SMs takes as long as in the healthy replay, but for
+collectives of several replicas (traffic.py) and kernels beside these, so this is no replay: it says which
+replicas others wait for, and by what share of the step. Knows graphs and factors; replays nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from .graph import StepGraph
@@ -24,10 +27,12 @@ if TYPE_CHECKING:
 class Pass:
     """By meeting of replicas, the end of the step the last: when each replica arrives
     (``arrive_s[m, ..., u]``), and when the meeting begins (``begin_s[m, ...]``), of each set of replicas.
+    ``sent_s[k, ..., u]`` is when message k begins, where that was asked for.
     """
 
     arrive_s: Seconds
     begin_s: Seconds
+    sent_s: Seconds | None = None
 
     @property
     def step_s(self) -> Seconds:
@@ -36,60 +41,76 @@ class Pass:
         return end_s
 
 
-def max_plus(graph: StepGraph, slow: Seconds, begin_s: Seconds | None = None) -> Pass:
-    """Replicas whose kernels take ``slow[..., u, stage]`` times as long meet those of their set; with
-    ``begin_s`` each by itself meets those that come then. Whoever waits for others holds SMs meanwhile.
+def max_plus(
+    graph: StepGraph, slow: Seconds, longer_s: Sequence[float] | None = None, *, sent: bool = False
+) -> Pass:
+    """Replicas whose kernels take ``slow[..., u, stage]`` times as long meet those of their set. Whoever
+    waits for others holds SMs meanwhile. Meetings of replicas, in their order, take ``longer_s`` more than in
+    the healthy step; ``sent``: tell when messages begin.
     """
-    nodes, count, meet = graph.nodes, len(graph.nodes), graph.meet
-    none = np.zeros(0)
+    nodes, count, none = graph.nodes, len(graph.nodes), np.zeros(slow.shape[:-1])
     start, end = [none] * count, [none] * count
     own = _own_s(graph, slow)
     arrive: list[Seconds] = []
+    messages: list[Seconds] = []
     holding: dict[int, list[_Window]] = {}
-    for step in graph.order:
-        if step < count:
-            node = nodes[step]
-            if node.before:
-                at = end[node.before[0]]
-                for earlier in node.before[1:]:
-                    at = np.maximum(at, end[earlier])
-                if node.earliest_s:
-                    at = np.maximum(at, node.earliest_s)
+    running: dict[int, tuple[int, Seconds, float]] = {}
+    maximum = np.maximum
+    for number, before, earliest_s, meets, lost, stage in graph.steps:
+        if number < count:
+            if before:
+                at = end[before[0]]
+                for earlier in before[1:]:
+                    at = maximum(at, end[earlier])
+                if earliest_s:
+                    at = maximum(at, earliest_s)
             else:
-                at = np.full(slow.shape[:-1], node.earliest_s)
-            if step in meet:
-                start[step] = at
-            elif node.lost and node.stage in holding:
-                end[step] = _beside(holding[node.stage], at, at + own[step], node.lost)
+                at = none + earliest_s
+            if meets:
+                start[number] = at
+            elif lost:
+                windows = holding.get(stage)
+                end[number] = _beside(windows, at, at + own[number], lost) if windows else at + own[number]
+                running[stage] = number, at, lost
             else:
-                end[step] = at + own[step]
+                end[number] = at + own[number]
+                if sent and nodes[number].message:
+                    messages.append(at)
             continue
-        meeting = graph.meetings[step - count]
-        at = start[meeting.nodes[0]]
-        for n in meeting.nodes[1:]:
-            at = np.maximum(at, start[n])
+        meeting = graph.meetings[number - count]
+        at = start[before[0]]
+        for n in before[1:]:
+            at = maximum(at, start[n])
+        more_s = 0.0
         if meeting.crossing:
+            more_s = longer_s[len(arrive)] if longer_s is not None else 0.0
             arrive.append(at)
-            last = at.max(axis=-1, keepdims=True) if begin_s is None else begin_s[len(arrive) - 1]
-            at = np.maximum(at, last)
-        for n in meeting.nodes:
-            then = at + own[n]
-            end[n] = np.maximum(end[n], then) if len(end[n]) else then
-            if nodes[n].holds:
-                holding.setdefault(nodes[n].stage, []).append(_Window(start[n], end[n]))
-    arrive.append(np.maximum.reduce(end))
+            at = maximum(at, at.max(axis=-1, keepdims=True))
+        for n in before:
+            then = at + (own[n] + more_s) if more_s else at + own[n]
+            end[n] = maximum(end[n], then) if end[n] is not none else then
+            node = nodes[n]
+            if node.holds:
+                window = _Window(start[n], end[n])
+                holding.setdefault(node.stage, []).append(window)
+                if node.stage in running:
+                    k, since, lost = running[node.stage]
+                    end[k] = _beside([window], since, end[k], lost)
+    last: Seconds = maximum.reduce(end)
+    arrive.append(last)
     table = np.array(arrive)
-    return Pass(arrive_s=table, begin_s=table.max(axis=-1) if begin_s is None else begin_s)
+    return Pass(arrive_s=table, begin_s=table.max(axis=-1), sent_s=np.array(messages) if sent else None)
 
 
-def _own_s(graph: StepGraph, slow: Seconds) -> list[Seconds]:
-    """By node, the seconds of its own work in each replica."""
-    known: dict[tuple[int, float, float], Seconds] = {}
+def _own_s(graph: StepGraph, slow: Seconds) -> list[Seconds | float]:
+    """By node, the seconds of its own work in each replica, or in all."""
+    columns = [np.ascontiguousarray(slow[..., stage]) for stage in range(slow.shape[-1])]
+    known: dict[tuple[int, float, float], Seconds | float] = {}
     found = []
     for node in graph.nodes:
         key = node.stage, node.fixed_s, node.kernel_s
         if key not in known:
-            known[key] = node.fixed_s + node.kernel_s * slow[..., node.stage]
+            known[key] = node.fixed_s + node.kernel_s * columns[node.stage] if node.kernel_s else node.fixed_s
         found.append(known[key])
     return found
 
@@ -103,8 +124,12 @@ class _Window:
 
 
 def _beside(windows: list[_Window], start: Seconds, end: Seconds, lost: float) -> Seconds:
-    """The ends of an op that is slower in these windows, which are in the order of their times."""
+    """The ends of an op that is slower in these windows, which are in the order of their times; those that
+    are over when it starts are forgotten, since its rank's other ops start later.
+    """
     first = float(start.min())
+    while windows and windows[0].last <= first:
+        del windows[0]
     for window in windows:
         if window.last <= first or window.first >= float(end.max()):
             continue

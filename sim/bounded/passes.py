@@ -1,0 +1,57 @@
+"""Passes over the replicas of a step, whose collectives of all are as slow as the messages of all make them.
+
+What passes over few replicas and over all differ by is what the others add to the replay of the few. Knows
+graphs and factors; replays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .max_plus import Pass, max_plus
+from .traffic import Traffic
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..program.program import Programs
+    from .graph import StepGraph
+
+    Seconds = NDArray[np.float64]
+
+
+class Passes:
+    """``slow[u, stage]`` are the factors of all replicas. ``longer_s`` is how much longer each collective of
+    several replicas takes beside their messages than in the healthy step, whose ``programs`` made ``graph``.
+    """
+
+    def __init__(self, graph: StepGraph, programs: Programs, slow: Seconds) -> None:
+        self.graph, self.slow = graph, slow
+        self._traffic = Traffic(graph, programs)
+        first = max_plus(graph, slow, sent=True)
+        self.longer_s = self._traffic.longer_s(first)
+        self.full = max_plus(graph, slow, self.longer_s) if any(self.longer_s) else first
+        self.traffic = self.step_s / float(first.step_s) - 1
+        """The share of the step that the messages of replicas make of it by being sent at different times."""
+
+    @property
+    def step_s(self) -> float:
+        """The step of all replicas."""
+        return float(self.full.step_s)
+
+    def of(self, slow: Seconds) -> Pass:
+        """A pass over sets of other replicas, beside the messages of all."""
+        return max_plus(self.graph, slow, self.longer_s)
+
+    def alone_s(self, slow: Seconds) -> float:
+        """The step of few replicas, beside their own messages alone: as they are replayed."""
+        longer_s = self._traffic.longer_s(max_plus(self.graph, slow, sent=True))
+        return float(max_plus(self.graph, slow, longer_s).step_s)
+
+    def without_each_s(self, rows: Sequence[int]) -> Seconds:
+        """The step of these rows without each of them, or of the only one."""
+        if len(rows) == 1:
+            return self.of(self.slow[list(rows)]).step_s[None]
+        return self.of(self.slow[[[u for u in rows if u != row] for row in rows]]).step_s

@@ -1,0 +1,122 @@
+"""Collectives of all replicas beside the messages of each: closed forms, and passes against replays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_scenarios import lowered, scenario
+
+from stepsim.sim.bounded.bounds import bounded, why_exact
+from stepsim.sim.bounded.graph import graph_of
+from stepsim.sim.bounded.passes import Passes
+from stepsim.sim.bounded.programs import from_above
+from stepsim.sim.bounded.replicas import replicas_of
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.ranks import Degradation, ranks_of
+from stepsim.sim.fold.whole import folded
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.program import (
+    Binding,
+    Collective,
+    Compute,
+    Exchange,
+    MessageEnd,
+    Op,
+    Program,
+    Programs,
+)
+
+MEETS = ("dp", "world")
+
+
+def replicas(*slow: float) -> Programs:
+    """Replicas of two stages: the first sends 5 bytes after a kernel of a second, which takes ``slow`` times
+    as long; the second gathers 40 bytes with those of the others, over the link that takes 10 bytes a second.
+    """
+    message = Transfer(0.0, 5.0, 10.0, (("nic", 1.0),))
+    gathers = Transfer(0.0, 40.0, 10.0, (("nic.in", 1.0),))
+    sends, receives = (
+        Exchange((MessageEnd(send, 1 - r, "0F0", message),)) for r, send in ((0, True), (1, False))
+    )
+    first = Program(
+        ops=(
+            Op("kernel", "compute", "compute", Compute(1.0, "gemm")),
+            Op("send", "pp", "pp", sends, after=(0,)),
+        )
+    )
+    second = Program(
+        ops=(
+            Op("gather", "dp", "dp", Collective("all_gather", "dp", gathers)),
+            Op("receive", "pp", "pp", receives),
+        )
+    )
+    links = {"nvlink.out": 1.0, "nvlink.in": 1.0, "nic.out": 10.0, "nic.in": 10.0}
+    count = len(slow)
+    bindings = [
+        Binding(slow=factor if stage == 0 else 1.0, peers={0: 2 * u, 1: 2 * u + 1})
+        for u, factor in enumerate(slow)
+        for stage in (0, 1)
+    ]
+    return Programs(
+        classes=(first, second) * count,
+        communicators={"dp": tuple(range(1, 2 * count, 2))} if count > 1 else {},
+        links=(links,) * (2 * count),
+        sms=100,
+        corun_slowdown=0.0,
+        bindings=tuple(bindings),
+    )
+
+
+@pytest.mark.parametrize(
+    ("slow", "step_s"),
+    [((1.0,), 4.5), ((1.0, 1.0), 4.5), ((1.0, 2.0), 5.0), ((1.0, 1.5), 4.75), ((1.0, 2.0, 3.0), 5.5)],
+)
+def test_a_collective_is_slower_while_any_replica_sends(slow: tuple[float, ...], step_s: float) -> None:
+    """40 bytes take 4 s, and beside a message, which takes 1 s, move at half the rate: each second in which
+    any replica sends costs half of it. Messages at the same time count once.
+    """
+    healthy = replicas(1.0)
+    graph = graph_of(replay(replace(healthy, bindings=())), ("dp",), ())
+    table = np.array([[factor, 1.0] for factor in slow])
+    passes = Passes(graph, healthy, table)
+    assert replay(replicas(*slow)).step_s == pytest.approx(step_s)
+    assert passes.step_s == pytest.approx(step_s)
+    assert passes.alone_s(table[:1]) == pytest.approx(4.5)
+
+
+def test_what_replicas_add_by_passes_is_what_they_add_by_replays() -> None:
+    """Gradients are reduced beside messages of pipelines that drift apart."""
+    one = lowered(
+        scenario(
+            pp=4,
+            vpp=2,
+            dp=24,
+            schedule="interleaved",
+            zero=1,
+            microbatches=8,
+            num_layers=16,
+            hidden_size=4096,
+            ffn_hidden_size=16384,
+            num_attention_heads=32,
+            seq_length=2048,
+            software="megatron-core-2024",
+            gpu="H100-SXM5-80GB",
+            interconnect="ib-ndr400-x8",
+        )
+    )
+    factors = 1 + 0.02 * np.random.default_rng(3).standard_normal(one.plan.scenario.world_size)
+    degradation = Degradation(slow=dict(enumerate(factors.tolist())))
+    assert not why_exact(one, degradation)
+    healthy, ranks = replay(folded(one).programs), ranks_of(one)
+    found = replicas_of(one.plan.process_groups, ranks, degradation)
+    assert found is not None
+    each = [np.array([u]) for u in range(found.count)]
+    every_s = replay(from_above(one.programs, ranks, found, each)).step_s
+    passes = Passes(graph_of(healthy, MEETS, ()), healthy.programs, found.worst(each))
+    assert passes.traffic > 1e-5
+    assert passes.step_s == pytest.approx(every_s, rel=1e-4)
+    bounds = bounded(one, degradation, healthy)
+    assert bounds.bounds.lower_s <= bounds.record.step_s <= bounds.bounds.upper_s
+    assert bounds.record.step_s == pytest.approx(every_s, rel=1e-4)
