@@ -14,7 +14,7 @@ from ...schedules.orders.action import Action, ActionKind, Overlap, Step, action
 from ...schedules.orders.validate import refuse
 from ...schedules.p2p.deadlock import instruction_problems
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
-from ...schedules.p2p.point_to_point import Instruction, MessageGroup, Wait, point_to_point
+from ...schedules.p2p.point_to_point import Instruction, MessageGroup, RunAction, Wait, point_to_point
 from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Op, RepeatedBlocks
@@ -75,6 +75,18 @@ class StepWriters:
         return [
             _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
+
+
+def write_without_messages(plan: StepPlan, tables: Tables | None = None) -> list[list[Op]]:
+    """The ops of all pipeline ranks, in host order, but for the messages between them: what each computes,
+    reduces, gathers and updates in its order, whatever it waits for.
+    """
+    sharding = sharding_of(plan, sharding_rule(plan.scenario))
+    shared = _Shared(sharding=sharding, copies=activation_copies(plan), tables=tables or Tables())
+    return [
+        _StepWriter(plan, index, "blocking", shared).write(map(RunAction, order))
+        for index, order in enumerate(plan.orders)
+    ]
 
 
 @dataclass
