@@ -30,8 +30,8 @@ MOST = 8
 """Replays for the front, besides all that were replayed before."""
 
 MOST_ACTIONS = 100_000
-"""Actions of all of these together (``Candidates.replayed_actions``): some seconds. Nobody waits a minute for a
-few points of the front, as of pipelines of a hundred ranks; the front is then not known to be whole."""
+"""Actions of all of these together (``Candidates.replayed_actions``): some seconds. Nobody waits a minute for
+a few points of the front, as of pipelines of a hundred ranks; the front is then not known to be whole."""
 
 ROUND = 4
 """Replays before it is asked again which others may still be on it."""
