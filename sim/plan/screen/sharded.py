@@ -175,8 +175,8 @@ class ShardedTimes:
         return total
 
     def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
-        """What an action runs; of a long stage, by a short one of the same layers, and of one that recomputes,
-        by one that does not.
+        """What an action runs; of a long stage, by a short one of the same layers, and of one that
+        recomputes, by one that does not.
         """
         key = int(self.form[row]), kind, stage
         if key not in self.pieces:

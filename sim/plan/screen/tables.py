@@ -97,8 +97,9 @@ class LayerKey:
 class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
-    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards. Where none
-    ``gathers_again`` for layers that are recomputed, what moves around them is the same for all recomputation.
+    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards. Where
+    none ``gathers_again`` for layers that are recomputed, what moves around them is the same for all
+    recomputation.
     """
 
     space: Space
