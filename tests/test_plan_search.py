@@ -85,13 +85,16 @@ def test_bounds_that_are_tightened_on_the_way_find_the_same_by_fewer(
         return (values[i] for i in numbers)
 
     plain = best_first(bounds, judge, top=top)
-    found = best_first(bounds, judge, top=top, tighten=tighten)
+    worth = data.draw(st.sets(st.integers(0, len(values) - 1)), label="worth tightening")
+    found = best_first(bounds, judge, top=top, tighten=tighten, worth_it=worth.__contains__)
     assert found.proven
     assert [values[i] for i in found.best] == [values[i] for i in plain.best]
     assert len(set(asked)) == len(asked)
+    assert worth.issuperset(asked)
     if len(found.best) == top:
         worst = values[found.best[-1]]
-        assert all(max(bounds[i], tight[i]) < worst or i in found.best for i in found.value)
+        known = [max(bounds[i], tight[i]) if i in worth else bounds[i] for i in range(len(values))]
+        assert all(known[i] < worst or i in found.best for i in found.value)
 
 
 @given(spaces(), st.integers(1, 3), st.floats(1.0, 2.0))

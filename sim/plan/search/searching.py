@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 AUDIT_SEED = 18
 """Which of the layouts that were ruled out are replayed is the same every time."""
 
+WORTH_TIGHTENING = 5_000
+"""Actions of a replay from which on its bound is tightened before. Shorter ones take some times as long as that,
+and as many as are held against each other (sure.py) are replayed in any case."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
@@ -84,6 +88,7 @@ class LayoutSearch:
             first=first,
             final=self.final,
             tighten=self._tightened if whole else None,
+            worth_it=lambda i: bool(self.among.replayed_actions[i] >= WORTH_TIGHTENING),
             limit=limit,
             tell=self.tell,
         )
