@@ -29,8 +29,8 @@ AUDIT_SEED = 18
 """Which of the layouts that were ruled out are replayed is the same every time."""
 
 WORTH_TIGHTENING = 5_000
-"""Actions of a replay from which on its bound is tightened before. Shorter ones take some times as long as that,
-and as many as are held against each other (sure.py) are replayed in any case."""
+"""Actions of a replay from which on its bound is tightened before. Shorter ones take a few times as long as
+that, and as many as are held against each other (sure.py) are replayed in any case."""
 
 
 @dataclass(frozen=True, kw_only=True)
