@@ -100,6 +100,16 @@ BOUNDED = (
 )
 """Many slow parts, whose steps are known between bounds (docs/faults.md)."""
 
+ALL_AXES = (
+    "parallelism.stage_split=uniform,embedding_and_loss_as_layers,uneven_unspecified",
+    "parallelism.order=tp-cp-ep-dp-pp,tp-cp-ep-pp-dp",
+    (
+        "training.recompute=none,selective,full,{kind: full, layers: 1},{kind: full, layers: 2},"
+        "{kind: modules, modules: [layernorm]},{kind: modules, modules: [layernorm, mlp]}"
+    ),
+)
+"""Values of axes that are not searched by default (those of screening.py)."""
+
 PLANS = tuple(
     Benchmark(title, (*CLI, "plan", scenario, "--json", *words), target_s, once=True)
     for title, scenario, words, target_s in (
@@ -116,6 +126,12 @@ PLANS = tuple(
             4.0,
         ),
         ("Llama 3.1 405B on 16,384 H100", MAIN_JOB, (), 10.0),
+        (
+            "Llama 3.1 405B on 16,384 H100, all axes",
+            MAIN_JOB,
+            tuple(word for line in ALL_AXES for word in ("--vary", line)),
+            10.0,
+        ),
         ("DeepSeek-V3 on 2,048 H800", "deepseek-v3-2048-h800", (), 15.0),
         ("Mixtral 8x22B on 64 H100", "llama3-8b-h100", MIXTRAL, 5.0),
     )

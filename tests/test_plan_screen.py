@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from small_scenarios import presets_for, scenario
 
 from stepsim.schedules.pipeline import get, names
+from stepsim.sim.brief.search import Search
 from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
 from stepsim.sim.plan.screen import screen as module
 from stepsim.sim.plan.screen.screen import screen
@@ -97,6 +98,32 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
         )
     assert found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
     assert found.bound_s[i] > 0
+    assert Search().floor_of(run) <= result.step_time_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("layout", "least"),
+    [
+        ({"parallelism.pp": 4, "parallelism.vpp": 6, "schedule": "interleaved"}, 0.99),
+        ({"parallelism.pp": 4, "parallelism.vpp": 1, "schedule": "1f1b"}, 0.99),
+        ({"parallelism.pp": 8, "parallelism.vpp": 1, "schedule": "1f1b", "parallelism.zero": 0}, 0.99),
+        ({"parallelism.pp": 2, "parallelism.vpp": 2, "schedule": "zb-v"}, 0.95),
+    ],
+)
+def test_a_step_is_little_longer_than_its_actions(layout: dict[str, Any], least: float) -> None:
+    """Reductions hold SMs beside them and are awaited at the end: screening knows nothing of either."""
+    run = load_scenario("gpt3-175b-h100").with_(
+        {
+            "cluster.gpus": 128,
+            "training.global_batch": 192,
+            "training.micro_batch": 1,
+            "training.recompute": "selective",
+            "parallelism.dp": None,
+            **layout,
+        }
+    )
+    step_s = simulate(run).step_time_s
+    assert least * step_s < Search().floor_of(run) <= step_s
 
 
 def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:

@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,35 @@ def test_best_first_is_exhaustive_and_judges_no_more_than_it_must(
     assert [values[i] for i in found.best] == [value for value, _ in true]
     if len(true) == top:
         assert all(bounds[i] < true[-1][0] or i in first for i in found.value if i not in found.best)
+
+
+@given(spaces(), st.integers(1, 5), st.data())
+def test_bounds_that_are_tightened_on_the_way_find_the_same_by_fewer(
+    space: tuple[list[float], list[float]], top: int, data: st.DataObject
+) -> None:
+    values, bounds = space
+    share = st.floats(0.0, 1.0)
+    tight = [data.draw(share) * min(value, 10.0) for value in values]  # some are no better than before
+    asked: list[int] = []
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        asked.extend(numbers)
+        return [tight[i] for i in numbers]
+
+    def judge(numbers: Iterable[int]) -> Generator[float, None, None]:
+        return (values[i] for i in numbers)
+
+    plain = best_first(bounds, judge, top=top)
+    worth = data.draw(st.sets(st.integers(0, len(values) - 1)), label="worth tightening")
+    found = best_first(bounds, judge, top=top, tighten=tighten, worth_it=worth.__contains__)
+    assert found.proven
+    assert [values[i] for i in found.best] == [values[i] for i in plain.best]
+    assert len(set(asked)) == len(asked)
+    assert worth.issuperset(asked)
+    if len(found.best) == top:
+        worst = values[found.best[-1]]
+        known = [max(bounds[i], tight[i]) if i in worth else bounds[i] for i in range(len(values))]
+        assert all(known[i] < worst or i in found.best for i in found.value)
 
 
 @given(spaces(), st.integers(1, 3), st.floats(1.0, 2.0))
@@ -175,7 +204,7 @@ def test_the_front_is_that_of_all_that_fit(exhaustive: dict[int, float]) -> None
 @pytest.mark.slow
 def test_the_front_waits_for_no_long_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     def searched(longest: float) -> tuple[bool, int]:
-        monkeypatch.setattr(front_search, "LONGEST", longest)
+        monkeypatch.setattr(front_search, "MOST_ACTIONS", longest)
         among, _ = candidates_of(small(), FIX, {}, lambda _: None)
         workers = Local(Answering(ReplayOf()), 1)
         judging = Judging(scenario_of=among.layouts.scenario_of, workers=workers)
@@ -259,7 +288,7 @@ class Counting:
         self.most, self.replay = most, ReplayOf()
 
     def __call__(self, asked: Asked) -> Answered:
-        if asked.number is not None:
+        if asked.number is not None and not asked.bounded:
             if len(self.seen) >= self.most:
                 raise RuntimeError("killed")
             self.seen.append(asked.number)
@@ -290,7 +319,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(
 
 def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
     scenario = small()
-    judging = Judging(scenario_of=lambda _: scenario, workers=Local(Answering(_instant), 2, after_s=0.0))
+    judging = Judging(scenario_of=lambda _: scenario, workers=Local(Answering(Instant()), 2, after_s=0.0))
     results = judging(range(20))
     first = next(results)
     results.close()
@@ -299,8 +328,14 @@ def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
     assert first.step_time_s == 1.0
 
 
-def _instant(_: Scenario) -> JudgedLayout:
-    return JudgedLayout(step_time_s=1.0, peak_memory_bytes=2.0, capacity_bytes=3.0)
+class Instant:
+    """A replay of no work, and a bound below it."""
+
+    def __call__(self, scenario: Scenario) -> JudgedLayout:
+        return JudgedLayout(step_time_s=1.0, peak_memory_bytes=2.0, capacity_bytes=3.0)
+
+    def floor_s(self, scenario: Scenario) -> float:
+        return 0.5
 
 
 @settings(max_examples=20)

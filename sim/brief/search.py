@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
 from ..lowering.tables import Tables
+from .floor import step_floor
 from .memory import enough_microbatches, memory_of_plan
 from .steady import extended, of_length, shortened
 from .step import memory_of_step, path_of_step, replayed, seconds_of_step
@@ -62,6 +63,11 @@ class Search:
         with collection_paused():
             return self._step_of(scenario)  # all but the answer is gone before the collector may look again
 
+    def floor_of(self, scenario: Scenario) -> float:
+        """Seconds that the step of ``scenario`` takes at least (floor.py); 0 where that is not known."""
+        with collection_paused():
+            return step_floor(self._plan(scenario, self._cluster(scenario)), self._tables)
+
     def _step_of(self, scenario: Scenario) -> StepOf:
         from ..evidence.interval import doubt_of, parts_of
         from ..evidence.measured_steps import measured_steps
@@ -95,13 +101,17 @@ class Search:
 
     def _short_plan(self, scenario: Scenario, cluster: Cluster) -> StepPlan:
         """The plan of a step of as many microbatches as tell its memory."""
-        from ...hardware.calibrated.overlay import calibrated_profile
         from ..estimate import check_work, step_work
-        from ..lowering.lower import make_plan
 
         check_work(step_work(scenario))
+        return self._plan(of_length(scenario, enough_microbatches(scenario)), cluster)
+
+    def _plan(self, scenario: Scenario, cluster: Cluster) -> StepPlan:
+        from ...hardware.calibrated.overlay import calibrated_profile
+        from ..lowering.lower import make_plan
+
         used = self.profile or calibrated_profile(cluster.gpu, scenario.calibration)
-        return make_plan(of_length(scenario, enough_microbatches(scenario)), cluster, used, self._tables)
+        return make_plan(scenario, cluster, used, self._tables)
 
 
 def _memory(plan: StepPlan) -> tuple[StageMemory, ...] | None:

@@ -103,7 +103,7 @@ def lower(
     machines = [plan.machines[kind] for kind in _kinds(plan, program_of, len(written))]
     programs = Programs(
         classes=tuple(Program(ops=tuple(ops)) for ops in written),
-        communicators=_communicators(plan),
+        communicators=joined_communicators(plan),
         links=tuple(links_of(machine.cluster) for machine in machines),
         bindings=tuple(Binding(sms=machine.cluster.gpu.sms) for machine in machines)
         if len(plan.machines) > 1
@@ -333,7 +333,7 @@ def _load_numbers(plan: StepPlan, loads: tuple[float, ...]) -> NDArray[np.int64]
     return np.array(of_place, dtype=np.int64)[plan.process_groups.place("ep")]
 
 
-def _communicators(plan: StepPlan) -> dict[str, tuple[int, ...]]:
+def joined_communicators(plan: StepPlan) -> dict[str, tuple[int, ...]]:
     """Groups that join pipeline ranks: all, the two ends of a tied table, the two copies of each stage."""
     pp = plan.shape.ranks
     joined = {"world": tuple(range(pp))}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
-from ...schedules.p2p.point_to_point import Instruction, MessageGroup, Wait, point_to_point
+from ...schedules.p2p.point_to_point import Instruction, MessageGroup, RunAction, Wait, point_to_point
 from ..network.transfer import Transfer
 from ..program import program
 from ..program.program import Block, Op, RepeatedBlocks
@@ -89,6 +89,18 @@ def _copies(plan: StepPlan) -> ActivationCopies | None:
     from .activation_offload import activation_copies
 
     return activation_copies(plan)
+
+
+def write_without_messages(plan: StepPlan, tables: Tables | None = None) -> list[list[Op]]:
+    """The ops of all pipeline ranks, in host order, but for the messages between them: what each computes,
+    reduces, gathers and updates in its order, whatever it waits for.
+    """
+    sharding = sharding_of(plan, sharding_rule(plan.scenario))
+    shared = _Shared(sharding=sharding, copies=_copies(plan), tables=tables or Tables())
+    return [
+        _StepWriter(plan, index, "blocking", shared).write(map(RunAction, order))
+        for index, order in enumerate(plan.orders)
+    ]
 
 
 @dataclass

@@ -97,8 +97,20 @@ def _tried(scenario: Scenario) -> dict[str, list[Any]]:
         "training.micro_batch": _powers(min(LARGEST_MICRO_BATCH, training.global_batch)),
         "parallelism.zero": [0, 1, 2, 3],
         "parallelism.fsdp_shard_size": [None],
-        "training.recompute": ["none", "selective", "full"],
+        "training.recompute": ["none", "selective", "full", *_modules(scenario)],
     }
+
+
+def _modules(scenario: Scenario) -> list[dict[str, Any]]:
+    """Modules that are cheap to recompute, where the framework says that it can: norms, and what lies
+    between the products of experts. Their outputs are dropped, which the next product would keep (Megatron
+    core transformer_config.py, recompute_modules).
+    """
+    modules = ["layernorm", "moe_act"] if scenario.model.moe else ["layernorm"]
+    for rule in rules_of(scenario.software.name):
+        if rule.path == "training.recompute" and "modules" in (rule.among or ()):
+            return [{"kind": "modules", "modules": modules}]
+    return []
 
 
 def _schedules(scenario: Scenario) -> list[str]:

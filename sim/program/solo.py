@@ -18,11 +18,12 @@ def solo_seconds(blocks: Iterable[tuple[Block, int]]) -> float:
     return sum(count * solo_ends(block)[0] for block, count in blocks)
 
 
-def solo_ends(block: Block, *, sms: int = 0, stretch: float = 1.0) -> tuple[float, float]:
+def solo_ends(block: Block, *, sms: int = 0, stretch: float = 1.0, taken: float = 0.0) -> tuple[float, float]:
     """When all of a block has ended, and when its last kernel has.
 
     ``sms``: of the GPU, where collectives that are issued before a kernel take theirs from it while they
-    run, as the engine has it; 0: they take none. Math-bound kernels take ``stretch`` times as long.
+    run, as the engine has it; 0: they take none. Math-bound kernels take ``stretch`` times as long, and do
+    without a part of the SMs that others have ``taken`` all the while.
     """
     ends: list[float] = []
     streams: dict[str, float] = {}
@@ -32,7 +33,7 @@ def solo_ends(block: Block, *, sms: int = 0, stretch: float = 1.0) -> tuple[floa
         start = max(start, streams.get(op.stream, 0.0))
         seconds = _op_seconds(op.work)
         if isinstance(op.work, Compute) and op.work.kind != "memory-bound":
-            seconds = _beside(start, seconds * stretch, held)
+            seconds = _beside(start, seconds * stretch, held, taken)
         end = start + seconds
         if sms and isinstance(op.work, Collective) and op.work.transfer.sms:
             held.append((start, end, op.work.transfer.sms / sms))
@@ -41,15 +42,17 @@ def solo_ends(block: Block, *, sms: int = 0, stretch: float = 1.0) -> tuple[floa
     return max(ends, default=0.0), streams.get("compute", 0.0)
 
 
-def _beside(start: float, seconds: float, held: list[tuple[float, float, float]]) -> float:
+def _beside(
+    start: float, seconds: float, held: list[tuple[float, float, float]], taken: float = 0.0
+) -> float:
     """What a kernel takes beside collectives that hold parts of the SMs."""
     beside = [one for one in held if one[1] > start]
     if not beside:
-        return seconds
+        return seconds / (1.0 - taken)
     moments = sorted({start, *(moment for one in beside for moment in one[:2] if moment > start)})
     left = seconds
     for moment, until in pairwise([*moments, math.inf]):
-        rate = 1.0 - sum(part for since, end, part in beside if since <= moment < end)
+        rate = 1.0 - taken - sum(part for since, end, part in beside if since <= moment < end)
         if left <= rate * (until - moment):
             return moment + left / rate - start
         left -= rate * (until - moment)

@@ -33,7 +33,7 @@ from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts, pairs_run
 from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
 from .numbering import dense
-from .stages import merged
+from .stages import merged, without_recompute
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -182,6 +182,7 @@ class MemoryScreen:
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""
+        stage = stage if self.tables.gathers_again else without_recompute(stage)
         known = self.buffers.setdefault((stage, meets), {})
         place, buffers = _of_each(self.gathered, rows, known, lambda row: self._stage_buffers(stage, row))
         return list(buffers[place].T)

@@ -1,7 +1,7 @@
 """Every layout of a space at once: whether it fits, and what its step takes at least.
 
-Layouts of many are split among the cores by what their layers follow from, which then are built once all the
-same: what one says of a layout does not depend on others.
+Layouts of many are split among the cores by how deep their pipelines are, whose stages and orders then are
+worked out once all the same: what one says of a layout does not depend on others.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ are up to 15 % below predicted ones (docs/accuracy.md)."""
 MANY = 1000
 """Layouts that are worth a second process."""
 
-_LAYERS = ("parallelism.tp", "parallelism.cp", "training.micro_batch", "parallelism.sequence_parallel")
-"""Fields that tell most layers apart."""
+_DEPTHS = ("parallelism.pp", "parallelism.vpp")
+"""Fields that tell most pipelines apart."""
 
 
 def screen(
@@ -114,13 +114,13 @@ def _wanted(space: Space, memory: Screened, *, within: float, fits: float) -> Ma
 
 
 def _parts(space: Space, number: int) -> list[NDArray[np.int64]]:
-    """The layouts of a base, in as many parts as there are cores for, about as many layers in each."""
+    """The layouts of a base, in as many parts as there are cores for, about as many pipelines in each."""
     rows = np.flatnonzero(space.base == number)
     count = -(-cores() // len(space.bases)) if len(space) >= MANY else 1
     if count == 1 or not len(rows):
         return [rows]
-    layer, _ = dense([space.codes[name][rows] for name in _LAYERS])
-    return [rows[layer % count == part] for part in range(count)]
+    depth, _ = dense([space.codes[name][rows] for name in _DEPTHS])
+    return [rows[depth % count == part] for part in range(count)]
 
 
 def _shared(rows: int, columns: int) -> Floats:

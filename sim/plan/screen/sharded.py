@@ -17,6 +17,7 @@ import numpy as np
 from ....kernels.kernel import MemoryBound
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks, block_owners, owned
+from ...lowering.layers.recompute import NOTHING, Recompute
 from ...lowering.sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from ...lowering.sharding.compose import Around, Composer
 from ...lowering.sharding_of import sharding_of
@@ -24,6 +25,7 @@ from ...program.program import Block, Collective, Compute, Op
 from ...program.solo import solo_seconds
 from ...scenario.sharding import sharding_rule
 from .numbering import dense, distinct
+from .stages import without_recompute
 from .times import LEAST_SMS, ActionTimes, BlockName, BlockNames
 
 if TYPE_CHECKING:
@@ -173,10 +175,17 @@ class ShardedTimes:
         return total
 
     def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
-        """What an action runs; of a long stage, by a short one of the same layers."""
+        """What an action runs; of a long stage, by a short one of the same layers, and of one that
+        recomputes, by one that does not.
+        """
         key = int(self.form[row]), kind, stage
         if key not in self.pieces:
-            self.pieces[key] = self._long(kind, stage, row) or self._asked(kind, stage, row)
+            again = {run.recompute for run in stage.runs}
+            if len(again) == 1 and again != {NOTHING} and not self.tables.gathers_again:
+                plain = self._pieces(kind, without_recompute(stage), row)
+                self.pieces[key] = tuple(_recomputing(piece, *again) for piece in plain)
+            else:
+                self.pieces[key] = self._long(kind, stage, row) or self._asked(kind, stage, row)
         return self.pieces[key]
 
     def _long(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
@@ -272,6 +281,15 @@ def _with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple
         piece._replace(repeats=piece.repeats + more) if number == place else piece
         for number, piece in enumerate(pieces)
     )
+
+
+def _recomputing(piece: ShardedPiece, recompute: Recompute) -> ShardedPiece:
+    """A piece whose layers recompute."""
+    names = tuple(
+        replace(name, run=replace(name.run, recompute=recompute)) if name.run is not None else name
+        for name in piece.names
+    )
+    return piece._replace(names=names)
 
 
 def _lasting(seconds: float) -> Block:

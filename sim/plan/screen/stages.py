@@ -70,6 +70,11 @@ def pipeline_of(scenario: Scenario) -> Pipeline:
     return Pipeline(kinds=tuple(known), kind_of=kind_of, held=tuple(map(tuple, held)))
 
 
+def without_recompute(stage: Stage) -> Stage:
+    """A stage of the same layers that recomputes none of them: for what moves around layers."""
+    return replace(stage, runs=tuple(LayerRun(kind=run.kind, count=run.count) for run in stage.runs))
+
+
 def merged(stages: Iterable[Stage]) -> Stage:
     """All ``stages`` of a rank as one, without what of it is recomputed: for what depends on sums alone."""
     counts: Counter[LayerKind] = Counter()

@@ -97,7 +97,9 @@ class LayerKey:
 class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
-    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards.
+    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards. Where
+    none ``gathers_again`` for layers that are recomputed, what moves around them is the same for all
+    recomputation.
     """
 
     space: Space
@@ -131,6 +133,7 @@ class ScreenTables:
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
         inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
         self.rule, rules = self._rules()
+        self.gathers_again = any(rule is not None and rule.gathers_again for rule in rules)
         accumulates = np.array([rule is None or not rule.reduces_each for rule in rules])[self.rule]
         number, rows = dense(
             [

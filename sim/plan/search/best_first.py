@@ -1,17 +1,19 @@
 """Best-first search by lower bounds: exact, and the same however many workers are at it.
 
 Knows numbers alone. Candidates are judged in the order of their bounds, and the search ends when the next
-bound cannot beat the last of the best: what is left is then proven to be no better. Workers run ahead, of
-what is not ruled out yet, but results are taken in that order, so that what counts as judged does not depend
-on how many there are.
+bound cannot beat the last of the best: what is left is then proven to be no better. Bounds may be tightened
+before anyone is judged by them, some at once, where that costs less. Workers run ahead, of what is not ruled
+out yet, but results are taken in that order, so that what counts as judged does not depend on how many there
+are.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
 
 Judge = Callable[[Iterable[int]], Generator[float, None, None]]
 """Values of candidates in the order in which they are asked for; inf of one that cannot be judged."""
+
+Tighten = Callable[[Sequence[int]], Sequence[float]]
+"""Better bounds of some candidates, in the order in which they are asked for; one may be no better."""
+
+AT_ONCE = 8
+"""Bounds that are tightened together: enough for all workers, and few that nobody asks for."""
 
 Told = Callable[[int, int, int | None, float], None]
 """Called with how many were judged, how many may be left, the best so far and its value."""
@@ -62,6 +70,8 @@ def best_first(
     top: int,
     first: Sequence[int] = (),
     final: Callable[[int, float], float] | None = None,
+    tighten: Tighten | None = None,
+    worth_it: Callable[[int], bool] = lambda _: True,
     limit: int | None = None,
     tell: Told = nothing_told,
 ) -> Ranked:
@@ -69,44 +79,109 @@ def best_first(
 
     Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
-    to know is asked of few. At most ``limit`` are judged. Equal values rank by their number.
+    to know is asked of few. ``tighten`` gives better bounds of those that come next and are ``worth_it``. At
+    most ``limit`` are judged. Equal values rank by their number.
     """
-    given = np.asarray(bounds, dtype=np.float64)
-    ahead, queue = [*dict.fromkeys(first)], in_turn(given, first)
-    ascending = np.sort(given[np.isfinite(given)])
-    best: list[tuple[float, int]] = []
-    value: dict[int, float] = {}
-
-    def kth() -> float:
-        return best[top - 1][0] if len(best) >= top else math.inf
-
-    def hopeful() -> Iterator[int]:
-        """Whom it may come to, as far as is known when workers that are ahead ask for the next."""
-        for number, i in enumerate(queue[:limit]):
-            if number >= len(ahead) and given[i] >= kth():
-                return
-            yield i
-
-    proven = interrupted = False
-    results = judge(hopeful())
+    search = _Search(
+        bounds=np.array(bounds, dtype=np.float64),
+        judge=judge,
+        top=top,
+        final=final,
+        tighten=tighten,
+        worth_it=worth_it,
+        limit=limit,
+        tell=tell,
+    )
+    interrupted = False
     try:
-        for number, i in enumerate(queue):
-            if number >= len(ahead) and given[i] >= kth():
-                proven = True
-                break
-            if limit is not None and number >= limit:
-                break
-            value[i] = next(results)
-            if final is not None and value[i] < math.inf and value[i] <= kth():  # of equals the first ranks
-                value[i] = final(i, value[i])
-            if value[i] < math.inf:
-                bisect.insort(best, (value[i], i))
-            left = int(np.searchsorted(ascending, kth()))
-            tell(len(value), max(0, left - len(value)), best[0][1] if best else None, kth())
-        else:
-            proven = True
+        search.judge_all([*dict.fromkeys(first)])
+        while not search.proven and not search.spent:
+            search.next_round()
     except KeyboardInterrupt:
         interrupted = True
-    finally:
-        results.close()
-    return Ranked(best=tuple(i for _, i in best[:top]), value=value, proven=proven, interrupted=interrupted)
+    return Ranked(
+        best=tuple(i for _, i in search.best[:top]),
+        value=search.value,
+        proven=search.proven and not interrupted,
+        interrupted=interrupted,
+    )
+
+
+@dataclass(kw_only=True)
+class _Search:
+    """``best`` values so far with their candidates, in order. ``bounds`` are those of whoever is left, inf of
+    all others; those of the ``tightened``, and where that is not ``worth_it``, are as tight as can be.
+    """
+
+    bounds: NDArray[np.float64]
+    judge: Judge
+    top: int
+    final: Callable[[int, float], float] | None
+    tighten: Tighten | None
+    worth_it: Callable[[int], bool]
+    limit: int | None
+    tell: Told
+    best: list[tuple[float, int]] = field(default_factory=list)
+    value: dict[int, float] = field(default_factory=dict)
+    tightened: set[int] = field(default_factory=set)
+
+    @property
+    def worst(self) -> float:
+        """The value that a candidate must beat."""
+        return self.best[self.top - 1][0] if len(self.best) >= self.top else math.inf
+
+    @property
+    def proven(self) -> bool:
+        """Whether nobody who is left can."""
+        least = float(self.bounds.min(initial=math.inf))
+        return math.isinf(least) or least >= self.worst
+
+    @property
+    def spent(self) -> bool:
+        """Whether as many were judged as may be."""
+        return self.limit is not None and len(self.value) >= self.limit
+
+    def next_round(self) -> None:
+        """Judge who comes next as far as bounds are tight, or else tighten some."""
+        left = in_turn(self.bounds)
+        tight = [*itertools.takewhile(self._is_tight, left)]
+        if tight:
+            self.judge_all(tight, hopeless=lambda i: bool(self.bounds[i] >= self.worst))
+            return
+        loose = (i for i in left if not self._is_tight(i) and self.bounds[i] < self.worst)
+        asked = [*itertools.islice(loose, AT_ONCE)]
+        assert self.tighten is not None, "without it all bounds are as tight as can be"
+        for i, bound in zip(asked, self.tighten(asked), strict=True):
+            self.bounds[i] = max(self.bounds[i], bound)
+        self.tightened.update(asked)
+
+    def _is_tight(self, i: int) -> bool:
+        return self.tighten is None or i in self.tightened or not self.worth_it(i)
+
+    def judge_all(self, queue: Sequence[int], hopeless: Callable[[int], bool] = lambda _: False) -> None:
+        """Judge candidates in that order, until one is ``hopeless``."""
+
+        def hopeful() -> Iterator[int]:
+            """Whom it may come to, as far as is known when workers that are ahead ask for the next."""
+            for i in queue if self.limit is None else queue[: self.limit - len(self.value)]:
+                if i not in self.value and hopeless(i):
+                    return
+                yield i
+
+        results = self.judge(hopeful())
+        try:
+            for i in queue:
+                if self.spent or hopeless(i):
+                    return
+                self._has_judged(i, next(results))
+        finally:
+            results.close()
+
+    def _has_judged(self, i: int, value: float) -> None:
+        if self.final is not None and value < math.inf and value <= self.worst:  # of equals the first ranks
+            value = self.final(i, value)
+        self.value[i], self.bounds[i] = value, math.inf
+        if value < math.inf:
+            bisect.insort(self.best, (value, i))
+        left = int((self.bounds < self.worst).sum())
+        self.tell(len(self.value), left, self.best[0][1] if self.best else None, self.worst)

@@ -29,9 +29,9 @@ HEADROOM_STEP = 1 / 40
 MOST = 8
 """Replays for the front, besides all that were replayed before."""
 
-LONGEST = 80_000
-"""Actions of a replay (``Candidates.replayed_actions``): some seconds. Nobody waits a minute for one point of
-the front, as of a pipeline of a hundred ranks; the front is then not known to be whole."""
+MOST_ACTIONS = 100_000
+"""Actions of all of these together (``Candidates.replayed_actions``): some seconds. Nobody waits a minute for
+a few points of the front, as of pipelines of a hundred ranks; the front is then not known to be whole."""
 
 ROUND = 4
 """Replays before it is asked again which others may still be on it."""
@@ -39,27 +39,29 @@ ROUND = 4
 
 def front(search: LayoutSearch) -> tuple[list[int], bool]:
     """Layouts that no other beats in step time, headroom, GPUs and price at once, the fastest first; and
-    whether that is known of all, or of what was replayed when MOST were and what is left takes too long.
+    whether that is known of all, or of what was replayed when MOST were, or more would take too long.
     """
-    among, spent = search.among, 0
+    among, spent, actions = search.among, 0, 0.0
     while True:
         known = _known(search)
         steps = np.array([search.judging.known[i].step_time_s for i in known])
         costs = _costs(search, known, steps)
         best = {gpus: costs[costs[:, 2] == gpus, 0].min() for gpus in set(costs[:, 2].tolist())}
         left = _left(search)
-        hoped = _costs(search, left, among.bounds.bound_s[left])
+        hoped = _costs(search, left, search.bound_s[left])
         left = left[_near(hoped, best) & hopeful(hoped, costs)]
         whole = len(left) == 0
-        left = left[among.replayed_actions[left] <= LONGEST]
-        hoped = _costs(search, left, among.bounds.bound_s[left])
+        left = left[among.replayed_actions[left] <= MOST_ACTIONS - actions]
+        hoped = _costs(search, left, search.bound_s[left])
         rows = front_of(hoped)
         gains = [_gain(hoped[row], costs, best) for row in rows]
-        asked = [int(left[rows[k]]) for k in np.argsort(gains, kind="stable")[::-1][:ROUND]]
+        turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1][:ROUND]]]
+        asked = turns[actions + np.cumsum(among.replayed_actions[turns]) <= MOST_ACTIONS].tolist()
         if not asked or spent >= MOST:
             near = np.flatnonzero(_near(costs, best))
             return [int(known[near[k]]) for k in front_of(costs[near])], whole
         spent += len(asked)
+        actions += float(among.replayed_actions[asked].sum())
         for _ in search.values(asked):
             pass
 

@@ -62,6 +62,13 @@ class ReplayOf:
         except ValueError as refusal:
             return refused(f"{refusal}".splitlines()[0])
 
+    def floor_s(self, scenario: Scenario) -> float:
+        """Seconds that the step takes at least, action by action; 0 of what the simulator does not take."""
+        try:
+            return self._search.floor_of(scenario)
+        except ValueError:
+            return 0.0
+
     def judged(self, scenario: Scenario) -> JudgedLayout:
         """Of one that the simulator takes. Raises as ``simulate`` does."""
         step = self._search.step_of(scenario)

@@ -6,9 +6,9 @@ Knows workers and the journal; does not know why a layout is asked for.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .journal import Journal, key_of
 from .judged import JudgedLayout, refused
@@ -20,22 +20,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A layout to be replayed, by its number; or a scenario that has none."""
+    """A layout to be replayed, by its number; or a scenario that has none. ``bounded``: its step is to be
+    bounded action by action, in place of a replay.
+    """
 
     scenario: Scenario
     number: int | None = None
+    bounded: bool = False
 
 
-Answered = tuple[int | None, JudgedLayout]
+Answered = tuple[int | None, JudgedLayout | float]
+
+
+class Replaying(Protocol):
+    """Replays scenarios, or bounds their steps."""
+
+    def __call__(self, scenario: Scenario) -> JudgedLayout:
+        """The exact replay."""
+        ...
+
+    def floor_s(self, scenario: Scenario) -> float:
+        """Seconds that the step takes at least; 0 where that is not known."""
+        ...
 
 
 @dataclass(frozen=True)
 class Answering:
     """What workers run."""
 
-    replay: Callable[[Scenario], JudgedLayout]
+    replay: Replaying
 
     def __call__(self, asked: Asked) -> Answered:
+        if asked.bounded:
+            return asked.number, self.replay.floor_s(asked.scenario)
         return asked.number, self.replay(asked.scenario)
 
 
@@ -56,6 +73,7 @@ class Judging:
     alike: Callable[[int], int] = int
     unsayable: Callable[[int], str] | None = None
     passed_over: dict[int, str] = field(default_factory=dict)
+    _floors_s: dict[int, float] = field(default_factory=dict, repr=False)
     _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
     _ones: dict[int, int] = field(default_factory=dict, repr=False)
@@ -108,9 +126,23 @@ class Judging:
         for found in self.workers.run(self._tasks([*numbers])):
             self._keep(*found)
 
+    def floors_s(self, numbers: Sequence[int]) -> list[float]:
+        """Seconds that the steps of layouts take at least, action by action; those of layouts that are
+        the same to the simulator are worked out once.
+        """
+        ones = [self._one_of(number) for number in numbers]
+        wanted = [one for one in dict.fromkeys(ones) if one not in self._floors_s]
+        tasks = [Asked(number=one, scenario=self.scenario_of(one), bounded=True) for one in wanted]
+        for number, found in self.workers.run(tasks):
+            assert isinstance(found, float), "a bound was asked for"
+            if number is not None:
+                self._floors_s[number] = found
+        return [self._floors_s[one] for one in ones]
+
     def beside(self, scenario: Scenario) -> JudgedLayout:
         """A scenario that is none of the layouts; it is neither known nor kept afterwards."""
         ((_, judged),) = self.workers.run([Asked(scenario=scenario)])
+        assert isinstance(judged, JudgedLayout), "a replay was asked for"
         return judged
 
     def _is_at_hand(self, number: int) -> bool:
@@ -128,8 +160,8 @@ class Judging:
             self.remembered.add(number)
         return found is not None
 
-    def _keep(self, number: int | None, judged: JudgedLayout) -> None:
-        if number is not None and number not in self._at_hand:
+    def _keep(self, number: int | None, judged: JudgedLayout | float) -> None:
+        if isinstance(judged, JudgedLayout) and number is not None and number not in self._at_hand:
             self._at_hand[number] = judged
             if self.journal.path is not None:
                 self.journal.add(self._keys[number], judged)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 AUDIT_SEED = 18
 """Which of the layouts that were ruled out are replayed is the same every time."""
+
+WORTH_TIGHTENING = 5_000
+"""Actions of a replay from which on its bound is tightened before. Shorter ones take a few times as long as
+that, and as many as are held against each other (sure.py) are replayed in any case."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,16 +70,37 @@ class LayoutSearch:
         self.open_bound = np.where(within, self.among.bounds.bound_s * self._weights, np.inf)
         """Of what may meet the limits, whether it fits or not."""
         self.bound = np.where(self.fits, self.open_bound, np.inf)
+        self.bound_s = self.among.bounds.bound_s.copy()
+        """Seconds of a step at least, as tight as is known so far."""
 
     def best(self, within: NDArray[np.bool_] | None = None, *, top: int, limit: int | None = None) -> Ranked:
-        """The best layouts, of all or of some."""
+        """The best layouts, of all or of some.
+
+        Where as many are judged as it takes, their bounds are tightened before, and stay so for whoever asks.
+        """
+        whole = within is None and limit is None
         bound = self.bound if within is None else np.where(within, self.bound, np.inf)
         first = self._first if within is None else []
         ranked = best_first(
-            bound, self.values, top=top, first=first, final=self.final, limit=limit, tell=self.tell
+            bound,
+            self.values,
+            top=top,
+            first=first,
+            final=self.final,
+            tighten=self._tightened if whole else None,
+            worth_it=lambda i: bool(self.among.replayed_actions[i] >= WORTH_TIGHTENING),
+            limit=limit,
+            tell=self.tell,
         )
         self.value |= ranked.value
         return ranked
+
+    def _tightened(self, numbers: Sequence[int]) -> list[float]:
+        """The bounds of layouts, action by action where that says more than their screening."""
+        for i, floor_s in zip(numbers, self.judging.floors_s(numbers), strict=True):
+            self.bound_s[i] = max(self.bound_s[i], floor_s)
+            self.bound[i] = self.bound_s[i] * self._weights[i]
+        return [float(self.bound[i]) for i in numbers]
 
     def next_in_turn(self, limit: int) -> list[int]:
         """The ``limit`` layouts that a search of all begins with."""
@@ -137,11 +162,13 @@ class LayoutSearch:
         worst = ranked.value[ranked.best[-1]] * (1 - found.tolerance)
         better = below = done = 0
         try:
+            floors_s = dict(zip(chosen, self.judging.floors_s(chosen), strict=True))
             for number, value in zip(chosen, self.values(chosen), strict=True):
                 done += 1
                 true = value if self.final is None or value >= worst else self.final(number, value)
                 better += true < worst and len(ranked.best) >= self.wishes.top
-                step_s, bound_s = self.judging.known[number].step_time_s, self.among.bounds.bound_s[number]
+                step_s = self.judging.known[number].step_time_s
+                bound_s = max(float(self.among.bounds.bound_s[number]), floors_s[number])
                 below += bool(step_s < bound_s * (1 - found.tolerance))
         except KeyboardInterrupt:
             found = replace(found, interrupted=True)

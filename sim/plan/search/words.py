@@ -25,6 +25,8 @@ def short(settings: Mapping[str, Any]) -> str:
 
     >>> short({"parallelism.tp": 4, "parallelism.cp": 1, "training.recompute": "full", "parallelism.dp": 2})
     'tp4 recompute full'
+    >>> short({"parallelism.tp": 4, "training.recompute": {"kind": "modules", "modules": ["layernorm"]}})
+    'tp4 recompute layernorm'
     """
     words = []
     for field, value in settings.items():
@@ -44,4 +46,14 @@ def _word(field: str, value: Any) -> str:
         return name.strip()
     if field == "parallelism.stage_split" and isinstance(value, str):
         return name + {"embedding_and_loss_as_layers": "with ends"}.get(value, value)
+    if field == "training.recompute" and isinstance(value, Mapping):
+        return name + _recomputed(value)
     return f"{name}{value}"
+
+
+def _recomputed(value: Mapping[str, Any]) -> str:
+    """Modules by their names, else what is recomputed with how much of it."""
+    if modules := value.get("modules"):
+        return "+".join(modules)
+    kind, *rest = value.items()
+    return " ".join([str(kind[1]), *(f"{name} {one}" for name, one in rest)])
