@@ -24,7 +24,7 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
     groups = plan.groups
     whole = plan.dp_communicator(index), groups["dp"]
     reductions = _reductions(plan, whole, (SHARDS, groups["fsdp"]), (REPLICAS, groups["hsdp"]))
-    if plan.scenario.software.gradients.reduction == "nanotron-buckets":
+    if plan.scenario.software.gradients.reduction in ("nanotron-buckets", "megatron-buckets"):
         reductions.uncut = _uncut(plan, index)
     return reductions
 
