@@ -89,11 +89,13 @@ RECIPE_FACTS = (
     RecipeFact(
         presets=("mlperf-5.1",), precisions=("nvfp4",), tensor_parallel=False, fields={"fp8_attention": True}
     ),
-    # BUCKET_SIZE as the logs of 5.1 print it (Nebius/results/nebius_b200_n4 and n1, Supermicro/results/
-    # AS-8126GS-NB3RT and AS-4126GS-NBR-LCC, llama31_8b: bucket_size); 200 in HPE's, as in conf/custom.yaml
-    RecipeFact(presets=("mlperf-5.1",), gpus=("B",), fields={"bucket_elements": 134217728.0}),
+    # Nebius/results/nebius_b200_n1 and Supermicro/results/AS-4126GS-NBR-LCC, llama31_8b: the logs print
+    # bucket_size 768000000; those of more hosts and of 8 bits 134217728
     RecipeFact(
-        presets=("mlperf-5.1",), gpus=("B",), precisions=("nvfp4",), one_host=True,
+        presets=("mlperf-5.1",),
+        gpus=("B",),
+        precisions=("nvfp4",),
+        one_host=True,
         fields={"bucket_elements": 768e6},
     ),
     # Cisco/benchmarks/llama31_8b/implementations/nemo: the code of 5.0 (FP8_RECIPE delayed,

@@ -6,7 +6,7 @@ The point-to-point rule of the software decides how messages are posted and awai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 
@@ -274,7 +274,7 @@ class _StepWriter:
             ready = (each for each, count in zip(ready, counts, strict=True) for _ in range(count))
         self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
 
-    def _without_ends(self, action: Action, ready: Iterable[Elements]) -> Iterable[Elements]:
+    def _without_ends(self, action: Action, ready: Iterable[Elements]) -> Iterator[Elements]:
         """``ready`` without the ends of the model, which are put off to the end of the backward."""
         stage = self.plan.stages[action.stage]
         counts = (count for _, count in action_blocks(action, stage, self.plan.blocks))
