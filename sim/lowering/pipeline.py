@@ -398,10 +398,15 @@ class _StepWriter:
                     self.gathers[stage] = self._parameter_gather().of_stage(stage)
 
     def _reduce_stage(self, stage: int) -> None:
-        elements = self.plan.parameters[stage].elements
-        self.gradients.ready += elements.shared
+        """Reduce all gradients of a virtual stage, a bucket after the other, last layers first."""
+        parameters, kinds = self.plan.parameters[stage], self.plan.stages[stage].kinds
+        layers = [parameters.layer(kind) for kind in reversed(kinds)]
+        rest = parameters.elements.shared - sum(each.shared for each in layers)
+        for each in layers:
+            self.gradients.add(self.writer, each.shared)
+            self.expert_gradients.add(self.writer, each.experts)
+        self.gradients.ready += rest
         self.gradients.flush(self.writer)
-        self.expert_gradients.ready += elements.experts
         self.expert_gradients.flush(self.writer)
 
     # Messages ----------------------------------------------------------------------------------
