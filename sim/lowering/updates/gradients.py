@@ -36,10 +36,11 @@ class Gradients:
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
     all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
     check adds for the host; the reduce_scatters of ZeRO-1 pass unchecked (decision 11).
-    ``uncut``: buckets close with the parameter that fills them (torch's DDP, Megatron core), and an all_reduce of one is a
-    group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced); of a layer of so
-    many elements, those of its parameters, in the order of their gradients. ``scatter_blocks``: a kernel that
-    waits for a reduce_scatter holds up all that is launched after it.
+    ``uncut``: buckets close with the parameter that fills them (torch's DDP, Megatron core), and an
+    all_reduce of one is a group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp,
+    allreduce_coalesced); of a layer of so many elements, those of its parameters, in the order of their
+    gradients. ``scatter_blocks``: a kernel that waits for a reduce_scatter holds up all that is launched
+    after it.
     """
 
     communicator: str
