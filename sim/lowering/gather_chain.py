@@ -77,7 +77,7 @@ def buckets_of(elements: Sequence[float], bucket_elements: float) -> tuple[int, 
     bucket of the first ones.
 
     >>> buckets_of([5, 1, 1, 1, 3], 2)
-    (0, 1, 2, 2, 3)
+    (0, 0, 1, 1, 2)
     >>> buckets_of([1, 1, 1], 2)
     (0, 1, 1)
     """
