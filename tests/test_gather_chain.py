@@ -119,3 +119,13 @@ def test_chunks_reduce_their_gradients_a_bucket_at_a_time() -> None:
             if op.name == "gradient reduce_scatter" and isinstance(op.work, Collective)
         )
     assert (counts[1e12], counts[1.0]) == (2, 2 * 2 * 4 + 1)  # and the embedding
+
+
+def test_a_bucket_that_all_ranks_hold_is_one_message() -> None:
+    """Without shards, an all_reduce of the buffer of all parameters, not of one after the other."""
+    job = lowered(scenario(dp=4, zero=0, gpu="H100-SXM5-80GB", software="megatron-core-2025"))
+    plan = job.plan
+    (reduced,) = [op for op in job.programs.classes[0].ops if op.name == "gradient all_reduce"]
+    size = plan.parameters[0].total * plan.local.grad_bytes
+    assert isinstance(reduced.work, Collective)
+    assert reduced.work.transfer == plan.communication.collective("all_reduce", size, plan.groups["dp"])
