@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from validation_cases import case_document
 
-from stepsim.calibration.cases.case import Case, build
+from stepsim.calibration.cases.case import Case, CaseHardware, build
 from stepsim.calibration.cases.preset import preset_of, software_document
 from stepsim.calibration.cases.recipes import RECIPE_FACTS, recipe_fields
 from stepsim.sim.scenario.software import software_names
@@ -38,6 +38,17 @@ def test_a_later_fact_holds_over_an_earlier_one() -> None:
     assert whole == {"fp8_parameters": False, "fused_quantise": True, "fp8_attention": True}
     cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8", tp=1))
     assert not cisco["fused_quantise"]
+
+
+def test_buckets_of_one_host_are_what_its_logs_print() -> None:
+    case = a_case("B200-SXM-180GB", "nvfp4")
+    one, four = (replace(case, hardware=each) for each in hosts(1, 4))
+    assert recipe_fields("mlperf-5.1", one)["bucket_elements"] == 768e6
+    assert "bucket_elements" not in recipe_fields("mlperf-5.1", four)
+
+
+def hosts(*counts: int) -> list[CaseHardware]:
+    return [replace(CASE.hardware, gpu="B200-SXM-180GB", gpus=8 * n, gpus_per_node=8) for n in counts]
 
 
 def test_other_presets_have_no_recipes() -> None:

@@ -29,6 +29,7 @@ class RecipeFact:
     experts: bool | None = None
     tensor_parallel: bool | None = None
     virtual_stages: bool | None = None
+    one_host: bool | None = None
 
     def holds(self, preset: str, case: Case) -> bool:
         """Whether the fact is one of ``case``, which runs ``preset``."""
@@ -36,6 +37,7 @@ class RecipeFact:
             (self.experts, case.model.moe is not None),
             (self.tensor_parallel, case.layout.tp > 1),
             (self.virtual_stages, case.layout.vpp > 1),
+            (self.one_host, case.hardware.gpus <= case.hardware.gpus_per_node),
         )
         return (
             preset in self.presets
@@ -86,6 +88,15 @@ RECIPE_FACTS = (
     # config_common_fp8attn.sh, sourced by the FP4 configs of 8B alone; NVTE_DPA_FP8_RECIPE F16 elsewhere
     RecipeFact(
         presets=("mlperf-5.1",), precisions=("nvfp4",), tensor_parallel=False, fields={"fp8_attention": True}
+    ),
+    # Nebius/results/nebius_b200_n1 and Supermicro/results/AS-4126GS-NBR-LCC, llama31_8b: the logs print
+    # bucket_size 768000000; those of more hosts and of 8 bits 134217728
+    RecipeFact(
+        presets=("mlperf-5.1",),
+        gpus=("B",),
+        precisions=("nvfp4",),
+        one_host=True,
+        fields={"bucket_elements": 768e6},
     ),
     # Cisco/benchmarks/llama31_8b/implementations/nemo: the code of 5.0 (FP8_RECIPE delayed,
     # MCORE_CUDA_GRAPH False)

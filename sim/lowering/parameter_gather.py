@@ -55,7 +55,7 @@ class ParameterGather:
         ends = sum(plan.parameters[s].head + plan.parameters[s].embedding for s in stages)
         narrow = plan.local.weights.gathered
         shared = ends * plan.local.element_bytes + (held.shared - ends) * narrow
-        return self._gather(Elements(shared=shared, experts=held.experts * narrow))
+        return self.gather(Elements(shared=shared, experts=held.experts * narrow))
 
     def _in_buckets(self, units: list[tuple[Elements, float]]) -> list[tuple[int, ...]]:
         """For each unit, its elements and their bytes, the gathers that bring it: a bucket at a time."""
@@ -64,11 +64,11 @@ class ParameterGather:
         for i, (elements, each_bytes) in enumerate(units, 1):
             bucket, size, count = bucket + elements, size + elements.times(each_bytes), count + 1
             if bucket.total >= self.shared.bucket_elements or i == len(units):
-                gathers += [self._gather(size)] * count
+                gathers += [self.gather(size)] * count
                 bucket, size, count = NO_ELEMENTS, NO_ELEMENTS, 0
         return gathers
 
-    def _gather(self, sizes_bytes: Elements) -> tuple[int, ...]:
+    def gather(self, sizes_bytes: Elements) -> tuple[int, ...]:
         """Append gathers, of experts in their own group; none where no rank has another's share."""
         gathers = ((self.shared, sizes_bytes.shared), (self.experts, sizes_bytes.experts))
         return tuple(

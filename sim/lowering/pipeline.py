@@ -6,7 +6,7 @@ The point-to-point rule of the software decides how messages are posted and awai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
 from .actions import Owned, action_blocks, between_waits, block_owners, gradients_ready, owned
+from .gather_chain import GatherChain, forward_uses, uses_in_buckets
 from .host_rendezvous import update_checks_s, write_barrier
 from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
@@ -133,6 +134,7 @@ class _StepWriter:
     gathers: dict[int, list[tuple[int, ...]]] = field(
         default_factory=dict
     )  # per virtual stage, by layer unit
+    chained: set[int] = field(default_factory=set)  # virtual stages to be gathered a bucket ahead
     rows: dict[tuple[int, ActionKind], Owned] = field(default_factory=dict)  # by stage
     plain: dict[tuple[int, ActionKind], CountedBlocks] = field(default_factory=dict)  # by its blocks
     pairs: dict[tuple[int, int], OverlappedBlocks | None] = field(
@@ -142,6 +144,7 @@ class _StepWriter:
     calls: dict[Step | None, list[Hook]] = field(default_factory=dict)  # after a step; None: before all
     syncs: bool = False  # whether backwards reduce each bucket of gradients as soon as it is full
     unreduced: list[int] = field(default_factory=list)  # virtual stages to reduce when all has run
+    put_off: float = 0.0  # elements of the model's ends that are reduced when all has run
 
     def __post_init__(self) -> None:
         plan, software = self.plan, self.plan.scenario.software
@@ -168,6 +171,9 @@ class _StepWriter:
         together = not plan.two_way and plan.ends != "streaming"
         self.gradients = gradients_of(plan, self.index)
         self.expert_gradients = expert_gradients_of(plan, self.index)
+        # Megatron core's partition_buckets: what is not in 8 bits goes with the bucket of the first layers.
+        narrow = plan.local.weights.gathered < plan.local.element_bytes
+        self.ends_last = software.gradients.reduction == "megatron-buckets" and self.sharded and narrow
         order = plan.orders[self.index]
         self.final = self.shared.tables.get(
             ("final", *ordered_by(plan.scenario, plan.shape), self.index),
@@ -200,7 +206,10 @@ class _StepWriter:
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         if self._gathers_ahead and not self._gathers_by_hooks:
-            self.gathers = self._parameter_gather().ahead()
+            if self._gathers_in_chain:
+                self.chained = set(self.plan.held_stages(self.index))
+            else:
+                self.gathers = self._parameter_gather().ahead()
         self._call(None)
         for instruction in instructions:
             if isinstance(instruction, MessageGroup):
@@ -227,6 +236,13 @@ class _StepWriter:
         return self.gathers_parameters and self.plan.scenario.software.gradients.overlap_param_gather
 
     @property
+    def _gathers_in_chain(self) -> bool:
+        """Whether each bucket is sent for when the one before it has come (gather_chain.py)."""
+        plan = self.plan
+        once = plan.shape.stages == plan.shape.ranks and not plan.two_way and not self.shared.copies
+        return once and plan.scenario.software.gradients.reduction == "megatron-buckets"
+
+    @property
     def _gathers_by_hooks(self) -> bool:
         """Whether the order says before which step each virtual stage is gathered."""
         return any(hook.call is HookCall.GATHER for hooks in self.calls.values() for hook in hooks)
@@ -237,6 +253,11 @@ class _StepWriter:
         """Append the blocks of an action as one op, or as several where parameters are awaited or gradients
         leave between them.
         """
+        if action.kind is FORWARD and action.stage in self.chained:
+            self.chained.remove(action.stage)
+            self._chain(action)
+            self.messages.ends((action,))
+            return
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
         gathers = self.gathers.pop(action.stage, []) if self.gathers and action.kind is FORWARD else []
         reduces = self.syncs and action == self.final.get(action.stage)
@@ -274,10 +295,42 @@ class _StepWriter:
         if reduces and action.kind is ActionKind.WEIGHT_GRAD and stage.embedding:
             self.gradients.add(writer, parameters.embedding)  # came with an input gradient
         ready = gradients_ready(action, stage, parameters)
+        if reduces and self.ends_last:
+            ready = self._without_ends(action, ready)
         if self.shared.copies and reduces:  # which has its layers one by one
             counts = (count for _, count in action_blocks(action, stage, plan.blocks))
             ready = (each for each, count in zip(ready, counts, strict=True) for _ in range(count))
         self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
+
+    def _without_ends(self, action: Action, ready: Iterable[Elements]) -> Iterator[Elements]:
+        """``ready`` without the ends of the model, which are put off to the end of the backward."""
+        stage = self.plan.stages[action.stage]
+        counts = (count for _, count in action_blocks(action, stage, self.plan.blocks))
+        for elements, owner, count in zip(ready, block_owners(action, stage), counts, strict=True):
+            if isinstance(owner, str):
+                self.put_off += count * elements.shared
+                yield NO_ELEMENTS
+            else:
+                yield elements
+
+    def _chain(self, action: Action) -> None:
+        """Append a stage's first forward in pieces, each behind the buckets of parameters that it wants."""
+        plan = self.plan
+        bucket, local = self.gradients.bucket_elements, plan.local
+        layers = plan.parameters[action.stage].layers.values()
+        by_matrix = bucket < max((each.shared for _, each in layers), default=0.0)
+        uses = tuple(forward_uses(plan, action.stage, by_matrix=by_matrix))
+        row, sizes = uses_in_buckets(uses, bucket, local.element_bytes, local.weights.gathered)
+        chain = GatherChain(writer=self.writer, gather=self._parameter_gather().gather, sizes=sizes)
+        together: list[tuple[Block, int]] = []
+        for block, buckets in row:
+            for one in buckets:
+                if chain.lacks(one):
+                    self._run(action, together)
+                    together = []
+                    chain.wait(one)
+            together.append((block, 1))
+        self._run(action, together)
 
     def _begins(self, action: Action) -> bool:
         """Whether this is its stage's first forward in the step; the next one then is not."""
@@ -296,7 +349,7 @@ class _StepWriter:
 
         They do where parameters are still awaited, or gradients leave in between.
         """
-        if self.syncs or step.forward.stage in self.gathers:
+        if self.syncs or step.forward.stage in self.gathers or step.forward.stage in self.chained:
             return False
         key = step.forward.stage, step.backward.stage
         if key not in self.pairs:
@@ -375,10 +428,15 @@ class _StepWriter:
                     self.gathers[stage] = self._parameter_gather().of_stage(stage)
 
     def _reduce_stage(self, stage: int) -> None:
-        elements = self.plan.parameters[stage].elements
-        self.gradients.ready += elements.shared
+        """Reduce all gradients of a virtual stage, a bucket after the other, last layers first."""
+        parameters, kinds = self.plan.parameters[stage], self.plan.stages[stage].kinds
+        layers = [parameters.layer(kind) for kind in reversed(kinds)]
+        rest = parameters.elements.shared - sum(each.shared for each in layers)
+        for each in layers:
+            self.gradients.add(self.writer, each.shared)
+            self.expert_gradients.add(self.writer, each.experts)
+        self.gradients.ready += rest
         self.gradients.flush(self.writer)
-        self.expert_gradients.ready += elements.experts
         self.expert_gradients.flush(self.writer)
 
     # Messages ----------------------------------------------------------------------------------
@@ -395,7 +453,7 @@ class _StepWriter:
         held, updated = plan.held_elements(self.index), updated_parameters(plan, self.index)
         if self.reduces and self.sharding is None and plan.ends != "streaming":
             elements = sum((plan.parameters[s].elements for s in self.unreduced), start=NO_ELEMENTS)
-            self.gradients.ready += elements.shared
+            self.gradients.ready += elements.shared + self.put_off
             self.expert_gradients.ready += elements.experts
             self._mean(updated)
         reduce_shared_table(plan, self.index, writer)

@@ -23,15 +23,18 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
     groups = plan.groups
     whole = plan.dp_communicator(index), groups["dp"]
     reductions = _reductions(plan, whole, (SHARDS, groups["fsdp"]), (REPLICAS, groups["hsdp"]))
-    if plan.scenario.software.gradients.reduction == "nanotron-buckets":
-        reductions.uncut = _uncut(plan, index)
+    rule = plan.scenario.software.gradients.reduction
+    if rule in ("nanotron-buckets", "megatron-buckets"):
+        reductions.flat = rule == "megatron-buckets"
+        reductions.uncut = _uncut(plan, index, one_input=reductions.flat)
     return reductions
 
 
-def _uncut(plan: StepPlan, index: int) -> Mapping[float, tuple[float, ...]]:
+def _uncut(plan: StepPlan, index: int, *, one_input: bool) -> Mapping[float, tuple[float, ...]]:
     """Of each kind of dense layer, by its elements, those of its parameters as backward comes by them.
 
-    Norms and biases go with the first of attention; what is no dense layer is one parameter.
+    Norms and biases go with the first of attention; what is no dense layer is one parameter. ``one_input``:
+    so is what a gated MLP multiplies its input with (Megatron core's linear_fc1).
     """
     found = {}
     for stage in plan.held_stages(index):
@@ -41,7 +44,8 @@ def _uncut(plan: StepPlan, index: int) -> Mapping[float, tuple[float, ...]]:
             each = {parameter.name: parameter for parameter in listed}
             branches = each["mlp in"]
             own = [float(each["mlp out"].elements)]
-            own += [float(branches.elements) / branches.count] * branches.count
+            count = 1 if one_input else branches.count
+            own += [float(branches.elements) / count] * count
             own.append(float(each["projection"].elements))
             whole = float(count_of(listed))
             found[whole] = (*own, whole - sum(own))

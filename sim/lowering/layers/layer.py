@@ -25,7 +25,7 @@ from .linear import (
     row_weight_grad,
 )
 from .local_shape import LocalShape
-from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
+from .mlp import mlp_backward, mlp_forward, mlp_in_forward, mlp_out_forward, mlp_weight_grad
 from .moe import moe_backward, moe_forward, moe_weight_grad
 from .operators import operators_again
 from .pointwise import (
@@ -62,6 +62,32 @@ def forward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | N
     """The layer's forward pass: the same whatever of it ``recompute`` runs again later."""
     write_forward(builder, half=half)
     return builder.block("layer forward")
+
+
+def attention_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+    """Of the forward pass of a dense layer, what its first matrix is enough for."""
+    _attention(builder)
+    return builder.block("attention forward")
+
+
+def projection_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+    """Of the forward pass of a dense layer, what comes with the projection back."""
+    _projection(builder)
+    return builder.block("projection forward")
+
+
+def mlp_in_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+    """Of the forward pass of a dense layer, the norm, the MLP's first matrix and its activation."""
+    norm(builder, into_product=True)
+    mlp_in_forward(builder, cast=not norm_quantises(builder.local))
+    return builder.block("MLP in forward")
+
+
+def mlp_out_block(builder: LayerBuilder, recompute: Recompute) -> Block:
+    """Of the forward pass of a dense layer, the MLP's last matrix and all after it."""
+    mlp_out_forward(builder)
+    end_forward(builder)
+    return builder.block("MLP out forward")
 
 
 def backward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
@@ -141,6 +167,13 @@ def write_backward(
 
 def attention_part_forward(builder: LayerBuilder) -> None:
     """All up to the MLP or the experts, the norm before these included."""
+    _attention(builder)
+    _projection(builder)
+    norm(builder, into_product=not builder.local.experts)
+
+
+def _attention(builder: LayerBuilder) -> None:
+    """From the layer's input to the attention core's output."""
     local = builder.local
     if local.prediction:
         join_forward(builder)
@@ -152,9 +185,12 @@ def attention_part_forward(builder: LayerBuilder) -> None:
     rearrange(builder)
     rope(builder)
     attention_forward(builder)
-    row_forward(builder, _proj(local))
+
+
+def _projection(builder: LayerBuilder) -> None:
+    """The projection back, and the residual."""
+    row_forward(builder, _proj(builder.local))
     residual_add(builder)
-    norm(builder, into_product=not local.experts)
 
 
 def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, split: bool) -> None:

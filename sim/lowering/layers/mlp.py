@@ -33,10 +33,20 @@ def mlp_linears(local: LocalShape, software: Software) -> tuple[tuple[Linear, ..
 
 def mlp_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
     """From the normed stream, which ``cast`` has to quantise first, to what is added to the residual."""
-    local, software = builder.local, builder.software
-    first, second = mlp_linears(local, software)
+    mlp_in_forward(builder, cast=cast)
+    mlp_out_forward(builder)
+
+
+def mlp_in_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
+    """The matrices on the input, and the activation."""
+    first, _ = mlp_linears(builder.local, builder.software)
     column_forward(builder, first, cast=cast)
     activation(builder)
+
+
+def mlp_out_forward(builder: LayerBuilder) -> None:
+    """The matrix back."""
+    _, second = mlp_linears(builder.local, builder.software)
     row_forward(builder, second, maker="activation")
 
 

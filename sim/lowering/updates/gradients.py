@@ -39,10 +39,11 @@ class Gradients:
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
     all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
     check adds for the host; the reduce_scatters of ZeRO-1 pass unchecked (decision 11).
-    ``uncut``: buckets close with the parameter that fills them (torch's DDP), and an all_reduce of one is a
-    group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced); of a layer of so
-    many elements, those of its parameters, in the order of their gradients. ``scatter_blocks``: a kernel that
-    waits for a reduce_scatter holds up all that is launched after it.
+    ``uncut``: buckets close with the parameter that fills them (torch's DDP, Megatron core); of a layer of
+    so many elements, those of its parameters, in the order of their gradients. An all_reduce of a bucket is
+    then a group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced), or one
+    message where the bucket is ``flat`` (Megatron core's buffer). ``scatter_blocks``: a kernel that waits
+    for a reduce_scatter holds up all that is launched after it.
     """
 
     communicator: str
@@ -56,6 +57,7 @@ class Gradients:
     over_replicas: Callable[[float], Transfer] | None = None
     check_s: float = 0.0
     uncut: Mapping[float, tuple[float, ...]] | None = None
+    flat: bool = False
     scatter_blocks: bool = False
     replicas: str = ""
     offload: Offload | None = None
@@ -115,7 +117,8 @@ class Gradients:
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
         """So many reductions of ``elements`` each as one collective; equal calls return one object."""
-        parts = tuple(self.parts) if not self.sharded and sum(self.parts) == elements else ()
+        apart = not (self.sharded or self.flat) and sum(self.parts) == elements
+        parts = tuple(self.parts) if apart else ()
         self.parts.clear()
         key = elements, calls, parts
         if key not in self.known:
