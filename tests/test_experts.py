@@ -314,7 +314,14 @@ def test_matrices_are_multiplied_once_forward_and_twice_backward(
 @pytest.mark.parametrize("schedule", ["none", "interleaved", "dualpipe"])
 def test_exchanges_hide_under_another_microbatch(schedule: str, dispatcher: str) -> None:
     pp = 1 if schedule == "none" else 2
-    fields: dict[str, Any] = {"schedule": schedule, "microbatches": 8, "moe_dispatcher": dispatcher}
+    # Eight copies of a token, as large models send: of two, over NVLink, what kernels lose to the SMs that
+    # exchanges hold is as much as is hidden.
+    fields: dict[str, Any] = {
+        "schedule": schedule,
+        "microbatches": 8,
+        "moe_dispatcher": dispatcher,
+        "topk": 8,
+    }
     fields |= {"pp": pp, "vpp": 2 if schedule == "interleaved" else 1}
     alone, beside = (
         simulate(with_experts(seq_length=4096, moe_a2a_overlap=on, host_s_per_kernel=0.0, **fields))
@@ -324,7 +331,7 @@ def test_exchanges_hide_under_another_microbatch(schedule: str, dispatcher: str)
     assert beside.exposed_communication_s["ep"] <= alone.exposed_communication_s["ep"]
     if schedule != "dualpipe":
         assert beside.exposed_communication_s["ep"] < 0.7 * alone.exposed_communication_s["ep"]
-        assert beside.step_time_s < alone.step_time_s
+        assert beside.step_time_s < 0.98 * alone.step_time_s
 
 
 @pytest.mark.slow
