@@ -156,7 +156,7 @@ def test_sizes_of_which_one_is_nothing(field: str) -> None:
 
 def test_unknown_model_names_the_nearest() -> None:
     with pytest.raises(UnknownName) as refusal:
-        get_model("llama-3.1-405b")
+        get_model("llama-3.1-406b")
     assert refusal.value.nearest == "llama3.1-405b"
 
 

@@ -15,7 +15,6 @@ from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.local_shape import LocalShape
 from .optimizers import parts_of, updated_parameters
-from .sharded import Sharding
 from .sharding_of import sharding_of
 from .state.activations import ActivationBytes, activation_bytes
 from .state.by_order import Most, peak_of_order

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ....hardware.catalogue import read
+from ....hardware.files import read_text
 
 Severity = Literal["", "note", "error"]
 
@@ -70,7 +71,7 @@ def _document(name: str) -> dict[str, Any]:
 @cache
 def _texts() -> dict[str, str]:
     """The text of every file of a framework; a file that does not mention a preset is not parsed for it."""
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(_FOLDER.glob("*.yaml"))}
+    return {path.stem: read_text(path) for path in sorted(_FOLDER.glob("*.yaml"))}
 
 
 def _rules(name: str, preset: str) -> tuple[PresetRule, ...]:
