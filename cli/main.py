@@ -18,11 +18,13 @@ from .commands import application
 from .mistakes import BAD_INPUT, reported_error
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> typer.Typer:
     """``app``, the application of all commands, made when somebody asks for it (PEP 562)."""
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, application([]))
+    made = application([])
+    globals()[name] = made
+    return made
 
 
 _COLLECT_AFTER = 400_000

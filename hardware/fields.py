@@ -173,6 +173,8 @@ ZeroOrOne = Annotated[int, *whole(0, 1)]
 Gpus = Annotated[int, *whole(1, MOST_GPUS)]
 Ways = Annotated[int, *whole(1, 65_536)]
 """Ranks of a group that cuts layers, heads, sequences or experts: no job has cut anything so finely."""
+SwitchPorts = Annotated[int, *whole(2)]
+"""Half of them go up: with one port a switch joins nothing."""
 Stages = Annotated[int, *whole(1, 1024)]
 """Pipeline stages, or chunks of one; published jobs have up to 64."""
 Layers = Annotated[int, *whole(1, MOST_LAYERS)]

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from .carried import CarriedFigure
-from .fields import Count, Latency, OneOf, PositiveShare, Rate, Size, Text, number
+from .fields import Count, Latency, OneOf, PositiveShare, Rate, Size, SwitchPorts, Text, number
 from .interconnect import INTERCONNECTS, Interconnect, get_interconnect, interconnect_called
 from .quantities import shown_quantity
 
@@ -49,7 +49,7 @@ class OwnInterconnect(BaseModel):
     efficiency: PositiveShare | None = Field(
         default=None, description="share of the rate that large messages reach"
     )
-    switch_ports: Count | None = Field(default=None, description="ports of a switch at that rate")
+    switch_ports: SwitchPorts | None = Field(default=None, description="ports of a switch at that rate")
     eager: Size | None = Field(
         default=None,
         description="largest message that its receiver does not have to fetch",

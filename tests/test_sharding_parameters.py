@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from refusals import refused_at
 from small_scenarios import changed, every_op, lowered, parameters_of_ranks, scenario, shards_always
 
-from stepsim.sim.program.program import Collective
+from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -129,7 +129,7 @@ def test_a_sharded_step_runs_in_bounds_and_ends_as_it_began(run: Scenario) -> No
         for op, count in every_op(program):
             if isinstance(op.work, Collective):
                 moving += count * op.work.transfer.solo_s
-            elif op.stream == "compute" and hasattr(op.work, "seconds"):
+            elif op.stream == "compute" and isinstance(op.work, Compute):
                 alone += count * op.work.seconds
         kernels = max(kernels, alone)
         serial += alone + moving
