@@ -56,7 +56,9 @@ def steps(
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes to use.", show_default="one a core"),
+        typer.Option(
+            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
+        ),
     ] = CORES,
     as_json: JsonOption = False,
     markdown: Annotated[

@@ -31,7 +31,9 @@ def collectives(
     ] = None,
     spawn: Annotated[
         int | None,
-        typer.Option("--spawn", metavar="N", help="Measure between N processes here, without torchrun."),
+        typer.Option(
+            "--spawn", metavar="N", max=1024, help="Measure between N processes here, without torchrun."
+        ),
     ] = None,
     backend: Annotated[
         str | None, typer.Option("--backend", metavar="nccl|gloo", help="Default: nccl where there is a GPU.")
@@ -59,7 +61,7 @@ def collectives(
         str | None, typer.Option("--interconnect", metavar="NAME", help="Network of all the logs.")
     ] = None,
     replicas: Annotated[
-        int, typer.Option(min=0, help="Bootstraps of whole logs for the constants' intervals.")
+        int, typer.Option(min=0, max=100_000, help="Bootstraps of whole logs for the constants' intervals.")
     ] = 0,
     as_json: JsonOption = False,
     write: Annotated[

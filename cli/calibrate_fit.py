@@ -47,7 +47,7 @@ def fit(
         str | None, typer.Option("--interconnect", metavar="NAME", help="Network of logs that name none.")
     ] = None,
     replicas: Annotated[
-        int, typer.Option(min=0, help="Bootstraps for the intervals of kernel constants.")
+        int, typer.Option(min=0, max=100_000, help="Bootstraps for the intervals of kernel constants.")
     ] = 20,
     as_json: JsonOption = False,
 ) -> None:

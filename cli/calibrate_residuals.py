@@ -55,7 +55,9 @@ def residuals(
     ] = None,
     jobs: Annotated[
         int,
-        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes to use.", show_default="one a core"),
+        typer.Option(
+            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
+        ),
     ] = CORES,
     as_json: JsonOption = False,
     write: Annotated[bool, typer.Option("--write", help="Write them into the files shipped here.")] = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..hardware.limits import MOST_GPUS
 from .collective_cases import case_on, case_on_scenario
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, there, wrote
 from .views import JsonOption
@@ -23,7 +24,7 @@ def collective(
     size: Annotated[
         str, typer.Option("--size", metavar="BYTES", help="Payload as nccl-tests counts it, such as 1GB.")
     ] = "1GB",
-    gpus: Annotated[int, typer.Option("--gpus", min=2, help="Ranks, one a GPU.")] = 64,
+    gpus: Annotated[int, typer.Option("--gpus", min=2, max=MOST_GPUS, help="Ranks, one a GPU.")] = 64,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +49,11 @@ def collective(
     gpus_per_node: Annotated[
         int | None,
         typer.Option(
-            "--gpus-per-node", min=1, help="GPUs of a host that take part.", show_default="all of a host"
+            "--gpus-per-node",
+            min=1,
+            max=MOST_GPUS,
+            help="GPUs of a host that take part.",
+            show_default="all of a host",
         ),
     ] = None,
     algorithm: Annotated[

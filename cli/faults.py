@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..hardware.limits import LARGEST, MOST_GPUS
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -65,7 +66,7 @@ def faults(
     ] = None,
     replications: Replications = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, help="In place of faults.seed.")
+        int | None, typer.Option("--seed", metavar="N", min=0, max=LARGEST, help="In place of faults.seed.")
     ] = None,
     what_if: Annotated[
         bool,
@@ -99,7 +100,11 @@ def faults(
     hosts: Annotated[
         int | None,
         typer.Option(
-            "--hosts", metavar="N", min=1, help="Of how many hosts the record is; default: those that failed."
+            "--hosts",
+            metavar="N",
+            min=1,
+            max=MOST_GPUS,
+            help="Of how many hosts the record is; default: those that failed.",
         ),
     ] = None,
     cases: Annotated[

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from ..hardware.limits import LARGEST, MOST_GPUS
 from .output import output_file, save_text, wrote
 from .progress import progress
 
@@ -40,9 +41,9 @@ def init(
         str | None, typer.Option("--model", metavar="NAME", help="Of stepsim list models, or a config.json.")
     ] = None,
     gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="Of stepsim list gpus.")] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", min=1, help="GPUs of the job.")] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=1, max=MOST_GPUS, help="GPUs of the job.")] = None,
     seq_length: Annotated[
-        int | None, typer.Option("--seq-length", min=1, help="Tokens of a sequence.")
+        int | None, typer.Option("--seq-length", min=1, max=LARGEST, help="Tokens of a sequence.")
     ] = None,
     software: Annotated[
         str | None, typer.Option("--software", metavar="NAME", help="Of stepsim list software.")

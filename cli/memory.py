@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..hardware.limits import LARGEST
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
 from .progress import progress
 from .sources import (
@@ -32,7 +33,8 @@ def memory(
     scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
     overrides: SetOption = None,
     stage: Annotated[
-        int | None, typer.Option("--stage", metavar="PP", help="A pipeline rank; default: the fullest.")
+        int | None,
+        typer.Option("--stage", metavar="PP", max=LARGEST, help="A pipeline rank; default: the fullest."),
     ] = None,
     given: GivenOption = None,
     files: WithOption = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..hardware.limits import LARGEST
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -66,7 +67,7 @@ FitsOption = Annotated[
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes; default: one for each core."),
+    typer.Option("--jobs", "-j", metavar="N", min=1, max=1024, help="Processes; default: one for each core."),
 ]
 RayOption = Annotated[
     bool,
@@ -120,7 +121,13 @@ def plan(
     ] = None,
     audit: Annotated[
         int,
-        typer.Option("--audit", metavar="N", min=0, help="Layouts ruled out that are replayed all the same."),
+        typer.Option(
+            "--audit",
+            metavar="N",
+            min=0,
+            max=LARGEST,
+            help="Layouts ruled out that are replayed all the same.",
+        ),
     ] = 20,
     jobs: JobsOption = None,
     ray: RayOption = False,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..hardware.limits import MOST_GPUS
 from .output import PICTURE_NAME, PICTURES, output_file, output_folder, save_picture, wrote
 from .progress import progress
 from .sources import (
@@ -67,7 +68,11 @@ def run(
     max_classes: Annotated[
         int | None,
         typer.Option(
-            "--max-classes", metavar="N", min=1, help="Replay up to so many different ranks; default 4,096."
+            "--max-classes",
+            metavar="N",
+            min=1,
+            max=MOST_GPUS,
+            help="Replay up to so many different ranks; default 4,096.",
         ),
     ] = None,
     exact: Annotated[

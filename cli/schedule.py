@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ..hardware.limits import LARGEST
 from .mistakes import reported
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, save_text, wrote
 from .progress import progress
@@ -51,17 +52,26 @@ schedule = typer.Typer(
     subcommand_metavar="NAME|FILE.csv|compare|gallery [OPTIONS]",
 )
 
-Ranks = Annotated[int | None, typer.Option("-p", "--ranks", metavar="P", help="Pipeline ranks.")]
+Ranks = Annotated[int | None, typer.Option("-p", "--ranks", metavar="P", max=LARGEST, help="Pipeline ranks.")]
 Microbatches = Annotated[
-    int | None, typer.Option("-m", "--microbatches", metavar="M", help="Microbatches of a step.")
+    int | None, typer.Option("-m", "--microbatches", metavar="M", max=LARGEST, help="Microbatches of a step.")
 ]
 Group = Annotated[
-    int | None, typer.Option("--group", metavar="N", help="Microbatches per group of interleaved schedules.")
+    int | None,
+    typer.Option(
+        "--group", metavar="N", max=LARGEST, help="Microbatches per group of interleaved schedules."
+    ),
 ]
-Forward = Annotated[int, typer.Option("--tf", metavar="T", min=0, help="Time of a forward.")]
-InputGrad = Annotated[int, typer.Option("--tb", metavar="T", min=0, help="Time of an input gradient.")]
-WeightGrad = Annotated[int, typer.Option("--tw", metavar="T", min=0, help="Time of a weight gradient.")]
-Latency = Annotated[int, typer.Option("--tc", metavar="T", min=0, help="Time of a message; blocks no rank.")]
+Forward = Annotated[int, typer.Option("--tf", metavar="T", min=0, max=LARGEST, help="Time of a forward.")]
+InputGrad = Annotated[
+    int, typer.Option("--tb", metavar="T", min=0, max=LARGEST, help="Time of an input gradient.")
+]
+WeightGrad = Annotated[
+    int, typer.Option("--tw", metavar="T", min=0, max=LARGEST, help="Time of a weight gradient.")
+]
+Latency = Annotated[
+    int, typer.Option("--tc", metavar="T", min=0, max=LARGEST, help="Time of a message; blocks no rank.")
+]
 SvgOption = Annotated[
     Path | None, typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the picture.")
 ]
@@ -133,7 +143,12 @@ def compare(
     chunks: Annotated[
         int,
         typer.Option(
-            "-v", "--chunks", metavar="V", min=1, help="Chunks per rank, where a schedule leaves the choice."
+            "-v",
+            "--chunks",
+            metavar="V",
+            min=1,
+            max=LARGEST,
+            help="Chunks per rank, where a schedule leaves the choice.",
         ),
     ] = 2,
     group: Group = None,
@@ -147,6 +162,7 @@ def compare(
             "--memory-limit",
             metavar="X",
             min=1,
+            max=LARGEST,
             help="Activations of a whole stage that a rank may hold, for a search.",
         ),
     ] = None,

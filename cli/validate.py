@@ -31,7 +31,9 @@ def validate(
     as_json: JsonOption = False,
     jobs: Annotated[
         int,
-        typer.Option("--jobs", "-j", metavar="N", min=1, help="Processes to use.", show_default="one a core"),
+        typer.Option(
+            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
+        ),
     ] = CORES,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")

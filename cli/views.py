@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..hardware.limits import LARGEST
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -48,6 +49,7 @@ MaxEventsOption = Annotated[
         "--max-events",
         metavar="N",
         min=1,
+        max=LARGEST,
         help="Refuse work that is estimated at more events; default: an hour's worth, and what memory holds.",
     ),
 ]

@@ -20,20 +20,15 @@ from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo
 from pydantic_core import CoreSchema, PydanticKnownError
 from pydantic_core.core_schema import no_info_plain_validator_function
 
+from .limits import LARGEST, MOST_GPUS
 from .quantities import Dimension, format_quantity, parse_quantity
 
 FROM_DOCUMENT = {"document": True}
 """Validation context under which a quantity must be text with a unit; Python callers may give SI numbers."""
 
-LARGEST = 10**12
-"""No size of a model, a batch or a cluster is beyond it: a slip of the keyboard is."""
-
 YEAR_S = 365.25 * 86400.0
 CENTURY_S = 100 * YEAR_S
 """A hundred years in seconds, the upper end of ranges: nothing that a job waits for takes longer."""
-
-MOST_GPUS = 10_000_000
-"""Most GPUs of one job; the largest clusters that are built have some hundred thousand."""
 
 MOST_LAYERS = 10_000
 """Most layers of a model: published ones have some hundred; 2,500 were tried (DeepNet, arXiv:2203.00555)."""

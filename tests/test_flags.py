@@ -56,6 +56,17 @@ def options() -> dict[str, dict[tuple[Any, ...], list[str]]]:
     return found
 
 
+def test_whole_numbers_end_somewhere() -> None:
+    """No slip of the keyboard becomes a list of 1e30 entries, or as many processes."""
+    endless = {
+        (words, option.name)
+        for words, command in COMMANDS.items()
+        for option in command.params
+        if option.type_descriptor.annotation is int and option.max is None
+    }
+    assert endless == set()
+
+
 def test_an_option_takes_the_same_in_every_command() -> None:
     differ = {name for name, ways in options().items() if len(ways) > 1}
     assert differ == set(TAKES_ANOTHER)

@@ -15,8 +15,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ..catalogue import unknown_name
 from ..collective_curve import CollectiveCurve
 from ..collective_kinds import KINDS, known_kind
-from ..fields import MOST_GPUS, NO_BOOL, Flag, number, quantity, whole
+from ..fields import NO_BOOL, Flag, number, quantity, whole
 from ..gpus import gpu_names
+from ..limits import MOST_GPUS
 from ..profile import AttentionCurve, GemmShape, Harness, Tile
 from ..provenance import Provenance
 from ..quantities import Dimension, parse_quantity

@@ -21,7 +21,6 @@ from pydantic import (
 
 from ...hardware.fabric import fabric_kinds
 from ...hardware.fields import (
-    MOST_GPUS,
     Count,
     CountOrZero,
     Flag,
@@ -42,6 +41,7 @@ from ...hardware.fields import (
 )
 from ...hardware.gpus import gpu_called
 from ...hardware.interconnect import interconnect_called
+from ...hardware.limits import MOST_GPUS
 from ...hardware.own_gpu import OwnGpu
 from ...hardware.own_interconnect import OwnInterconnect
 from ...hardware.own_node import OwnNode

@@ -13,7 +13,8 @@ import annotated_types as at
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ...hardware.fields import LARGEST, OneOf, Quantity
+from ...hardware.fields import OneOf, Quantity
+from ...hardware.limits import LARGEST
 from ...hardware.quantities import format_quantity
 from .faults.fields import Every
 

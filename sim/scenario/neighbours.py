@@ -9,7 +9,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ...hardware.fields import MOST_GPUS, Seconds, Text, whole
+from ...hardware.fields import Seconds, Text, whole
+from ...hardware.limits import MOST_GPUS
 
 Host = Annotated[int, *whole(0, MOST_GPUS - 1)]
 

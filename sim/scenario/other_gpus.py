@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from ...hardware.fields import MOST_GPUS, Text, whole
+from ...hardware.fields import Text, whole
 from ...hardware.gpus import gpu_called
+from ...hardware.limits import MOST_GPUS
 
 
 def _key(value: object) -> object:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ....hardware.fields import LARGEST, MOST_LAYERS
+from ....hardware.fields import MOST_LAYERS
+from ....hardware.limits import LARGEST
 
 Check = Callable[[Any], bool]
 
