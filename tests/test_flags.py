@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from test_init_and_doctor import GROUP, commands
+from typer.core import TyperArgument, TyperOption
 
 from stepsim.cli.output import PICTURE_NAME
 
@@ -62,7 +63,8 @@ def test_whole_numbers_end_somewhere() -> None:
         (words, option.name)
         for words, command in COMMANDS.items()
         for option in command.params
-        if option.type_descriptor.annotation is int and option.max is None
+        if isinstance(option, TyperArgument | TyperOption)
+        and (option.type_descriptor.annotation, option.max) == (int, None)
     }
     assert endless == set()
 
