@@ -77,6 +77,7 @@ reliability: $(VENV)/.installed ## simulate closed forms and published cases of 
 
 docs: $(VENV)/.installed ## rewrite what README and docs repeat of the program's output (after validate, which it reads)
 	$(BIN)/python docs/remake.py
+	$(BIN)/python docs/variation_picture.py
 	$(BIN)/python docs/architecture_picture.py
 	$(BIN)/python docs/reference_pages.py
 	$(BIN)/python docs/sources_page.py

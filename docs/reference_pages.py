@@ -1,4 +1,4 @@
-"""Makes docs/commands.md, docs/python.md and scenarios/scenario.schema.json from the program itself.
+"""Makes docs/commands.md, docs/scenario.md, docs/python.md and scenarios/scenario.schema.json from the program itself.
 
 python docs/reference_pages.py            writes them anew (make docs)
 python docs/reference_pages.py --check    changes nothing; exit code 1 where one is out of date
@@ -93,6 +93,13 @@ def _members(name: str, thing: Any) -> list[str]:
     return ["| member | meaning |", "| --- | --- |", *escaped, ""] if rows else []
 
 
+def fields_page() -> str:
+    """Every field of a scenario, as `stepsim schema --markdown` prints them."""
+    from stepsim.sim.scenario.page import scenario_page
+
+    return scenario_page()
+
+
 def schema_file() -> str:
     """What `stepsim schema` prints, which lies beside the shipped scenarios for editors."""
     import orjson
@@ -104,6 +111,7 @@ def schema_file() -> str:
 
 PAGES = {
     "docs/commands.md": commands_page,
+    "docs/scenario.md": fields_page,
     "docs/python.md": python_page,
     "scenarios/scenario.schema.json": schema_file,
 }
