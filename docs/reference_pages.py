@@ -1,4 +1,4 @@
-"""Makes docs/commands.md, docs/scenario.md, docs/python.md and scenarios/scenario.schema.json from the program itself.
+"""Makes docs/{commands,scenario,python}.md and scenarios/scenario.schema.json from the program itself.
 
 python docs/reference_pages.py            writes them anew (make docs)
 python docs/reference_pages.py --check    changes nothing; exit code 1 where one is out of date
