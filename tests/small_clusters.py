@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from stepsim.hardware import (
-    Cluster,
-    Fabric,
-    get_gpu,
-    get_interconnect,
-    gpu_names,
-    interconnect_names,
-    node_for,
-)
+from stepsim.hardware.cluster import Cluster
+from stepsim.hardware.fabric import Fabric
+from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.hardware.interconnect import get_interconnect, interconnect_names
+from stepsim.hardware.node import node_for
 
 NETWORKS = tuple(name for name in interconnect_names() if get_interconnect(name).connects_hosts)
 

@@ -213,7 +213,7 @@ def test_the_machine_of_a_scenario() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--gpus", "99999999"), "has 128"),
+        (("--gpus", "9999999"), "has 128"),
         (("--gpus", "12"), "whole hosts of 8"),
         (("--gpu", "H200-SXM-141GB"), "the scenario names GPU"),
     ],

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from small_clusters import cluster, clusters
 
-from stepsim.hardware import Cluster
+from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabrics.clos import Clos
 
 

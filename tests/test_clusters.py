@@ -6,14 +6,10 @@ import networkx as nx
 import pytest
 from small_clusters import cluster
 
-from stepsim.hardware import (
-    Cluster,
-    Interconnect,
-    default_fabric,
-    get_gpu,
-    get_interconnect,
-    interconnect_names,
-)
+from stepsim.hardware.cluster import Cluster
+from stepsim.hardware.fabric import default_fabric
+from stepsim.hardware.gpus import get_gpu
+from stepsim.hardware.interconnect import Interconnect, get_interconnect, interconnect_names
 
 # What a cluster refuses.
 

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from small_clusters import NETWORKS
 
-from stepsim.hardware import get_gpu, get_interconnect, gpu_names, interconnect_names, node_for
 from stepsim.hardware.calibrated.overlay import profile_names
 from stepsim.hardware.catalogue import UnknownName
-from stepsim.hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES
+from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES, get_interconnect, interconnect_names
+from stepsim.hardware.node import node_for
 
 
 def test_catalogue_holds_every_key_of_the_case_schema(shared: Path) -> None:

@@ -13,13 +13,15 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from topologies import cluster_of, network_of, regular, topologies
 
-from stepsim.hardware import Cluster, Fabric, get_gpu, get_interconnect
+from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.custom_topology import CustomTopology
-from stepsim.hardware.fabric import fabric_kinds
+from stepsim.hardware.fabric import Fabric, fabric_kinds
 from stepsim.hardware.fabric import network_of as switches_of
 from stepsim.hardware.fabrics.torus import most_cubic
+from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.graph import directed_graph
 from stepsim.hardware.graph_file import read_graph
+from stepsim.hardware.interconnect import get_interconnect
 from stepsim.hardware.published import PUBLISHED
 from stepsim.hardware.topology import RegularTopology
 

@@ -8,7 +8,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from stepsim.hardware import Cluster, Fabric, get_gpu, get_interconnect
+from stepsim.hardware.cluster import Cluster
+from stepsim.hardware.fabric import Fabric
+from stepsim.hardware.gpus import get_gpu
+from stepsim.hardware.interconnect import get_interconnect
 from stepsim.hardware.topology import RegularTopology, topology_of
 
 
