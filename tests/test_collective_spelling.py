@@ -131,6 +131,7 @@ def wrong_in(path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_collectives_are_spelled_one_way() -> None:
     found = {str(path.relative_to(ROOT)): wrong_in(path) for path in sources()}
     assert len(found) > 300  # the walk sees them

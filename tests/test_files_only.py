@@ -115,6 +115,7 @@ def opened_elsewhere(path: Path) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_files_are_opened_in_one_place() -> None:
     found = {path.as_posix(): opened_elsewhere(path) for path in SOURCES}
     assert len(found) > 300  # the walk sees them

@@ -27,7 +27,7 @@ CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.whic
 if CHROMIUM is None:
     pytest.skip("there is no Chromium: apt-get install chromium, or CHROMIUM=/path", allow_module_level=True)
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("page")]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("page")]
 
 SLOW_MS = 120_000
 VIEWS = ("step", "plan", "compare", "faults")

@@ -195,6 +195,7 @@ def private_names_of_simpy() -> set[str]:
     return {name for name in found if name.startswith("_") and not name.startswith("__")}
 
 
+@pytest.mark.slow
 def test_one_file_reads_private_names_of_simpy() -> None:
     private = private_names_of_simpy()
     assert {"_queue", "_eid", "_now", "_ok", "_value", "_defused"} <= private
