@@ -69,12 +69,19 @@ class Explained:
         return self.hidden_s / self.sent_s if self.sent_s else None
 
     @property
-    def mfu(self) -> float | None:
-        """Of the scenario's model; without one, of the kernels with known shapes."""
+    def of_peak(self) -> float | None:
+        """Share of the GPU's peak that the scenario's model asks for in a step; without one, what the kernels
+        with known shapes ask for. Above 1 where shapes, times or the GPU's name are wrong.
+        """
         flops = self.model_flops or self.flops or None
         if flops is None or not self.peak_flops_per_s or not self.step_s:
             return None
         return flops / self.step_s / self.peak_flops_per_s
+
+    @property
+    def mfu(self) -> float | None:
+        """``of_peak`` where it can be; a GPU does not exceed its peak."""
+        return self.of_peak if self.of_peak is None or self.of_peak <= 1 else None
 
     def part(self, name: str) -> float:
         """Measured seconds of one part."""

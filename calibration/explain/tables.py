@@ -33,9 +33,12 @@ def sentences(found: Explained) -> Iterator[str]:
     if found.predicted_step_s is not None:
         change = found.step_s / found.predicted_step_s - 1
         yield f"predicted: {seconds(found.predicted_step_s)} ({change:+.1%} measured beyond it)"
+    of_what = "MFU" if found.model_flops else "MFU of the kernels with known shapes"
     if found.mfu is not None:
-        of_what = "MFU" if found.model_flops else "MFU of the kernels with known shapes"
         yield f"{of_what}: {percent(found.mfu)}"
+    elif found.of_peak is not None:
+        why = "shapes, times or the GPU's name are wrong"
+        yield f"{of_what}: none, since it would be {found.of_peak:,.1f} of the peak: {why}"
     if found.sent_s:
         yield (
             f"communication: {seconds(found.sent_s)}, {percent(found.overlap or 0.0)} of it beside kernels"
