@@ -23,6 +23,7 @@ from test_step_fault_laws import LINES
 
 from stepsim.sim.bounded import bounds as bounds_module
 from stepsim.sim.result.result import Result
+from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.variation import preset_names
@@ -191,3 +192,25 @@ def test_a_step_is_that_of_all_ranks_or_bounds_hold_it(drawn: Wrong) -> None:
     lower_s, upper_s = found.step_bounds.lower_s, found.step_bounds.upper_s
     assert lower_s <= found.step_time_s <= upper_s
     assert lower_s <= every.step_time_s <= upper_s
+
+
+def test_replicas_that_contend_less_are_within_the_bounds() -> None:
+    """Two of eight replicas, whose messages meet other collectives than all eight's, take longer."""
+    document = {
+        "model": {"num_layers": 8, "hidden_size": 2048, "num_attention_heads": 8, "num_query_groups": 4,
+            "ffn_hidden_size": 8192, "vocab_size": 512, "mlp": "gelu", "norm": "layernorm",
+            "position": "learned", "tied_embeddings": False, "biases": True, "dropout": 0.1},
+        "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 32, "gpus_per_node": 4, "interconnect": "ib-ndr400-x8",
+            "fabric": "rail-optimized",
+            "variation": {"gpu_speed": {"normal": {"cv": 0.005}}, "per": "host", "seed": 0}},
+        "parallelism": {"pp": 2, "cp": 2, "zero": 0},
+        "training": {"global_batch": 8, "micro_batch": 1, "seq_length": 1024, "precision": "fp32",
+            "recompute": "none"},
+        "schedule": "1f1b",
+        "software": "megatron-2023",
+    }  # fmt: skip
+    slow = tuple(f"gpu_throttle rank/{rank} slow_factor={by}" for rank, by in ((9, 1.1), (0, 1.1), (24, 1.3)))
+    drawn = Wrong(job=scenario_from_document(document, "small"), faults=slow, groups=2)
+    bounds = drawn.simulated().step_bounds
+    assert bounds is not None
+    assert bounds.lower_s <= drawn.simulated(fold=False).step_time_s <= bounds.upper_s

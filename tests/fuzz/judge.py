@@ -46,6 +46,10 @@ NEEDED = (
 _NO_NUMBER = re.compile(r"(?<![\w.'\"-])[-+]?(nan|inf)(?![\w'\"])")
 
 
+_REFUSES = ("refused: ", " is needed, not ")
+"""Lines that repeat what was read: 1e999 is the infinite number of whoever wrote it."""
+
+
 def defects(found: Outcome, folder: Path, kept: dict[Path, bytes]) -> Iterator[str]:
     """Every law that ``found`` breaks; ``kept`` are input files with what they held before."""
     if found.code is None:
@@ -84,7 +88,7 @@ def _of_output(found: Outcome, kept: dict[Path, bytes]) -> Iterator[str]:
             no_number = _NO_NUMBER.search(line)
             if (
                 no_number
-                and "refused: " not in line
+                and not any(words in line for words in _REFUSES)
                 and not any(no_number.group(1).encode() in content for content in kept.values())
             ):
                 yield f"prints {no_number.group()!r}: {line.strip()[:120]}"
