@@ -2,7 +2,7 @@
 
 Decided by the case's ``software`` and ``hardware`` blocks, and by what the job measured of its network before
 the step (``CHECKED``): never by its id, source, family or outcome (tests/test_validation_preset.py permutes
-those). The table below is the whole rule, but for these two and ``known_site``. What recipe files of one
+those). The table below is the whole rule, but for these two, ``known_site`` and ``known_network``. What recipe files of one
 release differ in is in recipes.py.
 """
 
@@ -81,6 +81,17 @@ def known_site(preset: str, interconnect: str, gpus: int) -> str:
     """
     jean_zay = interconnect.startswith("omnipath") and gpus >= 320
     return "bigscience-2022" if preset == "megatron-deepspeed-2022" and jean_zay else preset
+
+
+SITE_NETWORKS = {"aleph-alpha-2023": "ib-hdr200-x2"}
+"""Networks that no source states, by the preset of the one trainer that ran over them: inferred from what
+crosses hosts in its runs (docs/decisions/0070-a-network-that-no-source-states.md)."""
+
+
+def known_network(preset: str, interconnect: str, assumed: bool) -> str:
+    """The network of a run with ``preset``: what its source states, or if that is ``assumed``, what its site
+    is known to have."""
+    return SITE_NETWORKS.get(preset, interconnect) if assumed else interconnect
 
 
 UNFUSED = {

@@ -14,7 +14,15 @@ from ...sim.scenario.blocks import ClusterSpec
 from ...sim.scenario.machine import cluster_of, slurm_segment
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
-from .preset import CHECKED, MODEL_FACTS, known_site, preset_of, software_document, stage_split
+from .preset import (
+    CHECKED,
+    MODEL_FACTS,
+    known_network,
+    known_site,
+    preset_of,
+    software_document,
+    stage_split,
+)
 from .recipes import recipe_fields
 
 if TYPE_CHECKING:
@@ -32,14 +40,17 @@ PARALLELISM = (
 TRAINING = ("global_batch", "micro_batch", "precision", "recompute", "cpu_offload")
 
 
-def to_scenario(case: Case) -> Scenario:
-    """The scenario of a case. Raises ValueError, with the reason, where there is none."""
+def to_scenario(case: Case, *, as_stated: bool = False) -> Scenario:
+    """The scenario of a case; ``as_stated``: without what is known of its site from its own source's runs.
+
+    Raises ValueError, with the reason, where there is none.
+    """
     from ...sim.scenario.load import scenario_from_document
 
-    return scenario_from_document(scenario_document(case), NAME)
+    return scenario_from_document(scenario_document(case, as_stated=as_stated), NAME)
 
 
-def scenario_document(case: Case) -> dict[str, Any]:
+def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
     layout = case.layout
     stages = layout.pp * layout.vpp
@@ -47,6 +58,9 @@ def scenario_document(case: Case) -> dict[str, Any]:
     recipe = recipe_fields(preset_of(case.software), case)
     software = software_document(case.software, case.hardware.gpu, recipe)
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
+    if not as_stated:
+        assumed = "hardware.interconnect" in case.assumed
+        cluster["interconnect"] = known_network(software["preset"], cluster["interconnect"], assumed)
     if case.measured_network:
         cluster["measured_network"] = measured_network_document(case.measured_network)
         spec = ClusterSpec.model_validate(cluster)

@@ -57,14 +57,20 @@ class Prediction:
     fit_probability: float | None = None
 
 
-def predict(case: Case, constants: Constants | None = None, *, without_own_gpu: bool = False) -> Prediction:
+def predict(
+    case: Case,
+    constants: Constants | None = None,
+    *,
+    without_own_gpu: bool = False,
+    as_stated: bool = False,
+) -> Prediction:
     """Simulate the configuration of ``case``, with ``constants`` in place of the shipped ones where given,
-    or as if nobody had measured its GPU.
+    or as if nobody had measured its GPU; ``as_stated`` as to_scenario says.
 
     Raises nothing: what goes wrong is a refused prediction.
     """
     try:
-        scenario = to_scenario(case)
+        scenario = to_scenario(case, as_stated=as_stated)
         if without_own_gpu:
             profile = profile_left_out(scenario.cluster.gpu_name)
             return _prediction(case, scenario, brief_step(scenario, profile))

@@ -79,6 +79,7 @@ class _Task:
     case: Case
     constants: Constants | None = None
     without_own_gpu: bool = False
+    as_stated: bool = False
 
 
 def validate(
@@ -150,7 +151,7 @@ def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -
         if _is_judged(case, "family"):
             tasks[number, "family"] = _Task(case, left_out(halves, case.family))
         if _is_judged(case, "source") and source in halves.sources:
-            tasks[number, "source"] = _Task(case, halves.sources[source])
+            tasks[number, "source"] = _Task(case, halves.sources[source], as_stated=True)
         if _is_judged(case, "gpu"):
             tasks[number, "gpu"] = _Task(case, without_own_gpu=True)
     return {which: task for which, task in tasks.items() if not _as_shipped(task)}
@@ -175,7 +176,9 @@ def _as_shipped(task: _Task) -> bool:
     if task.without_own_gpu:
         return False
     try:
-        scenario = to_scenario(task.case)
+        scenario = to_scenario(task.case, as_stated=task.as_stated)
+        if task.as_stated and scenario != to_scenario(task.case):
+            return False
     except Exception:  # refused, or broken, with any constants: its own prediction says so
         return True
     return task.constants is None or are_shipped(scenario, task.constants)
@@ -220,7 +223,9 @@ def _cost(task: _Task) -> float:
 
 
 def _predict(task: _Task) -> Prediction:
-    return predict(task.case, task.constants, without_own_gpu=task.without_own_gpu)
+    return predict(
+        task.case, task.constants, without_own_gpu=task.without_own_gpu, as_stated=task.as_stated
+    )
 
 
 def _predict_all(places: Sequence[int], tasks: Sequence[_Task]) -> list[tuple[int, Prediction]]:

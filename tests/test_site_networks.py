@@ -1,0 +1,90 @@
+"""Networks that no source states: whose are known, from what, and where they do not count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from validation_cases import case_document, write_cases
+
+from stepsim.calibration.cases.case import Case, build, read_cases
+from stepsim.calibration.cases.constants import Constants
+from stepsim.calibration.cases.halves import Halves
+from stepsim.calibration.cases.preset import SITE_NETWORKS
+from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
+from stepsim.calibration.validation.run import validate
+from stepsim.hardware.interconnect import get_interconnect
+from stepsim.sim.brief.step import brief_step
+from stepsim.sim.scenario.software import software_names
+
+TRAINER = {"software.framework": "Aleph Alpha in-house (Megatron-style 3D)", "software.year": 2023}
+ASSUMED = ["hardware.interconnect"]
+
+
+def network_of(case: Case, *, as_stated: bool = False) -> str:
+    name: str = scenario_document(case, as_stated=as_stated)["cluster"]["interconnect"]
+    return name
+
+
+def test_every_known_network_and_preset_exists() -> None:
+    assert set(SITE_NETWORKS) <= set(software_names())
+    for name in SITE_NETWORKS.values():
+        get_interconnect(name)
+
+
+@pytest.mark.parametrize("framework", [TRAINER["software.framework"], "Megatron-LM"])
+@pytest.mark.parametrize("assumed", [ASSUMED, [], ["layout.zero"]])
+def test_what_a_source_states_stands(framework: str, assumed: list[str]) -> None:
+    case = build(case_document(TRAINER | {"software.framework": framework, "assumed": assumed}))
+    stated = case.hardware.interconnect
+    known = assumed == ASSUMED and framework == TRAINER["software.framework"]
+    assert network_of(case) == (SITE_NETWORKS["aleph-alpha-2023"] if known else stated)
+    assert network_of(case, as_stated=True) == stated
+
+
+def test_a_source_left_out_has_the_network_that_is_stated(tmp_path: Path) -> None:
+    """What its own runs told of its site is left out with them."""
+    layout = {
+        "tp": 1, "pp": 1, "vpp": 1, "dp": 16, "schedule": "none", "sequence_parallel": False,
+        "micro_batch": 1, "global_batch": 16,
+    }  # fmt: skip
+    changes = TRAINER | {f"layout.{key}": value for key, value in layout.items()}
+    changes |= {"assumed": ASSUMED, "hardware.gpus": 16, "model.num_layers": 4}
+    document = case_document(changes)
+    path = write_cases(tmp_path / "a.yaml", [document])
+    case = read_cases(path)[0]
+    nothing = Constants(gpus={}, presets={})
+    halves = Halves(
+        constants=(nothing, nothing), sources={"a": nothing}, fitted=0, cases=1, families=1
+    )
+    report = validate([path], halves=halves)
+    assert report.rows[0].prediction.step_time_s == brief_step(to_scenario(case)).step_time_s
+    left_out = brief_step(to_scenario(case, as_stated=True)).step_time_s
+    assert report.source_left_out == {case.id: left_out}
+    assert left_out < report.rows[0].prediction.step_time_s
+
+
+@pytest.mark.parametrize("microbatch", [1, 2])
+def test_what_sequence_parallelism_saves_between_hosts_tells_the_network(
+    shared: Path, microbatch: int
+) -> None:
+    """65B on 64 GPUs, tp 8 and pp 8: one replica, so that messages between stages alone cross hosts, whole
+    without sequence parallelism and an eighth of it with. What that saves tells how fast they are."""
+    name = f"aa-llama65B-seq2048-64g-tp8-pp8-mbs{microbatch}-noac-fa2+rms-sp"
+    cases = {case.id: case for case in read_cases(shared / "data" / "cases" / "aleph_alpha_layouts.yaml")}
+    whole, part = cases[name + "0"], cases[name + "1"]
+    assert whole.measured.step_time_s is not None and part.measured.step_time_s is not None
+    measured_s = whole.measured.step_time_s - part.measured.step_time_s
+
+    def saved_s(network: str) -> float:
+        steps = []
+        for case in (whole, part):
+            stated = replace(case, hardware=replace(case.hardware, interconnect=network), assumed=())
+            steps.append(brief_step(to_scenario(stated)).step_time_s)
+        return steps[0] - steps[1]
+
+    known = SITE_NETWORKS["aleph-alpha-2023"]
+    assert saved_s(known) == pytest.approx(measured_s, rel=0.1)
+    for other in ("ib-hdr200-x8", "ib-hdr200-x4"):
+        assert saved_s(other) < 0.7 * measured_s
