@@ -260,7 +260,8 @@ def test_all_gathers_and_reduce_scatters_tell_the_same_runs_apart(shared: Path) 
         network = case.measured_network
         if network is None or network.all_reduce_intra_gbps is None or network.all_reduce_intra_gbps < 350:
             continue  # links so slow that nothing tells what else there is
-        assert network.all_gather_intra_gbps is not None and network.reduce_scatter_intra_gbps is not None
+        assert network.all_gather_intra_gbps is not None
+        assert network.reduce_scatter_intra_gbps is not None
         spec = ClusterSpec.model_validate(scenario_document(case)["cluster"])
         assert spec.measured_network is not None
         slower = network.all_gather_intra_gbps + network.reduce_scatter_intra_gbps < 2 * 250

@@ -2,8 +2,8 @@
 
 Decided by the case's ``software`` and ``hardware`` blocks, and by what the job measured of its network before
 the step (``CHECKED``): never by its id, source, family or outcome (tests/test_validation_preset.py permutes
-those). The table below is the whole rule, but for these two, ``known_site`` and ``known_network``. What recipe files of one
-release differ in is in recipes.py.
+those). The table below is the whole rule, but for these two and the ``known_`` functions. What recipe files
+of one release differ in is in recipes.py.
 """
 
 from __future__ import annotations
@@ -81,6 +81,18 @@ def known_site(preset: str, interconnect: str, gpus: int) -> str:
     """
     jean_zay = interconnect.startswith("omnipath") and gpus >= 320
     return "bigscience-2022" if preset == "megatron-deepspeed-2022" and jean_zay else preset
+
+
+def known_engine(preset: str, zero: int, assumed: bool) -> str:
+    """The preset of Megatron-DeepSpeed whose source says nothing of ZeRO: that of its Megatron alone.
+
+    Without ``--deepspeed`` its model stands in Megatron's own DistributedDataParallel, and the optimizer is
+    Megatron's (microsoft/Megatron-DeepSpeed megatron/training.py, get_model, setup_model_and_optimizer).
+    vTrain describes its runs by what that class does with buckets, and no ZeRO (VIA-Research/vTrain
+    src/config.py, use_gradient_bucket; config/validation).
+    """
+    silent = preset == "megatron-deepspeed-2022" and assumed and zero == 0
+    return "megatron-2021" if silent else preset
 
 
 SITE_NETWORKS = {"aleph-alpha-2023": "ib-hdr200-x2"}

@@ -17,6 +17,7 @@ from .model_facts import known_facts
 from .preset import (
     CHECKED,
     MODEL_FACTS,
+    known_engine,
     known_network,
     known_site,
     preset_of,
@@ -58,6 +59,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     recipe = recipe_fields(preset_of(case.software), case)
     software = software_document(case.software, case.hardware.gpu, recipe)
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
+    software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
     if not as_stated:
         assumed = "hardware.interconnect" in case.assumed
         cluster["interconnect"] = known_network(software["preset"], cluster["interconnect"], assumed)

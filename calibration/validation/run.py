@@ -223,9 +223,7 @@ def _cost(task: _Task) -> float:
 
 
 def _predict(task: _Task) -> Prediction:
-    return predict(
-        task.case, task.constants, without_own_gpu=task.without_own_gpu, as_stated=task.as_stated
-    )
+    return predict(task.case, task.constants, without_own_gpu=task.without_own_gpu, as_stated=task.as_stated)
 
 
 def _predict_all(places: Sequence[int], tasks: Sequence[_Task]) -> list[tuple[int, Prediction]]:

@@ -1,4 +1,4 @@
-"""Networks that no source states: whose are known, from what, and where they do not count."""
+"""What no source states of its runs and is known all the same: networks, and who trained without ZeRO."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from validation_cases import case_document, write_cases
 from stepsim.calibration.cases.case import Case, build, read_cases
 from stepsim.calibration.cases.constants import Constants
 from stepsim.calibration.cases.halves import Halves
-from stepsim.calibration.cases.preset import SITE_NETWORKS
+from stepsim.calibration.cases.preset import SITE_NETWORKS, preset_of
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
+from stepsim.calibration.validation.predict import predict
 from stepsim.calibration.validation.run import validate
 from stepsim.hardware.interconnect import get_interconnect
 from stepsim.sim.brief.step import brief_step
@@ -55,14 +56,39 @@ def test_a_source_left_out_has_the_network_that_is_stated(tmp_path: Path) -> Non
     path = write_cases(tmp_path / "a.yaml", [document])
     case = read_cases(path)[0]
     nothing = Constants(gpus={}, presets={})
-    halves = Halves(
-        constants=(nothing, nothing), sources={"a": nothing}, fitted=0, cases=1, families=1
-    )
+    halves = Halves(constants=(nothing, nothing), sources={"a": nothing}, fitted=0, cases=1, families=1)
     report = validate([path], halves=halves)
     assert report.rows[0].prediction.step_time_s == brief_step(to_scenario(case)).step_time_s
     left_out = brief_step(to_scenario(case, as_stated=True)).step_time_s
     assert report.source_left_out == {case.id: left_out}
     assert left_out < report.rows[0].prediction.step_time_s
+
+
+@pytest.mark.parametrize("assumed", [["layout.zero"], []])
+@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("framework", ["Megatron-DeepSpeed", "Megatron-LM"])
+def test_megatron_deepspeed_without_a_word_of_zero_is_megatron_alone(
+    framework: str, zero: int, assumed: list[str]
+) -> None:
+    changes = {"software.framework": framework, "layout.zero": zero, "assumed": assumed}
+    case = build(case_document(changes))
+    silent = framework == "Megatron-DeepSpeed" and zero == 0 and assumed == ["layout.zero"]
+    expected = "megatron-2021" if silent else preset_of(case.software)
+    assert scenario_document(case)["software"]["preset"] == expected
+
+
+def test_what_ran_without_zero_fits(shared: Path) -> None:
+    """3.6B on each GPU by itself: under DeepSpeed's engine it would not, and it ran at three microbatches."""
+    found = []
+    for case in read_cases(shared / "data" / "cases" / "vtrain_multi.yaml"):
+        if case.layout.tp == case.layout.pp == 1:
+            assert case.measured.outcome == "ok"
+            found.append(predict(case).fit_probability)
+            stated = predict(replace(case, assumed=())).fit_probability
+            assert stated is not None
+            assert stated < 0.5
+    assert len(found) == 3
+    assert min(one or 0.0 for one in found) > 0.9
 
 
 @pytest.mark.parametrize("microbatch", [1, 2])
@@ -74,7 +100,8 @@ def test_what_sequence_parallelism_saves_between_hosts_tells_the_network(
     name = f"aa-llama65B-seq2048-64g-tp8-pp8-mbs{microbatch}-noac-fa2+rms-sp"
     cases = {case.id: case for case in read_cases(shared / "data" / "cases" / "aleph_alpha_layouts.yaml")}
     whole, part = cases[name + "0"], cases[name + "1"]
-    assert whole.measured.step_time_s is not None and part.measured.step_time_s is not None
+    assert whole.measured.step_time_s is not None
+    assert part.measured.step_time_s is not None
     measured_s = whole.measured.step_time_s - part.measured.step_time_s
 
     def saved_s(network: str) -> float:
