@@ -97,7 +97,7 @@ def known_engine(preset: str, zero: int, assumed: bool) -> str:
 
 SITE_NETWORKS = {"aleph-alpha-2023": "ib-hdr200-x2"}
 """Networks that no source states, by the preset of the one trainer that ran over them: inferred from what
-crosses hosts in its runs (docs/decisions/0070-a-network-that-no-source-states.md)."""
+crosses hosts in its runs (docs/decisions/0070-what-a-source-does-not-state.md)."""
 
 
 def known_network(preset: str, interconnect: str, assumed: bool) -> str:

@@ -176,9 +176,9 @@ def _as_shipped(task: _Task) -> bool:
     if task.without_own_gpu:
         return False
     try:
-        scenario = to_scenario(task.case, as_stated=task.as_stated)
-        if task.as_stated and scenario != to_scenario(task.case):
+        if task.as_stated and scenario_document(task.case, as_stated=True) != scenario_document(task.case):
             return False
+        scenario = to_scenario(task.case)
     except Exception:  # refused, or broken, with any constants: its own prediction says so
         return True
     return task.constants is None or are_shipped(scenario, task.constants)

@@ -40,6 +40,11 @@ domain, and pat sends half of its bytes to the next, a quarter two on, ever less
 REFERENCE_BYTES = float(1 << 30)
 """Payload of the job-wide measurements that a scenario may carry (1 GiB of FP32)."""
 
+CHECKS_SHOWN, LINKS_SLOW = 0.75, 5.0
+"""Shares of what a check adds. Of 488 jobs of the Ultra-Scale Playbook's sweep, those that were not checked
+spread over half of it (449 to 462 GB/s inside a host), those that were lie at 1.4 to 4 of it (385 to 430):
+their all-gathers and reduce-scatters inside the host, which are not read here, tell the same jobs apart."""
+
 
 def collective_transfer(
     kind: str,
@@ -229,12 +234,6 @@ def shows_checks(measured: MeasuredNetwork, cluster: Cluster) -> bool:
     added_s = mean_call_s(ideal_s, check_s(host)) - ideal_s
     measured_s = REFERENCE_BYTES * payload_factor("all_reduce", ranks) / value
     return CHECKS_SHOWN * added_s < measured_s - ideal_s < LINKS_SLOW * added_s
-
-
-CHECKS_SHOWN, LINKS_SLOW = 0.75, 5.0
-"""Shares of what a check adds. Of 488 jobs of the Ultra-Scale Playbook's sweep, those that were not checked
-spread over half of it (449 to 462 GB/s inside a host), those that were lie at 1.4 to 4 of it (385 to 430):
-their all-gathers and reduce-scatters inside the host, which are not read here, tell the same jobs apart."""
 
 
 __all__ = [
