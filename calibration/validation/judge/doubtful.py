@@ -20,8 +20,8 @@ CONTRADICTS = 1.5
 KNOWN = {
     "hf-3.57G-dp64-tp4-pp1-acc64-mbs1-z0": "one timed iteration; three times its like of other batches",
     "hf-1.34G-dp2-tp2-pp2-acc64-mbs2-z1": "one timed iteration; 1.6 times its like of other batches",
-    "aa-llama65B-seq2048-64g-tp8-pp8-mbs4-noac-fa2+rms-sp0": "a quarter faster than with half the microbatch, "
-    "in memory that does not hold it; with sequence parallelism both would be as predicted",
+    "aa-llama65B-seq2048-64g-tp8-pp8-mbs4-noac-fa2+rms-sp0": "a quarter faster than with half the "
+    "microbatch, in memory that does not hold it; with sequence parallelism both would be as predicted",
 }
 """What was seen by hand and has no twin to show it."""
 
