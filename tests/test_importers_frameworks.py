@@ -68,6 +68,12 @@ def titan(more: str = "", base: str = TITAN) -> dict[str, str]:
             {"kind": "full", "every": 3},
         ),
         ('[activation_checkpoint]\nmode = "none"\n', "training.recompute", "none"),
+        ("[activation_checkpoint]\nearly_stop = false\n", "software.kernels.recompute_stops_early", False),
+        (
+            "[compile]\nenable = true\n[activation_checkpoint]\nearly_stop = false\n",
+            "software.kernels.recompute_stops_early",
+            True,
+        ),
         ("", "parallelism.zero", 3),
         ("", "software.sharding.reshard_after_forward", "default"),
         ("", "software.kernels.torch_compile", False),
