@@ -95,7 +95,8 @@ def test_recomputation_that_stops_early_scatters_no_output_of_it() -> None:
 
     def exchanges(stops: bool) -> int:
         software = {"preset": "generic-fsdp", "kernels": {"recompute_stops_early": stops}}
-        ops = every_op(lowered(a_run("full", tp=2, sequence_parallel=True, software=software)).programs.classes[0])
+        run = a_run("full", tp=2, sequence_parallel=True, software=software)
+        ops = every_op(lowered(run).programs.classes[0])
         return sum(n for op, n in ops if op.name == "fc2 reduce_scatter")
 
     assert exchanges(True) == MICROBATCHES * LAYERS

@@ -114,7 +114,7 @@ def reducing(reduce: str, **fields: Any) -> Scenario:
 
 
 def test_gradients_that_the_last_microbatch_reduces_are_sent_once() -> None:
-    """Parameters are gathered as often as before; each layer's gradients leave as the last backward ends it."""
+    """Parameters are gathered as often as before; a layer's gradients leave as the last backward ends it."""
     each, last = (payloads(reducing(how))[0] for how in ("each", "last"))
     assert last["all_gather"] == each["all_gather"]
     assert last["reduce_scatter"] == pytest.approx(each["reduce_scatter"] / 3)

@@ -38,8 +38,9 @@ class ShardingRule:
     first forward, or by each microbatch; ``regathers``: backward gathers what forward freed.
 
     ``reduces_each``: every microbatch's gradients are reduced; else those of the last, with what the
-    others left: as its backward goes from layer to layer (``beside_last``), or all after it. ``root``: embedding, final norm and head are one unit, gathered first and kept until the
-    end of backward; else the embedding is a unit, and the head one that forward keeps (``keeps_head``).
+    others left: as its backward goes from layer to layer (``beside_last``), or all after it.
+    ``root``: embedding, final norm and head are one unit, gathered first and kept until the end of backward;
+    else the embedding is a unit, and the head one that forward keeps (``keeps_head``).
     Neighbouring layers of up to ``together`` elements are gathered as one. Nothing is gathered ahead of its
     turn beyond ``live`` elements in all.
     ``reduce_bucket`` elements are reduced together; 0 is one unit at a time.

@@ -26,8 +26,8 @@ class ShardingSoftware(SoftwareGroup):
     )
     reduce: Reduce = Field(
         default="each",
-        description="torch without a pipeline: each microbatch reduces its gradients, or the last what all have"
-        " left whole (FSDP's no_sync, set_requires_gradient_sync of fully_shard)",
+        description="torch without a pipeline: each microbatch reduces its gradients, or the last"
+        " what all have left whole (FSDP's no_sync, set_requires_gradient_sync of fully_shard)",
     )
     prefetch_elements: Elements = Field(
         default=0.0,
