@@ -130,6 +130,18 @@ def test_gradients_that_the_last_microbatch_reduces_wait_whole() -> None:
     assert last - each == pytest.approx(4 * held, rel=1e-6)
 
 
+def test_fsdp1_keeps_them_in_the_width_of_the_products() -> None:
+    """Its post-backward hook casts them when they are reduced: two bytes a parameter, not four."""
+
+    def waiting(implementation: str) -> float:
+        sharding = {"reduce": "last", "implementation": implementation}
+        software = {"preset": "torchtitan-2024", "sharding": sharding}
+        return float(simulate(reducing("last", software=software)).memory[0].terms["gradients"])
+
+    (held,) = parameters_of_ranks(reducing("last"))
+    assert waiting("fsdp2") - waiting("fsdp1") == pytest.approx(2 * held, rel=0.05)
+
+
 @pytest.mark.parametrize("fields", [{"microbatches": 1}, {"pp": 2, "schedule": "1f1b", "microbatches": 4}])
 def test_one_microbatch_or_a_pipeline_reduces_as_ever(fields: dict[str, Any]) -> None:
     each, last = (simulate(reducing(how, **fields)) for how in ("each", "last"))

@@ -111,7 +111,8 @@ class Sharding:
                 )
         if rule.gathers == "never":
             return Buffers(reducing=reducing)
-        whole = 0.0 if rule.reduces_each else total * self.plan.local.grad_bytes
+        each = size if rule.waits_narrow else self.plan.local.grad_bytes
+        whole = 0.0 if rule.reduces_each else total * each
         if not rule.regathers:
             return Buffers(gathered=total * size, reducing=reducing, unreduced=whole)
         kept = self._kept()

@@ -39,6 +39,7 @@ class ShardingRule:
 
     ``reduces_each``: every microbatch's gradients are reduced; else those of the last, with what the
     others left: as its backward goes from layer to layer (``beside_last``), or all after it.
+    What waits so is whole, and ``waits_narrow`` in the width of the products: it is cast as it is reduced.
     ``root``: embedding, final norm and head are one unit, gathered first and kept until the end of backward;
     else the embedding is a unit, and the head one that forward keeps (``keeps_head``).
     Neighbouring layers of up to ``together`` elements are gathered as one. Nothing is gathered ahead of its
@@ -55,6 +56,7 @@ class ShardingRule:
     regathers: bool = False
     reduces_each: bool = True
     beside_last: bool = False
+    waits_narrow: bool = False
     root: bool = False
     keeps_head: bool = False
     together: float = 0.0
@@ -131,6 +133,7 @@ def _torch(flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool)
         regathers=frees,
         reduces_each=not (pipelined or once),
         beside_last=once and not pipelined,
+        waits_narrow=flat,
         root=flat,
         keeps_head=reshards != "always",
         copies_out=not flat,
