@@ -81,6 +81,7 @@ docs: $(VENV)/.installed ## rewrite what README and docs repeat of the program's
 	$(BIN)/python docs/architecture_picture.py
 	$(BIN)/python docs/reference_pages.py
 	$(BIN)/python docs/sources_page.py
+	$(BIN)/python docs/unseen_page.py
 
 site: $(VENV)/.installed-test ## build the documentation as a site in out/site
 	$(BIN)/mkdocs build --strict --quiet

@@ -80,6 +80,7 @@ def _again(scenario: Scenario) -> float:
             modules=run.recompute,
             keep=kept_operators(run.recompute, scenario.software.kernels.attention),
             prediction=run.kind.prediction,
+            stops_early=scenario.software.kernels.recompute_stops_early,
         )
         for stage in build_stages(scenario)
         for run in stage.runs

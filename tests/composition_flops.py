@@ -56,7 +56,8 @@ def parts_again(run: Scenario, layer: LayerRun) -> set[str]:
     """Names of the parts of a layer that backward runs again."""
     names, recompute = list(forward_flops(run, layer.kind)), layer.recompute
     if "full" in recompute:
-        return set(names)
+        early = run.software.kernels.recompute_stops_early and not layer.kind.experts
+        return set(names) - ({"fc2"} if early else set())
     if "operators" in recompute:
         return _but_kept(names, recompute, fused=run.software.kernels.attention != "unfused")
     modules = recompute - ({"mlp"} if layer.kind.experts else {"moe", "shared_experts"})

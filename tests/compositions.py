@@ -180,6 +180,8 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "moe_shared_expert_overlap": pick(True, False),
         "grouped_gemm": pick("streams", "one-kernel"),
         "implementation": pick(own.sharding.implementation, "fsdp1", "fsdp2", "megatron-fsdp"),
+        "reduce": pick("each", "each", "last"),
+        "recompute_stops_early": pick(own.kernels.recompute_stops_early, True, False),
         "reshard_after_forward": pick("default", "default", "always", "never"),
         "overlapped_point_to_point": pick(own.pipeline.overlapped_point_to_point, "batched"),
         "overlap_grad_reduce": pick(own.gradients.overlap_grad_reduce, True, False),

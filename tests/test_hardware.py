@@ -9,11 +9,12 @@ import pytest
 import yaml
 from small_clusters import NETWORKS
 
-from stepsim.hardware.calibrated.overlay import profile_names
+from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.catalogue import UnknownName
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES, get_interconnect, interconnect_names
 from stepsim.hardware.node import node_for
+from stepsim.kernels.power import sustained_clock
 
 
 def test_catalogue_holds_every_key_of_the_case_schema(shared: Path) -> None:
@@ -44,6 +45,15 @@ def test_catalogue_has_the_figures_of_the_shared_table(shared: Path) -> None:
         assert gpu.nvlink_bytes_per_s == pytest.approx((row.get("nvlink") or row["xgmi"])["gbps_dir"] * 1e9)
         assert gpu.sms == row.get("sms", row.get("cus"))
         assert gpu.tdp_w == row["tdp_w"]
+
+
+def test_a_superchip_in_a_node_of_four_shares_its_limit_with_its_processor() -> None:
+    """680 W for both (JUPITER's documentation), where an H100 has 700 W of its own: the clock is lower."""
+    superchip, alone = get_gpu("GH200-96GB"), get_gpu("H100-SXM5-80GB")
+    assert superchip.tdp_w == 680
+    profile = load_profile("H100-SXM5-80GB")
+    clocks = [sustained_clock(8e14, "bf16", gpu, profile) for gpu in (superchip, alone)]
+    assert clocks[0] < clocks[1]
 
 
 @pytest.mark.parametrize("name", sorted(set(gpu_names()) - set(profile_names())))

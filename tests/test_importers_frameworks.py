@@ -68,6 +68,12 @@ def titan(more: str = "", base: str = TITAN) -> dict[str, str]:
             {"kind": "full", "every": 3},
         ),
         ('[activation_checkpoint]\nmode = "none"\n', "training.recompute", "none"),
+        ("[activation_checkpoint]\nearly_stop = false\n", "software.kernels.recompute_stops_early", False),
+        (
+            "[compile]\nenable = true\n[activation_checkpoint]\nearly_stop = false\n",
+            "software.kernels.recompute_stops_early",
+            True,
+        ),
         ("", "parallelism.zero", 3),
         ("", "software.sharding.reshard_after_forward", "default"),
         ("", "software.kernels.torch_compile", False),
@@ -453,6 +459,21 @@ def test_accelerate_counts_all_processes() -> None:
 @pytest.mark.parametrize(("strategy", "zero"), [("FULL_SHARD", 3), ("SHARD_GRAD_OP", 2), ("1", 3), ("2", 2)])
 def test_accelerate_has_strategies_by_name_and_by_number(strategy: str, zero: int) -> None:
     assert scenario({"fsdp.yaml": FSDP.replace("FULL_SHARD", strategy)}, TRAINER).parallelism.zero == zero
+
+
+def test_accelerate_reduces_with_the_last_microbatch_unless_told() -> None:
+    each = {"accelerator_config.gradient_accumulation_kwargs.sync_each_batch": "true"}
+    ways = [scenario({"fsdp.yaml": FSDP}, TRAINER | more).software.sharding for more in ({}, each)]
+    assert [one.reduce for one in ways] == ["last", "each"]
+    assert {one.implementation for one in ways} == {"fsdp1"}
+
+
+def test_transformers_checkpoint_runs_all_of_a_layer_unless_it_is_not_reentrant() -> None:
+    again = TRAINER | {"gradient_checkpointing": "true"}
+    other = again | {"gradient_checkpointing_kwargs.use_reentrant": "false"}
+    runs = [scenario({"fsdp.yaml": FSDP}, given) for given in (again, other)]
+    assert [run.training.recompute for run in runs] == ["full", "full"]
+    assert [run.software.kernels.recompute_stops_early for run in runs] == [False, True]
 
 
 def test_accelerate_without_a_wrap_policy_is_one_unit() -> None:

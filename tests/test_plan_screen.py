@@ -57,12 +57,15 @@ def spaces(draw: st.DrawFn) -> Space:
     own = scenario(
         gpu="H100-SXM5-80GB",
         interconnect="ib-ndr400-x8",
-        software=preset,
+        software={
+            "preset": preset,
+            "sharding": {"reduce": draw(st.sampled_from(["each", "each", "last"]), label="reduce")},
+        },
         mlp=draw(st.sampled_from(["swiglu", "gelu"])),
         tied_embeddings=draw(st.booleans(), label="tied"),
         precision=draw(st.sampled_from(["bf16", "fp32"])),
         dp=8,
-        microbatches=draw(st.sampled_from([4, 8, 12])),
+        microbatches=draw(st.sampled_from([1, 2, 4, 8, 12])),
         gpus_per_node=draw(st.sampled_from([4, 8])),
         mtp_layers=mtp,
         **({"moe": MOE} if moe else {}),

@@ -79,6 +79,38 @@ def test_flops_that_run_again(layers: int, method: str | None) -> None:
     assert more == pytest.approx(MICROBATCHES * count * FORWARD, rel=1e-12)
 
 
+@pytest.mark.parametrize("how", ["full", full(layers=3), full(every=2)])
+def test_recomputation_that_stops_early_leaves_out_the_last_product(how: Any) -> None:
+    """Of torch's checkpoint that is not reentrant: the count of kernels, and that of the model."""
+    early = {"preset": "megatron-core-2024", "kernels": {"recompute_stops_early": True}}
+    whole, cut = a_run(how), a_run(how, software=early)
+    count = sum(again for stage in recomputed(whole) for again in stage)
+    left_out = MICROBATCHES * count * 2 * TOKENS * F * H
+    assert gemm_flops(whole) - gemm_flops(cut) == pytest.approx(left_out, rel=1e-12)
+    assert by_model(whole) - by_model(cut) == pytest.approx(left_out, rel=1e-12)
+
+
+def test_recomputation_that_stops_early_scatters_no_output_of_it() -> None:
+    """Forward scatters it once; all that runs again does so a second time."""
+
+    def exchanges(stops: bool) -> int:
+        software = {"preset": "generic-fsdp", "kernels": {"recompute_stops_early": stops}}
+        run = a_run("full", tp=2, sequence_parallel=True, software=software)
+        ops = every_op(lowered(run).programs.classes[0])
+        return sum(n for op, n in ops if op.name == "fc2 reduce_scatter")
+
+    assert exchanges(True) == MICROBATCHES * LAYERS
+    assert exchanges(False) == 2 * MICROBATCHES * LAYERS
+
+
+def test_experts_that_are_recomputed_run_as_a_whole() -> None:
+    def flops(stops: bool) -> tuple[float, float]:
+        run = moe_run("full", recompute_stops_early=stops)
+        return gemm_flops(run), by_model(run)
+
+    assert flops(True) == flops(False)
+
+
 def test_uniform_takes_the_time_of_full() -> None:
     times = [simulate(a_run(how)).step_time_s for how in ("full", full(layers=4, method="uniform"))]
     assert times[0] == times[1]

@@ -108,6 +108,47 @@ def test_every_rank_sends_what_the_rules_say(run: Scenario) -> None:
         assert found == pytest.approx({kind: size for kind, size in expected.items() if size}, rel=1e-9)
 
 
+def reducing(reduce: str, **fields: Any) -> Scenario:
+    software = {"preset": "torchtitan-2024", "sharding": {"reduce": reduce}}
+    return scenario(**{"software": software, "dp": 4, "zero": 3, "microbatches": 3} | fields)
+
+
+def test_gradients_that_the_last_microbatch_reduces_are_sent_once() -> None:
+    """Parameters are gathered as often as before; a layer's gradients leave as the last backward ends it."""
+    each, last = (payloads(reducing(how))[0] for how in ("each", "last"))
+    assert last["all_gather"] == each["all_gather"]
+    assert last["reduce_scatter"] == pytest.approx(each["reduce_scatter"] / 3)
+    ops = every_op(lowered(reducing("last")).programs.classes[0])
+    scatters = sum(n for op, n in ops if isinstance(op.work, Collective) and op.work.kind == "reduce_scatter")
+    assert scatters == reducing("last").model.num_layers + 2  # embedding and head
+
+
+def test_gradients_that_the_last_microbatch_reduces_wait_whole() -> None:
+    """In the width of the reduction, from the first backward on: four bytes a parameter beside the shards."""
+    each, last = (simulate(reducing(how)).memory[0].terms["gradients"] for how in ("each", "last"))
+    (held,) = parameters_of_ranks(reducing("last"))
+    assert last - each == pytest.approx(4 * held, rel=1e-6)
+
+
+def test_fsdp1_keeps_them_in_the_width_of_the_products() -> None:
+    """Its post-backward hook casts them when they are reduced: two bytes a parameter, not four."""
+
+    def waiting(implementation: str) -> float:
+        sharding = {"reduce": "last", "implementation": implementation}
+        software = {"preset": "torchtitan-2024", "sharding": sharding}
+        return float(simulate(reducing("last", software=software)).memory[0].terms["gradients"])
+
+    (held,) = parameters_of_ranks(reducing("last"))
+    assert waiting("fsdp2") - waiting("fsdp1") == pytest.approx(2 * held, rel=0.05)
+
+
+@pytest.mark.parametrize("fields", [{"microbatches": 1}, {"pp": 2, "schedule": "1f1b", "microbatches": 4}])
+def test_one_microbatch_or_a_pipeline_reduces_as_ever(fields: dict[str, Any]) -> None:
+    each, last = (simulate(reducing(how, **fields)) for how in ("each", "last"))
+    assert each.step_time_s == last.step_time_s
+    assert each.memory[0].terms == last.memory[0].terms
+
+
 def test_small_parameters_stay_whole_with_deepspeed() -> None:
     """Below the threshold of 1e5 elements: norms and biases of layers are not gathered, yet reduced."""
     run = scenario(software="deepspeed-zero3-2021", dp=4, zero=3, mlp="gelu", microbatches=1)

@@ -35,10 +35,12 @@ def layer_flops_again(
     keep: Collection[str] | None = None,
     prediction: bool = False,
     causal: bool = False,
+    stops_early: bool = False,
 ) -> float:
     """FLOPs of one recomputation of layer number ``layer``, for ``tokens`` tokens of all sequences.
 
-    ``modules`` run again (``full`` is all of it); or, where ``keep`` is given, all operators but those
+    ``modules`` run again (``full`` is all of it, but the last product of a dense layer where recomputation
+    ``stops_early``); or, where ``keep`` is given, all operators but those
     (by_operators). A layer of multi-token ``prediction`` makes its stream of two first.
     """
     attention = layer_attention_flops(model, tokens, seq_length, causal=causal, layer=layer)
@@ -47,9 +49,16 @@ def layer_flops_again(
         matrices = _operators_again(model, layer, joint, keep)
         return 2.0 * tokens * matrices + (0.0 if "attention" in keep else attention)
     if "full" in modules:
-        return layer_matrix_flops(model, tokens, layer) + attention + 2.0 * tokens * joint
+        last = _last_product(model, layer) if stops_early else 0
+        return layer_matrix_flops(model, tokens, layer) + attention + 2.0 * tokens * (joint - last)
     again = 2.0 * tokens * _modules_again(model, layer, modules)
     return again + (attention if "core_attn" in modules else 0.0)
+
+
+def _last_product(model: Model, layer: int) -> int:
+    """Parameters of the matrix back of a dense layer's MLP; none of a layer with experts."""
+    listed = whole_layer(model, kind_of(model, layer))
+    return met(model, [each for each in listed if each.name == "mlp out"])
 
 
 def _modules_again(model: Model, layer: int, modules: Collection[str]) -> int:

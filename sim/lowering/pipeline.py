@@ -282,7 +282,8 @@ class _StepWriter:
             self.rows[key] = self._owned(action)
         row = self.rows[key]
         if self.sharding:
-            return self.sharding.row(action, row, first=self._begins(action))
+            last = action.microbatch == self.final[action.stage].microbatch
+            return self.sharding.row(action, row, first=self._begins(action), last=last)
         found = self.plain[key] = tuple((block, count) for block, _, count in row)
         return found
 
@@ -412,7 +413,9 @@ class _StepWriter:
                 self._mean(whole)
             self._update(self._share(whole, whole), (action.stage,))
             return
-        if self.sharding and not self.sharding.rule.reduces_each and action == self.final[action.stage]:
+        rule = self.sharding.rule if self.sharding else None
+        at_the_end = rule is not None and not (rule.reduces_each or rule.beside_last)
+        if self.sharding and at_the_end and action == self.final[action.stage]:
             self._run(action, self.sharding.last_reduction(action.stage))
 
     def _call(self, after: Step | None) -> None:

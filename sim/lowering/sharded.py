@@ -48,9 +48,11 @@ class Sharding:
     known: dict[tuple[int, ActionKind, Moves], CountedBlocks] = field(default_factory=dict)
     pairs: dict[tuple[int, int, Moves], CountedBlocks] = field(default_factory=dict)
 
-    def row(self, action: Action, blocks: Owned, *, first: bool) -> CountedBlocks:
-        """``blocks`` of ``action`` with what moves around them; ``first``: its stage's first in the step."""
-        moves = self._moves(action.kind, first=first)
+    def row(self, action: Action, blocks: Owned, *, first: bool, last: bool = False) -> CountedBlocks:
+        """``blocks`` of ``action`` with what moves around them; ``first``: its stage's first in the step;
+        ``last``: of the stage's last microbatch.
+        """
+        moves = self._moves(action.kind, first=first, last=last)
         key = action.stage, action.kind, moves
         if key not in self.known:
             self.known[key] = self._row(action, blocks, moves)
@@ -76,14 +78,15 @@ class Sharding:
             self.pairs[key] = pair_row(self.rows, row, ahead, back, self._kept())
         return self.pairs[key]
 
-    def _moves(self, kind: ActionKind, *, first: bool) -> Moves:
+    def _moves(self, kind: ActionKind, *, first: bool, last: bool = False) -> Moves:
         rule = self.rule
         if kind is ActionKind.FORWARD:
             gathers = rule.gathers == "each" or (rule.gathers == "once" and first)
         else:
             gathers = rule.regathers and kind in NEEDS_PARAMETERS
         table = kind is ActionKind.INPUT_GRAD
-        reduces = rule.reduces_each and (table or kind in GIVES_GRADIENT)
+        now = rule.reduces_each or (rule.beside_last and last)
+        reduces = now and (table or kind in GIVES_GRADIENT)
         return Moves(gathers=gathers, reduces=reduces, table=table)
 
     def last_reduction(self, stage: int) -> CountedBlocks:
@@ -99,7 +102,7 @@ class Sharding:
             self._all_pieces(Action(stage, k, 0)) for k in (ActionKind.FORWARD, ActionKind.BACKWARD)
         )
         reducing = 0.0
-        if rule.reduces_each:
+        if rule.reduces_each or rule.beside_last:
             reducing = largest_gradients(backward, size, traffic.reduce_bytes)
             if rule.reduce_bucket:  # matrices leave one by one, by way of a bucket
                 largest = max(piece.unit.total for piece in backward) / LARGEST_MATRIX
@@ -108,7 +111,8 @@ class Sharding:
                 )
         if rule.gathers == "never":
             return Buffers(reducing=reducing)
-        whole = 0.0 if rule.reduces_each else total * self.plan.local.grad_bytes
+        each = size if rule.waits_narrow else self.plan.local.grad_bytes
+        whole = 0.0 if rule.reduces_each else total * each
         if not rule.regathers:
             return Buffers(gathered=total * size, reducing=reducing, unreduced=whole)
         kept = self._kept()

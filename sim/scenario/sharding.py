@@ -38,8 +38,10 @@ class ShardingRule:
     first forward, or by each microbatch; ``regathers``: backward gathers what forward freed.
 
     ``reduces_each``: every microbatch's gradients are reduced; else those of the last, with what the
-    others left. ``root``: embedding, final norm and head are one unit, gathered first and kept until the
-    end of backward; else the embedding is a unit, and the head one that forward keeps (``keeps_head``).
+    others left: as its backward goes from layer to layer (``beside_last``), or all after it.
+    What waits so is whole, and ``waits_narrow`` in the width of the products: it is cast as it is reduced.
+    ``root``: embedding, final norm and head are one unit, gathered first and kept until the end of backward;
+    else the embedding is a unit, and the head one that forward keeps (``keeps_head``).
     Neighbouring layers of up to ``together`` elements are gathered as one. Nothing is gathered ahead of its
     turn beyond ``live`` elements in all.
     ``reduce_bucket`` elements are reduced together; 0 is one unit at a time.
@@ -53,6 +55,8 @@ class ShardingRule:
     gathers: When
     regathers: bool = False
     reduces_each: bool = True
+    beside_last: bool = False
+    waits_narrow: bool = False
     root: bool = False
     keeps_head: bool = False
     together: float = 0.0
@@ -82,6 +86,7 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             pipelined,
             sharding.reshard_after_forward,
             zero,
+            once=sharding.reduce == "last" and scenario.num_microbatches > 1,
         )
     if implementation == "deepspeed":
         if pipelined:
@@ -118,13 +123,17 @@ def same_stages(scenario: Scenario) -> list[int]:
     return [*found, parallel.zero]
 
 
-def _torch(flat: bool, pipelined: bool, reshards: str, zero: int) -> ShardingRule:
-    """Units of torch: one prefetched ahead, one reduction at a time."""
+def _torch(flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool) -> ShardingRule:
+    """Units of torch: one prefetched ahead, one reduction at a time; ``once`` a step, or in a pipeline, if at
+    all, after its last backward.
+    """
     frees = zero == 3 and (reshards == "always" or (reshards == "default" and not pipelined))
     return ShardingRule(
         gathers="once" if pipelined and not frees else "each",
         regathers=frees,
-        reduces_each=not pipelined,
+        reduces_each=not (pipelined or once),
+        beside_last=once and not pipelined,
+        waits_narrow=flat,
         root=flat,
         keeps_head=reshards != "always",
         copies_out=not flat,

@@ -123,7 +123,7 @@ def _backward(
     half: Half | None = None,
 ) -> Block:
     if recompute == FULL:
-        write_forward(builder, half=half)
+        write_forward_again(builder, half=half)
     elif by_operators(recompute):
         assert half is None, "operators are run again across halves"
         operators_again(builder, recompute)
@@ -143,6 +143,19 @@ def write_forward(builder: LayerBuilder, *, half: Half | None = None) -> None:
             mlp_forward(builder, cast=not norm_quantises(local))
     if half is not Half.EXPERTS:
         end_forward(builder)
+
+
+def write_forward_again(builder: LayerBuilder, *, half: Half | None = None) -> None:
+    """Append what runs again of a layer that is recomputed as a whole: all of it, or up to the input of its
+    last product, which is the last thing that backward reads. The weights of experts may multiply the output
+    of theirs, which backward then reads too: they run as a whole.
+    """
+    if builder.local.experts or not builder.software.kernels.recompute_stops_early:
+        write_forward(builder, half=half)
+        return
+    attention_part_forward(builder)
+    mlp_in_forward(builder, cast=not norm_quantises(builder.local))
+    small_kernels(builder)
 
 
 def write_backward(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...program.program import Block
-from .layer import attention_part_backward, attention_part_forward, end_forward, write_forward
+from .layer import attention_part_backward, attention_part_forward, end_forward, write_forward_again
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward
@@ -43,7 +43,7 @@ def pair_block(
         builder = replace(builder, costs=builder.costs.during_exchanges(sms))
     ahead, back = builder.on(forward), builder.on(backward)
     if recompute == FULL:
-        write_forward(back)
+        write_forward_again(back)
     elif by_operators(recompute):
         operators_again(back, recompute)
     combine_backward = _start_backward(back, recompute)

@@ -56,18 +56,12 @@ class BoundScreen:
     def bounds(self) -> Floats:
         """Seconds that the step of each layout takes at least; 0 of those that are not wanted."""
         found = np.zeros(len(self.tables.rows))
-        microbatches = self._microbatches()
+        microbatches = self.tables.microbatches()
         for rows in alike_layouts(self.tables, np.flatnonzero(self.wanted)):
             draft = self.tables.draft(int(rows[0]))
             self.times.ask(self.tables.layer[rows])
             found[rows] = self._bound(draft, self.tables.pipeline(int(rows[0])), rows, microbatches[rows])
         return found
-
-    def _microbatches(self) -> Codes:
-        columns = self.tables.space.columns
-        micro, dp = (columns[name][self.tables.rows] for name in ("training.micro_batch", "parallelism.dp"))
-        count: Codes = self.tables.base.training.global_batch // (micro * dp)
-        return count
 
     def _bound(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
         """The bound of layouts of one pipeline.

@@ -98,7 +98,7 @@ class ShardedTimes:
         )
         held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
         held.append(np.minimum(tables.space.columns["parallelism.pp"][tables.rows], 2))
-        rule, _ = dense(held)
+        rule, _ = dense([*held, tables.rule])
         shape, kinds = distinct(*dense([rule, self.place]), self._form)  # what sizes depend on
         self.form, self._sharded = shape, np.array([kind[0] for kind in kinds])[shape]
 

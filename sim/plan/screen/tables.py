@@ -154,6 +154,13 @@ class ScreenTables:
             self.known_codes[name] = self.space.codes[name][self.rows]
         return self.known_codes[name]
 
+    def microbatches(self) -> Codes:
+        """Of each layout, how many a data-parallel rank has a step."""
+        columns = self.space.columns
+        micro, dp = (columns[name][self.rows] for name in ("training.micro_batch", "parallelism.dp"))
+        count: Codes = self.base.training.global_batch // (micro * dp)
+        return count
+
     def draft(self, row: int) -> Scenario:
         """A layout of this base, unchecked."""
         if row not in self.drafts:
@@ -321,7 +328,8 @@ class ScreenTables:
 
     def _rules(self) -> tuple[Codes, list[ShardingRule | None]]:
         """The rules by which layouts shard; and for each layout which of them it has."""
-        number, rows = dense([self.code("parallelism.zero"), self.code("parallelism.pp")])
+        several = np.minimum(self.microbatches(), 2)
+        number, rows = dense([self.code("parallelism.zero"), self.code("parallelism.pp"), several])
         return distinct(number, rows, lambda row: sharding_rule(self.draft(row)))
 
     def _layer_key(self, row: int) -> LayerKey:

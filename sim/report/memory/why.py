@@ -76,7 +76,8 @@ def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
         if rule.reduces_each:
             yield "whole gradients of what is being reduced"
         else:
-            width = "FP32" if size == 4 else "16 bit"
+            wide = size == 4 and not (rule.waits_narrow and training.precision != "fp32")
+            width = "FP32" if wide else "16 bit"
             yield f"whole ones in {width} from a stage's first backward to its last, which reduces them"
     yield from _experts(run)
 

@@ -96,9 +96,15 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
     draft.put("software.preset", "torchtitan-2024", "FSDP of plain torch")
     draft.put("software.name", "huggingface-fsdp", "its model is transformers', not torchtitan's")
     draft.put(
-        "software.sharding",
+        "software.sharding.implementation",
         f"fsdp{min(2, max(1, version))}",
         settings.origin(f"{prefix}version", "fsdp_version", default=f"{DEFAULT}: 1"),
+    )
+    each = "accelerator_config.gradient_accumulation_kwargs.sync_each_batch"
+    draft.put(
+        "software.sharding.reduce",
+        "each" if settings.flag(each) else "last",
+        settings.origin(each, default=f"{DEFAULT}: accumulation is no_sync but for the last microbatch"),
     )
     if version == 1:
         strategy = settings.choice(f"{prefix}sharding_strategy", among=STRATEGIES, default=3)

@@ -105,6 +105,7 @@ def put_software(settings: Settings, old: bool) -> None:
         draft.put(
             "software.kernels.cross_entropy", "fused" if compiled and "loss" in parts else "eager", origin
         )
+    _put_early_stop(settings)
     names = (
         "parallelism.enable_async_tensor_parallel",
         "experimental.enable_async_tensor_parallel",
@@ -157,3 +158,11 @@ def put_software(settings: Settings, old: bool) -> None:
     name = settings.choice("optimizer.name", among={"adamw": None, "adam": None})
     if name:
         draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))
+
+
+def _put_early_stop(settings: Settings) -> None:
+    """A compiled block has no use for the last product, whatever the option says."""
+    draft, name = settings.draft, "activation_checkpoint.early_stop"
+    if settings.setting(name):
+        stops = settings.flag(name) or draft.get("software.kernels.torch_compile", False)
+        draft.put("software.kernels.recompute_stops_early", stops, settings.origin(name))

@@ -1,6 +1,7 @@
 """A run of transformers' Trainer: its model, sequence, precision and recomputation, by its arguments.
 
 Sources: huggingface/transformers training_args.py; modeling_llama.py (kernels of plain torch);
+modeling_utils.py (gradient_checkpointing_enable: reentrant unless told);
 huggingface/accelerate utils/dataclasses.py.
 """
 
@@ -54,6 +55,13 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         "full" if settings.flag(*again) else "none",
         settings.origin(*again, default=f"{DEFAULT}: off"),
     )
+    reentrant = "gradient_checkpointing_kwargs.use_reentrant"
+    if settings.flag(*again):
+        draft.put(
+            "software.kernels.recompute_stops_early",
+            not settings.flag(reentrant, default=True),
+            settings.origin(reentrant, default=f"{DEFAULT}: a reentrant one runs all of a layer"),
+        )
     attention = settings.choice(
         "attn_implementation",
         among={

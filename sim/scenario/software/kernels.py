@@ -74,6 +74,11 @@ class KernelSoftware(SoftwareGroup):
     )
     moe_router_fusion: bool = Field(default=False, description="router and permutation maps in a few kernels")
     torch_compile: bool = Field(default=False, description="chains of small kernels are compiled into one")
+    recompute_stops_early: bool = Field(
+        default=False,
+        description="a dense layer recomputed as a whole runs again up to the input of its last product, not"
+        " that product (torch/utils/checkpoint.py from 2.1 on, not reentrant; compiled blocks)",
+    )
     fp8_scaling: Fp8Scaling = Field(
         default="delayed", description="of precision fp8 (sim/lowering/layers/precision.py)"
     )

@@ -11,6 +11,7 @@ from .group import Elements, SoftwareGroup
 
 Implementation = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
 Reshard = Literal["default", "always", "never"]
+Reduce = Literal["each", "last"]
 Limit = Annotated[float, Field(strict=True, ge=0)]
 """``.inf`` is no limit."""
 
@@ -22,6 +23,11 @@ class ShardingSoftware(SoftwareGroup):
     reshard_after_forward: Reshard = Field(
         default="default",
         description="torch: parameters are freed after forward; by default where there is no pipeline",
+    )
+    reduce: Reduce = Field(
+        default="each",
+        description="torch without a pipeline: each microbatch reduces its gradients, or the last"
+        " what all have left whole (FSDP's no_sync, set_requires_gradient_sync of fully_shard)",
     )
     prefetch_elements: Elements = Field(
         default=0.0,

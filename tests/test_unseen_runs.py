@@ -1,0 +1,37 @@
+"""Runs that no constant has seen: each is a legal scenario, and the page says what it took and where from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stepsim.calibration.cases.case import Case, read_cases
+from stepsim.calibration.cases.to_scenario import to_scenario
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = sorted((ROOT / "tests" / "data" / "unseen").glob("*.yaml"))
+CASES = [case for path in FILES for case in read_cases(path)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
+def test_a_run_is_a_scenario_with_its_figure_on_the_page(case: Case) -> None:
+    run = to_scenario(case)
+    assert run.world_size == case.hardware.gpus
+    assert run.training.global_batch == case.layout.global_batch
+    address = case.notes.split()[-1]
+    assert re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+/blob/[0-9a-f]{40}/\S+", address)
+    page = (ROOT / "docs" / "unseen-runs.md").read_text(encoding="utf-8")
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| {case.id} |")]
+    assert f"[{case.measured.step_time_s:.4g} s]({address})" in row
+
+
+def test_the_runs_are_of_no_source_that_shaped_a_constant(shared: Path) -> None:
+    files = [
+        path for folder in ("cases", "second/cases") for path in (shared / "data" / folder).glob("*.yaml")
+    ]
+    seen = {case.id for path in files for case in read_cases(path)}
+    assert seen
+    assert len({case.id for case in CASES}) == len(CASES)
+    assert not seen & {case.id for case in CASES}
