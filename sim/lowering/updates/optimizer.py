@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 class OptimizerShare:
     """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
     gradients it sets to zero (none where they are freed). ``body`` is the part of the ``held`` that is in
-    layers, not at the ends of the model."""
+    layers, not at the ends of the model; ``cast_launches`` are the kernels of the cast."""
 
     held: float
     body: float
     updated: float
     cast: float
     cleared: float
+    cast_launches: int = 2
 
 
 def write_optimizer(
@@ -76,7 +77,7 @@ def write_optimizer(
     if local.dtype != "fp32" and share.cast:
         # read FP32, write 16 bit or the products' type
         written = local.element_bytes + share.body * (local.weights.written - local.element_bytes)
-        after.append(("copy parameters", share.cast * (4 + written), 2))
+        after.append(("copy parameters", share.cast * (4 + written), share.cast_launches))
     if local.weights.made:
         after.append(("quantise weights", share.held * share.body * local.weights.made, 2))
     if share.cleared:
