@@ -33,10 +33,10 @@ _LAUNCHES = {"forward": 1, "backward": 3}
 _EIGHT_BITS = {"blackwell": {"forward": 1.18, "backward": 1.22}}
 
 
-# Rate of the kernels of later releases of cuDNN over those of 9.13.1, which the curves are of: GB300 and GB200,
-# causal, 8,192 and 16,384 tokens of heads of 128, the mean. 9.17: forward 1.11 and 1.08, backward 1.12 and 1.08
-# (GB300); 9.22: forward 1.04 to 1.10, backward 1.10 to 1.25 (both, GB200's 9.13 as calibration/fit/published.yaml
-# has it). NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training: artifacts, and results/llama3.1 of 2026-04-24.
+# Rate of the kernels of later releases of cuDNN over those of 9.13.1, which the curves are of: causal, 8,192
+# and 16,384 tokens of heads of 128, the mean. 9.17: forward 1.11 and 1.08, backward 1.12 and 1.08 (GB300);
+# 9.22: forward 1.04 to 1.10, backward 1.10 to 1.25 (GB300, and GB200 with 9.13 as in fit/published.yaml).
+# NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training: artifacts, and results/llama3.1 of 2026-04-24.
 _LATER_RELEASES: Mapping[str, Mapping[CudnnRelease, Mapping[Direction, float]]] = {
     "blackwell": {
         "9.17": {"forward": 1.09, "backward": 1.10},

@@ -69,8 +69,8 @@ class Attention:
 
     ``kv_heads`` below ``heads`` is grouped-query attention: fewer bytes, the same FLOPs. ``head_dim`` is
     that of queries and keys; ``v_head_dim``, where it is another, that of values and outputs (latent
-    attention). With a ``window`` a query sees that many keys at most, itself the last. ``release`` is cuDNN's,
-    and says something of its kernels alone.
+    attention). With a ``window`` a query sees that many keys at most, itself the last. ``release`` is
+    cuDNN's, and says something of its kernels alone.
     """
 
     batch: int

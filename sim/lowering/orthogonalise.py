@@ -159,7 +159,9 @@ class Update:
             self._over_tp(writer, axis, "all_reduce", 2.0 * whole * whole, count * steps)
         work = newton_schulz_work(steps * products, elements, count, plan.costs.seconds)
         launches = count * (steps * len(products) + 3)
-        writer.compute("Newton-Schulz", work, category="optimizer", host_s=launches * plan.costs.of_update().host_s)
+        writer.compute(
+            "Newton-Schulz", work, category="optimizer", host_s=launches * plan.costs.of_update().host_s
+        )
 
     def _cut(self, each: Parameter) -> tuple[str, int]:
         """The axis of tensor parallelism that cuts a matrix, and its ranks; 1 where none does."""

@@ -35,7 +35,7 @@ from .sharding_of import sharding_of
 from .stage_parameters import NO_ELEMENTS, Elements
 from .tables import Tables, ordered_by
 from .updates.optimizer import OptimizerShare, write_optimizer
-from .updates.slices import cast_launches
+from .updates.slices import slice_kernels
 
 if TYPE_CHECKING:
     from .activation_offload import ActivationCopies
@@ -510,9 +510,9 @@ class _StepWriter:
         body = sum(plan.parameters[s].body for s in stages) / (held or 1.0)
         if self.sharding is None:
             by_slice = plan.scenario.software.gradients.casts_by_slice and self.sharded
-            launches = cast_launches(plan, stages) if by_slice else 2
+            slices = slice_kernels(plan, stages) if by_slice else None
             return OptimizerShare(
-                held=held, body=body, updated=updated, cast=updated, cleared=held, cast_launches=launches
+                held=held, body=body, updated=updated, cast=updated, cleared=held, slices=slices
             )
         cast = 0.0 if self.sharding.rule.master_only else updated
         return OptimizerShare(held=held, body=body, updated=updated, cast=cast, cleared=0.0)

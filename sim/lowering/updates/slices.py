@@ -15,7 +15,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -31,26 +31,40 @@ if TYPE_CHECKING:
 
     from ..plan import StepPlan
 
-_JOINED = {"query": "query, key, value", "key": "query, key, value", "value": "query, key, value"}
+_JOINED = ("query", "key", "value")
 """Matrices that are rows of one tensor."""
 
 
-def cast_launches(plan: StepPlan, stages: Iterable[int]) -> int:
-    """Kernels that cast what the busiest rank updates of these virtual ``stages`` to the model's type."""
-    recipe = plan.local.recipe if plan.local.quantised_weights else None
-    # Blocks are quantised from 16 bit when they have been gathered; a tensor's scale is found and applied here.
+@dataclass(frozen=True, kw_only=True)
+class SliceKernels:
+    """Kernels of the busiest rank's slices: one for the gradient of each, which makes it FP32, and those that
+    ``cast`` what was updated. Such a cast moves ``more_bytes`` for each parameter of a layer than a kernel
+    that reads FP32 and writes the model's type."""
+
+    gradients: int
+    cast: int
+    more_bytes: float
+
+
+def slice_kernels(plan: StepPlan, stages: Iterable[int]) -> SliceKernels:
+    """What a rank that holds these virtual ``stages`` launches around its update."""
+    local = plan.local
+    recipe = local.recipe if local.quantised_weights else None
+    # Scaled by the tensor: made 16 bit here, and cast from that. Blocks are quantised when gathered.
     apart = recipe is not None and not recipe.early
-    launches = 1 + recipe.launches if recipe and apart else 1
+    launches, more_bytes = 1, 0.0
+    if recipe and apart:
+        launches, more_bytes = 1 + recipe.launches, local.element_bytes + recipe.cast - recipe.stored
     bucket = plan.scenario.software.gradients.bucket(plan.groups["dp"].ranks)
     shared, experts = shard_ranks(plan)
-    by_rank = {False: np.zeros(shared, np.int64), True: np.zeros(experts, np.int64)}
+    gradients, casts = ([np.zeros(shared, np.int64), np.zeros(experts, np.int64)] for _ in range(2))
     for stage in stages:
-        tensors = tuple(_tensors(plan, stage))
-        for (of_experts, in_layer), sizes in _by_buffer(tensors, apart=apart):
-            ranks = len(by_rank[of_experts])
-            slices = slices_of(sizes, bucket, ranks)
-            by_rank[of_experts] += (launches if in_layer else 1) * slices
-    return sum(int(each.max(initial=0)) for each in by_rank.values())
+        for (of_experts, in_layer), sizes in _by_buffer(tuple(_tensors(plan, stage)), apart=apart):
+            slices = slices_of(sizes, bucket, len(casts[of_experts]))
+            gradients[of_experts] += slices
+            casts[of_experts] += (launches if in_layer else 1) * slices
+    most = [sum(int(one.max(initial=0)) for one in each) for each in (gradients, casts)]
+    return SliceKernels(gradients=most[0], cast=most[1], more_bytes=more_bytes)
 
 
 @lru_cache(maxsize=256)
@@ -73,7 +87,7 @@ def slices_of(sizes: tuple[int, ...], bucket_elements: float, ranks: int) -> NDA
 def _by_buffer(
     tensors: tuple[tuple[Parameter, bool], ...], *, apart: bool
 ) -> Iterator[tuple[tuple[bool, bool], tuple[int, ...]]]:
-    """Sizes of the tensors of each buffer: of experts or not; matrices of layers ``apart`` from all others."""
+    """Sizes of the tensors of each buffer: of experts or not, matrices of layers ``apart`` from others."""
     buffers: dict[tuple[bool, bool], list[int]] = {}
     for one, in_layer in tensors:
         key = one.replicated_over == OF_EXPERTS, apart and in_layer and one.is_matrix
@@ -94,10 +108,10 @@ def _tensors(plan: StepPlan, stage: int) -> Iterator[tuple[Parameter, bool]]:
 def _of_layer(listed: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
     """The tensors of a layer one by one, with rows of one tensor joined."""
     found: list[Parameter] = []
-    for name, members in groupby(listed, key=lambda one: _JOINED.get(one.name, one.name)):
+    for _, members in groupby(listed, key=lambda one: one.name in _JOINED or one.name):
         first, *others = members
         if others:
             rows = first.shape[0] + sum(one.shape[0] for one in others)
-            first = replace(first, name=name, shape=(rows, *first.shape[1:]))
+            first = replace(first, shape=(rows, *first.shape[1:]))
         found += [replace(first, count=1)] * first.count
     return tuple(found)
