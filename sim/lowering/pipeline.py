@@ -32,10 +32,10 @@ from .parameter_gather import ParameterGather
 from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .sharding_of import sharding_of
+from .slices import slice_kernels
 from .stage_parameters import NO_ELEMENTS, Elements
 from .tables import Tables, ordered_by
 from .updates.optimizer import OptimizerShare, write_optimizer
-from .updates.slices import slice_kernels
 
 if TYPE_CHECKING:
     from .activation_offload import ActivationCopies

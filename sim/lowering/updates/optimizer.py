@@ -20,7 +20,17 @@ from ..layers.local_shape import LocalShape
 
 if TYPE_CHECKING:
     from .offload import Offload
-    from .slices import SliceKernels
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceKernels:
+    """Kernels of the busiest rank's slices: one for the gradient of each, which makes it FP32, and those that
+    ``cast`` what was updated. Such a cast moves ``more_bytes`` for each parameter of a layer than a kernel
+    that reads FP32 and writes the model's type."""
+
+    gradients: int
+    cast: int
+    more_bytes: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,35 +15,25 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..gather_chain import buckets_of
-from ..optimizers import shard_ranks
-from ..parameters import OF_EXPERTS, Parameter
+from .gather_chain import buckets_of
+from .optimizers import shard_ranks
+from .parameters import OF_EXPERTS, Parameter
+from .updates.optimizer import SliceKernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..plan import StepPlan
+    from .plan import StepPlan
 
 _JOINED = ("query", "key", "value")
 """Matrices that are rows of one tensor."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SliceKernels:
-    """Kernels of the busiest rank's slices: one for the gradient of each, which makes it FP32, and those that
-    ``cast`` what was updated. Such a cast moves ``more_bytes`` for each parameter of a layer than a kernel
-    that reads FP32 and writes the model's type."""
-
-    gradients: int
-    cast: int
-    more_bytes: float
 
 
 def slice_kernels(plan: StepPlan, stages: Iterable[int]) -> SliceKernels:
