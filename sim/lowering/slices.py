@@ -32,8 +32,12 @@ if TYPE_CHECKING:
 
     from .plan import StepPlan
 
-_JOINED = ("query", "key", "value")
-"""Matrices that are rows of one tensor."""
+_JOINED = {
+    f"{name}{kind}": f"queries, keys and values{kind}"
+    for name in ("query", "key", "value")
+    for kind in ("", " bias")
+}
+"""Parameters that are rows of one tensor, and what that is."""
 
 
 def slice_kernels(plan: StepPlan, stages: Iterable[int]) -> SliceKernels:
@@ -96,10 +100,12 @@ def _tensors(plan: StepPlan, stage: int) -> Iterator[tuple[Parameter, bool]]:
 
 @lru_cache(maxsize=256)
 def _of_layer(listed: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """The tensors of a layer one by one, with rows of one tensor joined."""
+    """The tensors of a layer one by one, with rows of one tensor joined where the first of them is."""
+    tensors: dict[str, list[Parameter]] = {}
+    for one in listed:
+        tensors.setdefault(_JOINED.get(one.name, one.name), []).append(one)
     found: list[Parameter] = []
-    for _, members in groupby(listed, key=lambda one: one.name in _JOINED or one.name):
-        first, *others = members
+    for first, *others in tensors.values():
         if others:
             rows = first.shape[0] + sum(one.shape[0] for one in others)
             first = replace(first, shape=(rows, *first.shape[1:]))
