@@ -8,12 +8,13 @@ memory-bound kernels.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import pairwise
 
 from ..hardware.gpu import Gpu
 from ..hardware.profile import AttentionCurve, GpuProfile
 from .gemm import filled_waves
-from .kernel import ELEMENT_BYTES, Attention
+from .kernel import ELEMENT_BYTES, Attention, CudnnRelease, Direction
 from .power import sustained_clock
 
 # One thread block owns 128 rows: queries forward, keys backward (FlashAttention-2, arXiv:2307.08691,
@@ -30,6 +31,18 @@ _LAUNCHES = {"forward": 1, "backward": 3}
 # sdpa_fp8_benchmark_results_NVIDIA_*.csv).
 # Where nobody has published such a pair, 8 bits are taken for no faster.
 _EIGHT_BITS = {"blackwell": {"forward": 1.18, "backward": 1.22}}
+
+
+# Rate of the kernels of later releases of cuDNN over those of 9.13.1, which the curves are of: causal, 8,192
+# and 16,384 tokens of heads of 128, the mean. 9.17: forward 1.11 and 1.08, backward 1.12 and 1.08 (GB300);
+# 9.22: forward 1.04 to 1.10, backward 1.10 to 1.25 (GB300, and GB200 with 9.13 as in fit/published.yaml).
+# NVIDIA/cudnn-frontend benchmark/sdpa_benchmark_training: artifacts, and results/llama3.1 of 2026-04-24.
+_LATER_RELEASES: Mapping[str, Mapping[CudnnRelease, Mapping[Direction, float]]] = {
+    "blackwell": {
+        "9.17": {"forward": 1.09, "backward": 1.10},
+        "9.22": {"forward": 1.08, "backward": 1.19},
+    }
+}
 
 
 def attention_seconds(kernel: Attention, gpu: Gpu, profile: GpuProfile) -> float:
@@ -72,6 +85,9 @@ def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu) -> float:
     )
     if kernel.dtype == "fp8":
         flops_per_s *= _EIGHT_BITS.get(gpu.architecture, {}).get(kernel.direction, 1.0)
+    if kernel.implementation == "cudnn":
+        later = _LATER_RELEASES.get(gpu.architecture, {}).get(kernel.release, {})
+        flops_per_s *= later.get(kernel.direction, 1.0)
     rows = kernel.seq_q if kernel.direction == "forward" else kernel.seq_kv
     waves = kernel.batch * kernel.heads * math.ceil(rows / _BLOCK_ROWS) / gpu.sms
     all_flops = kernel.flops / kernel.visible

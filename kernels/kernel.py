@@ -11,6 +11,8 @@ from typing import Literal
 
 Direction = Literal["forward", "backward"]
 Implementation = Literal["fa1", "fa2", "fa3", "cudnn"]
+CudnnRelease = Literal["9.13", "9.17", "9.22"]
+"""Releases of cuDNN that its attention is told apart by."""
 
 ELEMENT_BYTES = {
     "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "fp8_block": 1.0 + 4.0 / 128,
@@ -67,7 +69,8 @@ class Attention:
 
     ``kv_heads`` below ``heads`` is grouped-query attention: fewer bytes, the same FLOPs. ``head_dim`` is
     that of queries and keys; ``v_head_dim``, where it is another, that of values and outputs (latent
-    attention). With a ``window`` a query sees that many keys at most, itself the last.
+    attention). With a ``window`` a query sees that many keys at most, itself the last. ``release`` is
+    cuDNN's, and says something of its kernels alone.
     """
 
     batch: int
@@ -82,6 +85,7 @@ class Attention:
     direction: Direction = "forward"
     v_head_dim: int | None = None
     window: int | None = None
+    release: CudnnRelease = "9.13"
 
     @property
     def mean_head_dim(self) -> float:

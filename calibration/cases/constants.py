@@ -144,6 +144,9 @@ HOSTS_CARRIED = {
 """Presets whose host time is another's, as presets.yaml says beside them: one source shows both."""
 
 
+FIXED_BY_LOGS = ("mlperf-3.0", "mlperf-3.1", "mlperf-4")
+"""Presets whose fixed time is no fit: what their own logs' step timer leaves out of the wall clock."""
+
 UNTIMED_PRESET = PresetConstants(host_s_per_kernel=EAGER_HOST_S, step_fixed_s=0.0)
 """The constants of a preset of which no step was seen: what launches cost otherwise, no fixed time. Steps of
 CUDA graphs ask for no launch."""

@@ -34,7 +34,7 @@ _HARNESS = (
     FitParameter(name="beside_s", start=6e-6, low=0.0, high=3e-5),
     FitParameter(name="beside_efficiency", start=0.4, low=0.05, high=1.0),
 )
-_SLOWDOWN = FitParameter(name="slowdown", start=1.15, low=1.0, high=2.0)
+_SLOWDOWN = FitParameter(name="slowdown", start=1.15, low=0.7, high=2.0)
 _BACKWARD_BLEND = FitParameter(name="backward_blend", start=1.15, low=1.0, high=4.0, spread=0.5)
 
 

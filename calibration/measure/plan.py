@@ -129,6 +129,8 @@ def _workstation_attention(gpu: str) -> tuple[tuple[str, Donor | None], ...]:
 
 def _blackwell(gpu: str) -> MeasurementPlan:
     sweep = gpu == "B200-SXM-180GB"
+    ultra = Donor(gpu="GB300-NVL72", implementation="cudnn", note="same chip")
+    own = _BLACKWELL_ATTENTION[1:]
     return MeasurementPlan(
         gpu=gpu,
         memory=_BLACKWELL,
@@ -137,7 +139,7 @@ def _blackwell(gpu: str) -> MeasurementPlan:
         sweep_dtype="bf16" if sweep else None,
         two_states=sweep,
         overlapped=True,
-        attention=_BLACKWELL_ATTENTION,
+        attention=(("cudnn", ultra), *own) if gpu == "B300-SXM" else _BLACKWELL_ATTENTION,
         attention_table="cudnn",
     )
 

@@ -301,9 +301,10 @@ def kernel_pricing(
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
     host_s = own.host * software.host.host_s_per_kernel
     calls = software.host.launches_per_collective
-    ungraphed = None
+    ungraphed = eager = None
     if software.host.cuda_graphs:
-        ungraphed = (host_s, calls * host_s) if software.host.graphs_leave_out_experts else None
+        eager = host_s, calls * host_s
+        ungraphed = eager if software.host.graphs_leave_out_experts else None
         host_s = 0.0
     return KernelPricing(
         seconds=seconds,
@@ -315,6 +316,7 @@ def kernel_pricing(
         sms=cluster.gpu.sms,
         blocks=software.host.launch_blocking,
         ungraphed=ungraphed,
+        eager=eager,
     )
 
 

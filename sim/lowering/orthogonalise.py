@@ -69,7 +69,7 @@ class Update:
 
     def _kernel(self, writer: ProgramBuilder, part: UpdatedPart, share: float = 1.0) -> None:
         """The kernels that update ``part``, or a ``share`` of their work."""
-        costs, row = self.plan.costs, part.optimizer
+        costs, row = self.plan.costs.of_update(), part.optimizer
         moved, launches = part.traffic(self.plan.scenario.software)
         launches = max(1, round(share * launches))
         kernel = MemoryBound(hbm_bytes=share * moved, launches=launches)
@@ -118,7 +118,7 @@ class Update:
         transfer = several(plan.communication.collective(kind, size, placement), calls)
         work = Collective(kind, communicator, transfer, calls)
         stream = communicator if sharding_rule(plan.scenario) else "dp"
-        host_s = calls * (plan.costs.host_collective_s + plan.communication.check_s(placement))
+        host_s = calls * (plan.costs.of_update().host_collective_s + plan.communication.check_s(placement))
         writer.wait(writer.on_stream(name, stream, "dp", work, host_s=host_s))
 
     def _shard_group(self, *, experts: bool) -> tuple[str, GroupPlacement]:
@@ -159,7 +159,9 @@ class Update:
             self._over_tp(writer, axis, "all_reduce", 2.0 * whole * whole, count * steps)
         work = newton_schulz_work(steps * products, elements, count, plan.costs.seconds)
         launches = count * (steps * len(products) + 3)
-        writer.compute("Newton-Schulz", work, category="optimizer", host_s=launches * plan.costs.host_s)
+        writer.compute(
+            "Newton-Schulz", work, category="optimizer", host_s=launches * plan.costs.of_update().host_s
+        )
 
     def _cut(self, each: Parameter) -> tuple[str, int]:
         """The axis of tensor parallelism that cuts a matrix, and its ranks; 1 where none does."""
@@ -169,7 +171,7 @@ class Update:
         return "etp", par.etp if "etp" in each.sharded_over else 1
 
     def _over_tp(self, writer: ProgramBuilder, axis: str, kind: str, size: float, calls: int) -> None:
-        costs = self.plan.costs
+        costs = self.plan.costs.of_update()
         work = Collective(kind, axis, several(costs.transfer(axis, kind, size), calls), calls)
         host_s = calls * (costs.host_collective_s + costs.check_s(axis))
         writer.wait(writer.on_stream(f"momentum {kind}", axis, axis, work, host_s=host_s))

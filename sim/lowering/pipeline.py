@@ -32,6 +32,7 @@ from .parameter_gather import ParameterGather
 from .plan import StepPlan
 from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .sharding_of import sharding_of
+from .slices import slice_kernels
 from .stage_parameters import NO_ELEMENTS, Elements
 from .tables import Tables, ordered_by
 from .updates.optimizer import OptimizerShare, write_optimizer
@@ -495,7 +496,7 @@ class _StepWriter:
         write_optimizer(
             self.writer,
             share,
-            plan.costs,
+            plan.costs.of_update(),
             plan.local,
             update=Update(plan=plan, index=self.index, stages=stages).write,
             norm=norm if plan.ends == "together" else None,
@@ -507,10 +508,14 @@ class _StepWriter:
 
     def _share(self, held: float, updated: float) -> OptimizerShare:
         """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
-        stages = self.plan.held_stages(self.index)
+        plan, stages = self.plan, self.plan.held_stages(self.index)
         # nanotron's rule may leave a stage with nothing but the loss
-        body = sum(self.plan.parameters[s].body for s in stages) / (held or 1.0)
+        body = sum(plan.parameters[s].body for s in stages) / (held or 1.0)
         if self.sharding is None:
-            return OptimizerShare(held=held, body=body, updated=updated, cast=updated, cleared=held)
+            by_slice = plan.scenario.software.gradients.casts_by_slice and self.sharded
+            slices = slice_kernels(plan, stages) if by_slice else None
+            return OptimizerShare(
+                held=held, body=body, updated=updated, cast=updated, cleared=held, slices=slices
+            )
         cast = 0.0 if self.sharding.rule.master_only else updated
         return OptimizerShare(held=held, body=body, updated=updated, cast=cast, cleared=0.0)

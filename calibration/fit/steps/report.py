@@ -15,6 +15,7 @@ from ....kernels.power import sustained_clock
 from ...cases.constants import (
     CLOCKS,
     EAGER_HOST_S,
+    FIXED_BY_LOGS,
     HOSTS_CARRIED,
     HOSTS_S,
     UNTIMED_PRESET,
@@ -259,7 +260,7 @@ def without_source(data: Data, source: str, say: Say = lambda _: None) -> Consta
     start = replace(
         data.start,
         gpus={**data.start.gpus, **{name: bare.gpus[name] for name in unseen.gpus}},
-        presets={**data.start.presets, **_untimed(unseen.presets)},
+        presets={**data.start.presets, **_untimed(unseen.presets), **_without_logs(rows)},
     )
     found = fit_constants(replace(data, rows=rows, wanted=known, start=start))
     for name in unseen.gpus:
@@ -290,6 +291,14 @@ def _untimed(presets: Sequence[str]) -> dict[str, PresetConstants]:
         if origin in presets
     }
     return {**carried, **dict.fromkeys(presets, UNTIMED_PRESET)}
+
+
+def _without_logs(rows: Iterable[TimedRow]) -> dict[str, PresetConstants]:
+    """Presets whose fixed time is known from logs that are not among those of ``rows``."""
+    seen = {row.preset for row in rows}
+    return {
+        name: replace(shipped_preset(name), step_fixed_s=0.0) for name in FIXED_BY_LOGS if name not in seen
+    }
 
 
 def _relative(gpu: str, known: Sequence[str], rows: Sequence[TimedRow]) -> str | None:

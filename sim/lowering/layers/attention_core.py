@@ -71,6 +71,7 @@ def _fused(builder: LayerBuilder, direction: Direction, tile: ContextTile) -> At
         direction=direction,
         v_head_dim=None if local.value_dim in (0, local.head_dim) else local.value_dim,
         window=local.window if tile.causal else None,
+        release=software.kernels.cudnn,
     )
 
 

@@ -34,8 +34,8 @@ class KernelPricing:
     tiles of a product lose beside a collective that holds SMs (kernels/gemm.py). ``left`` is the share of
     the SMs that kernels have at most, where exchanges have the others to themselves. Where every launch
     ``blocks``, the host issues a kernel when the one before it is done, and the GPU stands still meanwhile.
-    ``ungraphed`` are the host's two figures where graphs leave a part of a layer out; None where that costs
-    it what all else does.
+    ``ungraphed`` are the host's two figures where graphs leave a part of a layer out, ``eager`` those of what
+    no stack captures, the update; None where that costs it what all else does.
     """
 
     seconds: Callable[[Kernel], float]
@@ -48,12 +48,20 @@ class KernelPricing:
     left: float = 1.0
     blocks: bool = False
     ungraphed: tuple[float, float] | None = None
+    eager: tuple[float, float] | None = None
 
     def outside_graphs(self) -> KernelPricing:
-        """Pricing of what no graph holds."""
-        if self.ungraphed is None:
+        """Pricing of what no graph of layers holds."""
+        return self._by_host(self.ungraphed)
+
+    def of_update(self) -> KernelPricing:
+        """Pricing of the update, which is launched kernel by kernel where all else is a graph."""
+        return self._by_host(self.eager)
+
+    def _by_host(self, figures: tuple[float, float] | None) -> KernelPricing:
+        if figures is None:
             return self
-        host_s, host_collective_s = self.ungraphed
+        host_s, host_collective_s = figures
         return replace(self, host_s=host_s, host_collective_s=host_collective_s)
 
     def during_exchanges(self, sms: int) -> KernelPricing:

@@ -23,16 +23,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SliceKernels:
+    """Kernels of the busiest rank's slices: one for the gradient of each, which makes it FP32, and those that
+    ``cast`` what was updated. Such a cast moves ``more_bytes`` for each parameter of a layer than a kernel
+    that reads FP32 and writes the model's type."""
+
+    gradients: int
+    cast: int
+    more_bytes: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class OptimizerShare:
     """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
     gradients it sets to zero (none where they are freed). ``body`` is the part of the ``held`` that is in
-    layers, not at the ends of the model."""
+    layers, not at the ends of the model. ``slices``: gradients are made FP32, and what is updated is cast, by
+    kernels of their own for each slice of a parameter."""
 
     held: float
     body: float
     updated: float
     cast: float
     cleared: float
+    slices: SliceKernels | None = None
 
 
 def write_optimizer(
@@ -63,7 +76,10 @@ def write_optimizer(
     if skips:
         _meet(writer, "overflow check all_reduce", norm, costs, check_s)
         return
-    _kernels(writer, [("gradient norm", share.updated * (4 if grad == 4 else grad), 2)], costs)
+    if share.slices and grad < 4:
+        _kernels(writer, [("gradients to FP32", share.updated * (grad + 4), share.slices.gradients)], costs)
+        grad = 4
+    _kernels(writer, [("gradient norm", share.updated * grad, 2)], costs)
     _meet(writer, "gradient norm all_reduce", norm, costs, check_s)
     if offload:
         from .offload import write_offloaded
@@ -76,11 +92,12 @@ def write_optimizer(
     if local.dtype != "fp32" and share.cast:
         # read FP32, write 16 bit or the products' type
         written = local.element_bytes + share.body * (local.weights.written - local.element_bytes)
-        after.append(("copy parameters", share.cast * (4 + written), 2))
+        launches, more = (share.slices.cast, share.slices.more_bytes) if share.slices else (2, 0.0)
+        after.append(("copy parameters", share.cast * (4 + written + share.body * more), launches))
     if local.weights.made:
         after.append(("quantise weights", share.held * share.body * local.weights.made, 2))
     if share.cleared:
-        after.append(("zero gradients", share.cleared * grad, 1))
+        after.append(("zero gradients", share.cleared * local.grad_bytes, 1))
     _kernels(writer, after, costs)
 
 

@@ -77,6 +77,11 @@ class GradientSoftware(SoftwareGroup):
     overlap_param_gather: bool = Field(
         default=False, description="updated parameters are gathered during the next forward"
     )
+    casts_by_slice: bool = Field(
+        default=False,
+        description="under ZeRO-1 a rank casts what it updated a slice of a parameter at a time, each by"
+        " kernels of its own (Megatron core distrib_optimizer.py)",
+    )
     moment_bytes: Annotated[Literal[2, 4], NO_BOOL] = Field(
         default=4,
         description="bytes of each of the optimizer's two moments (2: arXiv:2412.19437 section 3.3.3)",

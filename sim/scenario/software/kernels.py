@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ....hardware.fields import PositiveShare, whole
+from ....kernels.kernel import CudnnRelease
 from .group import SoftwareGroup
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
@@ -23,6 +24,9 @@ class KernelSoftware(SoftwareGroup):
         default="fa2",
         description="scores in memory as GEMMs and a softmax, FlashAttention 1 to 3, or cuDNN's"
         " (arXiv:2205.14135, arXiv:2307.08691, arXiv:2407.08608)",
+    )
+    cudnn: CudnnRelease = Field(
+        default="9.13", description="release of cuDNN, or the nearest before it, whose attention runs"
     )
     fused_norm: bool = Field(default=True, description="a norm is one kernel each way, not torch's chain")
     fused_activation: bool = Field(default=True, description="bias+GELU or SwiGLU in one kernel each way")
