@@ -60,7 +60,7 @@ from .gains import gains
 from .graph import graph_of
 from .holds import holds_follow_kernels
 from .passes import Passes
-from .programs import class_of_ranks, from_above, from_below, paces
+from .programs import class_of_ranks, from_above, from_below, paces, whole
 from .replicas import Replicas, replicas_of
 
 if TYPE_CHECKING:
@@ -81,6 +81,14 @@ MOST_EVENTS = 30_000
 """Of a replay of all ranks, by its estimate, that is made where no proven bounds are as near as is wanted:
 about three seconds.
 """
+
+MOST_AHEAD = 1e-4
+"""Of a step, that members of tensor-parallel groups may be ahead: where it is more, all ranks of the kept
+replicas are replayed.
+"""
+
+MOST_EVENTS_KEPT = 100_000
+"""Of that replay, by its estimate."""
 
 WIDE = 0.01
 """A tolerance from which on proven bounds are looked for, however many the ranks."""
@@ -240,14 +248,12 @@ class _Search:
         say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
         extremes = Extremes(self.programs, min(1.0, float(self.replicas.slow.min())))
         above = from_above(self.programs, self.ranks, self.replicas, few.members)
-        chosen = self._chosen(few)
-        _, spread = paces(self.ranks, self.replicas, chosen)
-        below = from_below(self.programs, self.ranks, self.replicas, chosen)
+        below, ahead_s, _ = self._below(self._chosen(few))
         tasks = [partial(_step_s, extremes.least(below)), partial(_step_s, extremes.most(above))]
         with in_children(tasks) as steps:
             record = replay(above)
             lower_s, upper_s = steps()
-        lower_s = (lower_s - self._ahead_s(spread)) * (1 - ROUNDING)
+        lower_s = (lower_s - ahead_s) * (1 - ROUNDING)
         upper_s *= 1 + ROUNDING
         if upper_s > lower_s * (1 + tolerance):
             return None
@@ -344,17 +350,28 @@ class _Search:
         they are, and one replay says both.
         """
         chosen = self._chosen(few)
-        pace, spread = paces(self.ranks, self.replicas, chosen)
         programs = from_above(self.programs, self.ranks, self.replicas, few.members)
-        if few.passed and np.array_equal(pace, self.passes.slow[few.kept]):
+        below, off_s, ahead = self._below(chosen)
+        pace, _ = paces(self.ranks, self.replicas, chosen)
+        if few.passed and off_s == ahead and np.array_equal(pace, self.passes.slow[few.kept]):
             record = replay(programs)
             lower_s = record.step_s
         else:
-            with in_children([partial(self._lower_s, chosen)]) as lower:
+            with in_children([partial(_step_s, below)]) as lower:
                 record = replay(programs)
                 (lower_s,) = lower()
-        ahead = self._ahead_s(spread)
-        return record, lower_s - ahead, ahead
+        return record, lower_s - off_s, ahead
+
+    def _below(self, chosen: Ids) -> tuple[Programs, float, float]:
+        """Programs of the chosen replicas and nobody else; what is to be taken off their step; and by how
+        much members of their tensor-parallel groups may be ahead. All of their ranks run where that is much,
+        and these are few enough.
+        """
+        ahead = self._ahead_s(paces(self.ranks, self.replicas, chosen)[1])
+        events = programs_work(self.programs).events * self.replicas.rank[chosen].size / self.replicas.stages
+        if ahead > MOST_AHEAD * self.passes.step_s and events <= MOST_EVENTS_KEPT:
+            return whole(self.programs, self.ranks, self.replicas, chosen), 0.0, ahead
+        return from_below(self.programs, self.ranks, self.replicas, chosen), ahead, ahead
 
     def _chosen(self, few: _Few) -> Ids:
         """A replica of each kind that is kept."""
@@ -378,9 +395,6 @@ class _Search:
             return lower_s, min(step_s, upper_s), upper_s
         wrong_s = BY_PASS * (step_s - record_s) + step_s * max(0.0, abs(record_s / alone_s - 1) - UNSURE)
         return max(lower_s, step_s - ahead - wrong_s), step_s, step_s + wrong_s
-
-    def _lower_s(self, chosen: Ids) -> float:
-        return _step_s(from_below(self.programs, self.ranks, self.replicas, chosen))
 
     def _moves_s(self, record: Record) -> float:
         """By how much communication that takes SMs or links from others may make a step shorter or longer
