@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..network.transfer import Transfer
     from ..program.program import Program, Programs, Work
 
+COMPUTE = "compute"
+"""The stream of kernels."""
+
 Between = tuple[int, int]
 """The stages that send and receive."""
 
@@ -120,12 +123,12 @@ def _clock(after_s: Sequence[float | None]) -> tuple[float, ...] | None:
 
 def _ends(program: Program, fastest: float) -> list[_End | None]:
     """By op, when it is posted, as far as is known."""
-    took = [_kernels_s(op.work) * fastest if op.stream == "compute" else 0.0 for op in program.ops]
+    took = [_kernels_s(op.work) * fastest if op.stream == COMPUTE else 0.0 for op in program.ops]
     ended_s = list(accumulate(took))
     found: list[_End | None] = []
     for op, (sync, offset_s) in zip(program.ops, issue_times(program.ops), strict=True):
         behind = {program.ops[j].stream for j in op.after}
-        if behind - {"compute"}:
+        if behind - {COMPUTE}:
             found.append(None)
             continue
         after_s = max((ended_s[j] for j in op.after), default=None)
@@ -134,12 +137,12 @@ def _ends(program: Program, fastest: float) -> list[_End | None]:
 
 
 def _kernels_s(work: Work) -> float:
-    """Seconds of an op's kernels one after the other."""
+    """Seconds of an op's kernels that run one after the other."""
     if isinstance(work, Compute):
         return work.seconds
     if isinstance(work, RepeatedBlocks):
         return sum(
-            count * sum(op.work.seconds for op in block.ops if isinstance(op.work, Compute))
+            count * sum(_kernels_s(op.work) for op in block.ops if op.stream == COMPUTE)
             for block, count in work.blocks
         )
     return 0.0

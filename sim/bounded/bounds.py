@@ -190,10 +190,10 @@ def bounded(
     better replayed: they are in no more than so many ``classes``, and no proven bounds are as near.
     """
     search = _Search(lowered, degradation, healthy)
-    seconds = programs_work(lowered.programs).events * classes / len(lowered.programs.classes) <= MOST_EVENTS
-    if seconds or tolerance >= WIDE:
+    short = programs_work(lowered.programs).events * classes / len(lowered.programs.classes) <= MOST_EVENTS
+    if short or tolerance >= WIDE:
         found = search.proven(tolerance, parts, say)
-        if found is not None or seconds:
+        if found is not None or short:
             return found
     return search.bounds(tolerance, parts, say)
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ..program.uncontended import Communication
     from .at_once import Between, MessagesBetween
 
+SLACK = 1e-12
+"""Of a level, by which one that is found is below what it is."""
+
 HALVINGS = 60
 """Of the level of a share, which is found from below."""
 
@@ -154,7 +157,7 @@ def apart(programs: Programs) -> bool:
         for lane in lanes:
             for flow in lane.flows:
                 alone = min([flow.ceiling, *(programs.links[r][link] / share for link, share in flow.share)])
-                if _level(flow, lane.stream, lanes, programs.links[r]) < alone:
+                if _level(flow, lane.stream, lanes, programs.links[r]) < alone * (1 - SLACK):
                     return False
     return True
 
