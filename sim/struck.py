@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .bounded.bounds import TOLERANCE, bounded, worth_it
+from .bounded.bounds import TOLERANCE, bounded, differing
 from .children import in_children
 from .degradation.of_scenario import degradation_in
 
@@ -62,20 +62,12 @@ def struck(
     ``by_speed``: with ranks placed by the speed of their GPUs.
     """
     degradation = degradation_in(lowered, events, draw, by_speed=by_speed)
-    if not run.options.exact and worth_it(lowered, degradation):
-        tolerance = TOLERANCE if run.options.tolerance is None else run.options.tolerance
-        parts = [] if draw or by_speed else _parts(lowered, events, degradation)
-        found = bounded(lowered, degradation, healthy, tolerance=tolerance, parts=parts, say=run.say)
-        run.lap("replay_s")
-        step_s = found.record.step_s
-        gains_s = tuple(None if share is None else share * step_s for share in found.gains)
-        return Struck(
-            folded=found.folded,
-            record=found.record,
-            bounds=found.bounds,
-            gains_s=gains_s,
-            parts=tuple(parts),
-        )
+    classes = 0 if run.options.exact else differing(lowered, degradation)
+    if classes:
+        told = not (draw or by_speed)
+        found = _between_bounds(run, lowered, events, degradation, healthy, classes, told)
+        if found is not None:
+            return found
     left_out = 0 if draw else run.options.leaves_out(len(events))
     varies = lowered.plan.scenario.cluster.variation is not None
 
@@ -93,6 +85,33 @@ def struck(
         run.lap("replay_s")
     gains_s = tuple(max(0.0, record.step_s - one) for one in without_s if math.isfinite(record.step_s))
     return Struck(folded=ready, record=record, without_s=without_s, gains_s=gains_s)
+
+
+def _between_bounds(
+    run: StepRun,
+    lowered: Lowered,
+    events: tuple[Event, ...],
+    degradation: Degradation,
+    healthy: Record,
+    classes: int,
+    told: bool,
+) -> Struck | None:
+    """The step between bounds, and if that is ``told`` the gains of what may be mended; None where all ranks
+    are better replayed.
+    """
+    tolerance = TOLERANCE if run.options.tolerance is None else run.options.tolerance
+    parts = _parts(lowered, events, degradation) if told else []
+    found = bounded(
+        lowered, degradation, healthy, classes=classes, tolerance=tolerance, parts=parts, say=run.say
+    )
+    run.lap("replay_s")
+    if found is None:
+        return None
+    step_s = found.record.step_s
+    gains_s = tuple(None if share is None else share * step_s for share in found.gains)
+    return Struck(
+        folded=found.folded, record=found.record, bounds=found.bounds, gains_s=gains_s, parts=tuple(parts)
+    )
 
 
 def _parts(

@@ -23,6 +23,7 @@ def cost(lines: list[str], *, each: bool) -> StepFaults:
 @pytest.fixture(autouse=True)
 def _few_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds_module, "MOST_CLASSES", 8)
+    monkeypatch.setattr(bounds_module, "MOST_EVENTS", 0)
 
 
 @pytest.mark.slow

@@ -14,11 +14,15 @@ That holds where (``why_exact``)
 - ranks of one stage run one program, and replicas meet between layers, not within them;
 - the step ends for all ranks together.
 
-Where communication takes SMs or links from others, a step is not quite max-plus: who comes later may find
-more room. What moves so is a part of one communication. Of 660 drawn jobs of 2 to 8 replicas, whose kernels
-and messages contend, four were outside of these bounds, by 0.36 to 0.43 of what the longest communication may
-take from kernels, and one of 1,100 others by 0.64; of Llama 3.1 405B with 128 replicas 0.05 of it. So both
-bounds are wider by ``MOVES`` of it, less with many replicas, and by ``LEAST`` of the step at least.
+SMs that collectives hold leave a step monotone, where ranks arrive at these by kernels of their own
+(holds.py). Shares of links do not: who comes later may find more room. But with the least, or the most, that
+each communication may take beside others (extremes.py) bounds are proven (decision 67). Where the two are the
+same, that costs nothing. Where they are further apart than is wanted all ranks are replayed, if that is a
+matter of seconds. Else bounds are those of replays with shares as they come, wider by a margin, which is no
+proof. Of 660 drawn jobs of 2 to 8 replicas four were outside of such bounds, by 0.36 to 0.43 of what the
+longest communication may take from kernels, one of 1,100 others by 0.64, and one was by 1.03; of Llama 3.1
+405B with 128 replicas 0.05 of it. So both are wider by ``MOVES`` of it, less with many replicas, and by
+``LEAST`` of the step at least.
 
 Messages of few replicas take links from collectives of all at fewer times than those of all do. What that
 makes of the step is computed: by a pass (max_plus.py) in which these collectives are as slow as the messages
@@ -41,6 +45,7 @@ import numpy as np
 
 from ..children import in_children
 from ..engine.replay import replay
+from ..estimate import programs_work
 from ..fold.fabric import fabric_of
 from ..fold.partition import partition_of
 from ..fold.ranks import ranks_of
@@ -48,12 +53,14 @@ from ..fold.whole import Folded, of_classes
 from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks, Work
 from ..result.step_bounds import StepBounds
 from .ahead import ahead_s
-from .choose import fewer, grouped_barely, groups_of_rows, kept_rows
+from .choose import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
 from .edges import TENSOR
+from .extremes import Extremes, apart, held_sms
 from .gains import gains
 from .graph import graph_of
+from .holds import holds_follow_kernels
 from .passes import Passes
-from .programs import class_of_ranks, from_above, from_below, paces
+from .programs import class_of_ranks, from_above, from_below, paces, whole
 from .replicas import Replicas, replicas_of
 
 if TYPE_CHECKING:
@@ -64,16 +71,39 @@ if TYPE_CHECKING:
     from ..lowering.lower import Lowered
     from ..network.transfer import Transfer
 
+    Factors = NDArray[np.float64]
     Ids = NDArray[np.int64]
 
 TOLERANCE = 1e-3
 """The gap between the bounds, as a share of the step."""
+
+MOST_EVENTS = 30_000
+"""Of a replay of all ranks, by its estimate, that is made where no proven bounds are as near as is wanted:
+about three seconds.
+"""
+
+MOST_AHEAD = 1e-4
+"""Of a step, that members of tensor-parallel groups may be ahead: where it is more, all ranks of the kept
+replicas are replayed.
+"""
+
+MOST_EVENTS_KEPT = 100_000
+"""Of that replay, by its estimate."""
+
+WIDE = 0.01
+"""A tolerance from which on proven bounds are looked for, however many the ranks."""
 
 MOVES = 1.0
 FEW = 8
 """Of the time that the longest communication may take from kernels, by which bounds are wider; with more than
 a few replicas less, by the root of their number.
 """
+
+ROUNDING = 1e-10
+"""Of a step, by which replays of few and of all may differ where they are the same."""
+
+LEAST_SMS = 0.1
+"""Of a GPU's, that its kernels have beside all collectives that may hold some."""
 
 LEAST = 2e-4
 """Of a step in which anything contends, by which bounds are wider at least."""
@@ -86,7 +116,7 @@ pass stands for the others, or as many as there are different replicas, if these
 """
 
 MOST_CLASSES = 256
-"""Of ranks, that are all replayed: it takes about three seconds."""
+"""Of ranks, that are all replayed: it takes three to ten seconds."""
 
 MOST_STRUCK = 512
 """Ranks with something wrong, of which classes are counted; more of them make more classes than these."""
@@ -150,25 +180,35 @@ def bounded(
     degradation: Degradation,
     healthy: Record,
     *,
+    classes: int,
     tolerance: float = TOLERANCE,
     parts: Sequence[Mapping[int, float]] = (),
     say: Callable[[str], None] = lambda _: None,
-) -> Bounded:
+) -> Bounded | None:
     """Bounds of a step that has them (``why_exact``), whose gap is ``tolerance`` where few replicas decide;
-    ``parts`` has, for each part that may be mended, by how much it makes ranks slow.
+    ``parts`` has, for each part that may be mended, by how much it makes ranks slow. None where all ranks are
+    better replayed: they are in no more than so many ``classes``, and no proven bounds are as near.
     """
-    return _Search(lowered, degradation, healthy).bounds(tolerance, parts, say)
+    search = _Search(lowered, degradation, healthy)
+    short = programs_work(lowered.programs).events * classes / len(lowered.programs.classes) <= MOST_EVENTS
+    if short or tolerance >= WIDE:
+        found = search.proven(tolerance, parts, say)
+        if found is not None or short:
+            return found
+    return search.bounds(tolerance, parts, say)
 
 
-def worth_it(lowered: Lowered, degradation: Degradation) -> bool:
-    """Whether so many classes of ranks differ that bounds are cheaper, and the step has them."""
+def differing(lowered: Lowered, degradation: Degradation) -> int:
+    """How many classes of ranks differ at most, where there are so many that bounds may be cheaper and the
+    step has them; else 0.
+    """
     struck = len(degradation.slow)
     if struck < 2 or why_exact(lowered, degradation):
-        return False
+        return 0
     if struck > MOST_STRUCK:
-        return True
-    found = partition_of(ranks_of(lowered), degradation)
-    return int(found.rank.max()) + 1 > MOST_CLASSES
+        return lowered.plan.scenario.world_size
+    found = int(partition_of(ranks_of(lowered), degradation).rank.max()) + 1
+    return found if found > MOST_CLASSES else 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,7 +233,34 @@ class _Search:
         self.kinds = found.kinds()
         graph = graph_of(healthy, _crossing(self.ranks, found), _awaiting(self.ranks))
         self.passes = Passes(graph, healthy.programs, found.worst(self.kinds))
-        self.moves = _moves_s(healthy, found.count) / healthy.step_s
+        self.apart = apart(self.programs) and holds_follow_kernels(self.programs)
+        self.moves = self._moves_s(healthy) / healthy.step_s
+        held = sum(max(of_stream) for of_stream in held_sms(self.programs).values()) / self.programs.sms
+        self.slowed = (1 + self.programs.corun_slowdown) / max(LEAST_SMS, 1 - held)
+
+    def proven(
+        self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
+    ) -> Bounded | None:
+        """Proven bounds that are no further apart than the tolerance, if groups of replicas have such."""
+        if not self.apart and not holds_follow_kernels(self.programs):
+            return None
+        few = self._covering(tolerance)
+        say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
+        extremes = Extremes(self.programs, min(1.0, float(self.replicas.slow.min())))
+        above = from_above(self.programs, self.ranks, self.replicas, few.members)
+        below, ahead_s, _ = self._below(self._chosen(few))
+        tasks = [partial(_step_s, extremes.least(below)), partial(_step_s, extremes.most(above))]
+        with in_children(tasks) as steps:
+            record = replay(above)
+            lower_s, upper_s = steps()
+        lower_s = (lower_s - ahead_s) * (1 - ROUNDING)
+        upper_s *= 1 + ROUNDING
+        if upper_s > lower_s * (1 + tolerance):
+            return None
+        table = self.replicas.worst(few.members)
+        step_s = record.step_s * max(1.0, self.passes.step_s / self.passes.alone_s(table))
+        step_s = min(max(step_s, lower_s), upper_s)
+        return self._told(few, record, (lower_s, step_s, upper_s), parts, proven=True)
 
     def bounds(
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
@@ -203,9 +270,23 @@ class _Search:
         few = self._few(tolerance)
         say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
         record, lower_s, ahead_s = self._replayed(few)
-        wider_s = _moves_s(record, self.replicas.count)
+        wider_s = self._moves_s(record)
         lower_s, step_s, upper_s = self._between(few, record.step_s, lower_s, ahead_s)
-        lower_s, upper_s = lower_s - wider_s, upper_s + wider_s
+        lower_s, upper_s = (lower_s - wider_s) * (1 - ROUNDING), (upper_s + wider_s) * (1 + ROUNDING)
+        found = min(lower_s, step_s), step_s, upper_s
+        return self._told(few, record, found, parts, proven=self.apart and not few.passed)
+
+    def _told(
+        self,
+        few: _Few,
+        record: Record,
+        found: tuple[float, float, float],
+        parts: Sequence[Mapping[int, float]],
+        *,
+        proven: bool,
+    ) -> Bounded:
+        """What a replay of few and the lower bound, the likely step and the upper bound say."""
+        lower_s, step_s, upper_s = found
         record.step_s = record.makespan_s = step_s
         classes = class_of_ranks(self.ranks, self.replicas, few.members)
         rest = classes < 0
@@ -214,14 +295,25 @@ class _Search:
             folded=of_classes(self.ranks, classes, record.programs),
             record=record,
             bounds=StepBounds(
-                lower_s=min(lower_s, step_s),
+                lower_s=lower_s,
                 upper_s=upper_s,
                 replicas=len(few.members),
                 of=self.replicas.count,
                 passed=few.passed,
+                proven=proven,
             ),
             gains=gains(self.passes, self.replicas, self.kinds, parts) if parts else (),
         )
+
+    def _covering(self, tolerance: float) -> _Few:
+        """Replicas as they are, and the others in as many groups as may be, if not fewer are enough."""
+        passes, kinds = self.passes, self.kinds
+        kept = kept_rows(passes, tolerance * KEPT_SHARE, MOST_KEPT).rows
+        most = FEW_KINDS if len(kinds) <= FEW_KINDS else min(MOST_GROUPS, len(kept) + MORE_GROUPS)
+        rows = groups_of_rows(passes, kept, tolerance * GROUP_SHARE, most)
+        rows = rows or in_groups(passes, kept, most)
+        members = [np.concatenate([kinds[u] for u in row]) for row in rows]
+        return _Few(kept=kept, members=members, passed=False)
 
     def _few(self, tolerance: float) -> _Few:
         """The replicas to replay: groups of all, if few are enough, else some as they are."""
@@ -248,7 +340,7 @@ class _Search:
         take no more of the tolerance than is left.
         """
         _, spread = paces(self.ranks, self.replicas, np.arange(self.replicas.count))
-        ahead = ahead_s(self.passes.graph, spread.max(axis=0).tolist()) / self.passes.step_s
+        ahead = self._ahead_s(spread) / self.passes.step_s
         left = (tolerance - ahead) / 2 - self.moves
         return max(LEAST_ROOM * tolerance, left / BY_PASS - self.passes.traffic)
 
@@ -257,18 +349,37 @@ class _Search:
         tensor-parallel groups may be ahead in it. Where a pass stands for the others, groups are replicas as
         they are, and one replay says both.
         """
-        chosen = np.array([self.kinds[u][0] for u in few.kept])
-        pace, spread = paces(self.ranks, self.replicas, chosen)
+        chosen = self._chosen(few)
         programs = from_above(self.programs, self.ranks, self.replicas, few.members)
-        if few.passed and np.array_equal(pace, self.passes.slow[few.kept]):
+        below, off_s, ahead = self._below(chosen)
+        pace, _ = paces(self.ranks, self.replicas, chosen)
+        if few.passed and off_s == ahead and np.array_equal(pace, self.passes.slow[few.kept]):
             record = replay(programs)
             lower_s = record.step_s
         else:
-            with in_children([partial(self._lower_s, chosen)]) as lower:
+            with in_children([partial(_step_s, below)]) as lower:
                 record = replay(programs)
                 (lower_s,) = lower()
-        ahead = ahead_s(self.passes.graph, spread.max(axis=0).tolist())
-        return record, lower_s - ahead, ahead
+        return record, lower_s - off_s, ahead
+
+    def _below(self, chosen: Ids) -> tuple[Programs, float, float]:
+        """Programs of the chosen replicas and nobody else; what is to be taken off their step; and by how
+        much members of their tensor-parallel groups may be ahead. All of their ranks run where that is much,
+        and these are few enough.
+        """
+        ahead = self._ahead_s(paces(self.ranks, self.replicas, chosen)[1])
+        events = programs_work(self.programs).events * self.replicas.rank[chosen].size / self.replicas.stages
+        if ahead > MOST_AHEAD * self.passes.step_s and events <= MOST_EVENTS_KEPT:
+            return whole(self.programs, self.ranks, self.replicas, chosen), 0.0, ahead
+        return from_below(self.programs, self.ranks, self.replicas, chosen), ahead, ahead
+
+    def _chosen(self, few: _Few) -> Ids:
+        """A replica of each kind that is kept."""
+        return np.array([self.kinds[u][0] for u in few.kept])
+
+    def _ahead_s(self, spread: Factors) -> float:
+        """By how much a step may be sooner whose groups differ so, beside all collectives that hold SMs."""
+        return ahead_s(self.passes.graph, (self.slowed * spread.max(axis=0)).tolist())
 
     def _between(
         self, few: _Few, record_s: float, lower_s: float, ahead: float
@@ -285,8 +396,23 @@ class _Search:
         wrong_s = BY_PASS * (step_s - record_s) + step_s * max(0.0, abs(record_s / alone_s - 1) - UNSURE)
         return max(lower_s, step_s - ahead - wrong_s), step_s, step_s + wrong_s
 
-    def _lower_s(self, chosen: Ids) -> float:
-        return replay(from_below(self.programs, self.ranks, self.replicas, chosen)).step_s
+    def _moves_s(self, record: Record) -> float:
+        """By how much communication that takes SMs or links from others may make a step shorter or longer
+        when it comes at another time; 0 where it takes no links, and no SMs but as ranks arrive.
+        """
+        if self.apart:
+            return 0.0
+        programs = record.programs
+        works = [op.work for op in _ops(programs)]
+        layers = {block for work in works if isinstance(work, RepeatedBlocks) for block, _ in work.blocks}
+        works += [op.work for block in layers for op in block.ops]
+        slowed = programs.corun_slowdown / (1 + programs.corun_slowdown)
+        taken_s = max(
+            (one.solo_s * max(one.sms / programs.sms, slowed) for work in works for one in _transfers(work)),
+            default=0.0,
+        )
+        share = MOVES * min(1.0, math.sqrt(FEW / self.replicas.count))
+        return max(share * taken_s, LEAST * record.step_s) if taken_s or record.slowed else 0.0
 
     def _middle(self, rows: list[int]) -> int:
         """Of ``rows`` the one that is neither slow nor fast, which stands for the others."""
@@ -294,21 +420,8 @@ class _Search:
         return order[len(order) // 2]
 
 
-def _moves_s(record: Record, replicas: int) -> float:
-    """By how much communication that takes SMs or links from others may make a step shorter or longer when it
-    comes at another time; 0 where it takes none.
-    """
-    programs = record.programs
-    works = [op.work for op in _ops(programs)]
-    layers = {block for work in works if isinstance(work, RepeatedBlocks) for block, _ in work.blocks}
-    works += [op.work for block in layers for op in block.ops]
-    slowed = programs.corun_slowdown / (1 + programs.corun_slowdown)
-    taken_s = max(
-        (one.solo_s * max(one.sms / programs.sms, slowed) for work in works for one in _transfers(work)),
-        default=0.0,
-    )
-    share = MOVES * min(1.0, math.sqrt(FEW / replicas))
-    return max(share * taken_s, LEAST * record.step_s) if taken_s or record.slowed else 0.0
+def _step_s(programs: Programs) -> float:
+    return replay(programs).step_s
 
 
 def _transfers(work: Work) -> Iterator[Transfer]:

@@ -66,11 +66,17 @@ def fewer(passes: Passes, kept: Kept, within: float) -> Kept:
 
 def grouped_barely(passes: Passes, kept: list[int], most: int) -> bool:
     """Whether the rows beside the kept ones, in as many groups as may be, are not far from adding nothing."""
+    rows = in_groups(passes, kept, most)
+    return len(rows) <= most and bool(_together(passes, rows).step_s <= passes.step_s * BARELY)
+
+
+def in_groups(passes: Passes, kept: list[int], most: int) -> list[list[int]]:
+    """The kept rows one by one and the others in equal groups, so that there are ``most``, or one more than
+    the kept ones.
+    """
     others = [u for u in _like_beside_like(passes.slow) if u not in set(kept)]
-    if len(kept) >= most:
-        return not others
-    groups = [part.tolist() for part in np.array_split(others, most - len(kept)) if len(part)]
-    return bool(_together(passes, [[u] for u in kept] + groups).step_s <= passes.step_s * BARELY)
+    groups = np.array_split(others, max(1, most - len(kept)))
+    return [[u] for u in kept] + [part.tolist() for part in groups if len(part)]
 
 
 def groups_of_rows(passes: Passes, kept: list[int], within: float, most: int) -> list[list[int]] | None:

@@ -69,7 +69,7 @@ def edges_of_block(block: Block) -> LayerEdges:
     """The edges of one block."""
     seconds = [op.work.seconds if isinstance(op.work, Compute) else 0.0 for op in block.ops]
     gathers = [_gathers(op) for op in block.ops]
-    before = _needed(_before(block), gathers)
+    before = _needed(before_in_block(block), gathers)
     count = len(block.ops)
     behind: list[list[int]] = [[] for _ in range(count)]
     for later, earlier in enumerate(before):
@@ -94,7 +94,7 @@ def edges_of_block(block: Block) -> LayerEdges:
     )
 
 
-def _before(block: Block) -> list[list[int]]:
+def before_in_block(block: Block) -> list[list[int]]:
     """By op of a block, the ops that it waits for: those it names, and the one before it on its stream."""
     found: list[list[int]] = [list(op.after) for op in block.ops]
     for rows in block.streams.values():

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..program.program import UNORDERED, Collective, Compute, RepeatedBlocks
+from ..program.program import Collective, Compute, RepeatedBlocks
 from .edges import NOTHING, LayerEdges, edges_of_work
 from .sent import exchanges_in, messages_of
+from .waits import waits_of
 
 if TYPE_CHECKING:
     from ..engine.record import Record
@@ -176,7 +177,7 @@ def _nodes(
     awaiting: Collection[str],
     layers: dict[Block, LayerEdges],
 ) -> Iterator[StepNode]:
-    waits = _waits(program)
+    waits = waits_of(program)
     _, _, ends, _ = record.of_class(r)
     held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing)]
     windows = [record.times(r, i)[::2] for i in held]
@@ -216,22 +217,6 @@ def _within_s(
         found += np.maximum(0.0, np.minimum(until, last_s) - np.maximum(since, first_s))
     inside: list[float] = found.tolist()
     return inside
-
-
-def _waits(program: Program) -> list[list[int]]:
-    """By op, the ops that it waits for, but for those that another of them waits for."""
-    last: dict[str, int] = {}
-    found: list[list[int]] = []
-    for i, op in enumerate(program.ops):
-        before = set(op.after)
-        if op.stream != UNORDERED:
-            if op.stream in last:
-                before.add(last[op.stream])
-            last[op.stream] = i
-        if len(before) > 1:
-            before -= {k for j in before for k in found[j]}
-        found.append(sorted(before))
-    return found
 
 
 def _lost(whole_s: float, math_s: float, sms: float) -> float:

@@ -1,9 +1,9 @@
 """Programs of few replicas that stand for all: from above, and from below.
 
 From above, replicas of a group are one, each stage of it as slow as the slowest rank there, and whoever meets
-one of a group meets the group. From below, some replicas run and nobody waits for the others: each stage goes
-at the pace of the slowest member of its tensor-parallel group, whom the group waits for in every layer; what
-ranks may be ahead of that is to be taken off (ahead.py).
+one of a group meets the group. From below, some replicas run and nobody waits for the others: all of their
+ranks, or each stage at the pace of the slowest member of its tensor-parallel group, whom the group waits for
+in every layer; what ranks may be ahead of that is to be taken off then (ahead.py).
 Knows programs; replays nothing.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..fold.partition import partition_of
 from ..fold.programs import programs_of_classes
 from ..fold.ranks import Degradation, Ranks
 from .edges import TENSOR
@@ -52,6 +53,32 @@ def from_below(programs: Programs, ranks: Ranks, replicas: Replicas, chosen: Ids
     """One class for each of the ``chosen`` replicas and stage, at the pace of a tensor-parallel group."""
     few = _few(ranks, replicas, [np.array([u]) for u in chosen])
     return programs_of_classes(programs, few, np.arange(few.world), _slow(paces(ranks, replicas, chosen)[0]))
+
+
+def whole(programs: Programs, ranks: Ranks, replicas: Replicas, chosen: Ids) -> Programs:
+    """All ranks of the ``chosen`` replicas, by classes of those that do the same."""
+    those = np.sort(replicas.rank[chosen].ravel())
+    number = np.full(ranks.world + 1, -1)
+    number[those] = np.arange(len(those))
+    by_rank = np.ones(ranks.world)
+    by_rank[replicas.rank[chosen]] = replicas.slow[chosen]
+    few = Ranks(
+        signature=ranks.signature[those],
+        stage=ranks.stage[those],
+        instance={name: _numbered(one[those]) for name, one in ranks.instance.items()},
+        peer={q: number[peer[those]] for q, peer in ranks.peer.items()},
+    )
+    degradation = _slow(by_rank[those])
+    found = partition_of(few, degradation)
+    return programs_of_classes(programs, few, found.rank, degradation, found=found)
+
+
+def _numbered(instance: Ids) -> Ids:
+    """Instances of a communicator from 0 on, without gaps; -1 for none, as before."""
+    found = np.full(len(instance), -1, dtype=np.int64)
+    inside = instance >= 0
+    found[inside] = np.unique(instance[inside], return_inverse=True)[1].ravel()
+    return found
 
 
 def paces(ranks: Ranks, replicas: Replicas, chosen: Ids) -> tuple[Factors, Factors]:

@@ -9,67 +9,83 @@ its length is a floor for the step, and for the step with any fault that only ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ..network.paths import NO_PATHS
 from ..network.transfer import Transfer, link_names
-from .program import Block, Collective, Exchange, Program, Programs, RepeatedBlocks, Work
+from .program import Block, Collective, Exchange, MessageEnd, Op, Program, Programs, RepeatedBlocks, Work
+
+Communication = Collective | MessageEnd
 
 
 def uncontended(programs: Programs) -> Programs:
     """The programs with each communication at the rate that its own class's links leave it alone."""
-    writers: dict[tuple[tuple[str, float], ...], _Writer] = {}
+    writers: dict[tuple[tuple[str, float], ...], Rewriter] = {}
     classes = []
     for program, links in zip(programs.classes, programs.links, strict=True):
-        writer = writers.setdefault(tuple(sorted(links.items())), _Writer(links))
+        writer = writers.setdefault(tuple(sorted(links.items())), Rewriter(partial(_alone, links)))
         classes.append(writer.program(program))
     return replace(programs, classes=tuple(classes), paths=NO_PATHS, corun_slowdown=0.0)
 
 
-@dataclass
-class _Writer:
-    """Writes programs of classes with these links; each distinct part once."""
+def rate_alone(transfer: Transfer, links: Mapping[str, float]) -> float:
+    """Payload bytes per second of a communication that has the links of its ranks to itself."""
+    rates = [
+        links[link] / weight
+        for name, weight in transfer.weights
+        for link in link_names(name)
+        if weight and links.get(link)
+    ]
+    return min([transfer.ceiling_bytes_per_s, *rates])
 
-    links: Mapping[str, float]
+
+def _alone(links: Mapping[str, float], _: str, one: Communication) -> Transfer:
+    transfer = one.transfer
+    rate = rate_alone(transfer, links)
+    return replace(transfer, ceiling_bytes_per_s=rate, weights=(), sms=0)
+
+
+@dataclass
+class Rewriter:
+    """Writes programs anew with what ``transfer`` makes of each communication, given its stream; each
+    distinct part once.
+    """
+
+    transfer: Callable[[str, Communication], Transfer]
     programs: dict[int, Program] = field(default_factory=dict)
-    works: dict[int, tuple[Work, Work]] = field(default_factory=dict)  # by identity, which is kept alive
+    works: dict[tuple[str, int], tuple[Work, Work]] = field(default_factory=dict)
+    """By stream and identity, which is kept alive."""
     blocks: dict[Block, Block] = field(default_factory=dict)
 
     def program(self, program: Program) -> Program:
+        """One program, the same for the same one."""
         found = self.programs.get(id(program))
         if found is None:
-            ops = tuple(op._replace(work=self._work(op.work)) for op in program.ops)
-            found = self.programs[id(program)] = Program(ops=ops)
+            found = self.programs[id(program)] = Program(ops=tuple(map(self._op, program.ops)))
         return found
 
-    def _work(self, work: Work) -> Work:
-        if id(work) not in self.works:
-            self.works[id(work)] = work, self._written(work)
-        return self.works[id(work)][1]
+    def _op(self, op: Op) -> Op:
+        return op._replace(work=self._work(op.stream, op.work))
 
-    def _written(self, work: Work) -> Work:
+    def _work(self, stream: str, work: Work) -> Work:
+        key = stream, id(work)
+        if key not in self.works:
+            self.works[key] = work, self._written(stream, work)
+        return self.works[key][1]
+
+    def _written(self, stream: str, work: Work) -> Work:
         match work:
             case Collective():
-                return replace(work, transfer=self._alone(work.transfer))
+                return replace(work, transfer=self.transfer(stream, work))
             case Exchange():
-                return Exchange(tuple(p._replace(transfer=self._alone(p.transfer)) for p in work.parts))
+                return Exchange(tuple(p._replace(transfer=self.transfer(stream, p)) for p in work.parts))
             case RepeatedBlocks():
                 return RepeatedBlocks(tuple((self._block(block), count) for block, count in work.blocks))
         return work
 
     def _block(self, block: Block) -> Block:
         if block not in self.blocks:
-            ops = tuple(op._replace(work=self._work(op.work)) for op in block.ops)
-            self.blocks[block] = Block(block.name, ops)
+            self.blocks[block] = Block(block.name, tuple(map(self._op, block.ops)))
         return self.blocks[block]
-
-    def _alone(self, transfer: Transfer) -> Transfer:
-        rates = [
-            self.links[link] / weight
-            for name, weight in transfer.weights
-            for link in link_names(name)
-            if weight and self.links.get(link)
-        ]
-        rate = min([transfer.ceiling_bytes_per_s, *rates])
-        return replace(transfer, ceiling_bytes_per_s=rate, weights=(), sms=0)

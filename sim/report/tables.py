@@ -86,7 +86,8 @@ def headline(result: Result) -> Iterator[Line]:
         range_ = f"{seconds(interval.low_s)} to {seconds(interval.high_s)}"
         yield f"{percent(interval.level, 0)} interval", "", f"{range_}; mostly {_main_causes(interval)}"
     if few := result.step_bounds:
-        between = f"{seconds(few.lower_s)} to {seconds(few.upper_s)}, {percent(few.gap, 2)} apart"
+        how = "proven" if few.proven else "with a margin"
+        between = f"{seconds(few.lower_s)} to {seconds(few.upper_s)}, {percent(few.gap, 2)} apart, {how}"
         yield "bounds", "", f"{between}: {count(few.replicas)} of {count(few.of)} replicas were replayed"
     if found := result.loss_scaling:
         each = seconds(found.skipped_step_s)

@@ -13,6 +13,7 @@ from typing import Any
 class StepBounds:
     """The step takes ``lower_s`` to ``upper_s``. Of ``of`` replicas of the pipeline, ``replicas`` were
     replayed for it; ``passed``: a pass over all of them, which replays nothing, says what the others add.
+    ``proven``: no margin stands for what is not known of it.
     """
 
     lower_s: float
@@ -20,6 +21,7 @@ class StepBounds:
     replicas: int
     of: int
     passed: bool
+    proven: bool
 
     @property
     def gap(self) -> float:
@@ -33,5 +35,10 @@ def bounds_document(step_time_s: float, bounds: StepBounds | None) -> dict[str, 
         return {"step_time_bounds_s": [float(step_time_s)] * 2, "bounded": None}
     return {
         "step_time_bounds_s": [float(bounds.lower_s), float(bounds.upper_s)],
-        "bounded": {"replicas": bounds.replicas, "of": bounds.of, "passed": bounds.passed},
+        "bounded": {
+            "replicas": bounds.replicas,
+            "of": bounds.of,
+            "passed": bounds.passed,
+            "proven": bounds.proven,
+        },
     }

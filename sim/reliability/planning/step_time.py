@@ -233,7 +233,7 @@ class SimulatedStep:
         return self.simulated[degradation]
 
     def _slowdown(self, degradation: DegradationKey) -> float:
-        from ...bounded.bounds import bounded, worth_it
+        from ...bounded.bounds import bounded, differing
         from ...engine.collection import collection_paused
         from ...engine.replay import replay
         from ...fold.ranks import Degradation as Whole
@@ -253,8 +253,10 @@ class SimulatedStep:
                 },
                 fabric_share={link: share for link, port, share in degradation if port == FABRIC},
             )
-            if not self._replicas_alike and worth_it(lowered, wrong):
-                return float(bounded(lowered, wrong, self._healthy(lowered)).record.makespan_s / healthy)
+            classes = 0 if self._replicas_alike else differing(lowered, wrong)
+            found = bounded(lowered, wrong, self._healthy(lowered), classes=classes) if classes else None
+            if found is not None:
+                return float(found.record.makespan_s / healthy)
             return float(replay(folded(lowered, wrong).programs).makespan_s / healthy)
 
     def _healthy(self, lowered: Lowered) -> Record:

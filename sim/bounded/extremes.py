@@ -1,0 +1,267 @@
+"""Programs whose communications take their least, or their most, whoever else is on their links.
+
+Shares of links are not monotone: a message that comes later may leave a collective more room. But no share is
+above that of a communication alone, and none is below that beside all that may ever move on its links. With
+either as the time of each communication, and SMs held as before, steps are monotone (decision 67). Knows
+programs and their links; replays nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..program.program import UNORDERED, Collective, Exchange, MessageEnd, RepeatedBlocks
+from ..program.uncontended import Rewriter, rate_alone
+from .at_once import messages_between
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ..network.transfer import Transfer
+    from ..program.program import Op, Program, Programs
+    from ..program.uncontended import Communication
+    from .at_once import Between, MessagesBetween
+
+SLACK = 1e-12
+"""Of a level, by which one that is found is below what it is."""
+
+HALVINGS = 60
+"""Of the level of a share, which is found from below."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What a communication puts on one rank's links: at level ``phi``, in bytes per second on its busiest
+    link, ``phi * share`` on each, and no more than at level ``ceiling``.
+    """
+
+    ceiling: float
+    share: tuple[tuple[str, float], ...]
+
+    def on(self, link: str) -> float:
+        """Its share of a link."""
+        return next((share for name, share in self.share if name == link), 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lane:
+    """Flows of which ``times`` move at once on a rank, and no more; those of one stream are ``stream``'s."""
+
+    stream: str
+    flows: frozenset[LinkUse]
+    times: int = 1
+
+    def load(self, link: str, level: float) -> float:
+        """The most bytes per second that one of them puts on a link at a level."""
+        return max(min(one.ceiling, level) * one.on(link) for one in self.flows)
+
+
+class Extremes:
+    """Of a job's ``programs``, one for each stage, whose fastest rank takes ``fastest`` times as long for its
+    kernels as a healthy one.
+    """
+
+    def __init__(self, programs: Programs, fastest: float) -> None:
+        self._links = programs.links[0]
+        self._stage = {id(program): r for r, program in enumerate(programs.classes)}
+        self._sms = held_sms(programs)
+        self._joining = _joining(programs)
+        self._known: dict[tuple[int, str, LinkUse], float] = {}
+        messages = messages_between(programs, fastest)
+        at_once = dict.fromkeys(messages, 1)
+        while True:
+            self._lanes = [_lanes(r, program, at_once) for r, program in enumerate(programs.classes)]
+            self._known.clear()
+            found = {pair: one.at_once(self._lasting_s(pair, one)) for pair, one in messages.items()}
+            if all(count <= at_once[pair] for pair, count in found.items()):
+                break  # the first to be more at once would have had to last longer before
+            at_once = {pair: max(count, at_once[pair]) for pair, count in found.items()}
+
+    def least(self, programs: Programs) -> Programs:
+        """Programs of some ranks with each communication as fast as it is alone, and holding as few SMs as
+        any that its stream has.
+        """
+        return self._rewritten(programs, lambda _, __, one: rate_alone(one.transfer, self._links), min)
+
+    def most(self, programs: Programs) -> Programs:
+        """Programs of some ranks with each communication as slow as beside all that other streams of its
+        ranks may move at the same time, and holding as many SMs as any that its stream has.
+        """
+        return self._rewritten(programs, self._slowest, max)
+
+    def _rewritten(
+        self,
+        programs: Programs,
+        rate: Callable[[int, str, Communication], float],
+        sms: Callable[[Iterable[int]], int],
+    ) -> Programs:
+        known: dict[tuple[object, ...], Transfer] = {}
+
+        def change(r: int, stream: str, one: Communication) -> Transfer:
+            ends = (one.send, one.peer) if isinstance(one, MessageEnd) else ()
+            key = r, stream, one.transfer, *ends
+            if key not in known:
+                known[key] = replace(
+                    one.transfer,
+                    ceiling_bytes_per_s=rate(r, stream, one),
+                    weights=(),
+                    sms=sms(self._sms.get(stream, (one.transfer.sms,))),
+                )
+            return known[key]
+
+        writers = [Rewriter(partial(change, r)) for r in range(len(self._lanes))]
+        classes = [writers[self._stage[id(program)]].program(program) for program in programs.classes]
+        return replace(programs, classes=tuple(classes))
+
+    def _slowest(self, r: int, stream: str, one: Communication) -> float:
+        """The least rate of a communication of stage ``r`` on any rank where it moves: at both ends of a
+        message, in all stages where its stream joins these, else in its own.
+        """
+        found = _flow(one.transfer)
+        if found is None:
+            return one.transfer.ceiling_bytes_per_s
+        flow, heaviest = found
+        if isinstance(one, MessageEnd):
+            sender, receiver = (r, one.peer) if one.send else (one.peer, r)
+            ends = [(sender, _half(flow, ".out")), (receiver, _half(flow, ".in"))]
+            return min(self._level(stage, stream, half) for stage, half in ends) / heaviest
+        stages = range(len(self._lanes)) if stream in self._joining else (r,)
+        return min(self._level(stage, stream, flow) for stage in stages) / heaviest
+
+    def _level(self, r: int, stream: str, flow: LinkUse) -> float:
+        key = r, stream, flow
+        if key not in self._known:
+            self._known[key] = _level(flow, stream, self._lanes[r], self._links)
+        return self._known[key]
+
+    def _lasting_s(self, between: Between, messages: MessagesBetween) -> list[float]:
+        ends = (MessageEnd(True, between[1], "", one) for one in messages.transfers)
+        return [
+            end.transfer.latency_s
+            + (end.transfer.bytes / self._slowest(between[0], UNORDERED, end) if end.transfer.bytes else 0.0)
+            for end in ends
+        ]
+
+
+def apart(programs: Programs) -> bool:
+    """Whether no communication ever takes from another, whatever their number, so that both extremes are what
+    is.
+    """
+    if any(len(sms) > 1 for sms in held_sms(programs).values()):
+        return False
+    for r, program in enumerate(programs.classes):
+        lanes = _lanes(r, program, {})
+        for lane in lanes:
+            for flow in lane.flows:
+                alone = min([flow.ceiling, *(programs.links[r][link] / share for link, share in flow.share)])
+                if _level(flow, lane.stream, lanes, programs.links[r]) < alone * (1 - SLACK):
+                    return False
+    return True
+
+
+def _joining(programs: Programs) -> frozenset[str]:
+    """Streams of collectives that join stages."""
+    return frozenset(
+        op.stream
+        for program in programs.classes
+        for op in program.ops
+        if isinstance(op.work, Collective) and op.work.communicator in programs.communicators
+    )
+
+
+def held_sms(programs: Programs) -> dict[str, set[int]]:
+    """By stream, how many SMs its collectives hold: each of them, or others."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for program in programs.classes:
+        for op in _each(program.ops):
+            if isinstance(op.work, Collective):
+                found[op.stream].add(op.work.transfer.sms)
+    return found
+
+
+def _lanes(r: int, program: Program, at_once: Mapping[Between, int]) -> list[_Lane]:
+    """What a rank of stage ``r`` may have on its links at once: one of each stream, and of those messages
+    that no stream orders as many as ``at_once`` says, or all.
+    """
+    ordered: dict[tuple[str, int], set[LinkUse]] = defaultdict(set)
+    free: dict[tuple[bool, int], list[LinkUse]] = defaultdict(list)
+    for op in _each(program.ops):
+        if isinstance(op.work, Collective):
+            if found := _flow(op.work.transfer):
+                ordered[op.stream, 0].add(found[0])
+        elif isinstance(op.work, Exchange):
+            for number, part in enumerate(op.work.parts):
+                if found := _flow(part.transfer):
+                    half = _half(found[0], ".out" if part.send else ".in")
+                    if op.stream == UNORDERED:
+                        free[part.send, part.peer].append(half)
+                    else:
+                        ordered[op.stream, number].add(half)
+    lanes = [_Lane(stream=stream, flows=frozenset(flows)) for (stream, _), flows in ordered.items()]
+    for (send, peer), several in free.items():
+        most = at_once.get((r, peer) if send else (peer, r), len(several))
+        lanes.append(_Lane(stream=UNORDERED, flows=frozenset(several), times=min(most, len(several))))
+    return lanes
+
+
+def _flow(transfer: Transfer) -> tuple[LinkUse, float] | None:
+    """What a communication puts on links, with its bytes on the busiest one for a byte of payload; None
+    where it puts none.
+    """
+    weights = transfer.local_weights
+    heaviest = max((weight for _, weight in weights), default=0.0)
+    if not heaviest or not transfer.bytes:
+        return None
+    share = tuple((link, weight / heaviest) for link, weight in weights)
+    return LinkUse(transfer.ceiling_bytes_per_s * heaviest, share), heaviest
+
+
+def _half(flow: LinkUse, way: str) -> LinkUse:
+    """What a message puts on the links of its sender, or of its receiver."""
+    return LinkUse(flow.ceiling, tuple(pair for pair in flow.share if pair[0].endswith(way)))
+
+
+def _level(flow: LinkUse, stream: str, lanes: Sequence[_Lane], links: Mapping[str, float]) -> float:
+    """The level that a flow of a stream has at least. If a link holds it, nobody there has more than it, and
+    the link is full: so it has at least the level at which all that may be there fill the link.
+    """
+    level = flow.ceiling
+    for link, own in flow.share:
+        here = [lane for lane in lanes if any(one.on(link) for one in lane.flows)]
+        level = min(level, _filling(links[link], own, level, here, stream, link))
+    return level
+
+
+def _filling(
+    capacity: float, own: float, ceiling: float, lanes: Sequence[_Lane], stream: str, link: str
+) -> float:
+    """The level up to ``ceiling`` at which a flow of a stream and all that may be beside it fill a link."""
+
+    def load(level: float) -> float:
+        others = sum(lane.times * lane.load(link, level) for lane in lanes)
+        mine = min((lane.load(link, level) for lane in lanes if lane.stream == stream), default=0.0)
+        return own * level + others - mine
+
+    if load(ceiling) <= capacity:
+        return ceiling
+    low, high = 0.0, ceiling
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if load(middle) <= capacity else (low, middle)
+    return low
+
+
+def _each(ops: Iterable[Op]) -> Iterator[Op]:
+    """Ops with those of their blocks, each distinct block once."""
+    seen = set[int]()
+    for op in ops:
+        if isinstance(op.work, RepeatedBlocks):
+            for block, _ in op.work.blocks:
+                if id(block) not in seen:
+                    seen.add(id(block))
+                    yield from block.ops
+        else:
+            yield op

@@ -1,0 +1,67 @@
+"""Whether SMs are held from when their own rank gets there: then who comes later is never the faster for it.
+
+A kernel is slower while collectives beside it hold SMs, from the arrival of its rank on. If the rank arrives
+by its own kernels, or straight from the collective before, then of two replays the one that is behind at the
+same kernel holds no less: it cannot overtake. A rank that arrives when something else happens, such as a
+message, may be spared by coming later. Knows programs; replays nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..engine.scope import issue_times
+from ..program.program import Collective, Compute, RepeatedBlocks
+from .edges import before_in_block
+from .waits import waits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ..program.program import Block, Op, Program, Programs
+
+
+def holds_follow_kernels(programs: Programs) -> bool:
+    """Whether that is so of all collectives of all programs."""
+    blocks: dict[int, Block] = {}
+    for program in {id(one): one for one in programs.classes}.values():
+        if not _follow(program.ops, _awaited(program), programs.corun_slowdown):
+            return False
+        for op in program.ops:
+            if isinstance(op.work, RepeatedBlocks):
+                blocks.update((id(block), block) for block, _ in op.work.blocks)
+    return all(_follow(one.ops, before_in_block(one), programs.corun_slowdown) for one in blocks.values())
+
+
+def _awaited(program: Program) -> list[list[int]]:
+    """By op, those that it waits for, and the one that its host waits for before it issues it."""
+    syncs = [sync for sync, _ in issue_times(program.ops)]
+    return [
+        [*before, *([sync] if sync >= 0 else [])]
+        for before, sync in zip(waits_of(program), syncs, strict=True)
+    ]
+
+
+def _follow(ops: Sequence[Op], awaited: Sequence[Iterable[int]], corun: float) -> bool:
+    """Whether all that a collective waits for has happened when any kernel runs that it may run beside, or is
+    a collective of its own stream.
+    """
+    behind: list[int] = []
+    for before in awaited:
+        mine = 0
+        for j in before:
+            mine |= behind[j] | 1 << j
+        behind.append(mine)
+    kernels = [i for i, op in enumerate(ops) if isinstance(op.work, Compute | RepeatedBlocks)]
+    for c, op in enumerate(ops):
+        if not isinstance(op.work, Collective) or not (op.work.transfer.sms or corun):
+            continue
+        others = [
+            j for j in awaited[c] if not (isinstance(ops[j].work, Collective) and ops[j].stream == op.stream)
+        ]
+        for k in kernels:
+            if behind[c] >> k & 1 or behind[k] >> c & 1:
+                continue
+            if any(not behind[k] >> j & 1 for j in others):
+                return False
+    return True

@@ -1,0 +1,26 @@
+"""What each op of a program waits for. Knows programs; knows no time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..program.program import UNORDERED
+
+if TYPE_CHECKING:
+    from ..program.program import Program
+
+
+def waits_of(program: Program) -> list[list[int]]:
+    """By op, the ops that it waits for, but for those that another of them waits for."""
+    last: dict[str, int] = {}
+    found: list[list[int]] = []
+    for i, op in enumerate(program.ops):
+        before = set(op.after)
+        if op.stream != UNORDERED:
+            if op.stream in last:
+                before.add(last[op.stream])
+            last[op.stream] = i
+        if len(before) > 1:
+            before -= {k for j in before for k in found[j]}
+        found.append(sorted(before))
+    return found
