@@ -71,7 +71,6 @@ def best_first(
     first: Sequence[int] = (),
     final: Callable[[int, float], float] | None = None,
     tighten: Tighten | None = None,
-    worth_it: Callable[[int], bool] = lambda _: True,
     limit: int | None = None,
     tell: Told = nothing_told,
 ) -> Ranked:
@@ -79,8 +78,8 @@ def best_first(
 
     Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
-    to know is asked of few. ``tighten`` gives better bounds of those that come next and are ``worth_it``. At
-    most ``limit`` are judged. Equal values rank by their number.
+    to know is asked of few. ``tighten`` gives better bounds of those that come next. At most ``limit`` are
+    judged. Equal values rank by their number.
     """
     search = _Search(
         bounds=np.array(bounds, dtype=np.float64),
@@ -88,7 +87,6 @@ def best_first(
         top=top,
         final=final,
         tighten=tighten,
-        worth_it=worth_it,
         limit=limit,
         tell=tell,
     )
@@ -110,7 +108,7 @@ def best_first(
 @dataclass(kw_only=True)
 class _Search:
     """``best`` values so far with their candidates, in order. ``bounds`` are those of whoever is left, inf of
-    all others; those of the ``tightened``, and where that is not ``worth_it``, are as tight as can be.
+    all others; those of the ``tightened`` are as tight as can be.
     """
 
     bounds: NDArray[np.float64]
@@ -118,7 +116,6 @@ class _Search:
     top: int
     final: Callable[[int, float], float] | None
     tighten: Tighten | None
-    worth_it: Callable[[int], bool]
     limit: int | None
     tell: Told
     best: list[tuple[float, int]] = field(default_factory=list)
@@ -156,7 +153,7 @@ class _Search:
         self.tightened.update(asked)
 
     def _is_tight(self, i: int) -> bool:
-        return self.tighten is None or i in self.tightened or not self.worth_it(i)
+        return self.tighten is None or i in self.tightened
 
     def judge_all(self, queue: Sequence[int], hopeless: Callable[[int], bool] = lambda _: False) -> None:
         """Judge candidates in that order, until one is ``hopeless``."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..boldness import is_bold, tried_first, worth_a_try
-from .best_first import best_first
+from .best_first import best_first, in_turn
 
 if TYPE_CHECKING:
     from .searching import LayoutSearch
@@ -33,10 +33,18 @@ def bold_of(search: LayoutSearch, behind: float, most: int = REPLAYED) -> int | 
         return None
     fits, value_of_bound = search.among.fit_probability, search.open_bound
     bounds = np.full(len(fits), np.inf)
-    for i in np.flatnonzero(np.isfinite(value_of_bound) & (value_of_bound < behind)).tolist():
-        if is_bold(float(fits[i]), search.wishes.fits):
+
+    def bound(numbers: Iterable[int]) -> None:
+        for i in numbers:
             tried = tried_first(float(value_of_bound[i]), float(fits[i]), behind)
-            bounds[i] = tried if worth_a_try(tried, behind) else np.inf
+            bounds[i] = tried if value_of_bound[i] < behind and worth_a_try(tried, behind) else np.inf
+
+    faster = np.flatnonzero(np.isfinite(value_of_bound) & (value_of_bound < behind)).tolist()
+    bound(i for i in faster if is_bold(float(fits[i]), search.wishes.fits))
+    few = in_turn(bounds)[:most]
+    search.tighten(few)
+    bounds[:] = np.inf
+    bound(few)
 
     def values(numbers: Iterable[int]) -> Generator[float, None, None]:
         wanted = list(numbers)

@@ -5,6 +5,7 @@ Knows the search and what people get to see of it. An interrupt leaves what ther
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from .certificate import Certificate
 from .front_search import front
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
-from .sure import CONTENDERS, contenders, sure_of
+from .sure import contenders, sure_of, unbounded_contenders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,8 +34,11 @@ OWN = "your layout"
 BASE = -1
 """In place of a number: the scenario as given, where its layout is not among those that are searched."""
 
+LOSERS_BOUNDED = 3
+"""Of each alternative, by their actions, those first that come first by their screening."""
+
 LOSERS_REPLAYED = 2
-"""Of each alternative, by their bounds."""
+"""Of these; one alone where its actions told its bound, which is then within a hundredth of its step."""
 
 
 @dataclass
@@ -78,13 +82,22 @@ class Findings:
 
     def _wanted(self, ranked: Ranked) -> list[int]:
         """Layouts that are asked for when the search is done, whatever their replays say."""
+        search, drawn = self.search, self.search.drawn(ranked)
+        masks = [mask for _, mask in alternatives(self.among, ranked.best[0])]
+        losers = [search.first_of(mask, LOSERS_BOUNDED) for mask in masks]
+        search.tighten(itertools.chain(drawn, *losers))
+        first = [min(few, key=lambda i: (float(search.bound[i]), i)) for few in losers if few]
+        return [*drawn, *unbounded_contenders(search), *first]
+
+    def _best_of(self, mask: NDArray[np.bool_]) -> int | None:
+        """The best of an alternative, by few replays; None where none can be replayed."""
         search = self.search
-        first = [
-            int(np.argmin(np.where(mask, search.bound, np.inf)))
-            for _, mask in alternatives(self.among, ranked.best[0])
-            if (mask & search.open).any()
-        ]
-        return [*search.drawn(ranked), *search.next_in_turn(CONTENDERS), *first]
+        few = search.first_of(mask, LOSERS_BOUNDED)
+        search.tighten(few)
+        told = few and search.floor_s[min(few, key=lambda i: float(search.bound[i]))]
+        limit = 1 if told and search.wishes.emission is None else LOSERS_REPLAYED
+        ranked = search.best(within=search.only(few), top=1, limit=limit)
+        return ranked.best[0] if ranked.best else None
 
     @property
     def among(self) -> Candidates:
@@ -95,15 +108,16 @@ class Findings:
         """The best layouts as choices, with how sure it is that they are."""
         search, layouts = self.search, self.among.layouts
         self.say("asking how sure that is")
-        numbers = best if self.certificate.interrupted else contenders(search, best)
-        self._predict(numbers)
-        sure = sure_of(search, {number: self._figures[number] for number in numbers})
+        whole = not self.certificate.interrupted
+        values = contenders(search, best) if whole else {number: search.value[number] for number in best}
+        self._predict(best)
+        sure = sure_of(search, values)
         told = zip(best, sure.probability_best, sure.expected_regret, strict=False)
         self.choices = tuple(
             replace(self._choice(i, search.value[i]), probability_best=probability, expected_regret=regret)
             for i, probability, regret in told
         )
-        self.tied = tuple(layouts.settings(numbers[place]) for place in sure.ties)
+        self.tied = tuple(layouts.settings([*values][place]) for place in sure.ties)
 
     def _predict(self, numbers: Iterable[int]) -> None:
         """The figures of layouts that people get to see: most were replayed before."""
@@ -151,8 +165,8 @@ class Findings:
         for one, mask in alternatives(self.among, best):
             if not (mask & search.fits).any():
                 lost.append(self._too_large(one.name, mask))
-            elif ranked := search.best(within=mask, top=1, limit=LOSERS_REPLAYED).best:
-                slower[one.name] = ranked[0]
+            elif (number := self._best_of(mask)) is not None:
+                slower[one.name] = number
         self._predict(slower.values())
         lost += [self._slower(name, number) for name, number in slower.items()]
         self.lost = tuple(sorted(lost, key=lambda one: (one.name != OWN, not one.fits, one.factor)))

@@ -91,8 +91,8 @@ class Judging:
                     continue
                 while not self._is_at_hand(number):
                     self._keep(*next(results))
-                self.known[number] = self._at_hand[self._one_of(number)]
-                if self._one_of(number) in self.remembered:
+                self.known[number] = self._at_hand[self.one_of(number)]
+                if self.one_of(number) in self.remembered:
                     self.remembered.add(number)
                 yield self.known[number]
         finally:
@@ -103,12 +103,13 @@ class Judging:
     def _tasks(self, numbers: Iterable[int]) -> Iterator[Asked]:
         begun: set[int] = set()
         sayable = (number for number in numbers if not self.passes_over(number))
-        for number in map(self._one_of, sayable):
+        for number in map(self.one_of, sayable):
             if number not in begun and not self._is_at_hand(number):
                 begun.add(number)
                 yield Asked(number=number, scenario=self.scenario_of(number))
 
-    def _one_of(self, number: int) -> int:
+    def one_of(self, number: int) -> int:
+        """The layout whose replay stands for that of another."""
         if number not in self._ones:
             self._ones[number] = self.alike(number)
         return self._ones[number]
@@ -130,7 +131,7 @@ class Judging:
         """Seconds that the steps of layouts take at least, action by action; those of layouts that are
         the same to the simulator are worked out once.
         """
-        ones = [self._one_of(number) for number in numbers]
+        ones = [self.one_of(number) for number in numbers]
         wanted = [one for one in dict.fromkeys(ones) if one not in self._floors_s]
         tasks = [Asked(number=one, scenario=self.scenario_of(one), bounded=True) for one in wanted]
         for number, found in self.workers.run(tasks):
@@ -147,7 +148,7 @@ class Judging:
 
     def _is_at_hand(self, number: int) -> bool:
         """Whether it needs no replay; what the journal has is at hand from now on."""
-        number = self._one_of(number)
+        number = self.one_of(number)
         if number in self._at_hand:
             return True
         if self.journal.path is None:
