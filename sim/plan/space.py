@@ -93,7 +93,7 @@ class Space:
 
     @cached_property
     def _twins(self) -> Twins:
-        return Twins(space=self)
+        return Twins(bases=self.bases, base=self.base, values=self.values, codes=self.codes, draft=self.draft)
 
     def draft(self, i: int) -> Scenario:
         """The same unchecked, in some microseconds."""

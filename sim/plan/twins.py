@@ -1,8 +1,8 @@
 """Layouts that are the same to the simulator, by rules of the software and by where ranks are.
 
 Two ZeRO stages are the same where the software makes nothing more of the higher one; two orders of ranks
-where each group of a rank sits over as many domains and each message goes as far. Knows a space; knows no
-replay.
+where each group of a rank sits over as many domains and each message goes as far. Knows fields and where
+ranks are; knows no replay.
 """
 
 from __future__ import annotations
@@ -24,53 +24,69 @@ from ..scenario.sharding import same_stages
 from .legality import ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from ...hardware.cluster import Cluster
-    from .space import Space
+    from ..scenario.models import Scenario
+    from .axes import Values
 
     Ids = NDArray[np.int64]
 
 ORDER = "parallelism.order"
 
+_PLACED = (
+    *(f"parallelism.{name}" for name in ("tp", "cp", "cp_a2a", "pp", "vpp", "ep", "etp", "dp")),
+    "parallelism.fsdp_shard_size",
+    ORDER,
+    "schedule",
+)
+"""Fields that say where ranks are, and who talks to whom."""
+
 
 @dataclass(kw_only=True)
 class Twins:
-    """The twins in one ``space``, each found when somebody asks for it."""
+    """The twins in one space (``Space``), each found when somebody asks for it; ``draft`` gives a layout."""
 
-    space: Space
+    bases: Sequence[Scenario]
+    base: Ids
+    values: Mapping[str, Values]
+    codes: Mapping[str, Ids]
+    draft: Callable[[int], Scenario]
     _clusters: dict[int, Cluster] = field(default_factory=dict)
-    _places: dict[int, Hashable] = field(default_factory=dict)
+    _places: dict[tuple[int, ...], Hashable] = field(default_factory=dict)
 
     def of(self, i: int) -> int:
         """The layout whose step and memory are those of layout ``i``, the first of all by ZeRO stage and by
         order of ranks; ``i`` itself where there is none before it."""
-        order = self.space.codes[ORDER]
+        order = self.codes[ORDER]
         return next(j for j in self._as_sharded(i) if order[j] == order[i] or self._same_place(i, j))
 
     def _as_sharded(self, i: int) -> list[int]:
         """Layouts that differ in the order of ranks alone, or in a ZeRO stage that is the same."""
-        found = np.flatnonzero(self.space.base == self.space.base[i])
-        for name, code in self.space.codes.items():
+        found = np.flatnonzero(self.base == self.base[i])
+        for name, code in self.codes.items():
             if name not in (ZERO, ORDER):
                 found = found[code[found] == code[i]]
-        stages, zero, order = self.space.values[ZERO], self.space.codes[ZERO], self.space.codes[ORDER]
-        same = same_stages(self.space.draft(i)) if stages[zero[i]] > 1 else [stages[zero[i]]]
+        stages, zero, order = self.values[ZERO], self.codes[ZERO], self.codes[ORDER]
+        same = same_stages(self.draft(i)) if stages[zero[i]] > 1 else [stages[zero[i]]]
         alike = [j for j in found.tolist() if stages[zero[j]] in same]
         return sorted(alike, key=lambda j: (stages[zero[j]], order[j]))
 
     def _same_place(self, i: int, j: int) -> bool:
+        places = []
         for one in (i, j):
-            if one not in self._places:
-                self._places[one] = self._place(one)
-        return self._places[i] is not None and self._places[i] == self._places[j]
+            key = int(self.base[one]), *(int(self.codes[name][one]) for name in _PLACED)
+            if key not in self._places:
+                self._places[key] = self._place(one)
+            places.append(self._places[key])
+        return places[0] is not None and places[0] == places[1]
 
     def _place(self, i: int) -> Hashable:
         """How all ranks of a layout sit, which tells their programs from those of another order; None where
         ranks differ or share links of the fabric, so that it takes more than that to tell."""
-        draft, cluster = self.space.draft(i), self._cluster(int(self.space.base[i]))
+        draft, cluster = self.draft(i), self._cluster(int(self.base[i]))
         where = gpus(draft.cluster, cluster)
         groups = ProcessGroups(parallelism=draft.parallelism, two_way=traits_of(draft.schedule).two_way)
         placed = PlacedGroups(process_groups=groups, cluster=cluster, gpu=where)
@@ -86,7 +102,7 @@ class Twins:
 
     def _cluster(self, base: int) -> Cluster:
         if base not in self._clusters:
-            self._clusters[base] = cluster_of(self.space.bases[base].cluster)
+            self._clusters[base] = cluster_of(self.bases[base].cluster)
         return self._clusters[base]
 
 

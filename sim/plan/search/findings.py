@@ -34,8 +34,8 @@ OWN = "your layout"
 BASE = -1
 """In place of a number: the scenario as given, where its layout is not among those that are searched."""
 
-LOSERS_BOUNDED = 3
-"""Of each alternative, by their actions, those first that come first by their screening."""
+LOSERS_BOUNDED = 2
+"""Of each alternative, by their actions: those that come first by their screening."""
 
 LOSERS_REPLAYED = 2
 """Of these; one alone where its actions told its bound, which is then within a hundredth of its step."""
