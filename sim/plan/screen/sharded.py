@@ -17,6 +17,7 @@ import numpy as np
 from ....kernels.kernel import MemoryBound
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks, block_owners, owned
+from ...lowering.layers.layer import forward_block
 from ...lowering.layers.recompute import NOTHING, Recompute
 from ...lowering.sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from ...lowering.sharding.compose import Around, Composer
@@ -286,7 +287,9 @@ def _with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple
 def _recomputing(piece: ShardedPiece, recompute: Recompute) -> ShardedPiece:
     """A piece whose layers recompute."""
     names = tuple(
-        replace(name, run=replace(name.run, recompute=recompute)) if name.run is not None else name
+        replace(name, run=replace(name.run, recompute=recompute))
+        if name.run is not None and name.build is not forward_block
+        else name
         for name in piece.names
     )
     return piece._replace(names=names)
