@@ -279,18 +279,22 @@ def test_a_ray_cluster_of_two_nodes_gives_the_same_answer() -> None:
 
 
 class Counting:
-    """A replay that counts what it was asked for, and is killed after ``most``."""
+    """A replay that counts what it was asked for, and is killed after ``most``; it is told later of what."""
 
     def __init__(self, most: int = 10**9) -> None:
         self.seen: list[int] = []
-        self.most, self.replay = most, ReplayOf()
+        self.most = most
+
+    def of(self, *replay_and_layouts: Any) -> Counting:
+        self.answering = Answering(*replay_and_layouts)
+        return self
 
     def __call__(self, asked: Asked) -> Answered:
         if asked.number is not None and not asked.bounded:
             if len(self.seen) >= self.most:
                 raise RuntimeError("killed")
             self.seen.append(asked.number)
-        return Answering(self.replay)(asked)
+        return self.answering(asked)
 
 
 @pytest.mark.slow
@@ -302,7 +306,7 @@ def test_a_search_that_was_killed_goes_on_where_it_was(
     kills = [len(whole.replays) // 2, 10**9]
     workers = [Counting(most) for most in kills]
     waiting = iter(workers)
-    monkeypatch.setattr("stepsim.sim.plan.search.plan.Answering", lambda _: next(waiting))
+    monkeypatch.setattr("stepsim.sim.plan.search.plan.Answering", lambda *of: next(waiting).of(*of))
     with pytest.raises(RuntimeError, match="killed"):
         plan(small(), fix=FIX, audit=4, jobs=1, journal=path)
     with path.open("a", encoding="utf-8") as file:
