@@ -85,7 +85,8 @@ class ShardedTimes:
     tables: ScreenTables
     plain: ActionTimes
     pieces: dict[Any, tuple[ShardedPiece, ...]] = field(default_factory=dict)
-    around: dict[Any, tuple[float, ...]] = field(default_factory=dict)
+    arounds: dict[Around, Around] = field(default_factory=dict)
+    around: dict[tuple[int, int, bool], tuple[float, ...]] = field(default_factory=dict)
     costs: dict[Any, dict[tuple[int, int], tuple[int, Floats]]] = field(default_factory=dict)
     parts: dict[tuple[ShardedPart, ...], int] = field(default_factory=dict)
 
@@ -213,7 +214,7 @@ class ShardedTimes:
         found = []
         for block, count in cast("tuple[tuple[Any, int], ...]", row_of):
             names, around = ((block,), Around()) if isinstance(block, BlockName) else block
-            found.append(ShardedPiece(names, around, count))
+            found.append(ShardedPiece(names, self.arounds.setdefault(around, around), count))
         return tuple(found)
 
     def _around(self, piece: ShardedPiece, place: int) -> tuple[float, ...]:
@@ -222,7 +223,7 @@ class ShardedTimes:
         Then, of the kernels that SMs are taken from: seconds before they begin, of copies, and for each of
         two streams beside them how long collectives move there, and the part of the SMs that they hold.
         """
-        key = piece.around, place, bool(piece.names)
+        key = id(piece.around), place, bool(piece.names)  # one object stands for all that are equal
         if key not in self.around:
             around = self._priced(piece.around, place)
             blocks = self.tables.blocks_of(int(self.plain.used[0]))

@@ -125,7 +125,7 @@ class ActionTimes:
     pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
     _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
     _known: dict[BlockName, Floats] = field(default_factory=dict)
-    _times: dict[tuple[BlockName, int], tuple[float, ...]] = field(default_factory=dict)
+    _times: dict[BlockName, dict[int, tuple[float, ...]]] = field(default_factory=dict)
     _parts: dict[tuple[int, bool], int] = field(default_factory=dict)
     _first: dict[object, int] = field(default_factory=dict)
 
@@ -173,16 +173,19 @@ class ActionTimes:
         found = self._known[name]
         missing = self.used[np.isnan(found[0, self.used])].tolist()
         if missing:
-            found[:, missing] = np.array([self._of_layer(name, number) for number in missing]).T
+            known = self._times.setdefault(name, {})  # hashed once: names are deep
+            found[:, missing] = np.array([self._of_layer(name, number, known) for number in missing]).T
         return BlockTimes(*found)
 
-    def _of_layer(self, name: BlockName, number: int) -> tuple[float, ...]:
-        key = name, self._part(name, number)
-        if key not in self._times:
+    def _of_layer(
+        self, name: BlockName, number: int, known: dict[int, tuple[float, ...]]
+    ) -> tuple[float, ...]:
+        part = self._part(name, number)
+        if part not in known:
             # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
             sms = self.tables.cluster.gpu.sms if name.beside is None else 0
-            self._times[key] = _times(name.of(self.tables.blocks_of(number)), sms)
-        return self._times[key]
+            known[part] = _times(name.of(self.tables.blocks_of(number)), sms)
+        return known[part]
 
     def _part(self, name: BlockName, number: int) -> int:
         """The first layer of which that block is the same."""
