@@ -15,7 +15,7 @@ import numpy as np
 
 from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
-from .bold import bold_of
+from .bold import bold_of, promising
 from .certificate import Certificate
 from .front_search import front
 from .layout_plan import LayoutPlan, ReplayedLayout
@@ -54,6 +54,7 @@ class Findings:
     bold: BoldChoice | None = None
     certificate: Certificate = field(init=False)
     _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
+    _losers: dict[str, list[int]] = field(default_factory=dict, repr=False)
 
     def run(self) -> None:
         """Search, audit, look for the front, compare. KeyboardInterrupt where nothing was found before."""
@@ -83,17 +84,16 @@ class Findings:
     def _wanted(self, ranked: Ranked) -> list[int]:
         """Layouts that are asked for when the search is done, whatever their replays say."""
         search, drawn = self.search, self.search.drawn(ranked)
-        masks = [mask for _, mask in alternatives(self.among, ranked.best[0])]
-        losers = [search.first_of(mask, LOSERS_BOUNDED) for mask in masks]
-        search.tighten(itertools.chain(drawn, *losers))
-        first = [min(few, key=lambda i: (float(search.bound[i]), i)) for few in losers if few]
-        return [*drawn, *unbounded_contenders(search), *first]
+        for one, mask in alternatives(self.among, ranked.best[0]):
+            self._losers[one.name] = search.first_of(mask, LOSERS_BOUNDED)
+        search.tighten(itertools.chain(drawn, *self._losers.values()))
+        first = [min(few, key=lambda i: (float(search.bound[i]), i)) for few in self._losers.values() if few]
+        bold = [*promising(search, ranked.value[ranked.best[0]])][:1]
+        return [*drawn, *unbounded_contenders(search), *first, *bold]
 
-    def _best_of(self, mask: NDArray[np.bool_]) -> int | None:
-        """The best of an alternative, by few replays; None where none can be replayed."""
+    def _best_of(self, few: list[int]) -> int | None:
+        """The best of a few layouts of an alternative; None where none can be replayed."""
         search = self.search
-        few = search.first_of(mask, LOSERS_BOUNDED)
-        search.tighten(few)
         told = few and search.floor_s[min(few, key=lambda i: float(search.bound[i]))]
         limit = 1 if told and search.wishes.emission is None else LOSERS_REPLAYED
         ranked = search.best(within=search.only(few), top=1, limit=limit)
@@ -165,7 +165,7 @@ class Findings:
         for one, mask in alternatives(self.among, best):
             if not (mask & search.fits).any():
                 lost.append(self._too_large(one.name, mask))
-            elif (number := self._best_of(mask)) is not None:
+            elif (number := self._best_of(self._losers[one.name])) is not None:
                 slower[one.name] = number
         self._predict(slower.values())
         lost += [self._slower(name, number) for name, number in slower.items()]
