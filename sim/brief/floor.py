@@ -10,7 +10,7 @@ that no step is shorter, which tests hold (docs/decisions/0063-replays-are-bound
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...schedules.orders.action import Action, ActionKind
 from ...schedules.p2p.point_to_point import Recv
@@ -43,7 +43,14 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     arrivals = _Arrivals(plan=plan)
     joined = _Joined(members=joined_communicators(plan))
     ranks = [
-        _Rank(index=index, ops=ops, actions=plan.orders[index], timed=timed, arrivals=arrivals, joined=joined)
+        _Rank(
+            index=index,
+            ops=ops,
+            actions=[step for step in plan.orders[index] if isinstance(step, Action)],
+            timed=timed,
+            arrivals=arrivals,
+            joined=joined,
+        )
         for index, ops in enumerate(write_without_messages(plan, tables))
     ]
     left = ranks
@@ -113,42 +120,45 @@ class _Timed:
         return self.blocks[key]
 
 
+class _Coming(NamedTuple):
+    """Actions of one kind and stage that a rank comes to: how their ``names`` begin; the numbers of the one
+    of microbatch 0 and of the one that it waits for (None: none counts), and the seconds of its message.
+    """
+
+    names: str
+    first: int | None = None
+    awaited: int | None = None
+    message_s: float = 0.0
+
+
 @dataclass(kw_only=True)
 class _Arrivals:
-    """When what actions wait for is there: ``done_s`` of the actions that have ended, and their messages."""
+    """When what actions wait for is there: ``done_s`` of those that have ended, by their numbers. Whole and
+    split backwards may follow one another, and count as one."""
 
     plan: StepPlan
-    done_s: dict[Action, float] = field(default_factory=dict)
-    messages_s: dict[tuple[int, bool], float] = field(default_factory=dict)
+    done_s: dict[int, float] = field(default_factory=dict)
 
-    def at(self, action: Action, index: int) -> float | None:
-        """When rank ``index`` may begin an action; None while nobody knows."""
-        stage, kind, microbatch = action.stage, action.kind, action.microbatch
+    def coming(self, action: Action, index: int) -> _Coming:
+        """What rank ``index`` waits for before actions like that one."""
+        stage, kind, microbatch = action
+        names, forward = str(action).removesuffix(str(microbatch)), kind is FORWARD
         if kind is WEIGHT_GRAD:
-            return 0.0
-        before = stage - 1 if kind is FORWARD else stage + 1
+            return _Coming(names)
+        first, before = self._first(stage, forward), stage - 1 if forward else stage + 1
         if not 0 <= before < self.plan.shape.stages:
-            return 0.0
-        sent = self._sent(before, kind, microbatch)
-        end_s = self.done_s.get(sent)
-        if end_s is None and kind is not FORWARD:  # whole backwards and split ones may follow one another
-            other = ActionKind.INPUT_GRAD if kind is ActionKind.BACKWARD else ActionKind.BACKWARD
-            sent = self._sent(before, other, microbatch)
-            end_s = self.done_s.get(sent)
-        return None if end_s is None else end_s + self._message_s(sent, index)
+            return _Coming(names, first)
+        message_s = self._message_s(action._replace(stage=before), index)
+        return _Coming(names, first, self._first(before, forward), message_s)
 
-    def _sent(self, stage: int, kind: ActionKind, microbatch: int) -> Action:
-        return Action(stage, kind, microbatch)
+    def _first(self, stage: int, forward: bool) -> int:
+        return (2 * stage + forward) * self.plan.shape.microbatches
 
     def _message_s(self, sent: Action, index: int) -> float:
-        key = sent.stage, sent.kind is FORWARD
-        found = self.messages_s.get(key)
-        if found is None:
-            peer = self.plan.schedule.rank_of(sent.stage, sent.microbatch, self.plan.shape)
-            transfers = MessageTransfers(plan=self.plan, index=index, alike={})
-            found = 0.0 if peer == index else transfers(Recv(sent, peer)).solo_s
-            self.messages_s[key] = found
-        return found
+        peer = self.plan.schedule.rank_of(sent.stage, sent.microbatch, self.plan.shape)
+        if peer == index:
+            return 0.0
+        return MessageTransfers(plan=self.plan, index=index, alike={})(Recv(sent, peer)).solo_s
 
 
 @dataclass(kw_only=True)
@@ -175,7 +185,7 @@ class _Rank:
 
     index: int
     ops: Sequence[Op]
-    actions: Sequence[object]
+    actions: Sequence[Action]
     timed: _Timed
     arrivals: _Arrivals
     joined: _Joined
@@ -183,8 +193,9 @@ class _Rank:
     free_s: dict[str, float] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     action: str = ""
-    place: int = -1
-    acted_s: float = 0.0
+    number: int = -1
+    begun: int = 0
+    coming: dict[tuple[int, str], _Coming] = field(default_factory=dict)
     last_s: float = 0.0
     taken: float = 0.0
     taken_until_s: float = 0.0
@@ -193,24 +204,24 @@ class _Rank:
 
     def goes_on(self) -> bool:
         """Run all ops that can be; whether these were the last."""
-        self.moved = False
-        ops, ends_s = self.ops, self.ends_s
-        while len(ends_s) < len(ops):
-            op = ops[len(ends_s)]
-            start_s = self.free_s.get(op.stream, 0.0)
+        ops, ends_s, free_s = self.ops, self.ends_s, self.free_s
+        first = place = len(ends_s)
+        while place < len(ops):
+            op = ops[place]
+            start_s = free_s.get(op.stream, 0.0)
             for before in op.after:
                 if ends_s[before] > start_s:
                     start_s = ends_s[before]
             end_s = self._end_s(op, start_s)
             if end_s is None:
-                self._has_ended()
-                return False
+                break
             ends_s.append(end_s)
-            self.free_s[op.stream] = end_s
-            self.last_s = max(self.last_s, end_s)
-            self.moved = True
-        self._has_ended()
-        return True
+            free_s[op.stream] = end_s
+            if end_s > self.last_s:
+                self.last_s = end_s
+            place += 1
+        self.moved = place > first
+        return place == len(ops)
 
     def _end_s(self, op: Op, start_s: float) -> float | None:
         """When an op ends that may start then; None where it waits for another rank."""
@@ -221,38 +232,40 @@ class _Rank:
                 if arrived_s is None:
                     return None
                 start_s = max(start_s, arrived_s)
-            taken = self.taken if self.taken_until_s > start_s else 0.0
-            end_s = start_s + self.timed.of(work, taken).beside(self.taken_until_s - start_s)
-            self.acted_s = end_s
+            end_s = start_s + self._blocks_s(work, start_s)
+            self.arrivals.done_s[self.number] = end_s
             return end_s
         if isinstance(work, Compute):
             return start_s + work.seconds
         assert isinstance(work, Collective), "messages are not written"
         return self._collective_end_s(work, op.stream, start_s)
 
+    def _blocks_s(self, work: RepeatedBlocks, start_s: float) -> float:
+        beside_s = self.taken_until_s - start_s
+        if beside_s <= 0.0:
+            return self.timed.of(work, 0.0).alone_s
+        return self.timed.of(work, self.taken).beside(beside_s)
+
     def _begins(self, tag: str) -> float | None:
         """When the inputs of the action of that name are there; None while nobody knows. The actions before
         it have ended, those of stages without blocks as soon as they may begin."""
-        self._has_ended()
+        done_s = self.arrivals.done_s
         while True:
-            action = self.actions[self.place + 1]
-            assert isinstance(action, Action)
-            arrived_s = self.arrivals.at(action, self.index)
+            stage, kind, microbatch = action = self.actions[self.begun]
+            coming = self.coming.get((stage, kind))
+            if coming is None:
+                coming = self.coming[stage, kind] = self.arrivals.coming(action, self.index)
+            names, first, awaited, message_s = coming
+            arrived_s = 0.0 if awaited is None else done_s.get(awaited + microbatch)
             if arrived_s is None:
                 return None
-            self.place += 1
-            if str(action) == tag:
+            arrived_s += message_s
+            self.begun += 1
+            self.number = -1 if first is None else first + microbatch
+            if tag == names + str(microbatch):
                 self.action = tag
                 return arrived_s
-            self.acted_s = max(arrived_s, self.free_s.get("compute", 0.0))
-            self._has_ended()
-
-    def _has_ended(self) -> None:
-        """Tell others of the action that has run last."""
-        if self.place >= 0:
-            action = self.actions[self.place]
-            assert isinstance(action, Action)
-            self.arrivals.done_s[action] = self.acted_s
+            done_s[self.number] = max(arrived_s, self.free_s.get("compute", 0.0))
 
     def _collective_end_s(self, work: Collective, stream: str, start_s: float) -> float | None:
         name = work.communicator

@@ -19,10 +19,10 @@ from ...hardware.calibrated.overlay import calibrated_profile
 from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
-from ..scenario.sharding import same_stages
 from .axes import LAYOUT, Values, field_value, layout_values, unique
 from .draft import draft_of, typed, unpadded
-from .legality import DP, ZERO, LayoutRule, rules
+from .legality import DP, LayoutRule, rules
+from .twins import Twins
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,19 +88,12 @@ class Space:
         return self._checked[i]
 
     def twin(self, i: int) -> int:
-        """The layout whose step and memory are those of layout ``i``: of those that differ in a ZeRO stage of
-        which the software makes nothing more, the one with the lowest; ``i`` itself where there is none.
-        """
-        zero, stages = self.codes[ZERO], self.values[ZERO]
-        if stages[zero[i]] < 2:
-            return i
-        same = [stages.index(stage) for stage in same_stages(self.scenario_of(i)) if stage in stages]
-        alike = (self.base == self.base[i]) & np.isin(zero, same)
-        for name, code in self.codes.items():
-            if name != ZERO:
-                alike &= code == code[i]
-        twins = np.flatnonzero(alike).tolist()
-        return int(min(twins, key=lambda one: stages[zero[one]]))
+        """The layout whose step and memory are those of layout ``i`` (twins.py)."""
+        return self._twins.of(i)
+
+    @cached_property
+    def _twins(self) -> Twins:
+        return Twins(bases=self.bases, base=self.base, values=self.values, codes=self.codes, draft=self.draft)
 
     def draft(self, i: int) -> Scenario:
         """The same unchecked, in some microseconds."""

@@ -50,7 +50,7 @@ class BoundScreen:
     messages: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]).tolist())
+        self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]))
         self.sharded = ShardedTimes(tables=self.tables, plain=self.times)
 
     def bounds(self) -> Floats:

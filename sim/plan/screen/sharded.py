@@ -17,6 +17,7 @@ import numpy as np
 from ....kernels.kernel import MemoryBound
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks, block_owners, owned
+from ...lowering.layers.layer import forward_block
 from ...lowering.layers.recompute import NOTHING, Recompute
 from ...lowering.sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
 from ...lowering.sharding.compose import Around, Composer
@@ -84,7 +85,8 @@ class ShardedTimes:
     tables: ScreenTables
     plain: ActionTimes
     pieces: dict[Any, tuple[ShardedPiece, ...]] = field(default_factory=dict)
-    around: dict[Any, tuple[float, ...]] = field(default_factory=dict)
+    arounds: dict[Around, Around] = field(default_factory=dict)
+    around: dict[tuple[int, int, bool], tuple[float, ...]] = field(default_factory=dict)
     costs: dict[Any, dict[tuple[int, int], tuple[int, Floats]]] = field(default_factory=dict)
     parts: dict[tuple[ShardedPart, ...], int] = field(default_factory=dict)
 
@@ -212,7 +214,7 @@ class ShardedTimes:
         found = []
         for block, count in cast("tuple[tuple[Any, int], ...]", row_of):
             names, around = ((block,), Around()) if isinstance(block, BlockName) else block
-            found.append(ShardedPiece(names, around, count))
+            found.append(ShardedPiece(names, self.arounds.setdefault(around, around), count))
         return tuple(found)
 
     def _around(self, piece: ShardedPiece, place: int) -> tuple[float, ...]:
@@ -221,7 +223,7 @@ class ShardedTimes:
         Then, of the kernels that SMs are taken from: seconds before they begin, of copies, and for each of
         two streams beside them how long collectives move there, and the part of the SMs that they hold.
         """
-        key = piece.around, place, bool(piece.names)
+        key = id(piece.around), place, bool(piece.names)  # one object stands for all that are equal
         if key not in self.around:
             around = self._priced(piece.around, place)
             blocks = self.tables.blocks_of(int(self.plain.used[0]))
@@ -286,7 +288,9 @@ def _with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple
 def _recomputing(piece: ShardedPiece, recompute: Recompute) -> ShardedPiece:
     """A piece whose layers recompute."""
     names = tuple(
-        replace(name, run=replace(name.run, recompute=recompute)) if name.run is not None else name
+        replace(name, run=replace(name.run, recompute=recompute))
+        if name.run is not None and name.build is not forward_block
+        else name
         for name in piece.names
     )
     return piece._replace(names=names)

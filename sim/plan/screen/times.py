@@ -7,7 +7,7 @@ then timed once a layer (``sim/program/solo.py``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -16,7 +16,7 @@ import numpy as np
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
 from ...lowering.layers.layer import Half, backward_block, forward_block
-from ...lowering.layers.recompute import by_operators
+from ...lowering.layers.recompute import NOTHING, by_operators
 from ...lowering.overlapped import pair_blocks, runs_as_one
 from ...program.program import Block, Compute
 from ...program.solo import solo_ends
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...lowering.actions import BuildEnd, BuildLayer
     from ...lowering.layers.kinds import LayerRun
     from ...lowering.layers.local_shape import LocalShape
+    from ...lowering.layers.recompute import Recompute
     from ...lowering.layers.stages import Stage
     from .tables import ScreenTables
 
@@ -98,13 +99,18 @@ class BlockNames:
         return BlockName(build)
 
     def layer(self, build: BuildLayer, run: LayerRun) -> BlockName:
-        return BlockName(build, replace(run, count=1))
+        return BlockName(build, _one_layer(run, NOTHING if build is forward_block else run.recompute))
 
     def layer_of(self, kind: ActionKind, run: LayerRun) -> Block:
         return Blocks.layer_of(cast(Blocks, self), kind, run)
 
     def pair(self, forward: LayerRun, backward: LayerRun) -> BlockName:
-        return BlockName(None, replace(forward, count=1), replace(backward, count=1))
+        return BlockName(None, _one_layer(forward, NOTHING), _one_layer(backward, backward.recompute))
+
+
+def _one_layer(run: LayerRun, recompute: Recompute) -> LayerRun:
+    """A layer of a run. What is recomputed says nothing of a forward pass, which is the same then."""
+    return replace(run, count=1, recompute=recompute)
 
 
 @dataclass(kw_only=True)
@@ -114,18 +120,18 @@ class ActionTimes:
     """
 
     tables: ScreenTables
-    used: Sequence[int]
+    used: Codes
     actions: dict[tuple[ActionKind, Stage], BlockTimes] = field(default_factory=dict)
     pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
     _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
     _known: dict[BlockName, Floats] = field(default_factory=dict)
-    _times: dict[tuple[BlockName, int], tuple[float, ...]] = field(default_factory=dict)
+    _times: dict[BlockName, dict[int, tuple[float, ...]]] = field(default_factory=dict)
     _parts: dict[tuple[int, bool], int] = field(default_factory=dict)
     _first: dict[object, int] = field(default_factory=dict)
 
     def ask(self, layers: Codes) -> None:
         """These layers are meant from now on."""
-        self.used = np.unique(layers).tolist()
+        self.used = np.unique(layers)
         for known in (self.actions, self.pairs, self._asked):
             known.clear()
 
@@ -165,18 +171,21 @@ class ActionTimes:
         if name not in self._known:
             self._known[name] = np.full((len(BlockTimes._fields), len(self.tables.layers)), np.nan)
         found = self._known[name]
-        missing = [number for number in self.used if np.isnan(found[0, number])]
+        missing = self.used[np.isnan(found[0, self.used])].tolist()
         if missing:
-            found[:, missing] = np.array([self._of_layer(name, number) for number in missing]).T
+            known = self._times.setdefault(name, {})  # hashed once: names are deep
+            found[:, missing] = np.array([self._of_layer(name, number, known) for number in missing]).T
         return BlockTimes(*found)
 
-    def _of_layer(self, name: BlockName, number: int) -> tuple[float, ...]:
-        key = name, self._part(name, number)
-        if key not in self._times:
+    def _of_layer(
+        self, name: BlockName, number: int, known: dict[int, tuple[float, ...]]
+    ) -> tuple[float, ...]:
+        part = self._part(name, number)
+        if part not in known:
             # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
             sms = self.tables.cluster.gpu.sms if name.beside is None else 0
-            self._times[key] = _times(name.of(self.tables.blocks_of(number)), sms)
-        return self._times[key]
+            known[part] = _times(name.of(self.tables.blocks_of(number)), sms)
+        return known[part]
 
     def _part(self, name: BlockName, number: int) -> int:
         """The first layer of which that block is the same."""

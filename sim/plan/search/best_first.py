@@ -71,7 +71,6 @@ def best_first(
     first: Sequence[int] = (),
     final: Callable[[int, float], float] | None = None,
     tighten: Tighten | None = None,
-    worth_it: Callable[[int], bool] = lambda _: True,
     limit: int | None = None,
     tell: Told = nothing_told,
 ) -> Ranked:
@@ -79,8 +78,8 @@ def best_first(
 
     Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
-    to know is asked of few. ``tighten`` gives better bounds of those that come next and are ``worth_it``. At
-    most ``limit`` are judged. Equal values rank by their number.
+    to know is asked of few. ``tighten`` gives better bounds of those that come next. At most ``limit`` are
+    judged. Equal values rank by their number.
     """
     search = _Search(
         bounds=np.array(bounds, dtype=np.float64),
@@ -88,14 +87,13 @@ def best_first(
         top=top,
         final=final,
         tighten=tighten,
-        worth_it=worth_it,
         limit=limit,
         tell=tell,
+        first=tuple(dict.fromkeys(first)),
     )
     interrupted = False
     try:
-        search.judge_all([*dict.fromkeys(first)])
-        while not search.proven and not search.spent:
+        while not search.done:
             search.next_round()
     except KeyboardInterrupt:
         interrupted = True
@@ -110,7 +108,7 @@ def best_first(
 @dataclass(kw_only=True)
 class _Search:
     """``best`` values so far with their candidates, in order. ``bounds`` are those of whoever is left, inf of
-    all others; those of the ``tightened``, and where that is not ``worth_it``, are as tight as can be.
+    all others; those of the ``tightened`` are as tight as can be, and those of the ``first`` need not be.
     """
 
     bounds: NDArray[np.float64]
@@ -118,9 +116,9 @@ class _Search:
     top: int
     final: Callable[[int, float], float] | None
     tighten: Tighten | None
-    worth_it: Callable[[int], bool]
     limit: int | None
     tell: Told
+    first: tuple[int, ...]
     best: list[tuple[float, int]] = field(default_factory=list)
     value: dict[int, float] = field(default_factory=dict)
     tightened: set[int] = field(default_factory=set)
@@ -141,24 +139,39 @@ class _Search:
         """Whether as many were judged as may be."""
         return self.limit is not None and len(self.value) >= self.limit
 
+    @property
+    def done(self) -> bool:
+        """Whether nobody is left who has to be judged, or may be."""
+        return self.spent or (self.proven and all(i in self.value for i in self.first))
+
     def next_round(self) -> None:
-        """Judge who comes next as far as bounds are tight, or else tighten some."""
+        """Judge who comes next as far as bounds are tight, if these are as many as will be judged for sure;
+        else tighten some."""
         left = in_turn(self.bounds)
         tight = [*itertools.takewhile(self._is_tight, left)]
-        if tight:
-            self.judge_all(tight, hopeless=lambda i: bool(self.bounds[i] >= self.worst))
+        loose = [i for i in left[len(tight) :] if not self._is_tight(i) and self.bounds[i] < self.worst]
+        if not loose or len(tight) + self._better_than(self.bounds[loose[0]]) >= self.top:
+            queue = dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])
+            self.judge_all([*queue], hopeless=self._is_hopeless)
             return
-        loose = (i for i in left if not self._is_tight(i) and self.bounds[i] < self.worst)
-        asked = [*itertools.islice(loose, AT_ONCE)]
         assert self.tighten is not None, "without it all bounds are as tight as can be"
+        asked = loose[:AT_ONCE]
         for i, bound in zip(asked, self.tighten(asked), strict=True):
             self.bounds[i] = max(self.bounds[i], bound)
         self.tightened.update(asked)
 
-    def _is_tight(self, i: int) -> bool:
-        return self.tighten is None or i in self.tightened or not self.worth_it(i)
+    def _better_than(self, bound: float) -> int:
+        """How many were judged to be better. They and as many of those bounded by less as there are places
+        left come before ``bound`` for sure, so that all of these have to be judged."""
+        return bisect.bisect_left(self.best, (bound, -1))
 
-    def judge_all(self, queue: Sequence[int], hopeless: Callable[[int], bool] = lambda _: False) -> None:
+    def _is_tight(self, i: int) -> bool:
+        return self.tighten is None or i in self.tightened or i in self.first
+
+    def _is_hopeless(self, i: int) -> bool:
+        return bool(self.bounds[i] >= self.worst) and i not in self.first
+
+    def judge_all(self, queue: Sequence[int], hopeless: Callable[[int], bool]) -> None:
         """Judge candidates in that order, until one is ``hopeless``."""
 
         def hopeful() -> Iterator[int]:

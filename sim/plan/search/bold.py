@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..boldness import is_bold, tried_first, worth_a_try
-from .best_first import best_first
+from .best_first import best_first, in_turn
 
 if TYPE_CHECKING:
     from .searching import LayoutSearch
@@ -22,21 +22,37 @@ REPLAYED = 4
 """At most: bounds are about as far below their replays as one another, so that few change places."""
 
 
-def bold_of(search: LayoutSearch, behind: float, most: int = REPLAYED) -> int | None:
-    """The layout that is best tried before one whose objective is ``behind`` (inf: there is none), of the
-    ``most`` that promise most by their bounds; None where no try is worth it.
+def promising(search: LayoutSearch, behind: float, most: int = REPLAYED) -> dict[int, float]:
+    """The ``most`` layouts that promise most by their bounds before one whose objective is ``behind`` (inf:
+    there is none), those first whose bounds by actions do; and what a job costs by these that tries them.
 
     Goodput is no multiple of the step, and what a framework's files cannot say is found by replays alone: of
     these there is none.
     """
     if search.final is not None or search.wishes.emission is not None:
-        return None
+        return {}
     fits, value_of_bound = search.among.fit_probability, search.open_bound
+
+    def tried(i: int) -> float:
+        found = tried_first(float(value_of_bound[i]), float(fits[i]), behind)
+        return found if value_of_bound[i] < behind and worth_a_try(found, behind) else math.inf
+
     bounds = np.full(len(fits), np.inf)
     for i in np.flatnonzero(np.isfinite(value_of_bound) & (value_of_bound < behind)).tolist():
         if is_bold(float(fits[i]), search.wishes.fits):
-            tried = tried_first(float(value_of_bound[i]), float(fits[i]), behind)
-            bounds[i] = tried if worth_a_try(tried, behind) else np.inf
+            bounds[i] = tried(i)
+    few = in_turn(bounds)[:most]
+    search.tighten(few)
+    found = {i: bound for i in few if (bound := tried(i)) < math.inf}
+    return dict(sorted(found.items(), key=lambda one: (one[1], one[0])))
+
+
+def bold_of(search: LayoutSearch, behind: float, most: int = REPLAYED) -> int | None:
+    """The layout that is best tried before one whose objective is ``behind``, of those that are
+    ``promising``; None where no try is worth it."""
+    fits, bounds = search.among.fit_probability, np.full(len(search.among.layouts), np.inf)
+    for i, bound in promising(search, behind, most).items():
+        bounds[i] = bound
 
     def values(numbers: Iterable[int]) -> Generator[float, None, None]:
         wanted = list(numbers)

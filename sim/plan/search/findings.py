@@ -5,6 +5,7 @@ Knows the search and what people get to see of it. An interrupt leaves what ther
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,12 @@ import numpy as np
 
 from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
-from .bold import bold_of
+from .bold import bold_of, promising
 from .certificate import Certificate
 from .front_search import front
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
-from .sure import CONTENDERS, contenders, sure_of
+from .sure import contenders, sure_of, unbounded_contenders
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,8 +34,11 @@ OWN = "your layout"
 BASE = -1
 """In place of a number: the scenario as given, where its layout is not among those that are searched."""
 
+LOSERS_BOUNDED = 2
+"""Of each alternative, by their actions: those that come first by their screening."""
+
 LOSERS_REPLAYED = 2
-"""Of each alternative, by their bounds."""
+"""Of these; one alone where its actions told its bound, which is then within a hundredth of its step."""
 
 
 @dataclass
@@ -50,6 +54,7 @@ class Findings:
     bold: BoldChoice | None = None
     certificate: Certificate = field(init=False)
     _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
+    _losers: dict[str, list[int]] = field(default_factory=dict, repr=False)
 
     def run(self) -> None:
         """Search, audit, look for the front, compare. KeyboardInterrupt where nothing was found before."""
@@ -78,13 +83,21 @@ class Findings:
 
     def _wanted(self, ranked: Ranked) -> list[int]:
         """Layouts that are asked for when the search is done, whatever their replays say."""
+        search, drawn = self.search, self.search.drawn(ranked)
+        for one, mask in alternatives(self.among, ranked.best[0]):
+            self._losers[one.name] = search.first_of(mask, LOSERS_BOUNDED)
+        search.tighten(itertools.chain(drawn, *self._losers.values()))
+        first = [min(few, key=lambda i: (float(search.bound[i]), i)) for few in self._losers.values() if few]
+        bold = [*promising(search, ranked.value[ranked.best[0]])][:1]
+        return [*drawn, *unbounded_contenders(search), *first, *bold]
+
+    def _best_of(self, few: list[int]) -> int | None:
+        """The best of a few layouts of an alternative; None where none can be replayed."""
         search = self.search
-        first = [
-            int(np.argmin(np.where(mask, search.bound, np.inf)))
-            for _, mask in alternatives(self.among, ranked.best[0])
-            if (mask & search.open).any()
-        ]
-        return [*search.drawn(ranked), *search.next_in_turn(CONTENDERS), *first]
+        told = few and search.floor_s[min(few, key=lambda i: float(search.bound[i]))]
+        limit = 1 if told and search.wishes.emission is None else LOSERS_REPLAYED
+        ranked = search.best(within=search.only(few), top=1, limit=limit)
+        return ranked.best[0] if ranked.best else None
 
     @property
     def among(self) -> Candidates:
@@ -95,15 +108,16 @@ class Findings:
         """The best layouts as choices, with how sure it is that they are."""
         search, layouts = self.search, self.among.layouts
         self.say("asking how sure that is")
-        numbers = best if self.certificate.interrupted else contenders(search, best)
-        self._predict(numbers)
-        sure = sure_of(search, {number: self._figures[number] for number in numbers})
+        whole = not self.certificate.interrupted
+        values = contenders(search, best) if whole else {number: search.value[number] for number in best}
+        self._predict(best)
+        sure = sure_of(search, values)
         told = zip(best, sure.probability_best, sure.expected_regret, strict=False)
         self.choices = tuple(
             replace(self._choice(i, search.value[i]), probability_best=probability, expected_regret=regret)
             for i, probability, regret in told
         )
-        self.tied = tuple(layouts.settings(numbers[place]) for place in sure.ties)
+        self.tied = tuple(layouts.settings([*values][place]) for place in sure.ties)
 
     def _predict(self, numbers: Iterable[int]) -> None:
         """The figures of layouts that people get to see: most were replayed before."""
@@ -151,8 +165,8 @@ class Findings:
         for one, mask in alternatives(self.among, best):
             if not (mask & search.fits).any():
                 lost.append(self._too_large(one.name, mask))
-            elif ranked := search.best(within=mask, top=1, limit=LOSERS_REPLAYED).best:
-                slower[one.name] = ranked[0]
+            elif (number := self._best_of(self._losers[one.name])) is not None:
+                slower[one.name] = number
         self._predict(slower.values())
         lost += [self._slower(name, number) for name, number in slower.items()]
         self.lost = tuple(sorted(lost, key=lambda one: (one.name != OWN, not one.fits, one.factor)))

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """A layout to be replayed, by its number; or a scenario that has none. ``bounded``: its step is to be
-    bounded action by action, in place of a replay.
+    """A layout to be replayed, by its number; or a scenario that has none or that workers do not know by it.
+    ``bounded``: its step is to be bounded action by action, in place of a replay.
     """
 
-    scenario: Scenario
+    scenario: Scenario | None = None
     number: int | None = None
     bounded: bool = False
 
@@ -46,14 +46,20 @@ class Replaying(Protocol):
 
 @dataclass(frozen=True)
 class Answering:
-    """What workers run."""
+    """What workers run; ``scenario_of`` gives layouts by their numbers, so that none has to be sent."""
 
     replay: Replaying
+    scenario_of: Callable[[int], Scenario] | None = None
 
     def __call__(self, asked: Asked) -> Answered:
+        scenario = asked.scenario
+        if scenario is None:
+            assert asked.number is not None, "a layout without a scenario has a number"
+            assert self.scenario_of is not None, "workers were told what numbers stand for"
+            scenario = self.scenario_of(asked.number)
         if asked.bounded:
-            return asked.number, self.replay.floor_s(asked.scenario)
-        return asked.number, self.replay(asked.scenario)
+            return asked.number, self.replay.floor_s(scenario)
+        return asked.number, self.replay(scenario)
 
 
 @dataclass
@@ -61,7 +67,8 @@ class Judging:
     """Gives results in the order in which they are asked for. ``known`` are those so far, by number, and
     ``remembered`` those among them that the journal had. What workers did ahead and nobody asked for is kept,
     but not known: what there is to tell is the same for any number of them. ``alike`` gives the layout whose
-    replay stands for that of another; by default each for itself. ``unsayable`` gives why a layout is passed
+    replay stands for that of another; by default each for itself. ``by_number``: workers know layouts by
+    their numbers. ``unsayable`` gives why a layout is passed
     over without a replay, empty for all others; ``passed_over`` are those so far, with the reason.
     """
 
@@ -71,6 +78,7 @@ class Judging:
     known: dict[int, JudgedLayout] = field(default_factory=dict)
     remembered: set[int] = field(default_factory=set)
     alike: Callable[[int], int] = int
+    by_number: bool = False
     unsayable: Callable[[int], str] | None = None
     passed_over: dict[int, str] = field(default_factory=dict)
     _floors_s: dict[int, float] = field(default_factory=dict, repr=False)
@@ -91,8 +99,8 @@ class Judging:
                     continue
                 while not self._is_at_hand(number):
                     self._keep(*next(results))
-                self.known[number] = self._at_hand[self._one_of(number)]
-                if self._one_of(number) in self.remembered:
+                self.known[number] = self._at_hand[self.one_of(number)]
+                if self.one_of(number) in self.remembered:
                     self.remembered.add(number)
                 yield self.known[number]
         finally:
@@ -103,12 +111,17 @@ class Judging:
     def _tasks(self, numbers: Iterable[int]) -> Iterator[Asked]:
         begun: set[int] = set()
         sayable = (number for number in numbers if not self.passes_over(number))
-        for number in map(self._one_of, sayable):
+        for number in map(self.one_of, sayable):
             if number not in begun and not self._is_at_hand(number):
                 begun.add(number)
-                yield Asked(number=number, scenario=self.scenario_of(number))
+                yield self._asked(number)
 
-    def _one_of(self, number: int) -> int:
+    def _asked(self, number: int, *, bounded: bool = False) -> Asked:
+        scenario = None if self.by_number else self.scenario_of(number)
+        return Asked(number=number, scenario=scenario, bounded=bounded)
+
+    def one_of(self, number: int) -> int:
+        """The layout whose replay stands for that of another."""
         if number not in self._ones:
             self._ones[number] = self.alike(number)
         return self._ones[number]
@@ -130,9 +143,9 @@ class Judging:
         """Seconds that the steps of layouts take at least, action by action; those of layouts that are
         the same to the simulator are worked out once.
         """
-        ones = [self._one_of(number) for number in numbers]
+        ones = [self.one_of(number) for number in numbers]
         wanted = [one for one in dict.fromkeys(ones) if one not in self._floors_s]
-        tasks = [Asked(number=one, scenario=self.scenario_of(one), bounded=True) for one in wanted]
+        tasks = [self._asked(one, bounded=True) for one in wanted]
         for number, found in self.workers.run(tasks):
             assert isinstance(found, float), "a bound was asked for"
             if number is not None:
@@ -147,7 +160,7 @@ class Judging:
 
     def _is_at_hand(self, number: int) -> bool:
         """Whether it needs no replay; what the journal has is at hand from now on."""
-        number = self._one_of(number)
+        number = self.one_of(number)
         if number in self._at_hand:
             return True
         if self.journal.path is None:

@@ -127,13 +127,14 @@ def planned(
     if screened is not None:
         screened(among)
     clock.append(time.perf_counter())
-    workers = _workers(means)
+    workers = _workers(means, among)
     try:
         judging = Judging(
             scenario_of=among.layouts.scenario_of,
             workers=workers,
             journal=Journal(path=means.journal),
             alike=among.layouts.twin,
+            by_number=True,
             unsayable=_unsayable(wishes, among),
         )
         search = LayoutSearch(among=among, wishes=wishes, judging=judging, tell=_telling(say, among))
@@ -179,8 +180,8 @@ def candidates_of(
     return among, {"enumerate_s": clock[1] - clock[0], "screen_s": clock[2] - clock[1]}
 
 
-def _workers(means: Means) -> Workers[Any, Any]:
-    function = Answering(ReplayOf())
+def _workers(means: Means, among: Candidates) -> Workers[Any, Any]:
+    function = Answering(ReplayOf(), among.layouts.scenario_of)
     return OnRay(function) if means.ray else Local(function, means.jobs or cores())
 
 

@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 AUDIT_SEED = 18
 """Which of the layouts that were ruled out are replayed is the same every time."""
 
-WORTH_TIGHTENING = 5_000
-"""Actions of a replay from which on its bound is tightened before. Shorter ones take a few times as long as
-that, and as many as are held against each other (sure.py) are replayed in any case."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
@@ -50,7 +46,8 @@ class Wishes:
 @dataclass
 class LayoutSearch:
     """One search. ``final`` makes of a layout's value its true one, where the objective is no multiple of the
-    step time.
+    step time. ``value`` is that of whoever was judged; ``floor_s`` are the seconds that steps take at least
+    by their actions, of layouts of which that was asked: 0 where these do not tell.
     """
 
     among: Candidates
@@ -59,6 +56,7 @@ class LayoutSearch:
     final: Callable[[int, float], float] | None = None
     tell: Told = nothing_told
     value: dict[int, float] = field(default_factory=dict)
+    floor_s: dict[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._weights = weights(self.wishes.objective, self.among)
@@ -74,37 +72,55 @@ class LayoutSearch:
         """Seconds of a step at least, as tight as is known so far."""
 
     def best(self, within: NDArray[np.bool_] | None = None, *, top: int, limit: int | None = None) -> Ranked:
-        """The best layouts, of all or of some.
+        """The best layouts, of all or of some; of these as many are judged as ``limit`` says.
 
-        Where as many are judged as it takes, their bounds are tightened before, and stay so for whoever asks.
+        Of all, bounds are tightened before anyone is judged by them, and stay so for whoever asks.
         """
-        whole = within is None and limit is None
-        bound = self.bound if within is None else np.where(within, self.bound, np.inf)
-        first = self._first if within is None else []
         ranked = best_first(
-            bound,
+            self.bound if within is None else np.where(within, self.bound, np.inf),
             self.values,
             top=top,
-            first=first,
+            first=self._first if within is None else [],
             final=self.final,
-            tighten=self._tightened if whole else None,
-            worth_it=lambda i: bool(self.among.replayed_actions[i] >= WORTH_TIGHTENING),
+            tighten=self._tightened if within is None else None,
             limit=limit,
             tell=self.tell,
         )
         self.value |= ranked.value
         return ranked
 
-    def _tightened(self, numbers: Sequence[int]) -> list[float]:
-        """The bounds of layouts, action by action where that says more than their screening."""
-        for i, floor_s in zip(numbers, self.judging.floors_s(numbers), strict=True):
+    def tighten(self, numbers: Iterable[int]) -> None:
+        """Bound the steps of layouts action by action, where that says more than their screening."""
+        asked = [i for i in dict.fromkeys(numbers) if i not in self.floor_s]
+        for i, floor_s in zip(asked, self.judging.floors_s(asked), strict=True):
+            self.floor_s[i] = floor_s
             self.bound_s[i] = max(self.bound_s[i], floor_s)
-            self.bound[i] = self.bound_s[i] * self._weights[i]
+            for bound in (self.bound, self.open_bound):
+                if np.isfinite(bound[i]):
+                    bound[i] = self.bound_s[i] * self._weights[i]
+
+    def _tightened(self, numbers: Sequence[int]) -> list[float]:
+        self.tighten(numbers)
         return [float(self.bound[i]) for i in numbers]
+
+    def only(self, numbers: Sequence[int]) -> NDArray[np.bool_]:
+        """Which of all layouts are among these."""
+        found = np.zeros(len(self.bound), dtype=bool)
+        found[list(numbers)] = True
+        return found
 
     def next_in_turn(self, limit: int) -> list[int]:
         """The ``limit`` layouts that a search of all begins with."""
         return in_turn(self.bound, self._first)[:limit]
+
+    def first_of(self, within: NDArray[np.bool_], count: int) -> list[int]:
+        """The first in turn of some layouts, ``count`` of them that are not the same to the simulator."""
+        found: dict[int, int] = {}
+        for i in in_turn(np.where(within, self.bound, np.inf)):
+            if len(found) == count:
+                break
+            found.setdefault(self.judging.one_of(i), i)
+        return [*found.values()]
 
     @property
     def _first(self) -> list[int]:

@@ -1,45 +1,79 @@
 """How sure a plan is of its choice: the best layouts beside each other, under constants drawn anew.
 
-Knows a search; what is drawn is in sim/plan/certainty.py. Layouts are those of the least
-value among the first CONTENDERS by bound and all that was judged: the best is among them for certain, and
-what is not, is slower by more than errors make up for, or has as many before it.
+Knows a search; what is drawn is in sim/plan/certainty.py. Layouts are those of the least value among the
+first CONTENDERS by bound and all that was judged: the best is among them for certain, and what is not, is
+slower by more than errors make up for, or has as many before it. Nobody is replayed for this whose step is
+bounded action by action (sim/brief/floor.py): such a bound is within a hundredth of the step, and one field
+in which layouts differ moves them by more. So one stands as far above its own as those that were replayed.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from ...evidence.measured_layouts import differing
 from ..certainty import Certainty, Contender, certainty_of
-from .shown import LayoutFigures
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .searching import LayoutSearch
 
 CONTENDERS = 20
 """Layouts that are held against each other."""
 
 
-def contenders(search: LayoutSearch, chosen: Iterable[int]) -> list[int]:
-    """The ``chosen`` layouts, then the best others, CONTENDERS of them where there are as many."""
+def unbounded_contenders(search: LayoutSearch) -> list[int]:
+    """Those of the first CONTENDERS that take a replay, since there is no bound of theirs by actions; all of
+    them are bounded first."""
+    while loose := [i for i in search.next_in_turn(CONTENDERS) if i not in search.floor_s]:
+        search.tighten(loose)
+    return [i for i in search.next_in_turn(CONTENDERS) if not search.floor_s[i]]
+
+
+def contenders(search: LayoutSearch, chosen: Iterable[int]) -> dict[int, float]:
+    """The ``chosen`` layouts, then the best others, CONTENDERS of them where there are as many, and their
+    values as far as they are known or may be expected."""
     first = list(chosen)
-    search.best(top=CONTENDERS, limit=CONTENDERS)
-    others = [
-        number
-        for number, value in search.value.items()
-        if value < math.inf and search.open[number] and number not in set(first)
-    ]
-    others.sort(key=lambda number: (search.value[number], number))
-    return first + others[: max(0, CONTENDERS - len(first))]
+    search.best(within=search.only(unbounded_contenders(search)), top=CONTENDERS, limit=CONTENDERS)
+    value = {i: value for i, value in search.value.items() if value < math.inf and search.open[i]}
+    value |= _expected(search, value)
+    others = sorted(value.keys() - set(first), key=lambda number: (value[number], number))
+    return {i: value[i] for i in first + others[: max(0, CONTENDERS - len(first))]}
 
 
-def sure_of(search: LayoutSearch, figures: dict[int, LayoutFigures]) -> Certainty:
-    """How sure it is which of the layouts is the best, in the order of ``figures``."""
-    layouts = search.among.layouts
+def _expected(search: LayoutSearch, value: Mapping[int, float]) -> dict[int, float]:
+    """The values of the first CONTENDERS that were not replayed: as far above their bounds as others are."""
+    above = [value[i] / search.bound[i] for i in value if search.floor_s.get(i)]
+    ratio = statistics.median(above) if above else 1.0
+    return {
+        i: ratio * float(search.bound[i])
+        for i in search.next_in_turn(CONTENDERS)
+        if i not in search.value and not search.judging.passes_over(i)
+    }
+
+
+def sure_of(search: LayoutSearch, values: Mapping[int, float]) -> Certainty:
+    """How sure it is which of the layouts is the best, in the order of ``values``.
+
+    The causes of doubt of one that was not replayed are those of the one that was and has the most fields in
+    common with it.
+    """
+    layouts, known = search.among.layouts, search.judging.known
+    settings = {i: layouts.settings(i) for i in values}
+    replayed = [i for i in values if i in known]
+
+    def like(number: int) -> int:
+        if number in known:
+            return number
+        return min(replayed, key=lambda one: differing(settings[number], settings[one]))
+
     return certainty_of(
         [
-            Contender(value=search.value[number], parts=one.parts, settings=layouts.settings(number))
-            for number, one in figures.items()
+            Contender(value=value, parts=known[like(i)].parts, settings=settings[i])
+            for i, value in values.items()
         ]
     )

@@ -1,0 +1,116 @@
+"""Layouts that are the same to the simulator, by rules of the software and by where ranks are.
+
+Two ZeRO stages are the same where the software makes nothing more of the higher one; two orders of ranks
+where each group of a rank sits over as many domains and each message goes as far. Knows fields and where
+ranks are; knows no replay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..fold.can_bind import can_bind
+from ..lowering.layers.routing import distinct_loads
+from ..lowering.lower import talking_ranks
+from ..lowering.placed_groups import PlacedGroups, domains, gpus
+from ..lowering.placements import distinct_placements
+from ..lowering.process_groups import ProcessGroups
+from ..scenario.machine import cluster_of
+from ..scenario.schedules import schedule_named, traits_of
+from ..scenario.sharding import same_stages
+from .legality import ZERO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ...hardware.cluster import Cluster
+    from ..scenario.models import Scenario
+    from .axes import Values
+
+    Ids = NDArray[np.int64]
+
+ORDER = "parallelism.order"
+
+_PLACED = (
+    *(f"parallelism.{name}" for name in ("tp", "cp", "cp_a2a", "pp", "vpp", "ep", "etp", "dp")),
+    "parallelism.fsdp_shard_size",
+    ORDER,
+    "schedule",
+)
+"""Fields that say where ranks are, and who talks to whom."""
+
+
+@dataclass(kw_only=True)
+class Twins:
+    """The twins in one space (``Space``), each found when somebody asks for it; ``draft`` gives a layout."""
+
+    bases: Sequence[Scenario]
+    base: Ids
+    values: Mapping[str, Values]
+    codes: Mapping[str, Ids]
+    draft: Callable[[int], Scenario]
+    _clusters: dict[int, Cluster] = field(default_factory=dict)
+    _places: dict[tuple[int, ...], Hashable] = field(default_factory=dict)
+
+    def of(self, i: int) -> int:
+        """The layout whose step and memory are those of layout ``i``, the first of all by ZeRO stage and by
+        order of ranks; ``i`` itself where there is none before it."""
+        order = self.codes[ORDER]
+        return next(j for j in self._as_sharded(i) if order[j] == order[i] or self._same_place(i, j))
+
+    def _as_sharded(self, i: int) -> list[int]:
+        """Layouts that differ in the order of ranks alone, or in a ZeRO stage that is the same."""
+        found = np.flatnonzero(self.base == self.base[i])
+        for name, code in self.codes.items():
+            if name not in (ZERO, ORDER):
+                found = found[code[found] == code[i]]
+        stages, zero, order = self.values[ZERO], self.codes[ZERO], self.codes[ORDER]
+        same = same_stages(self.draft(i)) if stages[zero[i]] > 1 else [stages[zero[i]]]
+        alike = [j for j in found.tolist() if stages[zero[j]] in same]
+        return sorted(alike, key=lambda j: (stages[zero[j]], order[j]))
+
+    def _same_place(self, i: int, j: int) -> bool:
+        places = []
+        for one in (i, j):
+            key = int(self.base[one]), *(int(self.codes[name][one]) for name in _PLACED)
+            if key not in self._places:
+                self._places[key] = self._place(one)
+            places.append(self._places[key])
+        return places[0] is not None and places[0] == places[1]
+
+    def _place(self, i: int) -> Hashable:
+        """How all ranks of a layout sit, which tells their programs from those of another order; None where
+        ranks differ or share links of the fabric, so that it takes more than that to tell."""
+        draft, cluster = self.draft(i), self._cluster(int(self.base[i]))
+        where = gpus(draft.cluster, cluster)
+        groups = ProcessGroups(parallelism=draft.parallelism, two_way=traits_of(draft.schedule).two_way)
+        placed = PlacedGroups(process_groups=groups, cluster=cluster, gpu=where)
+        talking = talking_ranks(schedule_named(draft.schedule), draft.pipeline_shape)
+        ways = distinct_placements(draft, placed, talking=talking)
+        if can_bind(cluster) or len(ways.first) > 1 or len(distinct_loads(draft)) > 1:
+            return None
+        own = placed.of_rank(0)
+        replica = where[list(own.replica)]
+        named = tuple(sorted(own.named.items()))
+        uneven = tuple(sorted(ways.groups))
+        return named, uneven, _parts(domains(replica, cluster)), _parts(replica // cluster.gpus_per_node)
+
+    def _cluster(self, base: int) -> Cluster:
+        if base not in self._clusters:
+            self._clusters[base] = cluster_of(self.bases[base].cluster)
+        return self._clusters[base]
+
+
+def _parts(numbers: Ids) -> tuple[int, ...]:
+    """Which entries are equal, whatever they are.
+
+    >>> _parts(np.array([7, 3, 7, 4]))
+    (0, 1, 0, 2)
+    """
+    known: dict[int, int] = {}
+    return tuple(known.setdefault(number, len(known)) for number in numbers.tolist())
