@@ -71,10 +71,10 @@ State = tuple["Left | bool", ...]
 
 def state_of(scope: Scope) -> State:
     """The state that the ops of a scope, a block, are in."""
-    left = scope.left
-    return tuple(
-        [_to_a_tick(left[i], scope.ops[i]) if i in left else end >= 0 for i, end in enumerate(scope.end)]
-    )
+    state: list[Left | bool] = [end >= 0 for end in scope.end]
+    for i, left in scope.left.items():
+        state[i] = _to_a_tick(left, scope.ops[i])
+    return tuple(state)
 
 
 def begun(state: State) -> dict[int, Left]:

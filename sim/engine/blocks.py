@@ -88,8 +88,13 @@ class BlockRun:
 
 def done(rates: Rates, at: float) -> float:
     """What has been done until then: seconds of work, or bytes."""
-    ends = [*(since for since, _ in rates[1:]), math.inf]
-    return sum(max(0.0, min(at, end) - since) * rate for (since, rate), end in zip(rates, ends, strict=False))
+    total, last = 0.0, len(rates) - 1
+    for k, (since, rate) in enumerate(rates):
+        if since >= at:
+            break
+        end = rates[k + 1][0] if k < last else math.inf
+        total += ((at if at < end else end) - since) * rate
+    return total
 
 
 @dataclass(frozen=True)
@@ -166,17 +171,18 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
     """Put a block into the state that its ``run`` is in after ``since``; it counts from ``base``, both from
     the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
     """
-    at, ended, begun = zero + base, scope.end, run.begun
+    at, ended, begun, left = zero + base, scope.end, run.begun, scope.left
     over = since + SLACK_S  # what takes no time too: members that ended now are past it
     for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
         if ended[i] >= 0:
             continue
         if base + end <= over:
-            if i not in begun:
+            if not begun or i not in begun:
                 scope.start[i], scope.begin[i] = at + start, at + begin
             ended[i] = at + end
-            scope.left.pop(i, None)
-        elif i in begun:
+            if left:
+                left.pop(i, None)
+        elif begun and i in begun:
             scope.left[i] = run.left(i, since - base)
         elif base + start < since:
             scope.start[i] = at + start

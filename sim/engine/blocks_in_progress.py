@@ -31,7 +31,8 @@ class BlocksInProgress:
 
     The host issues the first op at ``issued_at`` (None: nothing waits for it), and is ``lead_s`` ahead of
     the block in progress. That runs as a whole (``here``), beside flows of its rank (``lent``), or in detail
-    in a process of its own; ``together`` is where its class meets others, if it does.
+    in a process of its own; ``together`` is where its class meets others, if it does. ``idle``: nothing is on
+    its links, or known to come.
     """
 
     replay: RepeatedBlocksReplay
@@ -45,6 +46,7 @@ class BlocksInProgress:
     number: int = 0
     lead_s: float = math.inf
     gathering: Gathering = field(init=False)
+    idle: bool = False
     here: Here | None = None
     lent: Lent | None = None
     place: BlockPlace = field(init=False)
@@ -81,11 +83,19 @@ class BlocksInProgress:
         self.number = number
         if self.go_on():
             self.replay.has_run(self)
+            self.over()
 
     # As a whole ------------------------------------------------------------------------------
 
     def _begins_whole(self) -> bool:
-        return self.gathering.joins(self.number) and self.replay.beginning(self)
+        """Whether nothing disturbs a run from here on, so far as is known as it begins."""
+        gathering = self.gathering
+        if gathering.ways is not None and not gathering.joins(self.number):
+            return False
+        rank, replay = self.rank, self.replay
+        plain = not rank.awaited and not rank.changing and self.i not in self.scope.before
+        self.idle = plain and replay.flows.idle(self.scope.r, self.repeated.links)
+        return self.idle or replay.beginning(self)
 
     def _begin_whole(self) -> None:
         """Run all blocks that are left as a whole, until something interferes."""
@@ -97,19 +107,25 @@ class BlocksInProgress:
         self._close(here)
 
     def _close(self, here: Here) -> None:
+        """Have them interrupted by whatever may interfere."""
         rank, replay, repeated = self.rank, self.replay, self.repeated
         rank.closed, rank.closed_most, rank.closed_uses = self, repeated.most, here.uses
-        replay.flows.tell(self.scope.r, repeated.links, replay.rendezvous_points.move)
+        if not self.idle:
+            replay.flows.tell(self.scope.r, repeated.links, replay.rendezvous_points.move)
+        self.idle = False
 
     def whole_over(self, here: Here) -> None:
         """The run has ended, unless it was interrupted before."""
         if here is not self.here:
             return
         self.here = self.rank.closed = None
-        self.gathering.leave(self.scope.r)
+        if self.together is not None:
+            self.gathering.leave(self.scope.r)
         assert here.run is not None
         self.replay.record.add_whole(self.scope.r, self.i, here.run, here.zero)
-        self.replay.has_run(self)
+        if self.rank.awaited:
+            self.replay.has_run(self)
+        self.over()
 
     def interrupt(self) -> None:
         """Something happens that may interfere."""

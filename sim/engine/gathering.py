@@ -80,13 +80,14 @@ class Gathering:
 
     def arrive(self, r: int, here: Here, env: Clock, runs: Runs) -> None:
         """A member comes to run its repeated blocks as a whole; the last one sets all in motion."""
-        self.here[r] = here
         if len(self.group.members) == 1:
-            self._plan_alone(here, runs)
-            assert here.run is not None
-            after_s = here.zero + here.run.last - env.time
+            lead_s = here.lead_s if here.lead_s > 0 else 0.0
+            run = runs.alone(self.group, self.repeated_blocks[0], here.number, lead_s, here.contention)
+            here.run, here.zero = run, here.at
+            after_s = here.at + run.last - env.time
             env.call(after_s if after_s > 0 else 0.0, here.member.whole_over, here)
             return
+        self.here[r] = here
         if len(self.here) < len(self.group.members):
             return
         self._plan(runs)
@@ -95,8 +96,8 @@ class Gathering:
             env.call(max(0.0, one.zero + one.run.last - env.time), one.member.whole_over, one)
 
     def leave(self, r: int) -> None:
-        """A member has ended its repeated blocks."""
-        del self.here[r]
+        """A member has ended its repeated blocks; one by itself is here for nobody."""
+        self.here.pop(r, None)
 
     def open(self, runs: Runs) -> None:
         """Members in a run go on in detail."""
@@ -116,12 +117,6 @@ class Gathering:
             self.detail = number
             if any(one.run is None and one.number <= number for one in self.here.values()):
                 self.open(runs)
-
-    def _plan_alone(self, here: Here, runs: Runs) -> None:
-        """The run of a class by itself."""
-        lead_s = here.lead_s if here.lead_s > 0 else 0.0
-        here.run = runs.alone(self.group, self.repeated_blocks[0], here.number, lead_s, here.contention)
-        here.zero = here.at
 
     def _plan(self, runs: Runs) -> None:
         """The runs of those who are here; who is not never comes."""

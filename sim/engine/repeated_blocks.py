@@ -62,18 +62,23 @@ class RepeatedBlocksReplay:
         rank.repeated_op = i
         if rank.passed:
             rank.passed = set()
-        issued_at = None if scope.issued_at is None else scope.issued(i)
-        scope.start[i] = scope.begin[i] = max(self.env.time, issued_at or 0.0)
+        start_s, issued_at = self.env.time, None
+        if scope.issued_at is not None:
+            issued_at = scope.issued(i)
+            start_s = max(start_s, issued_at)
+        scope.start[i] = scope.begin[i] = start_s
         together = self._gathering(scope.r)
         blocks = BlocksInProgress(self, rank, scope, i, repeated, over, issued_at, together)
-        return blocks.go_on()
+        if not blocks.go_on():
+            return False
+        self.has_run(blocks)
+        return True
 
     def has_run(self, blocks: BlocksInProgress) -> None:
-        """All of these blocks have run."""
+        """All of these blocks have run: tell who awaits one of their streams."""
         if blocks.rank.awaited:
             for stream in blocks.repeated.last_on:
                 blocks.rank.ended_on(blocks.i, stream)
-        blocks.over()
 
     def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
         """What to wait for behind op ``i``, repeated blocks, on one of its streams, if anything.
@@ -119,11 +124,8 @@ class RepeatedBlocksReplay:
         return gathering
 
     def beginning(self, blocks: BlocksInProgress) -> bool:
-        """Whether nothing disturbs a run from the block in progress on, so far as is known as it begins."""
+        """Whether nothing disturbs a run from the block in progress on, where its links are not idle."""
         scope, i, rank = blocks.scope, blocks.i, blocks.rank
-        plain = i not in scope.before and not rank.awaited and not rank.changing
-        if plain and self.flows.idle(scope.r, blocks.repeated.links):
-            return True
 
         def uses(link: str, since: float, until: float) -> bool:
             group, lead_s = blocks.gathering.group, blocks.lead_s

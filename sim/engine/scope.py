@@ -97,10 +97,11 @@ class Scope:
     def ends(self, i: int, now: float) -> None:
         """Op ``i`` ends; tell who waits for it."""
         self.end[i] = now
-        told = self.waiting.pop(i, None)
-        if told is not None:
-            told.happen()
-        if i in self.followers:
+        if self.waiting:
+            told = self.waiting.pop(i, None)
+            if told is not None:
+                told.happen()
+        if self.followers and i in self.followers:
             assert self.lose is not None
             self.lose(self.followers[i])
 
