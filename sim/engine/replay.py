@@ -142,7 +142,7 @@ class _Replay:
             layout = layouts.get(key)
             if layout is None:
                 layout = layouts[key] = layout_of(program, host=key[1])
-                self.record.knows(program, layout.issue)
+                self.record.knows(program, layout)
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
             for row, alone in zip(layout.rows, layout.chains, strict=True):

@@ -158,8 +158,12 @@ class RepeatedBlocks:
     def issued_s(self) -> tuple[float, ...]:
         """For each of the row, the host time from the issue of the very first op to that of its own first."""
         began = accumulate((block.host_s for block in self.row), initial=0.0)
-        first_s = self.row[0].first_s if self.row else 0.0
-        return tuple(at + block.first_s - first_s for at, block in zip(began, self.row, strict=False))
+        return tuple(at + block.first_s - self.first_s for at, block in zip(began, self.row, strict=False))
+
+    @cached_property
+    def first_s(self) -> float:
+        """Seconds of the host for issuing the first op."""
+        return self.row[0].first_s if self.row else 0.0
 
     @cached_property
     def last_on(self) -> Mapping[str, int]:
