@@ -115,7 +115,41 @@ def run_alone(
 
     None where only a replay tells: collectives that stand for several calls, or that never end.
     """
+    if issued_s == -math.inf and not beside and block.is_serial:
+        return _in_turn(block, rank, rates, state)
     return _Alone(block, issued_s, rank, rates, beside, state).course()
+
+
+def _in_turn(block: Block, rank: RankState, own: OwnRates, state: State | None) -> Course | None:
+    """The same of a block whose ops run one after the other, with nothing beside it and its host far ahead."""
+    count, now = len(block.ops), 0.0
+    start, end, slowed = [math.inf] * count, [0.0] * count, list[SlowedWhile]()
+    rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
+    left = begun(state) if state else {}
+    for i, op in enumerate(block.ops):
+        if state and state[i] is True:
+            continue
+        work, begins, start[i] = op.work, left.get(i), now
+        if isinstance(work, Compute):
+            rate = rank.speed(work)
+            rates[i].append((now, rate))
+            now += (max(0.0, begins[1]) if begins else work.seconds * rank.slow) / rate
+        else:
+            assert isinstance(work, Collective)
+            latency_s, amount = begins or (work.transfer.latency_s, work.transfer.bytes)
+            if work.calls > 1 or amount == math.inf:
+                return None
+            now += latency_s
+            if amount:
+                ((rate, held),) = own.of((own.demand(work.transfer),))
+                if not rate:
+                    return None
+                since, now = now, now + amount / rate
+                rates[i].append((since, rate))
+                if held is not None:
+                    slowed.append(SlowedWhile(since, now, i, held, rate))
+        end[i] = now
+    return Course(start, end, cast("list[Rates]", rates), (), slowed)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, get_args
 
 from ..network.paths import NO_PATHS, Paths
@@ -111,6 +111,14 @@ class Block:
             stream: tuple((i,) for i in ops) if stream == UNORDERED else (tuple(ops),)
             for stream, ops in found.items()
         }
+
+    @cached_property
+    def is_serial(self) -> bool:
+        """Whether each op waits for the one before it."""
+        return all(
+            i in op.after or (op.stream == before.stream != UNORDERED)
+            for i, (before, op) in enumerate(pairwise(self.ops))
+        )
 
     @cached_property
     def awaited(self) -> frozenset[int]:
