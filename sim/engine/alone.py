@@ -23,7 +23,7 @@ from .ticks import payload_ticks, ticks
 if TYPE_CHECKING:
     from ..network.sharing import Link
     from ..program.program import Op
-    from .blocks import Rates
+    from .blocks import BlockRun, Rates
     from .rank_state import RankState
     from .scope import Left, Scope
     from .shares import Share
@@ -109,15 +109,17 @@ def run_alone(
     rates: OwnRates,
     beside: tuple[Demand, ...] = (),
     state: State | None = None,
+    whole: BlockRun | None = None,
 ) -> Course | None:
     """How a block runs that its rank reaches at 0, its first op issued at ``issued_s`` (-inf: long ago), or
-    that is in ``state`` then; ``beside`` it such flows go on, to its end at least.
+    that is in ``state`` then; ``beside`` it such flows go on, to its end at least. Its ``whole`` run beside
+    these, its host far ahead, where that is known, shows how it goes on from a join of its streams.
 
     None where only a replay tells: collectives that stand for several calls, or that never end.
     """
     if issued_s == -math.inf and not beside and block.is_serial:
         return _in_turn(block, rank, rates, state)
-    return _Alone(block, issued_s, rank, rates, beside, state).course()
+    return _Alone(block, issued_s, rank, rates, beside, state, whole).course()
 
 
 def _in_turn(block: Block, rank: RankState, own: OwnRates, state: State | None) -> Course | None:
@@ -185,6 +187,7 @@ class _Alone:
         rates: OwnRates,
         beside: tuple[Demand, ...],
         state: State | None,
+        whole: BlockRun | None,
     ) -> None:
         count = len(block.ops)
         self.block, self.ops, self.rank, self.own = block, block.ops, rank, rates
@@ -204,22 +207,50 @@ class _Alone:
         self.changed = bool(beside)  # whether what moves is not what it was
         self.first = math.inf, HOST  # when the first collective of those that move ends
         self.slowed: list[SlowedWhile] = []
+        self.whole, self.ended = whole, count - sum(map(len, self.rows))
+        self.begun = self.ended  # how many ops have
+        self.joins = block.joins if whole else frozenset[int]()
 
     def course(self) -> Course | None:
         """All times, or None (run_alone)."""
         start = self.start
         while True:
+            if self.ended in self.joins and self.begun == self.ended and not self.left:
+                if self.changed and not self._share():
+                    return None
+                assert self.whole is not None
+                self._go_on_as(self.whole, self.ended)
+                break
             for row in self.rows:
                 if row and start[row[-1]] == math.inf and not self._begin(row[-1], row):
                     return None
             if self.changed and not self._share():
                 return None
             if not self._go_on():
+                self._hold_until_now()
                 break
-        for number, flow in self.beside.items():
-            self._held(number, flow)
         beside = tuple(flow.rates for flow in self.beside.values())
         return Course(start, self.end, cast("list[Rates]", self.rates), beside, self.slowed)
+
+    def _hold_until_now(self) -> None:
+        """Note what has held the flows beside it until now."""
+        for number, flow in self.beside.items():
+            self._held(number, flow)
+
+    def _go_on_as(self, whole: BlockRun, k: int) -> None:
+        """All before op ``k`` have ended and none after has begun: it goes on as its whole run does from there."""
+        self._hold_until_now()
+        since = whole.start[k]
+        later = self.now - since
+        self.start[k:] = [at + later for at in whole.start[k:]]
+        self.end[k:] = [at + later for at in whole.end[k:]]
+        self.rates[k:] = [[(at + later, rate) for at, rate in rates] for rates in whole.rates[k:]]
+        for flow, rates in zip(self.beside.values(), whole.beside, strict=True):
+            flow.rates += [(at + later, rate) for at, rate in rates if at >= since]
+        for one in whole.slowed:
+            if one.until > since:
+                at = max(one.since, since) + later
+                self.slowed.append(one._replace(since=at, until=one.until + later))
 
     def _go_on(self) -> bool:
         """To the next moment at which something ends or begins; False where there is none."""
@@ -250,8 +281,9 @@ class _Alone:
         while True:
             end[i] = self.now = now
             row.pop()
+            self.ended += 1
             kernel.i, kernel.ends = HOST, math.inf
-            if i in awaited or not row:
+            if i in awaited or not row or self.ended in self.joins:
                 return
             i = row[-1]
             op = self.ops[i]
@@ -261,6 +293,7 @@ class _Alone:
                 if end[before] == math.inf:
                     return
             rate = speed(op.work)
+            self.begun += 1
             self.start[i] = now
             self.rates[i].append((now, rate))
             kernel.i, kernel.left = i, op.work.seconds * self.rank.slow
@@ -280,6 +313,7 @@ class _Alone:
                     heappush(self.queue, (self.issued_s[i], HOST))
                 return True
         self.start[i] = self.now
+        self.begun += 1
         if isinstance(op.work, Compute):
             self.kernel.i, self.kernel.row = i, row
             self.kernel.left = max(0.0, left[1]) if left else op.work.seconds * self.rank.slow
@@ -338,6 +372,7 @@ class _Alone:
 
     def _ends(self, i: int) -> None:
         self.end[i] = self.now
+        self.ended += 1
         for row in self.rows:
             if row and row[-1] == i:
                 row.pop()

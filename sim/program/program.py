@@ -121,6 +121,25 @@ class Block:
         )
 
     @cached_property
+    def joins(self) -> frozenset[int]:
+        """Ops before which all earlier ones have ended, whatever they take, and no later one has begun."""
+        behind: list[int] = []  # by op, a bit for each that it waits for, directly or not
+        last: dict[str, int] = {}
+        for i, op in enumerate(self.ops):
+            bits = last.get(op.stream, 0)
+            for before in op.after:
+                bits |= behind[before] | 1 << before
+            behind.append(bits)
+            if op.stream != UNORDERED:
+                last[op.stream] = bits | 1 << i
+        found, common = set[int](), -1
+        for i in range(len(behind) - 1, 0, -1):
+            common &= behind[i]
+            if not ~common & ((1 << i) - 1):
+                found.add(i)
+        return frozenset(found)
+
+    @cached_property
     def awaited(self) -> frozenset[int]:
         """Ops for which ops of other streams wait."""
         ops = self.ops
