@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -161,7 +162,7 @@ class RepeatedRun:
     @cached_property
     def parts(self) -> dict[str, float]:
         """All its seconds by what the compute stream did (BlockRun); between blocks it awaits the host."""
-        parts = total(run.parts for run in self.runs)
+        parts = parts_of(self.runs)
         seconds = self.last - self.first
         host_s = seconds - sum(run.seconds for run in self.runs)
         return total((parts, {"host": host_s})) if host_s > 1e-12 * seconds else parts
@@ -191,6 +192,16 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
             else:
                 scope.begin[i] = at + begin
                 scope.left[i] = run.left(i, since - base)
+
+
+def parts_of(runs: Sequence[BlockRun]) -> dict[str, float]:
+    """Their seconds by what the compute stream did; blocks in a row are often one and the same run."""
+    counts = Counter(map(id, runs))
+    found: dict[str, float] = {}
+    for run in {id(run): run for run in runs}.values():
+        for name, seconds in run.parts.items():
+            found[name] = found.get(name, 0.0) + counts[id(run)] * seconds
+    return found
 
 
 def total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
