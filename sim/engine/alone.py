@@ -123,7 +123,7 @@ def run_alone(
 
 
 def _in_turn(block: Block, rank: RankState, own: OwnRates, state: State | None) -> Course | None:
-    """The same of a block whose ops run one after the other, with nothing beside it and its host far ahead."""
+    """The same of a block whose ops follow one another, with nothing beside it and its host far ahead."""
     count, now = len(block.ops), 0.0
     start, end, slowed = [math.inf] * count, [0.0] * count, list[SlowedWhile]()
     rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
@@ -238,7 +238,7 @@ class _Alone:
             self._held(number, flow)
 
     def _go_on_as(self, whole: BlockRun, k: int) -> None:
-        """All before op ``k`` have ended and none after has begun: it goes on as its whole run does from there."""
+        """Ops before ``k`` have ended and no other has begun: it goes on as its whole run does from there."""
         self._hold_until_now()
         since = whole.start[k]
         later = self.now - since

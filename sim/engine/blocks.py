@@ -94,7 +94,7 @@ def done(rates: Rates, at: float) -> float:
         if since >= at:
             break
         end = rates[k + 1][0] if k < last else math.inf
-        total += ((at if at < end else end) - since) * rate
+        total += (min(end, at) - since) * rate
     return total
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .beside import BlockPlace
 from .blocks import go_on
@@ -18,11 +18,41 @@ from .scope import SLACK_S
 
 if TYPE_CHECKING:
     from ..program.program import RepeatedBlocks
-    from .beside import Lent
-    from .rank_state import RankState
-    from .repeated_blocks import RepeatedBlocksReplay
+    from .beside import BlocksBeside, Lent
+    from .clock import Clock
+    from .flows import Flows
+    from .rank_state import RankState, Uses
+    from .record import Record
+    from .rendezvous import RendezvousPoints
+    from .runs import Runs
     from .scope import Scope
     from .signal import Callback
+
+
+class Surroundings(Protocol):
+    """What all repeated blocks of a replay share (repeated_blocks.py)."""
+
+    env: Clock
+    flows: Flows
+    rendezvous_points: RendezvousPoints
+    runs: Runs
+    record: Record
+    beside: BlocksBeside
+
+    def by_itself(self, r: int, repeated: RepeatedBlocks) -> Gathering:
+        """A class by itself."""
+
+    def beginning(self, blocks: BlocksInProgress) -> bool:
+        """Whether nothing disturbs a run that begins, where its links are not idle."""
+
+    def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
+        """Whether nothing disturbs a run that goes on."""
+
+    def in_detail(self, place: BlockPlace, over: Callback) -> None:
+        """Run a block op by op."""
+
+    def has_run(self, blocks: BlocksInProgress) -> None:
+        """All blocks have run."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +65,7 @@ class BlocksInProgress:
     its links, or known to come.
     """
 
-    replay: RepeatedBlocksReplay
+    replay: Surroundings
     rank: RankState
     scope: Scope
     i: int

@@ -27,7 +27,7 @@ class JointGroup:
 
     ``communicators`` are those that join members, by their numbers in the group; ``bindings`` and ``links``
     are by member, and so are ``repeated_blocks`` where there are several: all of each one's program, which
-    correspond in their order. When a member or a link changes speed, so do ``kind``, ``bindings`` and ``links``
+    correspond in order. When a member or a link changes speed, so do ``kind``, ``bindings`` and ``links``
     (``JointGroups.renew``).
     """
 

@@ -112,8 +112,8 @@ class Layout:
     stream, or by themselves, and the fields of a Scope. ``chains`` says which rows are communications.
 
     ``lacks`` says of messages that no stream orders how many ops each waits for, ``followers`` which wait
-    for an op, ``receives`` which receive and wait for none, by sending class and tag. ``predecessors``: the op
-    before each on its stream, -1 for none.
+    for an op, ``receives`` which receive and wait for none, by sending class and tag. ``predecessors``: the
+    op before each on its stream, -1 for none.
     """
 
     rows: tuple[tuple[int, ...], ...]

@@ -23,7 +23,8 @@ class Messages:
     """The messages of one rank. ``transfer(part)`` prices one; ``host_s`` is the host cost of one call.
 
     ``done`` maps each finished action to the ops that end it, where messages wait for these (async).
-    ``tags`` are the names of actions, which all ranks may share; ``priced`` are transfers by stage, kind, peer.
+    ``tags`` are the names of actions, which all ranks may share; ``priced`` are transfers by stage, kind and
+    peer.
     """
 
     writer: ProgramBuilder

@@ -104,5 +104,5 @@ def _next_level(
 
 
 def _is_bound(demand: Demand, level: float, full: set[Link]) -> bool:
-    """Whether this activity is held at ``level`` by its ceiling or by one of the links that are ``full`` there."""
+    """Whether this activity is held at ``level`` by its ceiling or by a link that is ``full`` there."""
     return demand.ceiling * demand.heaviest <= level * SLACK or not full.isdisjoint(demand.links)
