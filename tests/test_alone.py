@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered
 
-from stepsim.sim.engine.alone import OwnRates, run_alone
+from stepsim.sim.engine.alone import Course, OwnRates, run_alone, state_of
+from stepsim.sim.engine.blocks import BlockRun, done, go_on
 from stepsim.sim.engine.rank_state import RankState
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.engine.scope import block_scope
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
@@ -82,3 +84,40 @@ def test_collectives_slow_one_another_as_in_the_replay(rate: float, after: tuple
     assert sum(one.until - one.since for one in course.slowed) == pytest.approx(
         sum(one.seconds for one in record.slowed), rel=1e-9
     )
+
+
+@given(layouts(), st.floats(0.0, 1.0), st.sampled_from([0.0, 0.5, 1.0]))
+def test_the_rest_of_a_block_is_that_of_its_whole_run(
+    run: Scenario, share: float, share_of_links: float
+) -> None:
+    """From any moment, beside nothing or a flow that shares its links: by whether it is known or not."""
+    for block, programs in distinct(run):
+        rates = OwnRates(programs.links[0])
+        links = programs.links[0]
+        used = tuple(block.most) or tuple(links)
+        ceiling = share_of_links * min(links[name] for name in used)
+        beside = (rates.kind(ceiling, tuple((name, 1.0) for name in used)),) if share_of_links else ()
+        rank = RankState(programs.sms, programs.corun_slowdown)
+        found = run_alone(block, -math.inf, rank, rates, beside)
+        if found is None or not block.ops:
+            continue
+        start, end, own, others, slowed = found
+        whole = BlockRun(block, 0.0, max(end), start, start, end, own, beside=others, slowed=slowed)
+        times = block_scope(block, 0, issued_at=None, tag=())
+        go_on(times, whole, 0.0, 0.0, share * whole.last)
+        state = state_of(times)
+        known, unknown = (run_alone(block, -math.inf, rank, rates, beside, state, w) for w in (whole, None))
+        assert known is not None
+        assert unknown is not None
+        last = pytest.approx(max(unknown.end), rel=1e-9, abs=1e-12)
+        assert max(known.end) == last
+        for name in ("start", "end"):
+            assert getattr(known, name) == pytest.approx(getattr(unknown, name), rel=1e-9, abs=1e-12)
+        for one, other in zip((*known.rates, *known.beside), (*unknown.rates, *unknown.beside), strict=True):
+            assert done(one, max(known.end)) == pytest.approx(done(other, max(known.end)), rel=1e-9)
+        assert held_s(known) == pytest.approx(held_s(unknown), rel=1e-9, abs=1e-12)
+
+
+def held_s(course: Course) -> float:
+    """Seconds for which links hold what moves."""
+    return sum(one.until - one.since for one in course.slowed)

@@ -109,8 +109,7 @@ def test_calls_and_events_keep_their_order() -> None:
     told: list[object] = []
     clock.call_after_all(told.append, "after all")
     clock.call(0.0, told.append, "call")
-    event = clock.event()
-    clock.at(0.0, event)
+    event = clock.timeout(0.0)
     assert event.callbacks is not None
     event.callbacks.append(lambda _: told.append("event"))
     clock.call(1.0, lambda _: told.append(clock.time))

@@ -17,7 +17,7 @@ from typing import overload
 from ...schedules.orders.action import parse_step, parts
 from ..program.program import Collective, Compute, Exchange, Op, RepeatedBlocks
 from ..result.step import AXES, IN_LAYER, PEERS, ActionSpan, Span
-from .blocks import block_parts, peers_of, total
+from .blocks import block_parts, parts_of, peers_of, total
 from .record import Piece, Record, Stretch
 from .scope import SLACK_S, issue_times
 
@@ -165,7 +165,7 @@ def repeated_parts(record: Record, r: int, i: int) -> dict[str, float]:
 
 def _piece_parts(piece: Piece) -> dict[str, float]:
     if isinstance(piece, Stretch):
-        return total(run.parts for run in piece.run.runs[: piece.count])
+        return parts_of(piece.run.runs[: piece.count])
     at = min(piece.start) if piece.start else 0.0
     return block_parts(piece.ops, (piece.start, piece.begin, piece.end), at)
 

@@ -23,7 +23,7 @@ from .ticks import payload_ticks, ticks
 if TYPE_CHECKING:
     from ..network.sharing import Link
     from ..program.program import Op
-    from .blocks import Rates
+    from .blocks import BlockRun, Rates
     from .rank_state import RankState
     from .scope import Left, Scope
     from .shares import Share
@@ -71,10 +71,10 @@ State = tuple["Left | bool", ...]
 
 def state_of(scope: Scope) -> State:
     """The state that the ops of a scope, a block, are in."""
-    left = scope.left
-    return tuple(
-        [_to_a_tick(left[i], scope.ops[i]) if i in left else end >= 0 for i, end in enumerate(scope.end)]
-    )
+    state: list[Left | bool] = [end >= 0 for end in scope.end]
+    for i, left in scope.left.items():
+        state[i] = _to_a_tick(left, scope.ops[i])
+    return tuple(state)
 
 
 def begun(state: State) -> dict[int, Left]:
@@ -109,13 +109,49 @@ def run_alone(
     rates: OwnRates,
     beside: tuple[Demand, ...] = (),
     state: State | None = None,
+    whole: BlockRun | None = None,
 ) -> Course | None:
     """How a block runs that its rank reaches at 0, its first op issued at ``issued_s`` (-inf: long ago), or
-    that is in ``state`` then; ``beside`` it such flows go on, to its end at least.
+    that is in ``state`` then; ``beside`` it such flows go on, to its end at least. Its ``whole`` run beside
+    these, its host far ahead, where that is known, shows how it goes on from a join of its streams.
 
     None where only a replay tells: collectives that stand for several calls, or that never end.
     """
-    return _Alone(block, issued_s, rank, rates, beside, state).course()
+    if issued_s == -math.inf and not beside and block.is_serial:
+        return _in_turn(block, rank, rates, state)
+    return _Alone(block, issued_s, rank, rates, beside, state, whole).course()
+
+
+def _in_turn(block: Block, rank: RankState, own: OwnRates, state: State | None) -> Course | None:
+    """The same of a block whose ops follow one another, with nothing beside it and its host far ahead."""
+    count, now = len(block.ops), 0.0
+    start, end, slowed = [math.inf] * count, [0.0] * count, list[SlowedWhile]()
+    rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
+    left = begun(state) if state else {}
+    for i, op in enumerate(block.ops):
+        if state and state[i] is True:
+            continue
+        work, begins, start[i] = op.work, left.get(i), now
+        if isinstance(work, Compute):
+            rate = rank.speed(work)
+            rates[i].append((now, rate))
+            now += (max(0.0, begins[1]) if begins else work.seconds * rank.slow) / rate
+        else:
+            assert isinstance(work, Collective)
+            latency_s, amount = begins or (work.transfer.latency_s, work.transfer.bytes)
+            if work.calls > 1 or amount == math.inf:
+                return None
+            now += latency_s
+            if amount:
+                ((rate, held),) = own.of((own.demand(work.transfer),))
+                if not rate:
+                    return None
+                since, now = now, now + amount / rate
+                rates[i].append((since, rate))
+                if held is not None:
+                    slowed.append(SlowedWhile(since, now, i, held, rate))
+        end[i] = now
+    return Course(start, end, cast("list[Rates]", rates), (), slowed)
 
 
 @dataclass(slots=True)
@@ -151,6 +187,7 @@ class _Alone:
         rates: OwnRates,
         beside: tuple[Demand, ...],
         state: State | None,
+        whole: BlockRun | None,
     ) -> None:
         count = len(block.ops)
         self.block, self.ops, self.rank, self.own = block, block.ops, rank, rates
@@ -170,22 +207,50 @@ class _Alone:
         self.changed = bool(beside)  # whether what moves is not what it was
         self.first = math.inf, HOST  # when the first collective of those that move ends
         self.slowed: list[SlowedWhile] = []
+        self.whole, self.ended = whole, count - sum(map(len, self.rows))
+        self.begun = self.ended  # how many ops have
+        self.joins = block.joins if whole else frozenset[int]()
 
     def course(self) -> Course | None:
         """All times, or None (run_alone)."""
         start = self.start
         while True:
+            if self.ended in self.joins and self.begun == self.ended and not self.left:
+                if self.changed and not self._share():
+                    return None
+                assert self.whole is not None
+                self._go_on_as(self.whole, self.ended)
+                break
             for row in self.rows:
                 if row and start[row[-1]] == math.inf and not self._begin(row[-1], row):
                     return None
             if self.changed and not self._share():
                 return None
             if not self._go_on():
+                self._hold_until_now()
                 break
-        for number, flow in self.beside.items():
-            self._held(number, flow)
         beside = tuple(flow.rates for flow in self.beside.values())
         return Course(start, self.end, cast("list[Rates]", self.rates), beside, self.slowed)
+
+    def _hold_until_now(self) -> None:
+        """Note what has held the flows beside it until now."""
+        for number, flow in self.beside.items():
+            self._held(number, flow)
+
+    def _go_on_as(self, whole: BlockRun, k: int) -> None:
+        """Ops before ``k`` have ended and no other has begun: it goes on as its whole run does from there."""
+        self._hold_until_now()
+        since = whole.start[k]
+        later = self.now - since
+        self.start[k:] = [at + later for at in whole.start[k:]]
+        self.end[k:] = [at + later for at in whole.end[k:]]
+        self.rates[k:] = [[(at + later, rate) for at, rate in rates] for rates in whole.rates[k:]]
+        for flow, rates in zip(self.beside.values(), whole.beside, strict=True):
+            flow.rates += [(at + later, rate) for at, rate in rates if at >= since]
+        for one in whole.slowed:
+            if one.until > since:
+                at = max(one.since, since) + later
+                self.slowed.append(one._replace(since=at, until=one.until + later))
 
     def _go_on(self) -> bool:
         """To the next moment at which something ends or begins; False where there is none."""
@@ -216,8 +281,9 @@ class _Alone:
         while True:
             end[i] = self.now = now
             row.pop()
+            self.ended += 1
             kernel.i, kernel.ends = HOST, math.inf
-            if i in awaited or not row:
+            if i in awaited or not row or self.ended in self.joins:
                 return
             i = row[-1]
             op = self.ops[i]
@@ -227,6 +293,7 @@ class _Alone:
                 if end[before] == math.inf:
                     return
             rate = speed(op.work)
+            self.begun += 1
             self.start[i] = now
             self.rates[i].append((now, rate))
             kernel.i, kernel.left = i, op.work.seconds * self.rank.slow
@@ -246,6 +313,7 @@ class _Alone:
                     heappush(self.queue, (self.issued_s[i], HOST))
                 return True
         self.start[i] = self.now
+        self.begun += 1
         if isinstance(op.work, Compute):
             self.kernel.i, self.kernel.row = i, row
             self.kernel.left = max(0.0, left[1]) if left else op.work.seconds * self.rank.slow
@@ -304,6 +372,7 @@ class _Alone:
 
     def _ends(self, i: int) -> None:
         self.end[i] = self.now
+        self.ended += 1
         for row in self.rows:
             if row and row[-1] == i:
                 row.pop()

@@ -8,11 +8,8 @@ somebody else interferes: then block and flows go on from the state of that mome
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import simpy
 
 from ..network.sharing import Demand, Link
 from ..program.program import Block, Collective, RepeatedBlocks
@@ -21,7 +18,7 @@ from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
 from .clock import Clock
 from .flows import Flows
 from .groups import JointGroup
-from .rank_state import RankState
+from .rank_state import Interruptible, RankState
 from .record import Record, Stretch
 from .rendezvous import RendezvousPoints
 from .runs import Runs
@@ -63,15 +60,22 @@ class BlockPlace:
 
 @dataclass(slots=True)
 class Lent:
-    """Flows, by number, that move as a run says: what was ``left`` of each as it began."""
+    """Flows, by number, that move as a run says, which counts from ``zero``: what was ``left`` of each then.
+
+    ``row`` is the run of the block as one of repeated blocks. Either ends ``seconds`` later.
+    """
 
     run: BlockRun
+    row: RepeatedRun
+    zero: float
     demands: dict[int, Demand]
     left: list[float]
     ends_s: float = field(init=False)
+    seconds: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.ends_s = min(map(_done_at, self.run.beside, self.left), default=math.inf)
+        self.seconds = min(self.run.last, self.ends_s)
 
     def links(self) -> dict[str, float]:
         """By link that they use: nothing that the block puts there."""
@@ -90,37 +94,27 @@ class BlocksBeside:
     record: Record
     _rows: dict[tuple[int, int], RepeatedRun] = field(default_factory=dict)
 
-    def run(
-        self, process: simpy.Process, place: BlockPlace, group: JointGroup
-    ) -> Generator[simpy.Event, Any, bool]:
-        """Run a block to its end, where nothing but flows of its rank has a hand in it. Else False; then it
-        has got as far as ``place`` says.
+    def begin(self, blocks: Interruptible, place: BlockPlace, group: JointGroup) -> Lent | None:
+        """Run a block from where it is, until it or a flow ends, or until ``blocks`` are interrupted; None
+        where something else than flows of its rank has a hand in it.
         """
-        while True:
-            lent = self._begin(place, group)
-            if lent is None:
-                return False
-            run, zero = lent.run, self.env.time
-            row = self._row(run, place)
-            end = simpy.Event(self.env)
-            self.env.at(min(run.last, lent.ends_s), end)
-            self._close(process, place, lent, row)
-            try:
-                yield end
-            except simpy.Interrupt:
-                since = self.env.time - zero
-            else:
-                self.ranks[place.scope.r].closed, since = None, min(run.last, lent.ends_s)
-            over = run.last <= since + SLACK_S
-            if over and place.times is None:
-                self.record.add_piece(place.scope.r, place.i, Stretch(row, zero, 1))
-            else:
-                go_on(place.opened(self.record), run, zero, 0.0, since)
-            self._give_back(place, lent, since)
-            if over:
-                return True
+        lent = self._lent(place, group)
+        if lent is not None:
+            self._close(blocks, place, lent)
+        return lent
 
-    def _begin(self, place: BlockPlace, group: JointGroup) -> Lent | None:
+    def end(self, place: BlockPlace, lent: Lent, since: float) -> bool:
+        """Block and flows are in the state of ``since`` seconds after they began; whether that is its end."""
+        run = lent.run
+        over = run.last <= since + SLACK_S
+        if over and place.times is None:
+            self.record.add_piece(place.scope.r, place.i, Stretch(lent.row, lent.zero, 1))
+        else:
+            go_on(place.opened(self.record), run, lent.zero, 0.0, since)
+        self._give_back(place, lent, since)
+        return over
+
+    def _lent(self, place: BlockPlace, group: JointGroup) -> Lent | None:
         """A run of the block from where it is, if it can be known beforehand."""
         scope, rank, i = place.scope, self.ranks[place.scope.r], place.i
         if rank.changing or rank.stopped or any(number == i for number, _ in rank.awaited):
@@ -137,7 +131,8 @@ class BlocksBeside:
         run = self.runs.beside(group, place.block, lead_s, contention, beside, state)
         if run is None or run.last == math.inf:
             return None
-        return Lent(run, demands, [self.flows.take(number) for number in demands])
+        left = [self.flows.take(number) for number in demands]
+        return Lent(run, self._row(run, place), self.env.time, demands, left)
 
     def _row(self, run: BlockRun, place: BlockPlace) -> RepeatedRun:
         if place.times is not None:
@@ -147,14 +142,14 @@ class BlocksBeside:
             self._rows[key] = RepeatedRun(place.number, (run,), (0.0,), 0.0, run.last)
         return self._rows[key]
 
-    def _close(self, process: simpy.Process, place: BlockPlace, lent: Lent, row: RepeatedRun) -> None:
-        """Have the process interrupted by whatever else happens on its rank."""
-        rank, zero, links = self.ranks[place.scope.r], self.env.time, lent.links()
+    def _close(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
+        """Have the blocks interrupted by whatever else happens on their rank."""
+        rank, row, zero, links = self.ranks[place.scope.r], lent.row, lent.zero, lent.links()
 
         def uses(link: str, since: float, until: float) -> bool:
             return link in links or row.uses(link, since - zero, until - zero)
 
-        rank.closed, rank.closed_most, rank.closed_uses = process, {**links, **place.block.most}, uses
+        rank.closed, rank.closed_most, rank.closed_uses = blocks, {**links, **place.block.most}, uses
         self.flows.tell(place.scope.r, rank.closed_most, self.rendezvous_points.move)
 
     def _give_back(self, place: BlockPlace, lent: Lent, since: float) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -88,8 +89,13 @@ class BlockRun:
 
 def done(rates: Rates, at: float) -> float:
     """What has been done until then: seconds of work, or bytes."""
-    ends = [*(since for since, _ in rates[1:]), math.inf]
-    return sum(max(0.0, min(at, end) - since) * rate for (since, rate), end in zip(rates, ends, strict=False))
+    total, last = 0.0, len(rates) - 1
+    for k, (since, rate) in enumerate(rates):
+        if since >= at:
+            break
+        end = rates[k + 1][0] if k < last else math.inf
+        total += (min(end, at) - since) * rate
+    return total
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ class RepeatedRun:
     @cached_property
     def parts(self) -> dict[str, float]:
         """All its seconds by what the compute stream did (BlockRun); between blocks it awaits the host."""
-        parts = total(run.parts for run in self.runs)
+        parts = parts_of(self.runs)
         seconds = self.last - self.first
         host_s = seconds - sum(run.seconds for run in self.runs)
         return total((parts, {"host": host_s})) if host_s > 1e-12 * seconds else parts
@@ -166,17 +172,18 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
     """Put a block into the state that its ``run`` is in after ``since``; it counts from ``base``, both from
     the time ``zero``. What ended when is decided by sums that all members of a group compute alike.
     """
-    at, ended, begun = zero + base, scope.end, run.begun
+    at, ended, begun, left = zero + base, scope.end, run.begun, scope.left
     over = since + SLACK_S  # what takes no time too: members that ended now are past it
     for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
         if ended[i] >= 0:
             continue
         if base + end <= over:
-            if i not in begun:
+            if not begun or i not in begun:
                 scope.start[i], scope.begin[i] = at + start, at + begin
             ended[i] = at + end
-            scope.left.pop(i, None)
-        elif i in begun:
+            if left:
+                left.pop(i, None)
+        elif begun and i in begun:
             scope.left[i] = run.left(i, since - base)
         elif base + start < since:
             scope.start[i] = at + start
@@ -185,6 +192,16 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
             else:
                 scope.begin[i] = at + begin
                 scope.left[i] = run.left(i, since - base)
+
+
+def parts_of(runs: Sequence[BlockRun]) -> dict[str, float]:
+    """Their seconds by what the compute stream did; blocks in a row are often one and the same run."""
+    counts = Counter(map(id, runs))
+    found: dict[str, float] = {}
+    for run in {id(run): run for run in runs}.values():
+        for name, seconds in run.parts.items():
+            found[name] = found.get(name, 0.0) + counts[id(run)] * seconds
+    return found
 
 
 def total(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:

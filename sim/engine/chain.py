@@ -41,10 +41,11 @@ class Chain:
         """Run ops until one has to wait, which calls this again."""
         if self.rank.stopped:
             return
-        while self.place < len(self.row):
-            i = self.row[self.place]
+        row, left = self.row, self.scope.left
+        while self.place < len(row):
+            i = row[self.place]
             if not self.awaited:
-                if i not in self.scope.left and not self._is_ready(i):
+                if not (left and i in left) and not self._is_ready(i):
                     return
                 self._start(i)
             for done in self.awaited:
@@ -73,7 +74,7 @@ class Chain:
             if wait_s > 0:
                 self.env.call(wait_s, self.start)
                 return False
-        if i in scope.behind:
+        if scope.behind and i in scope.behind:
             passed = self.behind(scope, scope.behind[i], scope.ops[i].stream)
             if passed is not None:
                 passed.then(self.go)
@@ -85,13 +86,14 @@ class Chain:
         self.go()
 
     def _start(self, i: int) -> None:
-        scope = self.scope
+        scope, now = self.scope, self.env.time
         work, place = scope.ops[i].work, (scope.r, i)
-        left = scope.left.pop(i, None)
+        left = scope.left.pop(i, None) if scope.left else None
         if left is None:
-            scope.start[i] = scope.begin[i] = self.env.time
+            scope.start[i] = scope.begin[i] = now
         if isinstance(work, Exchange):
-            self.awaited = [self.rendezvous_points.post(part, place, self.env.time) for part in work.parts]
+            post = self.rendezvous_points.post
+            self.awaited = [post(part, place, now) for part in work.parts]
             return
         assert isinstance(work, Collective)
         self.rank.hold(work.transfer.sms, 1)

@@ -16,7 +16,7 @@ import simpy
 
 Call = Callable[[Any], object]
 
-NORMAL = 1
+URGENT, NORMAL = 0, 1
 TICK = 8192
 """Entries of the queue between two looks at how far a replay is: a tenth of a second."""
 
@@ -38,14 +38,13 @@ class Clock(simpy.Environment):
         """Run ``function(value)`` after a delay."""
         heappush(self._calls, (self.time + delay_s, NORMAL, next(self._eid), function, value))
 
+    def call_first(self, function: Call, value: Any = None) -> None:
+        """Run ``function(value)`` next, before all else of this instant, as SimPy interrupts a process."""
+        heappush(self._calls, (self.time, URGENT, next(self._eid), function, value))
+
     def call_after_all(self, function: Call, value: Any = None) -> None:
         """Run ``function(value)`` after all events of this instant."""
         heappush(self._calls, (self.time, AFTER_ALL, next(self._eid), function, value))
-
-    def at(self, delay_s: float, event: simpy.Event) -> None:
-        """An event that has not happened does after a delay."""
-        event._ok, event._value = True, None  # noqa: SLF001  as a Timeout does, whose delay is known later
-        heappush(self._calls, (self.time + delay_s, NORMAL, next(self._eid), event))
 
     def run_to_end(self) -> int:
         """Run until nothing is left; how many entries of the queue that took.

@@ -150,6 +150,8 @@ class Flows:
     def idle(self, r: int, names: Iterable[str]) -> bool:
         """Whether no flow is on links of rank ``r``, or is known to come."""
         alone, at = self._alone, self._at.most
+        if not alone and not at:
+            return True
         for name in names:
             link = r, name
             if link in alone or link in at:

@@ -7,9 +7,7 @@ Until the last has come, the others count as running: nothing that they do befor
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-import simpy
+from typing import Protocol
 
 from ..program.program import RepeatedBlocks
 from .blocks import RepeatedRun
@@ -19,28 +17,30 @@ from .rank_state import RankState
 from .runs import NEVER, Contention, Runs
 
 
-class Host(NamedTuple):
-    """When the host issued the first op of repeated blocks (None: nothing waits for it), and its lead."""
+class Member(Protocol):
+    """Repeated blocks of one member (blocks_in_progress.py)."""
 
-    issued_at: float | None
-    lead_s: float
+    def interrupt(self) -> None:
+        """Something happens that may interfere; they hear of it next."""
+
+    def whole_over(self, here: Here) -> None:
+        """Their run has ended."""
 
 
 @dataclass(slots=True)
 class Here:
     """A member that has reached block ``number``, or reaches it ``at`` a time soon to come.
 
-    Its ``run`` counts from ``zero`` and is known when all have come or when it has ``opened``; ``end``
-    happens when it has ended.
+    Its ``run`` counts from ``zero`` and is known when all have come or when it has ``opened``; ``member`` is
+    told when it has ended.
     """
 
-    process: simpy.Process
+    member: Member
     rank: RankState
     number: int
     at: float
     lead_s: float
     contention: Contention
-    end: simpy.Event = field(init=False)
     run: RepeatedRun | None = None
     zero: float = 0.0
     opened: bool = False
@@ -80,24 +80,24 @@ class Gathering:
 
     def arrive(self, r: int, here: Here, env: Clock, runs: Runs) -> None:
         """A member comes to run its repeated blocks as a whole; the last one sets all in motion."""
-        self.here[r] = here
-        here.end = simpy.Event(env)
         if len(self.group.members) == 1:
-            self._plan_alone(here, runs)
-            assert here.run is not None
-            after_s = here.zero + here.run.last - env.time
-            env.at(after_s if after_s > 0 else 0.0, here.end)
+            lead_s = here.lead_s if here.lead_s > 0 else 0.0
+            run = runs.alone(self.group, self.repeated_blocks[0], here.number, lead_s, here.contention)
+            here.run, here.zero = run, here.at
+            after_s = here.at + run.last - env.time
+            env.call(after_s if after_s > 0 else 0.0, here.member.whole_over, here)
             return
+        self.here[r] = here
         if len(self.here) < len(self.group.members):
             return
         self._plan(runs)
         for one in self.here.values():
             assert one.run is not None
-            env.at(max(0.0, one.zero + one.run.last - env.time), one.end)
+            env.call(max(0.0, one.zero + one.run.last - env.time), one.member.whole_over, one)
 
     def leave(self, r: int) -> None:
-        """A member has ended its repeated blocks."""
-        del self.here[r]
+        """A member has ended its repeated blocks; one by itself is here for nobody."""
+        self.here.pop(r, None)
 
     def open(self, runs: Runs) -> None:
         """Members in a run go on in detail."""
@@ -109,7 +109,7 @@ class Gathering:
         self.here = {}
         for one in here.values():
             one.opened = True
-            one.rank.open_if(one.process)
+            one.rank.open_if(one.member)
 
     def goes_in_detail(self, number: int, runs: Runs) -> None:
         """A member runs a block in detail: others that wait for it there do too."""
@@ -117,12 +117,6 @@ class Gathering:
             self.detail = number
             if any(one.run is None and one.number <= number for one in self.here.values()):
                 self.open(runs)
-
-    def _plan_alone(self, here: Here, runs: Runs) -> None:
-        """The run of a class by itself."""
-        lead_s = here.lead_s if here.lead_s > 0 else 0.0
-        here.run = runs.alone(self.group, self.repeated_blocks[0], here.number, lead_s, here.contention)
-        here.zero = here.at
 
     def _plan(self, runs: Runs) -> None:
         """The runs of those who are here; who is not never comes."""

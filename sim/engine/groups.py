@@ -26,8 +26,8 @@ class JointGroup:
     collectives between members.
 
     ``communicators`` are those that join members, by their numbers in the group; ``bindings`` and ``links``
-    are by member, and so are ``repeated_blocks``: all of each one's program, which correspond in their
-    order. When a member or a link changes speed, so do ``kind``, ``bindings`` and ``links``
+    are by member, and so are ``repeated_blocks`` where there are several: all of each one's program, which
+    correspond in order. When a member or a link changes speed, so do ``kind``, ``bindings`` and ``links``
     (``JointGroups.renew``).
     """
 
@@ -62,7 +62,7 @@ class JointGroups:
     _ways: dict[tuple[int, tuple[int, ...]], tuple[How, ...]] = field(default_factory=dict)
     _through: dict[tuple[int, tuple[Block, ...]], tuple[list[int], bool]] = field(default_factory=dict)
     _routed: dict[int, frozenset[str]] = field(default_factory=dict)
-    _called: dict[int, tuple[tuple[RepeatedBlocks, ...], frozenset[str]]] = field(default_factory=dict)
+    _called: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def alone(self, r: int) -> JointGroup:
         """Class ``r`` by itself."""
@@ -116,7 +116,7 @@ class JointGroups:
         found, stack = {r}, [r]
         while stack:
             mine = stack.pop()
-            for name in self._calls(mine)[1]:
+            for name in self._calls(mine):
                 joined = self.programs.joins(mine, name)
                 for other in self.programs.communicators[joined] if joined else ():
                     if other not in found:
@@ -124,15 +124,15 @@ class JointGroups:
                         stack.append(other)
         return tuple(sorted(found))
 
-    def _calls(self, r: int) -> tuple[tuple[RepeatedBlocks, ...], frozenset[str]]:
-        """The repeated blocks of a class's program, and the communicators that they call."""
+    def _calls(self, r: int) -> frozenset[str]:
+        """The communicators that the repeated blocks of a class's program call."""
         program = self.programs.classes[r]
-        if id(program) not in self._called:
-            repeated_blocks = tuple(op.work for op in program.ops if isinstance(op.work, RepeatedBlocks))
-            distinct = {id(one): one for one in repeated_blocks}.values()
-            names = frozenset(name for one in distinct for name in one.communicators)
-            self._called[id(program)] = repeated_blocks, names
-        return self._called[id(program)]
+        found = self._called.get(id(program))
+        if found is None:
+            distinct = {id(op.work): op.work for op in program.ops}.values()
+            called = (one.communicators for one in distinct if isinstance(one, RepeatedBlocks))
+            found = self._called[id(program)] = frozenset(name for names in called for name in names)
+        return found
 
     def _group(self, members: tuple[int, ...]) -> JointGroup:
         programs, number = self.programs, {r: m for m, r in enumerate(members)}
@@ -140,14 +140,16 @@ class JointGroups:
         bindings, repeated_blocks = [], []
         for r in members:
             names = {}
-            for name in self._calls(r)[1] if len(members) > 1 else ():
+            for name in self._calls(r) if len(members) > 1 else ():
                 joined = programs.joins(r, name)
                 if joined is not None:
                     meets = tuple(number[other] for other in programs.communicators[joined])
                     names[name] = f"{name} {meets}"
                     communicators[names[name]] = meets
             bindings.append(replace(programs.binding(r), communicators=names, peers={}))
-            repeated_blocks.append(self._calls(r)[0])
+            if len(members) > 1:
+                ops = programs.classes[r].ops
+                repeated_blocks.append(tuple(op.work for op in ops if isinstance(op.work, RepeatedBlocks)))
         links = tuple(programs.links[r] for r in members)
         group = JointGroup(members, 0, communicators, tuple(bindings), links, tuple(repeated_blocks))
         group.kind = self._kind(group)

@@ -1,16 +1,15 @@
 """Kernels in progress on a class of ranks: each goes on at its new speed when what is beside it changes.
 
-A kernel needs no process of its own: the one of its stream waits until it has ended, however often its
-speed changes meanwhile.
+A kernel needs no process of its own: its stream waits until it has ended, however often its speed changes
+meanwhile.
 """
 
 from __future__ import annotations
 
-import simpy
-
 from ..program.program import Compute
-from .clock import Clock, happen_now
+from .clock import Clock
 from .rank_state import RankState
+from .signal import Signal
 
 
 class Kernel:
@@ -31,7 +30,7 @@ class Kernel:
     ) -> None:
         self._env, self._rank, self._work, self._left, self._rates = env, rank, work, left, rates
         self._since, self._slow, self._number = env.time, rank.slow, 0
-        self.ended = simpy.Event(env)
+        self.ended = Signal()
         rank.running[self] = None
         self._go_on(rank.speed(work))
 
@@ -60,4 +59,4 @@ class Kernel:
     def _end(self, number: int) -> None:
         if number == self._number:
             del self._rank.running[self]
-            happen_now(self.ended)
+            self.ended.happen()

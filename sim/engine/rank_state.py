@@ -6,13 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import simpy
-
 from ..program.program import Compute, Programs
 from .signal import Signal
 
 Uses = Callable[[str, float, float], bool]
 """Whether a link is used between two times."""
+
+
+class Interruptible(Protocol):
+    """Repeated blocks that run as a whole (repeated_blocks.py)."""
+
+    def interrupt(self) -> None:
+        """Something happens that may interfere; they hear of it next."""
 
 
 class Running(Protocol):
@@ -24,9 +29,9 @@ class Running(Protocol):
 
 @dataclass(slots=True)
 class RankState:
-    """``running`` are its kernels. ``closed`` is the process of repeated blocks that run as a whole,
-    which puts so many bytes per second on links at most (``closed_most``); ``closed_uses`` says whether it
-    uses one between two times.
+    """``running`` are its kernels. ``closed`` are the repeated blocks that run as a whole, which put
+    so many bytes per second on links at most (``closed_most``); ``closed_uses`` says whether they use one
+    between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
     stand for. While it is ``changing``, or one of its links is down, no repeated blocks begin as a whole;
@@ -43,7 +48,7 @@ class RankState:
     held_sms: int = 0
     moving: int = 0
     running: dict[Running, None] = field(default_factory=dict)
-    closed: simpy.Process | None = None
+    closed: Interruptible | None = None
     closed_most: Mapping[str, float] = field(default_factory=dict)
     closed_uses: Uses | None = None
     repeated_op: int = -1
@@ -85,12 +90,12 @@ class RankState:
     def open(self) -> None:
         """Interrupt the repeated blocks that run as a whole, if any do."""
         if self.closed is not None:
-            process, self.closed = self.closed, None
-            process.interrupt()
+            blocks, self.closed = self.closed, None
+            blocks.interrupt()
 
-    def open_if(self, process: simpy.Process) -> None:
-        """Interrupt the repeated blocks that run as a whole, if they are those of ``process``."""
-        if self.closed is process:
+    def open_if(self, blocks: Interruptible) -> None:
+        """Interrupt the repeated blocks that run as a whole, if they are these."""
+        if self.closed is blocks:
             self.open()
 
     def ended_on(self, repeated_op: int, stream: str) -> None:

@@ -7,9 +7,9 @@ from array import array
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ..program.program import UNORDERED, Collective, Program, Programs, RepeatedBlocks
+from ..program.program import Collective, Program, Programs
 from .blocks import RepeatedRun
-from .scope import BITS, NOBODY, Scope, Times, issue_times, unknown
+from .scope import BITS, NOBODY, Layout, Scope, Times, layout_of, unknown
 
 
 @dataclass(slots=True)
@@ -64,8 +64,7 @@ class Record:
     makespan_s: float = 0.0  # latest end over all classes
     step_s: float = 0.0  # from one step to the next
     _calls: dict[int, dict[str, list[int]]] = field(default_factory=dict)
-    _predecessors: dict[int, list[int]] = field(default_factory=dict)
-    _issues: dict[int, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    _layouts: dict[int, Layout] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, programs: Programs) -> Record:
@@ -133,27 +132,21 @@ class Record:
 
     def predecessors(self, r: int) -> Sequence[int]:
         """For each op of class ``r``, the one before it on its stream; -1 for none."""
-        program = self.programs.classes[r]
-        if id(program) not in self._predecessors:
-            last: dict[str, int] = {}
-            found = self._predecessors[id(program)] = []
-            for i, op in enumerate(program.ops):
-                found.append(last.get(op.stream, -1) if op.stream != UNORDERED else -1)
-                last[op.stream] = i
-                if isinstance(op.work, RepeatedBlocks) and op.work.last_on:
-                    last |= dict.fromkeys(op.work.last_on, i)
-        return self._predecessors[id(program)]
+        return self._layout(r).predecessors
 
-    def knows(self, program: Program, issues: Sequence[tuple[int, float]]) -> None:
-        """What ``issues`` is for the classes that run ``program``."""
-        self._issues[id(program)] = issues
+    def knows(self, program: Program, layout: Layout) -> None:
+        """The layout of the classes that run ``program``."""
+        self._layouts[id(program)] = layout
 
     def issues(self, r: int) -> Sequence[tuple[int, float]]:
         """For each op of class ``r``, which the host waits for and the host time since (``issue_times``)."""
+        return self._layout(r).issue
+
+    def _layout(self, r: int) -> Layout:
         program = self.programs.classes[r]
-        found = self._issues.get(id(program))
+        found = self._layouts.get(id(program))
         if found is None:
-            found = self._issues[id(program)] = issue_times(program.ops)
+            found = self._layouts[id(program)] = layout_of(program, host=True)
         return found
 
     def times(self, r: int, i: int) -> tuple[float, float, float]:

@@ -141,7 +141,8 @@ class RendezvousPoints:
     def own_demand(self, r: int, work: Collective) -> Demand:
         """What a collective of class ``r``'s own ranks asks of links."""
         own = self.programs.binding(r).communicators.get(work.communicator, work.communicator)
-        return self._demand(work.transfer, ((r, r),), own)
+        asked = id(work.transfer), ((r, r),), own
+        return self._asked.get(asked) or self._demand(work.transfer, ((r, r),), own)
 
     def _issued(self, done: Signal, work: Collective, issued: float) -> Done:
         """``done``, which does not happen before the last of its calls has had its time."""
@@ -149,17 +150,18 @@ class RendezvousPoints:
 
     def post(self, part: MessageEnd, place: Source, at: float) -> Signal:
         """One end of a message is posted at a time, which may be yet to come; its end."""
-        r = place[0]
-        peer = self.ranks[r].peers.get(part.peer, part.peer)
-        ends = (r, peer) if part.send else (peer, r)
-        key = ends, part.tag
-        other = self._posted.pop(key, None)
+        send, peer, tag, transfer = part
+        r, peers = place[0], self.ranks[place[0]].peers
+        if peers:
+            peer = peers.get(peer, peer)
+        ends = (r, peer) if send else (peer, r)
+        other = self._posted.pop((ends, tag), None)
         if other is None:
             done = Signal()
-            receiver = self.p2p_queue.get(peer) if part.send else None
-            found = receiver.receives(r, part.tag) if receiver is not None else None
+            receiver = self.p2p_queue.get(peer) if send else None
+            found = receiver.receives(r, tag) if receiver is not None else None
             if receiver is None or found is None:
-                self._posted[key] = done, at, place
+                self._posted[ends, tag] = done, at, place
                 return done
             done.then(partial(receiver.received, found[1], done))
             its_at, its_place = found[0], (peer, found[1])
@@ -167,7 +169,7 @@ class RendezvousPoints:
             done, its_at, its_place = other
         if its_at > at:
             at, place = its_at, its_place
-        self.launch(done, part.transfer, (ends,), place, None, at=at)
+        self.launch(done, transfer, (ends,), place, None, at=at)
         return done
 
     def launch(
@@ -183,13 +185,15 @@ class RendezvousPoints:
         """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before. It begins
         ``at`` a time to come, or now."""
         now = self.env.time
-        value = (now if at is None else at, source)
+        if at is None:
+            at = now
         latency_s, payload = left or (transfer.latency_s, transfer.bytes)
-        latency_s += value[0] - now
+        latency_s += at - now
+        value = at, source
         if not payload:
             self.env.call(latency_s, done.happen, value)
             return
-        demand = self._demand(transfer, ends, between)
+        demand = self._asked.get((id(transfer), ends, between)) or self._demand(transfer, ends, between)
         if not latency_s:
             self.move(payload, demand, done, value)
         elif self._is_closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
@@ -221,7 +225,7 @@ class RendezvousPoints:
 
     def _is_closed(self, demand: Demand) -> bool:
         """Whether there are any."""
-        for rank, link, _ in self._places_of(demand):
+        for rank, link, _ in self._places.get(id(demand)) or self._places_of(demand):
             if rank.closed is not None and link[1] in rank.closed_most:
                 return True
         return False
@@ -244,10 +248,6 @@ class RendezvousPoints:
 
     def _demand(self, transfer: Transfer, ends: Ends, between: Between) -> Demand:
         """What the transfer asks of links: one object for all that differ in their payload alone."""
-        asked = id(transfer), ends, between
-        found = self._asked.get(asked)
-        if found is not None:
-            return found
         kind = self._kinds.get(id(transfer))
         if kind is None:
             value = transfer.ceiling_bytes_per_s, transfer.weights, transfer.pattern, transfer.binding
@@ -268,7 +268,7 @@ class RendezvousPoints:
             weights |= self._fabric(transfer, ends, between)
             demand = Demand(transfer.ceiling_bytes_per_s, tuple(weights.items()), heaviest)
             known = self._demands[key] = transfer, demand
-        found = self._asked[asked] = known[1]
+        found = self._asked[id(transfer), ends, between] = known[1]
         return found
 
     def slowed(self) -> list[SlowedBy]:

@@ -1,15 +1,12 @@
-"""Runs repeated blocks: as a whole while nothing else begins or ends on their ranks, else block by block.
+"""Replays repeated blocks: as a whole while nothing else begins or ends on their ranks, else block by block.
 
 Classes whose blocks meet one another run them as a whole together: the last of them to arrive sets the
-run in motion, and whatever interferes with one opens it for all. A run that is interrupted goes on in
-detail from exactly the state of that moment, and as a whole again from the next block on, beside
-whatever others then hold and move. As long as a flow of others is on its links, or somebody waits for one
-of its streams, it stays in detail.
+run in motion, and whatever interferes with one opens it for all. As long as a flow of others is on its
+links, or somebody waits for one of its streams, a block stays in detail.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,25 +16,25 @@ import simpy
 
 from ..program.program import RepeatedBlocks
 from .beside import BlockPlace, BlocksBeside
-from .blocks import go_on
+from .blocks_in_progress import BlocksInProgress
 from .chain import Chain
 from .clock import Clock
 from .flows import Flows
-from .gathering import Gathering, Here, Host
+from .gathering import Gathering
 from .groups import IN_DETAIL, JointGroups
 from .rank_state import RankState, Uses
-from .record import Record, Stretch
+from .record import Record
 from .rendezvous import RendezvousPoints
 from .runs import Runs
-from .scope import SLACK_S, Scope
-from .signal import Signal
+from .scope import Scope
+from .signal import Callback, Signal
 
 Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass
 class RepeatedBlocksReplay:
-    """``stream(process, scope, indices)`` runs ops one after the other."""
+    """``stream(scope, indices)`` runs ops one after the other in a process."""
 
     env: Clock
     ranks: Sequence[RankState]
@@ -46,7 +43,7 @@ class RepeatedBlocksReplay:
     groups: JointGroups
     runs: Runs
     record: Record
-    stream: Callable[[simpy.Process, Scope, Sequence[int]], Process]
+    stream: Callable[[Scope, Sequence[int]], Process]
     _met: dict[int, int] = field(default_factory=dict)
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
@@ -57,41 +54,31 @@ class RepeatedBlocksReplay:
             self.env, self.ranks, self.flows, self.rendezvous_points, self.runs, self.record
         )
 
-    def run(self, process: simpy.Process, scope: Scope, i: int, repeated: RepeatedBlocks) -> Process:
-        """Op ``i`` of a program, when all but the host is ready; the host's last wait before it is over."""
+    def begin(self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback) -> bool:
+        """Run op ``i`` of a program, when all but the host is ready; the host's last wait before it is over.
+        Whether it has run already; else ``over`` is called when it has.
+        """
         rank = self.ranks[scope.r]
         rank.repeated_op = i
         if rank.passed:
             rank.passed = set()
-        issued_at = None if scope.issued_at is None else scope.issued(i)
-        scope.start[i] = scope.begin[i] = max(self.env.time, issued_at or 0.0)
+        start_s, issued_at = self.env.time, None
+        if scope.issued_at is not None:
+            issued_at = scope.issued(i)
+            start_s = max(start_s, issued_at)
+        scope.start[i] = scope.begin[i] = start_s
         together = self._gathering(scope.r)
-        alone = None
-        number, count = 0, len(repeated.row)
-        while number < count:
-            lead_s = math.inf if issued_at is None else self.env.time - issued_at - repeated.issued_s[number]
-            if together is not None and together.meets(number):
-                gathering = together
-            else:
-                gathering = alone = alone or self._alone(scope.r, repeated)
-            whole = gathering.joins(number) and self._beginning(scope, i, repeated, number, lead_s, gathering)
-            if lead_s < 0 and not whole:
-                yield simpy.Timeout(self.env, -lead_s)
-                lead_s = 0.0
-                whole = gathering.joins(number) and self._beginning(
-                    scope, i, repeated, number, lead_s, gathering
-                )
-            host = Host(issued_at, lead_s)
-            if whole:
-                number = yield from self._whole(process, scope, i, repeated, number, host, gathering)
-            else:
-                yield from self._one(
-                    process, self._place(scope, i, repeated, number, host, gathering), gathering
-                )
-                number += 1
-        if rank.awaited:
-            for stream in repeated.last_on:
-                rank.ended_on(i, stream)
+        blocks = BlocksInProgress(self, rank, scope, i, repeated, over, issued_at, together)
+        if not blocks.go_on():
+            return False
+        self.has_run(blocks)
+        return True
+
+    def has_run(self, blocks: BlocksInProgress) -> None:
+        """All of these blocks have run: tell who awaits one of their streams."""
+        if blocks.rank.awaited:
+            for stream in blocks.repeated.last_on:
+                blocks.rank.ended_on(blocks.i, stream)
 
     def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
         """What to wait for behind op ``i``, repeated blocks, on one of its streams, if anything.
@@ -126,7 +113,7 @@ class RepeatedBlocksReplay:
             del self._gatherings[key]
         return gathering
 
-    def _alone(self, r: int, repeated: RepeatedBlocks) -> Gathering:
+    def by_itself(self, r: int, repeated: RepeatedBlocks) -> Gathering:
         """Class ``r`` by itself, in detail where others can be met on the way."""
         gathering = self._single.get((r, id(repeated)))
         if gathering is None:
@@ -136,26 +123,21 @@ class RepeatedBlocksReplay:
         gathering.detail = -1
         return gathering
 
-    def _beginning(
-        self, scope: Scope, i: int, repeated: RepeatedBlocks, number: int, lead_s: float, gathering: Gathering
-    ) -> bool:
-        """Whether nothing disturbs a run from block ``number`` on, so far as is known as it begins."""
-        rank = self.ranks[scope.r]
-        plain = i not in scope.before and not rank.awaited and not rank.changing
-        if plain and self.flows.idle(scope.r, repeated.links):
-            return True
+    def beginning(self, blocks: BlocksInProgress) -> bool:
+        """Whether nothing disturbs a run from the block in progress on, where its links are not idle."""
+        scope, i, rank = blocks.scope, blocks.i, blocks.rank
 
         def uses(link: str, since: float, until: float) -> bool:
-            if len(gathering.group.members) > 1:
+            group, lead_s = blocks.gathering.group, blocks.lead_s
+            if len(group.members) > 1:
                 return True  # not known before all have come
-            rank, zero = self.ranks[scope.r], self.env.time + max(0.0, -lead_s)
-            contention = rank.held_sms, rank.moving
-            run = self.runs.alone(gathering.group, repeated, number, max(0.0, lead_s), contention)
+            zero, contention = self.env.time + max(0.0, -lead_s), (rank.held_sms, rank.moving)
+            run = self.runs.alone(group, blocks.repeated, blocks.number, max(0.0, lead_s), contention)
             return run.uses(link, since - zero, until - zero)
 
-        return self._undisturbed(scope, i, repeated, uses)
+        return self.undisturbed(scope, i, blocks.repeated, uses)
 
-    def _undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
+    def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it.
 
         Communications of others on its links do not, where those hold all together, and as long as it
@@ -176,80 +158,11 @@ class RepeatedBlocksReplay:
                 return False
         return True
 
-    def _whole(
-        self,
-        process: simpy.Process,
-        scope: Scope,
-        i: int,
-        repeated: RepeatedBlocks,
-        number: int,
-        host: Host,
-        gathering: Gathering,
-    ) -> Generator[simpy.Event, Any, int]:
-        """Run the blocks from ``number`` on as a whole, until something interferes; the next block to run."""
-        rank = self.ranks[scope.r]
-        contention = rank.held_sms, rank.moving
-        at = self.env.time - host.lead_s if host.lead_s < 0 else self.env.time
-        here = Here(process, rank, number, at, host.lead_s, contention)
-        gathering.arrive(scope.r, here, self.env, self.runs)
-        while True:
-            rank.closed, rank.closed_most, rank.closed_uses = process, repeated.most, here.uses
-            self.flows.tell(scope.r, repeated.links, self.rendezvous_points.move)
-            try:
-                yield here.end
-            except simpy.Interrupt:
-                if here.opened or (rank.held_sms, rank.moving) != contention:
-                    break
-                if not self._undisturbed(scope, i, repeated, here.uses):
-                    break
-            else:
-                rank.closed = None
-                gathering.leave(scope.r)
-                assert here.run is not None
-                self.record.add_whole(scope.r, i, here.run, here.zero)
-                return len(repeated.row)
-        if not here.opened:
-            gathering.open(self.runs)
-        return (yield from self._opened(process, scope, i, repeated, here, host, gathering))
+    def in_detail(self, place: BlockPlace, over: Callback) -> None:
+        """Run one block op by op; ``over`` is called when it has ended."""
+        self.env.process(self._in_detail(place, over))
 
-    def _opened(
-        self,
-        process: simpy.Process,
-        scope: Scope,
-        i: int,
-        repeated: RepeatedBlocks,
-        here: Here,
-        host: Host,
-        gathering: Gathering,
-    ) -> Generator[simpy.Event, Any, int]:
-        """Go on in detail from the state in which the run of the blocks is; returns the next block."""
-        run = here.run
-        assert run is not None
-        since = self.env.time - here.zero
-        ended = run.ended(since)
-        number = run.number + ended
-        if ended:
-            self.record.add_piece(scope.r, i, Stretch(run, here.zero, ended))
-        if ended == len(run.runs) or run.bases[ended] + run.runs[ended].first > since + SLACK_S:
-            return number  # between two blocks
-        place = self._place(scope, i, repeated, number, host, gathering)
-        go_on(place.opened(self.record), run.runs[ended], here.zero, run.bases[ended], since)
-        yield from self._one(process, place, gathering)
-        return number + 1
-
-    def _place(
-        self, scope: Scope, i: int, repeated: RepeatedBlocks, number: int, host: Host, gathering: Gathering
-    ) -> BlockPlace:
-        return BlockPlace(scope, i, repeated, number, host.issued_at, (gathering.number, number))
-
-    def _one(self, process: simpy.Process, place: BlockPlace, gathering: Gathering) -> Process:
-        """Run one block by itself: as a whole beside flows of its rank, or else in detail."""
-        if gathering.ways is None and (yield from self.beside.run(process, place, gathering.group)):
-            return
-        gathering.goes_in_detail(place.number, self.runs)
-        yield from self._in_detail(process, place)
-
-    def _in_detail(self, process: simpy.Process, place: BlockPlace) -> Process:
+    def _in_detail(self, place: BlockPlace, over: Callback) -> Process:
         """Run one block op by op. Its other streams wait for what is before them in the program."""
         scope, i, repeated, number = place.scope, place.i, place.repeated, place.number
         block = place.opened(self.record)
@@ -266,10 +179,11 @@ class RepeatedBlocksReplay:
             if last <= number and stream not in unfinished:
                 self.ranks[scope.r].ended_on(i, stream)
         for row in streams.get("compute", ()):
-            yield from self.stream(process, block, [k for k in row if block.end[k] < 0])
+            yield from self.stream(block, [k for k in row if block.end[k] < 0])
         for done in others:
             if not done.happened:
                 yield done.event(self.env)
+        over()
 
     def _other_stream(
         self,

@@ -14,13 +14,14 @@ from typing import Any
 import simpy
 
 from ..network.sharing import Link
-from ..program.program import Collective, Compute, Exchange, Programs, RepeatedBlocks
+from ..program.program import Collective, Compute, Exchange, Program, Programs, RepeatedBlocks
 from .chain import Chain
 from .changes import begin_changes
 from .clock import Call, Clock
 from .collection import collection_paused
 from .flows import Flows
 from .groups import JointGroups
+from .kernel_stream import KernelStream
 from .kernels import Kernel
 from .p2p_queue import P2PQueue
 from .period import step_seconds
@@ -30,6 +31,7 @@ from .rendezvous import RendezvousPoints
 from .repeated_blocks import RepeatedBlocksReplay
 from .runs import Arrivals, Runs, Times
 from .scope import UNKNOWN, WAITS, Layout, Left, Scope, layout_of, program_scope
+from .signal import Signal
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -98,6 +100,10 @@ def _known(times: Iterable[float]) -> list[float]:
     return [math.inf if t < 0 else t for t in times]
 
 
+def _are_kernels(program: Program, row: Iterable[int]) -> bool:
+    return all(isinstance(program.ops[i].work, Compute | RepeatedBlocks) for i in row)
+
+
 class _Replay:
     def __init__(self, programs: Programs) -> None:
         self.env = Clock()
@@ -127,6 +133,7 @@ class _Replay:
         """Start all streams of classes, ``at`` given times (infinite: not at all)."""
         layouts: dict[tuple[int, bool], Layout] = {}
         begins: list[tuple[float, Call]] = []
+        kernels: list[tuple[float, Call]] = []
         for r, program in enumerate(self.programs.classes):
             late_s = at[r] if at is not None else 0.0
             if late_s == math.inf:
@@ -135,7 +142,7 @@ class _Replay:
             layout = layouts.get(key)
             if layout is None:
                 layout = layouts[key] = layout_of(program, host=key[1])
-                self.record.knows(program, layout.issue)
+                self.record.knows(program, layout)
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
             for row, alone in zip(layout.rows, layout.chains, strict=True):
@@ -149,13 +156,16 @@ class _Replay:
                         row,
                     )
                     begins.append((late_s, chain.start))
+                elif self.rates is None and _are_kernels(program, row):
+                    stream = KernelStream(self.env, self.ranks[r], self.repeated_blocks, scope, row)
+                    kernels.append((late_s, stream.start))
                 else:
-                    self.env.process(self._stream(None, scope, row, late_s))
+                    self.env.process(self._stream(scope, row, late_s))
             if layout.lacks:
                 p2p_queue = P2PQueue(self.env, self.ranks[r], self.rendezvous_points, scope, layout, late_s)
                 scope.lose, self.rendezvous_points.p2p_queue[r] = p2p_queue.lose, p2p_queue
                 begins.append((late_s, p2p_queue.begin))
-        for late_s, begin in begins:  # when all are there
+        for late_s, begin in (*begins, *kernels):  # when all are there
             if late_s > 0:
                 self.env.call(late_s, begin)
             else:
@@ -177,13 +187,9 @@ class _Replay:
 
     # One stream ------------------------------------------------------------------------------
 
-    def _stream(
-        self, process: simpy.Process | None, scope: Scope, indices: Sequence[int], late_s: float = 0.0
-    ) -> Process:
-        """Ops one after the other, in a process: None as it begins, when it is the active one."""
+    def _stream(self, scope: Scope, indices: Sequence[int], late_s: float = 0.0) -> Process:
+        """Ops one after the other, in a process."""
         env, ops, start, end = self.env, scope.ops, scope.start, scope.end
-        process = process or env.active_process
-        assert process is not None
         rank = self.ranks[scope.r]
         if late_s > 0:
             yield simpy.Timeout(env, late_s)
@@ -210,7 +216,9 @@ class _Replay:
                 start[i] = scope.begin[i] = env.time
             work = op.work
             if isinstance(work, RepeatedBlocks):
-                yield from self.repeated_blocks.run(process, scope, i, work)
+                over = Signal()
+                if not self.repeated_blocks.begin(scope, i, work, over.happen):
+                    yield over.event(env)
             elif isinstance(work, Compute):
                 yield self._compute(scope, i, work, left)
             elif isinstance(work, Collective):
@@ -225,7 +233,7 @@ class _Replay:
         rank = self.ranks[scope.r]
         left = work.seconds * rank.slow if begun is None else max(0.0, begun[1])
         rates = self.rates[scope.r][i] if self.rates is not None else None
-        return Kernel(self.env, rank, work, left, rates).ended
+        return Kernel(self.env, rank, work, left, rates).ended.event(self.env)
 
     def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
         rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer

@@ -217,7 +217,18 @@ class Runs:
         at, lead_s, contention = arrival
         if at or (lead_s == math.inf and not block.ops):
             return None
+        if lead_s == math.inf:
+            return self._undisturbed(group, block, contention, ())
         return self._course(group, block, lead_s, contention)
+
+    def _undisturbed(
+        self, group: JointGroup, block: Block, contention: Contention, beside: tuple[Demand, ...]
+    ) -> BlockRun | None:
+        """The same of a whole block beside flows, with its host far ahead."""
+        known = group.kind, block, contention, tuple(map(id, beside)), None
+        if known not in self._beside:
+            self._beside[known] = self._course(group, block, math.inf, contention, beside)
+        return self._beside[known]
 
     def _course(
         self,
@@ -227,8 +238,11 @@ class Runs:
         contention: Contention,
         beside: tuple[Demand, ...] = (),
         state: State | None = None,
+        whole: BlockRun | None = None,
     ) -> BlockRun | None:
-        """A run of a class by itself that needs no clock, if it does not."""
+        """A run of a class by itself that needs no clock, if it does not. ``whole`` is that of all the block,
+        which shows how it goes on from a moment at which all its streams join.
+        """
         binding, (held_sms, moving) = group.bindings[0], contention
         rank = RankState(
             binding.sms or self.programs.sms,
@@ -237,7 +251,7 @@ class Runs:
             held_sms=held_sms,
             moving=moving,
         )
-        found = run_alone(block, -lead_s, rank, self.own_rates(group), beside, state)
+        found = run_alone(block, -lead_s, rank, self.own_rates(group), beside, state, whole)
         if found is None:
             return None
         start, end, rates, others, slowed = found
@@ -265,9 +279,14 @@ class Runs:
         if len(self._beside) > MOST_REMEMBERED:
             self._beside.clear()
         known = group.kind, block, contention, tuple(map(id, beside)), state
-        if known not in self._beside:
-            self._beside[known] = self._course(group, block, math.inf, contention, beside, state)
-        free = self._beside[known]
+        if state is None:
+            free = self._undisturbed(group, block, contention, beside)
+        elif known in self._beside:
+            free = self._beside[known]
+        else:
+            whole = self._undisturbed(group, block, contention, beside)
+            free = self._course(group, block, math.inf, contention, beside, state, whole)
+            self._beside[known] = free
         if free is None or lead_s >= (block.issued_s[-1] if block.ops else 0.0) or lead_s >= free.lead_s:
             return free  # none waits for a host that has issued all by then
         key = *known, ticks(lead_s)

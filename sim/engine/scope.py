@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, RepeatedBlocks
@@ -97,10 +97,11 @@ class Scope:
     def ends(self, i: int, now: float) -> None:
         """Op ``i`` ends; tell who waits for it."""
         self.end[i] = now
-        told = self.waiting.pop(i, None)
-        if told is not None:
-            told.happen()
-        if i in self.followers:
+        if self.waiting:
+            told = self.waiting.pop(i, None)
+            if told is not None:
+                told.happen()
+        if self.followers and i in self.followers:
             assert self.lose is not None
             self.lose(self.followers[i])
 
@@ -111,7 +112,8 @@ class Layout:
     stream, or by themselves, and the fields of a Scope. ``chains`` says which rows are communications.
 
     ``lacks`` says of messages that no stream orders how many ops each waits for, ``followers`` which wait
-    for an op, ``receives`` which receive and wait for none, by sending class and tag.
+    for an op, ``receives`` which receive and wait for none, by sending class and tag. ``predecessors``: the
+    op before each on its stream, -1 for none.
     """
 
     rows: tuple[tuple[int, ...], ...]
@@ -122,50 +124,47 @@ class Layout:
     issue: Sequence[tuple[int, float]]
     behind: Mapping[int, int]
     before: Mapping[int, tuple[int, ...]]
+    predecessors: Sequence[int]
 
 
 def layout_of(program: Program, *, host: bool) -> Layout:
     """The layout of a program; ``host`` says whether ops wait for it."""
-    streams: dict[str | int, list[int]] = {}
-    issue = issue_times(program.ops)
+    ops, issue = program.ops, issue_times(program.ops)
+    behind, before, predecessors, streams, unordered = _orders(ops)
     lacks: dict[int, int] = {}
     followers: dict[int, list[int]] = {}
-    for i, op in enumerate(program.ops):
-        if op.stream != UNORDERED:
-            streams.setdefault(op.stream, []).append(i)
-        elif not (isinstance(op.work, Exchange) and op.work.parts):
-            streams[i] = [i]
-        else:
-            awaited = {*op.after}
-            if host and issue[i][0] >= 0:
-                awaited.add(issue[i][0])
-            lacks[i] = len(awaited)
-            for earlier in awaited:
-                followers.setdefault(earlier, []).append(i)
-    behind, before = _neighbours(program.ops)
-    rows = tuple(map(tuple, streams.values()))
+    for i in unordered:
+        awaited: Collection[int] = ops[i].after
+        if len(awaited) > 1 or (host and issue[i][0] >= 0):
+            awaited = {*awaited, issue[i][0]} if host and issue[i][0] >= 0 else {*awaited}
+        lacks[i] = len(awaited)
+        for earlier in awaited:
+            followers.setdefault(earlier, []).append(i)
+    rows = tuple(map(tuple, streams))
     return Layout(
         rows=rows,
-        chains=tuple(
-            all(isinstance(program.ops[i].work, Collective | Exchange) for i in row) for row in rows
-        ),
+        chains=tuple(all(isinstance(ops[i].work, Collective | Exchange) for i in row) for row in rows),
         lacks=lacks,
         followers={i: tuple(waiting) for i, waiting in followers.items()},
-        receives=_receives(program.ops, [i for i, count in lacks.items() if not count]),
+        receives=_receives(ops, [i for i, count in lacks.items() if not count]),
         issue=issue,
         behind=behind,
         before=before,
+        predecessors=predecessors,
     )
 
 
 def _receives(ops: Sequence[Op], ready: Iterable[int]) -> dict[tuple[int, str], int]:
     """Exchanges among ``ready`` that are one receive, by sending class and tag where these name one."""
-    found: dict[tuple[int, str], list[int]] = {}
+    found: dict[tuple[int, str], int] = {}
+    twice: set[tuple[int, str]] = set()
     for i in ready:
-        work = ops[i].work
-        if isinstance(work, Exchange) and len(work.parts) == 1 and not work.parts[0].send:
-            found.setdefault((work.parts[0].peer, work.parts[0].tag), []).append(i)
-    return {key: which[0] for key, which in found.items() if len(which) == 1}
+        parts = ops[i].work.parts  # type: ignore[union-attr]  # those that no stream orders are exchanges
+        if len(parts) == 1 and not parts[0].send:
+            key = parts[0].peer, parts[0].tag
+            if found.setdefault(key, i) != i:
+                twice.add(key)
+    return {key: i for key, i in found.items() if key not in twice} if twice else found
 
 
 def program_scope(
@@ -208,28 +207,53 @@ def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, flo
 
 def _first_s(op: Op) -> float:
     """What issuing costs the host until something of the op can begin."""
-    if isinstance(op.work, RepeatedBlocks) and op.work.row:
-        return op.work.row[0].first_s
-    return op.host_s / op.work.calls if isinstance(op.work, Collective) else op.host_s
+    work = op.work
+    if isinstance(work, RepeatedBlocks):
+        return work.first_s if work.blocks else op.host_s
+    return op.host_s / work.calls if isinstance(work, Collective) else op.host_s
 
 
-def _neighbours(ops: Sequence[Op]) -> tuple[dict[int, int], dict[int, tuple[int, ...]]]:
-    """For ops the last repeated blocks, and for those the last ops, that come before on a shared stream."""
-    behind: dict[int, int] = {}
-    before: dict[int, tuple[int, ...]] = {}
+Behind = dict[int, int]
+Before = dict[int, tuple[int, ...]]
+
+
+def _orders(ops: Sequence[Op]) -> tuple[Behind, Before, list[int], list[list[int]], list[int]]:
+    """For ops the last repeated blocks, and for those the last ops, that come before on a shared stream; for
+    each op the one before it on its stream (-1: none); the streams; and messages that no stream orders.
+    """
+    behind, before = Behind(), Before()
+    predecessors, streams, unordered = list[int](), dict[str | int, list[int]](), list[int]()
+    last: dict[str, int] = {}
     repeated: dict[str, int] = {}  # by stream, the last op on it where that is of repeated blocks
     others: dict[str, int] = {}  # and where it is not
     for i, op in enumerate(ops):
-        if isinstance(op.work, RepeatedBlocks):
-            streams = op.work.last_on
-            if not streams:
+        stream, work = op.stream, op.work
+        if stream == UNORDERED:
+            predecessors.append(-1)
+            if isinstance(work, Exchange) and work.parts:
+                unordered.append(i)
                 continue
-            if others and not others.keys().isdisjoint(streams):
-                before[i] = tuple(others.pop(s) for s in streams if s in others)
-            repeated |= dict.fromkeys(streams, i)
-        elif op.stream not in ("compute", UNORDERED):
-            earlier = repeated.pop(op.stream, None)
+            streams[i] = [i]
+        else:
+            predecessors.append(last.get(stream, -1))
+            last[stream] = i
+            row = streams.get(stream)
+            if row is None:
+                streams[stream] = [i]
+            else:
+                row.append(i)
+        if isinstance(work, RepeatedBlocks):
+            used = work.last_on
+            if not used:
+                continue
+            if others and not others.keys().isdisjoint(used):
+                before[i] = tuple(others.pop(s) for s in used if s in others)
+            own = dict.fromkeys(used, i)
+            repeated |= own
+            last |= own
+        elif stream not in ("compute", UNORDERED):
+            earlier = repeated.pop(stream, None)
             if earlier is not None:
                 behind[i] = earlier
-            others[op.stream] = i
-    return behind, before
+            others[stream] = i
+    return behind, before, predecessors, list(streams.values()), unordered

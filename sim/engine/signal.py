@@ -14,6 +14,9 @@ from .clock import happen_now
 
 Callback = Callable[[], object]
 
+NONE: list[Callback] = []
+"""No callbacks; most signals have one and need no list."""
+
 
 class Done(Protocol):
     """Told once, when something has ended."""
@@ -25,20 +28,23 @@ class Done(Protocol):
 class Signal:
     """``happened`` says whether it has, ``value`` with what."""
 
-    __slots__ = ("_callbacks", "_event", "happened", "value")
+    __slots__ = ("_callback", "_event", "_others", "happened", "value")
 
     def __init__(self) -> None:
         self.happened = False
         self.value: Any = None
-        self._callbacks: list[Callback] | None = None
+        self._callback: Callback | None = None
+        self._others: list[Callback] = NONE
         self._event: simpy.Event | None = None
 
     def then(self, callback: Callback) -> None:
         """Run ``callback`` when it happens, which it has not yet."""
-        if self._callbacks is None:
-            self._callbacks = [callback]
+        if self._callback is None:
+            self._callback = callback
+        elif self._others is NONE:
+            self._others = [callback]
         else:
-            self._callbacks.append(callback)
+            self._others.append(callback)
 
     def event(self, env: simpy.Environment) -> simpy.Event:
         """What a process that waits for it yields, before it has happened."""
@@ -49,9 +55,11 @@ class Signal:
     def happen(self, value: Any = None) -> None:
         """Tell all who wait, processes last: they go on with what comes after all this."""
         self.happened, self.value = True, value
-        callbacks, self._callbacks = self._callbacks, None
-        if callbacks is not None:
-            for callback in callbacks:
+        callback = self._callback
+        if callback is not None:
+            others, self._callback, self._others = self._others, None, NONE
+            callback()
+            for callback in others:
                 callback()
         if self._event is not None:
             happen_now(self._event)

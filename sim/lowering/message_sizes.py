@@ -26,20 +26,20 @@ class MessageTransfers:
     plan: StepPlan
     index: int
     alike: dict[Transfer, Transfer]
-    known: dict[tuple[int, bool, int], Transfer] = field(default_factory=dict)
+    known: dict[tuple[float, int], Transfer] = field(default_factory=dict)
 
     def __call__(self, part: Send | Recv) -> Transfer:
         """The transfer of a message."""
-        action, plan = part.action, self.plan
-        key = action.stage, action.kind is FORWARD, part.peer
-        found = self.known.get(key)
+        plan = self.plan
+        size = message_bytes(plan, part.action)
+        found = self.known.get((size, part.peer))
         if found is None:
-            count, size = plan.scenario.software.pipeline.p2p_messages, message_bytes(plan, action)
             replica = plan.groups.replica
             distance = plan.placed.distance(replica[self.index], replica[part.peer])
             kinds = plan.placed.kinds_of([replica[self.index], replica[part.peer]])
+            count = plan.scenario.software.pipeline.p2p_messages
             transfer = plan.communication.message(size, distance, messages=count, kinds=kinds)
-            found = self.known[key] = self.alike.setdefault(transfer, transfer)
+            found = self.known[size, part.peer] = self.alike.setdefault(transfer, transfer)
         return found
 
 

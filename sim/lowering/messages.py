@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from ...schedules.orders.action import Action
+from ...schedules.orders.action import Action, ActionKind
 from ...schedules.p2p.point_to_point import MessageGroup, Recv, Send
 from ..network.transfer import Transfer
 from ..program import program
@@ -23,7 +23,8 @@ class Messages:
     """The messages of one rank. ``transfer(part)`` prices one; ``host_s`` is the host cost of one call.
 
     ``done`` maps each finished action to the ops that end it, where messages wait for these (async).
-    ``tags`` are the names of actions, which all ranks may share.
+    ``tags`` are the names of actions, which all ranks may share; ``priced`` are transfers by stage, kind and
+    peer.
     """
 
     writer: ProgramBuilder
@@ -34,21 +35,21 @@ class Messages:
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
     posted: dict[Send | Recv, int] = field(default_factory=dict)
+    priced: dict[tuple[int, ActionKind, int], Transfer] = field(default_factory=dict)
 
     def exchange(self, exchange: MessageGroup) -> int:
         """Post a group. A blocking one holds up whatever the compute stream does next."""
-        given, writer = exchange.parts, self.writer
+        given, ops = exchange.parts, self.writer.ops
         if self.rule == "async":
             after, stream = self._after_sends(given), UNORDERED
         else:
-            after, stream = writer.frontier(), self._stream(exchange)
-        parts = tuple([self._part(part) for part in given])
-        host_s = len(given) * self.host_s
-        waits = exchange.blocking and self._host_waits(exchange)
-        work, index = program.Exchange(parts), len(writer.ops)
-        writer.ops.append(Op("exchange", stream, "pp", work, after, parts[0].tag, host_s, waits))
+            after, stream = self.writer.frontier(), self._stream(exchange)
+        parts = tuple([self._end(part) for part in given])
+        waits = self.host_sync != "never" and exchange.blocking and self._host_waits(exchange)
+        index, host_s = len(ops), len(given) * self.host_s
+        ops.append(Op("exchange", stream, "pp", program.Exchange(parts), after, parts[0].tag, host_s, waits))
         if exchange.blocking:
-            writer.awaited.add(index)
+            self.writer.awaited.add(index)
         else:
             for part in given:
                 self.posted[part] = index
@@ -87,9 +88,13 @@ class Messages:
         """The next kernel awaits an earlier part."""
         self.writer.wait(self.posted[part])
 
-    def _part(self, part: Send | Recv) -> MessageEnd:
-        action = part.action
+    def _end(self, part: Send | Recv) -> MessageEnd:
+        action, peer = part.action, part.peer
         tag = self.tags.get(action)
         if tag is None:
             tag = self.tags[action] = str(action)
-        return MessageEnd(isinstance(part, Send), part.peer, tag, self.transfer(part))
+        key = action.stage, action.kind, peer
+        transfer = self.priced.get(key)
+        if transfer is None:
+            transfer = self.priced[key] = self.transfer(part)
+        return MessageEnd(isinstance(part, Send), peer, tag, transfer)

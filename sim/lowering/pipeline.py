@@ -138,6 +138,7 @@ class _StepWriter:
     chained: set[int] = field(default_factory=set)  # virtual stages to be gathered a bucket ahead
     rows: dict[tuple[int, ActionKind], Owned] = field(default_factory=dict)  # by stage
     plain: dict[tuple[int, ActionKind], CountedBlocks] = field(default_factory=dict)  # by its blocks
+    pieces: dict[int, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)  # of ``plain``, by identity
     pairs: dict[tuple[int, int], OverlappedBlocks | None] = field(
         default_factory=dict
     )  # by stages forward, backward
@@ -181,6 +182,7 @@ class _StepWriter:
             lambda: {a.stage: a for a in actions_of(order) if a.kind in GIVES_GRADIENT},
         )
         self.unreduced = list(plan.held_stages(self.index))
+        self.acts_after = plan.ends == "streaming" or self.sharding is not None
         if whole and software.gradients.overlap_grad_reduce and together:
             aligned = software.gradients.reduction == "megatron-buckets"
             self._place(
@@ -212,9 +214,10 @@ class _StepWriter:
             else:
                 self.gathers = self._parameter_gather().ahead()
         self._call(None)
+        exchange = self._exchange if self.rebuilds else self.messages.exchange
         for instruction in instructions:
             if isinstance(instruction, MessageGroup):
-                self._exchange(instruction)
+                exchange(instruction)
             elif isinstance(instruction, Wait):
                 self.messages.wait(instruction.part)
             else:
@@ -228,7 +231,7 @@ class _StepWriter:
         elif not self._pair(step):
             for action in parts(step):
                 self._action(action)
-        if step in self.calls:
+        if self.calls and step in self.calls:
             self._call(step)
 
     @property
@@ -262,7 +265,7 @@ class _StepWriter:
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
         gathers = self.gathers.pop(action.stage, []) if self.gathers and action.kind is FORWARD else []
         reduces = self.syncs and action == self.final.get(action.stage)
-        blocks = self._blocks(action)
+        blocks = self.plain.get((action.stage, action.kind)) or self._blocks(action)
         if reduces:
             self.unreduced.remove(action.stage)
         if gathers or reduces:
@@ -270,15 +273,12 @@ class _StepWriter:
         else:
             self._run(action, blocks)
         self.messages.ends((action,))
-        if action.kind in GIVES_GRADIENT:
+        if self.acts_after and action.kind in GIVES_GRADIENT:
             self._after_backward(action)
 
     def _blocks(self, action: Action) -> CountedBlocks:
         """The blocks of an action, with what sharded data parallelism moves around them."""
         key = action.stage, action.kind
-        known = self.plain.get(key)
-        if known is not None:
-            return known
         if key not in self.rows:
             self.rows[key] = self._owned(action)
         row = self.rows[key]
@@ -369,7 +369,8 @@ class _StepWriter:
             row = self.sharding.pair_row(step, found, first=self._begins(step.forward))
         self.writer.repeat("forward, backward", self.shared.repeated(row), action=str(step))
         self.messages.ends(parts(step))
-        self._after_backward(step.backward)
+        if self.acts_after:
+            self._after_backward(step.backward)
         return True
 
     def _in_pieces(
@@ -402,7 +403,12 @@ class _StepWriter:
         tag = tags.get(action)
         if tag is None:
             tag = tags[action] = str(action)
-        self.writer.repeat(NAMES[action.kind], self.shared.repeated(row), action=tag)
+        pieces = self.pieces.get(id(row))
+        if pieces is None:
+            pieces = self.shared.repeated(row)
+            if row is self.plain.get((action.stage, action.kind)):  # which lives as long
+                self.pieces[id(row)] = pieces
+        self.writer.repeat(NAMES[action.kind], pieces, action=tag)
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
@@ -446,9 +452,7 @@ class _StepWriter:
     # Messages ----------------------------------------------------------------------------------
 
     def _exchange(self, exchange: MessageGroup) -> None:
-        index = self.messages.exchange(exchange)
-        if self.rebuilds:
-            gather_received(self.plan, self.writer, exchange, index)
+        gather_received(self.plan, self.writer, exchange, self.messages.exchange(exchange))
 
     # Start and end of the step -------------------------------------------------------------------
 

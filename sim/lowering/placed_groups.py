@@ -86,7 +86,7 @@ class PlacedGroups:
         key = name, int(ranks[0])
         if key not in self._known:
             sits = placement_on(self.gpu[ranks], self.cluster)
-            self._known[key] = replace(sits, kinds=self.kinds_of(ranks))
+            self._known[key] = sits if self.kind is None else replace(sits, kinds=self.kinds_of(ranks))
         return self._known[key]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from .layers.kinds import LayerKind
+from .layers.kinds import LayerKind, LayerRun
 from .layers.local_shape import LocalShape
 from .layers.stages import Stage
 from .parameters import (
@@ -122,10 +122,10 @@ def all_stage_parameters(
     stages: Iterable[Stage], local: LocalShape, scenario: Scenario, *, ends_meet: bool
 ) -> tuple[StageParameters, ...]:
     """The parameters of each stage: those of equal stages are one object."""
-    known: dict[Stage, StageParameters] = {}
+    known: dict[tuple[tuple[LayerRun, ...], bool, bool], StageParameters] = {}
     found = []
     for stage in stages:
-        alike = replace(stage, index=0)
+        alike = stage.runs, stage.embedding, stage.head
         if alike not in known:
             known[alike] = stage_parameters(stage, local, scenario, ends_meet=ends_meet)
         found.append(known[alike])

@@ -19,6 +19,9 @@ from .filling import fill
 
 Link = Hashable
 
+SLACK = 1 + 1e-12
+"""By which rates and levels that should be equal may differ."""
+
 FEW = 3
 """Activities up to which plain Python is faster than arrays, which take 0.1 ms at least (measured)."""
 
@@ -52,8 +55,8 @@ def max_min_rates(demands: Sequence[Demand], capacity: Mapping[Link, float]) -> 
     left = {link: capacity[link] for d in demands for link, _ in d.weights}
     open_ = set(range(len(demands)))
     while open_:
-        level = _next_level(demands, open_, left)
-        frozen = {i for i in open_ if _bound(demands[i], level, demands, open_, left)}
+        level, full = _next_level(demands, open_, left)
+        frozen = {i for i in open_ if _is_bound(demands[i], level, full)}
         for i in frozen:
             demand = demands[i]
             rates[i] = min(level / demand.heaviest, demand.ceiling)
@@ -85,8 +88,10 @@ def alone(demand: Demand, capacity: Mapping[Link, float]) -> float:
     return min([demand.ceiling, *(capacity[link] / weight for link, weight in demand.weights)])
 
 
-def _next_level(demands: Sequence[Demand], open_: set[int], left: Mapping[Link, float]) -> float:
-    """The common phi at which the next link or ceiling binds."""
+def _next_level(
+    demands: Sequence[Demand], open_: set[int], left: Mapping[Link, float]
+) -> tuple[float, set[Link]]:
+    """The common phi at which the next link or ceiling binds, and the links that are full there."""
     load: dict[Link, float] = {}
     level = math.inf
     for i in sorted(open_):
@@ -94,18 +99,10 @@ def _next_level(demands: Sequence[Demand], open_: set[int], left: Mapping[Link, 
         level = min(level, demand.ceiling * demand.heaviest)
         for link, weight in demand.weights:
             load[link] = load.get(link, 0.0) + weight / demand.heaviest
-    return min([level, *(left[link] / total for link, total in load.items())])
+    level = min([level, *(left[link] / total for link, total in load.items())])
+    return level, {link for link, total in load.items() if left[link] <= level * total * SLACK}
 
 
-def _bound(
-    demand: Demand, level: float, demands: Sequence[Demand], open_: set[int], left: Mapping[Link, float]
-) -> bool:
-    """Whether this activity is held at ``level`` by its ceiling or by a link that is full there."""
-    slack = 1 + 1e-12
-    if demand.ceiling * demand.heaviest <= level * slack:
-        return True
-    for link, _ in demand.weights:
-        load = sum(w / demands[i].heaviest for i in open_ for other, w in demands[i].weights if other == link)
-        if left[link] <= level * load * slack:
-            return True
-    return False
+def _is_bound(demand: Demand, level: float, full: set[Link]) -> bool:
+    """Whether this activity is held at ``level`` by its ceiling or by a link that is ``full`` there."""
+    return demand.ceiling * demand.heaviest <= level * SLACK or not full.isdisjoint(demand.links)

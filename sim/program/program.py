@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Literal, NamedTuple, get_args
 
 from ..network.paths import NO_PATHS, Paths
@@ -113,6 +113,33 @@ class Block:
         }
 
     @cached_property
+    def is_serial(self) -> bool:
+        """Whether each op waits for the one before it."""
+        return all(
+            i in op.after or (op.stream == before.stream != UNORDERED)
+            for i, (before, op) in enumerate(pairwise(self.ops))
+        )
+
+    @cached_property
+    def joins(self) -> frozenset[int]:
+        """Ops before which all earlier ones have ended, whatever they take, and no later one has begun."""
+        behind: list[int] = []  # by op, a bit for each that it waits for, directly or not
+        last: dict[str, int] = {}
+        for i, op in enumerate(self.ops):
+            bits = last.get(op.stream, 0)
+            for before in op.after:
+                bits |= behind[before] | 1 << before
+            behind.append(bits)
+            if op.stream != UNORDERED:
+                last[op.stream] = bits | 1 << i
+        found, common = set[int](), -1
+        for i in range(len(behind) - 1, 0, -1):
+            common &= behind[i]
+            if not ~common & ((1 << i) - 1):
+                found.add(i)
+        return frozenset(found)
+
+    @cached_property
     def awaited(self) -> frozenset[int]:
         """Ops for which ops of other streams wait."""
         ops = self.ops
@@ -158,8 +185,12 @@ class RepeatedBlocks:
     def issued_s(self) -> tuple[float, ...]:
         """For each of the row, the host time from the issue of the very first op to that of its own first."""
         began = accumulate((block.host_s for block in self.row), initial=0.0)
-        first_s = self.row[0].first_s if self.row else 0.0
-        return tuple(at + block.first_s - first_s for at, block in zip(began, self.row, strict=False))
+        return tuple(at + block.first_s - self.first_s for at, block in zip(began, self.row, strict=False))
+
+    @cached_property
+    def first_s(self) -> float:
+        """Seconds of the host for issuing the first op."""
+        return self.row[0].first_s if self.row else 0.0
 
     @cached_property
     def last_on(self) -> Mapping[str, int]:

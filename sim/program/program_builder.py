@@ -27,7 +27,7 @@ class ProgramBuilder:
         host_sync: bool = False,
     ) -> int:
         """Append to the compute stream, after everything awaited."""
-        after = self._awaited()
+        after = self._awaited() if self.awaited else ()
         self.last_compute = len(self.ops)
         self.ops.append(Op(name, "compute", category, work, after, action, host_s, host_sync))
         return self.last_compute
@@ -63,8 +63,9 @@ class ProgramBuilder:
         """Append repeated blocks, one op of the compute stream for each piece; the index of the last. The
         host waits for the end of each piece before it issues the next.
         """
-        for piece in pieces[:-1]:
-            self.compute(name, piece, action=action, host_s=piece.host_s, host_sync=True)
+        if len(pieces) > 1:
+            for piece in pieces[:-1]:
+                self.compute(name, piece, action=action, host_s=piece.host_s, host_sync=True)
         return self.compute(name, pieces[-1], action=action, host_s=pieces[-1].host_s)
 
     def _awaited(self) -> tuple[int, ...]:

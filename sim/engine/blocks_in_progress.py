@@ -1,0 +1,239 @@
+"""Repeated blocks of one class in progress: as a whole while nothing interferes, else block by block.
+
+A run that is interrupted goes on from exactly the state of that moment, and as a whole again from the next
+block on, beside whatever others then hold and move. By callbacks: most blocks begin, and end as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from .beside import BlockPlace
+from .blocks import go_on
+from .gathering import Gathering, Here
+from .record import Stretch
+from .scope import SLACK_S
+
+if TYPE_CHECKING:
+    from ..program.program import RepeatedBlocks
+    from .beside import BlocksBeside, Lent
+    from .clock import Clock
+    from .flows import Flows
+    from .rank_state import RankState, Uses
+    from .record import Record
+    from .rendezvous import RendezvousPoints
+    from .runs import Runs
+    from .scope import Scope
+    from .signal import Callback
+
+
+class Surroundings(Protocol):
+    """What all repeated blocks of a replay share (repeated_blocks.py)."""
+
+    env: Clock
+    flows: Flows
+    rendezvous_points: RendezvousPoints
+    runs: Runs
+    record: Record
+    beside: BlocksBeside
+
+    def by_itself(self, r: int, repeated: RepeatedBlocks) -> Gathering:
+        """A class by itself."""
+
+    def beginning(self, blocks: BlocksInProgress) -> bool:
+        """Whether nothing disturbs a run that begins, where its links are not idle."""
+
+    def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
+        """Whether nothing disturbs a run that goes on."""
+
+    def in_detail(self, place: BlockPlace, over: Callback) -> None:
+        """Run a block op by op."""
+
+    def has_run(self, blocks: BlocksInProgress) -> None:
+        """All blocks have run."""
+
+
+@dataclass(slots=True, eq=False)
+class BlocksInProgress:
+    """Op ``i`` of ``scope``, which runs block ``number``; ``over`` is called when all have run.
+
+    The host issues the first op at ``issued_at`` (None: nothing waits for it), and is ``lead_s`` ahead of
+    the block in progress. That runs as a whole (``here``), beside flows of its rank (``lent``), or in detail
+    in a process of its own; ``together`` is where its class meets others, if it does. ``idle``: nothing is on
+    its links, or known to come.
+    """
+
+    replay: Surroundings
+    rank: RankState
+    scope: Scope
+    i: int
+    repeated: RepeatedBlocks
+    over: Callback
+    issued_at: float | None
+    together: Gathering | None
+    number: int = 0
+    lead_s: float = math.inf
+    gathering: Gathering = field(init=False)
+    idle: bool = False
+    here: Here | None = None
+    lent: Lent | None = None
+    place: BlockPlace = field(init=False)
+
+    def go_on(self) -> bool:
+        """Run the block whose turn it is; whether all have run."""
+        number, issued_at, together = self.number, self.issued_at, self.together
+        if number == len(self.repeated.row):
+            return True
+        if issued_at is not None:
+            self.lead_s = self.replay.env.time - issued_at - self.repeated.issued_s[number]
+        if together is not None and together.meets(number):
+            self.gathering = together
+        else:
+            self.gathering = self.replay.by_itself(self.scope.r, self.repeated)
+        if self._begins_whole():
+            self._begin_whole()
+        elif self.lead_s < 0:
+            self.replay.env.call(-self.lead_s, self._is_issued)
+        else:
+            self._begin_one()
+        return False
+
+    def _is_issued(self, _: object) -> None:
+        """The host, which was behind, has issued the block."""
+        self.lead_s = 0.0
+        if self._begins_whole():
+            self._begin_whole()
+        else:
+            self._begin_one()
+
+    def _next(self, number: int) -> None:
+        """The blocks before this one have run."""
+        self.number = number
+        if self.go_on():
+            self.replay.has_run(self)
+            self.over()
+
+    # As a whole ------------------------------------------------------------------------------
+
+    def _begins_whole(self) -> bool:
+        """Whether nothing disturbs a run from here on, so far as is known as it begins."""
+        gathering = self.gathering
+        if gathering.ways is not None and not gathering.joins(self.number):
+            return False
+        rank, replay = self.rank, self.replay
+        plain = not rank.awaited and not rank.changing and self.i not in self.scope.before
+        self.idle = plain and replay.flows.idle(self.scope.r, self.repeated.links)
+        return self.idle or replay.beginning(self)
+
+    def _begin_whole(self) -> None:
+        """Run all blocks that are left as a whole, until something interferes."""
+        replay, rank = self.replay, self.rank
+        now, lead_s, contention = replay.env.time, self.lead_s, (rank.held_sms, rank.moving)
+        at = now - lead_s if lead_s < 0 else now
+        here = self.here = Here(self, rank, self.number, at, lead_s, contention)
+        self.gathering.arrive(self.scope.r, here, replay.env, replay.runs)
+        self._close(here)
+
+    def _close(self, here: Here) -> None:
+        """Have them interrupted by whatever may interfere."""
+        rank, replay, repeated = self.rank, self.replay, self.repeated
+        rank.closed, rank.closed_most, rank.closed_uses = self, repeated.most, here.uses
+        if not self.idle:
+            replay.flows.tell(self.scope.r, repeated.links, replay.rendezvous_points.move)
+        self.idle = False
+
+    def whole_over(self, here: Here) -> None:
+        """The run has ended, unless it was interrupted before."""
+        if here is not self.here:
+            return
+        self.here = self.rank.closed = None
+        if self.together is not None:
+            self.gathering.leave(self.scope.r)
+        assert here.run is not None
+        self.replay.record.add_whole(self.scope.r, self.i, here.run, here.zero)
+        if self.rank.awaited:
+            self.replay.has_run(self)
+        self.over()
+
+    def interrupt(self) -> None:
+        """Something happens that may interfere."""
+        self.replay.env.call_first(self._interrupted, self.here or self.lent)
+
+    def _interrupted(self, what: Here | Lent) -> None:
+        if what is self.lent:
+            self._end_beside(self.replay.env.time - self.lent.zero)
+            return
+        here, rank = self.here, self.rank
+        assert here is not None
+        if not here.opened and (rank.held_sms, rank.moving) == here.contention and self._undisturbed(here):
+            self._close(here)
+            return
+        self.here = None
+        if not here.opened:
+            self.gathering.open(self.replay.runs)
+        self._opened(here)
+
+    def _undisturbed(self, here: Here) -> bool:
+        return self.replay.undisturbed(self.scope, self.i, self.repeated, here.uses)
+
+    def _opened(self, here: Here) -> None:
+        """Go on in detail from the state in which the run of the blocks is."""
+        run, record = here.run, self.replay.record
+        assert run is not None
+        since = self.replay.env.time - here.zero
+        ended = run.ended(since)
+        self.number = run.number + ended
+        if ended:
+            record.add_piece(self.scope.r, self.i, Stretch(run, here.zero, ended))
+        if ended == len(run.runs) or run.bases[ended] + run.runs[ended].first > since + SLACK_S:
+            self._next(self.number)  # between two blocks
+            return
+        self._begin_one(here, since, ended)
+
+    # One by one ------------------------------------------------------------------------------
+
+    def _begin_one(self, here: Here | None = None, since: float = 0.0, ended: int = 0) -> None:
+        """Run one block by itself, from the state in which its run is if it has begun."""
+        tag = self.gathering.number, self.number
+        self.place = BlockPlace(self.scope, self.i, self.repeated, self.number, self.issued_at, tag)
+        if here is not None:
+            run = here.run
+            assert run is not None
+            times = self.place.opened(self.replay.record)
+            go_on(times, run.runs[ended], here.zero, run.bases[ended], since)
+        if self.gathering.ways is None:
+            self._beside()
+        else:
+            self._in_detail()
+
+    def _beside(self) -> None:
+        """As a whole beside flows of its rank, or else in detail."""
+        beside = self.replay.beside
+        lent = self.lent = beside.begin(self, self.place, self.gathering.group)
+        if lent is None:
+            self._in_detail()
+        else:
+            self.replay.env.call(lent.seconds, self._beside_over, lent)
+
+    def _beside_over(self, lent: Lent) -> None:
+        if lent is self.lent:
+            self.rank.closed = None
+            self._end_beside(lent.seconds)
+
+    def _end_beside(self, since: float) -> None:
+        lent, self.lent = self.lent, None
+        assert lent is not None
+        if self.replay.beside.end(self.place, lent, since):
+            self._next(self.number + 1)
+        else:
+            self._beside()
+
+    def _in_detail(self) -> None:
+        self.gathering.goes_in_detail(self.number, self.replay.runs)
+        self.replay.in_detail(self.place, self._one_over)
+
+    def _one_over(self) -> None:
+        """The block that ran in detail has ended."""
+        self._next(self.number + 1)
