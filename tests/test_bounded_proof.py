@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,8 @@ def test_shares_are_between_the_least_and_the_most(
         work = ops[i].work
         assert isinstance(work, Collective)
         demands.append(Demand(work.transfer.ceiling_bytes_per_s, work.transfer.weights))
-    rates = max_min_rates(demands, dict(job.links[0]))
+    links: dict[Hashable, float] = dict(job.links[0].items())
+    rates = max_min_rates(demands, links)
     for i, rate in zip(chosen, rates, strict=True):
         assert at_least[i] * (1 - 1e-9) <= rate <= at_most[i] * (1 + 1e-9)
     if apart(job):
