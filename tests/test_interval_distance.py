@@ -345,11 +345,10 @@ def hash_of(name: str) -> int:
     return sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 9973
 
 
-def test_the_fit_finds_what_many_gpus_wait_and_widens_above_by_it() -> None:
+def test_the_fit_finds_what_many_gpus_wait_for_one_another() -> None:
     some, none = (fit_interval_terms(made_rows(waits=waits)) for waits in (0.1, 0.0))
     assert some.terms[WAITS].sigma == pytest.approx(0.1, rel=0.4)
     assert none.terms[WAITS].sigma < 0.4 * some.terms[WAITS].sigma
-    assert some.quantile == pytest.approx(some.quantile_below, rel=0.35)
 
 
 def test_a_source_is_judged_by_terms_of_all_others() -> None:
