@@ -19,7 +19,6 @@ from .views import JsonOption
 if TYPE_CHECKING:
     from ..calibration.cases.case import Case
     from ..calibration.fit.layout_spread import SweepRow
-    from ..calibration.fit.steps.interval_terms import StepRow
     from ..calibration.validation.run import Report
     from ..hardware.deviations import Deviation
     from ..sim.evidence.measured_layouts import MeasuredLayouts
@@ -50,7 +49,7 @@ def residuals(
         typer.Option(
             "--held-out",
             metavar="FILE.json",
-            help="Predict high trust with constants that never saw its family (calibrate steps --save).",
+            help="Predict each source with constants that never saw it (calibrate steps --save).",
         ),
     ] = None,
     jobs: Annotated[
@@ -153,6 +152,7 @@ def _of_cases(
     from ..calibration.fit.steps.source_terms import fit_source_spread
     from ..calibration.validation.judge.fit_probabilities import memory_rows
     from ..calibration.validation.judge.own_steps import source_rows
+    from ..calibration.validation.judge.source_left_out import step_rows
     from ..calibration.validation.run import validate
 
     halves = read_halves(held_out) if held_out else None
@@ -165,7 +165,7 @@ def _of_cases(
     )
     tell_refused(report.refused)
     steps = fit_interval_terms(step_rows(report))
-    apart = source_rows(report)
+    apart = source_rows(report, steps)
     if len({row.source for row in apart}) > 1:
         show("fitting how sources differ")
         steps = replace(steps, sources=fit_source_spread(apart))
@@ -182,37 +182,6 @@ def _of_cases(
 def _tells(case: Case) -> bool:
     """Whether one can learn from it; of low trust, fields are guessed or the run is doubtful."""
     return case.trust != "low"
-
-
-def step_rows(report: Report) -> list[StepRow]:
-    """Measured steps of high and medium trust; those of high trust predicted by the other half's constants
-    where these are given, since the shipped ones were fitted on them."""
-    from math import log
-
-    from ..calibration.fit.steps.interval_terms import StepRow
-    from ..sim.evidence.measured_steps import is_outside, spanning
-
-    measured = [row for row in report.rows if row.case.measured.step_time_s is not None]
-    high = [row for row in measured if row.case.trust == "high" and row.prediction.doubt]
-    families = tuple(spanning(row.prediction.doubt.regime for row in high if row.prediction.doubt))
-    found = []
-    for row in measured:
-        prediction, measured_s = row.prediction, row.case.measured.step_time_s
-        if prediction.doubt is None or measured_s is None:
-            continue
-        predicted_s = report.held_out.get(row.case.id, prediction.step_time_s)
-        assert predicted_s is not None
-        found.append(
-            StepRow(
-                family=row.case.family,
-                source=row.source,
-                error=log(measured_s / predicted_s),
-                doubt=prediction.doubt,
-                fitted=row.case.trust == "high",
-                outside=is_outside(prediction.doubt, families),
-            )
-        )
-    return found
 
 
 def sweep_rows(report: Report, steps: MeasuredSteps) -> list[SweepRow]:

@@ -34,7 +34,7 @@ from stepsim.sim.plan.certainty import fit_probability as fit_probabilities
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.search.plan import plan
 from stepsim.sim.plan.space import space_of
-from stepsim.sim.result.step import IntervalPart
+from stepsim.sim.result.step import LENGTHENS, IntervalPart
 
 LAYOUT = {"parallelism.tp": 1, "parallelism.pp": 1, "training.micro_batch": 1}
 
@@ -43,9 +43,22 @@ def part(name: str, share: float, sigma: float) -> IntervalPart:
     return IntervalPart(name=name, share=share, sigma=sigma, source="made up", kind="kernels")
 
 
+def waits(share: float, sigma: float) -> IntervalPart:
+    return IntervalPart(name="waits", share=share, sigma=sigma, source="made up", kind=LENGTHENS[0])
+
+
 def contender(value: float, *parts: IntervalPart, **fields: Any) -> Contender:
     changed = {name.replace("__", "."): field for name, field in fields.items()}
     return Contender(value=value, parts=parts, settings=LAYOUT | changed)
+
+
+@given(st.floats(0.01, 0.4), st.floats(1.01, 2.0), st.floats(0.01, 1.0))
+def test_what_only_lengthens_never_makes_the_layout_that_waits_longer_the_best(
+    share: float, more: float, sigma: float
+) -> None:
+    found = certainty_of([contender(1.0, waits(share, sigma)), contender(1.0, waits(more * share, sigma))])
+    assert found.probability_best == (1.0, 0.0)
+    assert found.expected_regret[0] == 0.0 < found.expected_regret[1]
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=20))

@@ -15,8 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.calibration.fit.growth import NORMAL_NINTH, LeftOut, growth_per_doubling
-from stepsim.calibration.fit.steps.interval_terms import StepRow, fit_interval_terms, steps_text
+from stepsim.calibration.fit.growth import (
+    NORMAL_NINTH,
+    LeftOut,
+    growth_per_doubling,
+    narrowest_ends,
+)
+from stepsim.calibration.fit.steps.interval_terms import (
+    StepRow,
+    fit_interval_terms,
+    steps_text,
+    without_each_source,
+)
 from stepsim.calibration.validation.regions.deviations_file import deviations_text
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import load_profile, profile_names
@@ -28,6 +38,8 @@ from stepsim.kernels.kernel import Gemm
 from stepsim.sim.evidence.interval import doubt_of, interval_of
 from stepsim.sim.evidence.measured_steps import (
     DIFFERENCES,
+    POOLED,
+    WAITS,
     Doubt,
     Regime,
     RoutedExperts,
@@ -70,10 +82,12 @@ def width(doubt: Doubt) -> float:
     return interval.high_s - interval.low_s
 
 
-def doubt(regime: Regime, *causes: IntervalPart, experts: RoutedExperts | None = None) -> Doubt:
+def doubt(
+    regime: Regime, *causes: IntervalPart, experts: RoutedExperts | None = None, network: float = 0.0
+) -> Doubt:
     base = IntervalPart(name="what no curve knows", share=1.0, sigma=0.05, source="made", kind="steps")
     kind = StepKind(sizes={}, kinds={})
-    sample = StepSample(shares={"matrix": 1.0}, step_s=1.0, kind=kind)
+    sample = StepSample(shares={"matrix": 1.0 - network, "network": network}, step_s=1.0, kind=kind)
     return Doubt(causes=(base, *causes), regime=regime, experts=experts or RoutedExperts(), sample=sample)
 
 
@@ -89,6 +103,42 @@ def test_every_doubling_away_from_measured_steps_widens(measured: Regime, longer
     assert away(2**longer, 1) <= away(2**longer, 2**more)
     far = replace(measured, sequence=2**40, gpus=2**40)
     assert width(doubt(far)) > width(doubt(measured))
+
+
+@given(
+    measured=st.sampled_from(measured_steps().families),
+    share=st.floats(0.01, 0.49),
+    more=st.integers(1, 12),
+)
+def test_waits_of_more_gpus_and_of_more_communication_widen_above_alone(
+    measured: Regime, share: float, more: int
+) -> None:
+    def ends(gpus: int, network: float) -> tuple[float, float]:
+        made = doubt(replace(measured, gpus=gpus), network=network)
+        interval = interval_of(1.0, made, replace(measured_steps(), families=(measured,)))
+        return interval.low_s, interval.high_s
+
+    assert ends(1, share) == ends(1, 0.0)  # one GPU waits for none
+    few, many, much = ends(2, share), ends(2 * 2**more, share), ends(2, 2 * share)
+    assert few[1] < min(many[1], much[1])
+    assert few[0] == much[0] == ends(2, 0.0)[0]
+
+
+@given(
+    sigma=st.floats(0.01, 0.3),
+    common=st.floats(0.01, 0.3),
+    few=st.integers(0, 40),
+    more=st.integers(1, 1000),
+)
+def test_a_gpus_own_residual_counts_by_its_families(sigma: float, common: float, few: int, more: int) -> None:
+    def pooled(families: int) -> float:
+        known = replace(measured_steps(), steps=common, families_on={"A": families})
+        return known.pooled(sigma, "A")
+
+    steps = replace(measured_steps(), steps=common)
+    assert steps.pooled(sigma, "never measured") == pytest.approx(common)
+    assert pooled(int(POOLED)) == pytest.approx(math.sqrt((sigma**2 + common**2) / 2))
+    assert abs(pooled(few + more) - sigma) <= abs(pooled(few) - sigma) + 1e-12
 
 
 @given(measured=st.sampled_from(measured_steps().families))
@@ -116,6 +166,35 @@ def test_the_order_of_families_and_what_others_cover_change_nothing(
     assert nearest(run, shuffled, sigma) == nearest(run, families, sigma)
     assert variance(list(spanning(families))) == pytest.approx(variance(families))
     assert (unlike(doubt(run), families) == 0) == any(not any(differences(run, one)) for one in families)
+
+
+@given(
+    errors=st.lists(
+        st.tuples(st.floats(-1, 1), st.floats(0.1, 2), st.floats(0.1, 2), st.sampled_from([0.5, 1.0, 3.0])),
+        min_size=1,
+        max_size=20,
+    ),
+    share=st.sampled_from([0.5, 0.9]),
+)
+def test_no_ends_that_hold_as_much_are_narrower(
+    errors: list[tuple[float, float, float, float]], share: float
+) -> None:
+    weights = sum(weight for *_, weight in errors)
+
+    def held(below: float, above: float) -> float:
+        inside = [w for error, low, high, w in errors if -below * low <= error <= above * high]
+        return sum(inside) / weights
+
+    def width(below: float, above: float) -> float:
+        return sum(weight * (below * low + above * high) for _, low, high, weight in errors)
+
+    below, above = narrowest_ends(errors, share)
+    slack = 1 + 1e-9
+    assert held(below * slack, above * slack) >= share - 1e-9
+    lows = [0.0, *(-error / low * slack for error, low, _, _ in errors if error < 0)]
+    highs = [0.0, *(error / high * slack for error, _, high, _ in errors if error > 0)]
+    holding = [width(low, high) for low in lows for high in highs if held(low, high) >= share]
+    assert width(below, above) <= min(holding) * slack
 
 
 @given(
@@ -204,21 +283,27 @@ def test_kernels_of_a_gpu_whose_clock_no_step_shows_count_in_full() -> None:
     assert gemm(plan) < gemm(replace(plan, profile=unfitted))
 
 
-def made_rows(seed: int = 1, many: int = 240, experts_sigma: float = 0.2) -> list[StepRow]:
-    """Runs of six sources with normal errors: 0.05 each, more with experts."""
+def made_rows(
+    seed: int = 1, many: int = 240, experts_sigma: float = 0.2, waits: float = 0.0
+) -> list[StepRow]:
+    """Runs of six sources with normal errors: 0.05 each, more with experts, and above for every doubling of
+    GPUs."""
     draw = Random(seed)
     rows = []
     for n in range(many):
         experts = RoutedExperts(share=1.0) if n % 4 == 0 else RoutedExperts()
-        fitted = n % 3 == 0
+        fitted = n // 6 % 3 == 0
         regime = Regime(software=f"s{n % 5}", gpu="H100", precision="bf16", sequence=4096, gpus=2 ** (n % 6))
         sigma = math.hypot(0.05, experts_sigma * experts.share)
-        made = doubt(regime, experts=experts)
+        error = draw.gauss(0.0, sigma)
+        if error > 0:
+            error *= math.hypot(sigma, 0.5 * waits * math.log2(regime.gpus)) / sigma
+        made = doubt(regime, experts=experts, network=0.5)
         rows.append(
             StepRow(
                 family=f"f{n // 2}",
                 source=f"source {n % 6}",
-                error=draw.gauss(0.0, sigma),
+                error=error,
                 doubt=made,
                 fitted=fitted,
                 outside=False,
@@ -260,9 +345,23 @@ def hash_of(name: str) -> int:
     return sum(ord(letter) * 31**place for place, letter in enumerate(name)) % 9973
 
 
-def test_nothing_is_learnt_without_runs_that_shaped_no_constant() -> None:
-    with pytest.raises(ValueError, match="medium trust"):
-        fit_interval_terms([row for row in made_rows(many=30) if row.fitted])
+def test_the_fit_finds_what_many_gpus_wait_for_one_another() -> None:
+    some, none = (fit_interval_terms(made_rows(waits=waits)) for waits in (0.1, 0.0))
+    assert some.terms[WAITS].sigma == pytest.approx(0.1, rel=0.4)
+    assert none.terms[WAITS].sigma < 0.4 * some.terms[WAITS].sigma
+
+
+def test_a_source_is_judged_by_terms_of_all_others() -> None:
+    rows = made_rows(many=90)
+    odd = [replace(row, error=row.error + 5.0) if row.source == "source 0" else row for row in rows]
+    known, changed = (dict(without_each_source(one)) for one in (rows, odd))
+    assert set(known) == {row.source for row in rows}
+    assert [source for source in known if known[source] == changed[source]] == ["source 0"]
+
+
+def test_nothing_is_learnt_of_one_source() -> None:
+    with pytest.raises(ValueError, match="two sources"):
+        fit_interval_terms([row for row in made_rows(many=30) if row.source == "source 0"])
     done = CliRunner().invoke(app, ["calibrate", "residuals"])
     assert done.exit_code == 2
 

@@ -28,6 +28,7 @@ from stepsim.hardware.calibrated.overlay import calibrated_profile, load_profile
 from stepsim.hardware.profile import GpuProfile
 from stepsim.hardware.step_factors import AS_SHIPPED, CAUSES, OwnStep, StepFactors, StepKind
 from stepsim.sim.brief.step import brief_step
+from stepsim.sim.evidence.interval import interval_of
 from stepsim.sim.evidence.measured_steps import measured_steps
 from stepsim.sim.evidence.own_steps import CLIP, StepSample, conditioned, distances
 from stepsim.sim.lowering.step_kind import step_kind
@@ -171,9 +172,11 @@ def test_one_run_makes_others_nearer_and_surer(factors: dict[str, float]) -> Non
         before = brief_step(other, load_profile(GPU))
         after = brief_step(other, replace(load_profile(GPU), steps=fit.factors))
         assert abs(math.log(after.step_time_s / measured_s)) < abs(math.log(before.step_time_s / measured_s))
-        # Within what a critical path of other shares is surer or less sure of.
-        assert _width(after.interval) <= 1.01 * _width(before.interval)
+        as_shipped = interval_of(after.step_time_s, replace(after.doubt, own=()), measured_steps())
+        assert _width(after.interval) <= _width(as_shipped)
         assert after.interval.low_s <= measured_s <= after.interval.high_s
+    again = brief_step(job(), replace(load_profile(GPU), steps=fit.factors))
+    assert _width(again.interval) < 0.95 * _width(brief_step(job(), load_profile(GPU)).interval)
 
 
 def test_more_runs_come_nearer() -> None:

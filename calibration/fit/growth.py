@@ -59,22 +59,31 @@ def weighted_quantile(ascending: Sequence[tuple[float, float]], share: float) ->
     return ascending[-1][0]
 
 
-def shortest_holding(pairs: Iterable[tuple[float, float]], share: float) -> tuple[float, float]:
-    """The two values, least apart, between which ``share`` of the weights lies; (value, weight), any order.
+def narrowest_ends(errors: Iterable[tuple[float, float, float, float]], share: float) -> tuple[float, float]:
+    """How many spreads below and above zero hold ``share`` of the weights by the narrowest intervals on
+    average; each error with its spread below, that above, and its weight.
 
-    >>> shortest_holding([(-9.0, 1.0), (-1.0, 1.0), (0.0, 1.0), (2.0, 1.0)], 0.75)
-    (-1.0, 2.0)
+    >>> narrowest_ends([(-1.0, 1.0, 2.0, 1.0), (-0.5, 1.0, 2.0, 1.0), (4.0, 1.0, 2.0, 1.0)], 0.6)
+    (1.0, 0.0)
     """
-    ascending = sorted(pairs)
-    wanted = share * sum(weight for _, weight in ascending) * (1 - 1e-12)
-    best, held, first = (ascending[0][0], ascending[-1][0]), 0.0, 0
-    for high, weight in ascending:
-        held += weight
-        while held - ascending[first][1] >= wanted:
-            held, first = held - ascending[first][1], first + 1
-        low = ascending[first][0]
-        if held >= wanted and high - low < best[1] - best[0]:
-            best = low, high
+    listed = list(errors)
+    scores = sorted(
+        (error / (above if error > 0 else below), weight) for error, below, above, weight in listed
+    )
+    mean_below = sum(below * weight for _, below, _, weight in listed)
+    mean_above = sum(above * weight for _, _, above, weight in listed)
+    wanted, last, held = share * sum(weight for _, weight in scores) * (1 - 1e-12), -1, 0.0
+    best, least = (math.inf, math.inf), math.inf
+    for low, weight in scores:
+        while held < wanted and last + 1 < len(scores):
+            last += 1
+            held += scores[last][1]
+        if held < wanted:
+            break
+        ends = max(0.0, -low), max(0.0, scores[last][0])
+        if (width := ends[0] * mean_below + ends[1] * mean_above) < least:
+            best, least = ends, width
+        held -= weight
     return best
 
 

@@ -4,8 +4,8 @@ Knows what a step time is made of (its critical path), how uncertain each part i
 profile's curves, else of hardware/deviations.yaml), how far it lies from what was measured
 (measured_steps.py here, and the measured ranges of curves and collectives) and how causes go together:
 errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
-sustained clock, of what no curve knows and of each difference to measured runs are independent. How many
-standard deviations hold nine in ten is measured, too.
+sustained clock, of what no curve knows and of each difference to measured runs are independent. Waits of many
+GPUs for one another only lengthen a step. How many standard deviations hold nine in ten is measured, too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ...hardware.calibrated.overlay import load_profile, profile_names
 from ...hardware.deviations import NORMAL_MEAN, NORMAL_MEDIAN, Deviation, shipped_deviations
 from ..lowering.communication import nearest_curve
 from ..lowering.step_kind import step_kind
-from ..result.step import Interval, IntervalPart, PathSegment
-from .interval_beyond import beyond_measured, routed_experts, unlike_measured
+from ..result.step import LENGTHENS, Interval, IntervalPart, PathSegment
+from .interval_beyond import beyond_measured, routed_experts, unlike_measured, waits_of_many
 from .interval_hardware import unmeasured_hardware
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 from .own_steps import SourceSpread, StepSample, conditioned, samples_of
@@ -77,7 +77,11 @@ def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Inter
 def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
     """What is uncertain, each by the weight that ``steps`` gives it, and what they add; or, where it is less,
     what measured steps of the user's own leave open: to know more never widens."""
-    shipped = (*(_weighed(part, steps) for part in doubt.causes), *unlike_measured(doubt, steps))
+    shipped = (
+        *(_weighed(part, doubt, steps) for part in doubt.causes),
+        *waits_of_many(doubt, steps),
+        *unlike_measured(doubt, steps),
+    )
     if not doubt.own:
         return shipped
     return min(shipped, tuple(_after_own_steps(doubt, steps)), key=lambda parts: sum(_reach(parts, steps)))
@@ -93,7 +97,8 @@ def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPar
         ("one run of a kind", spread.run),
     ):
         yield IntervalPart(name=name, share=1.0, sigma=sigma, source=seen, kind="own steps")
-    yield from (_weighed(part, steps) for part in doubt.causes if part.kind in _BEYOND)
+    yield from (_weighed(part, doubt, steps) for part in doubt.causes if part.kind in _BEYOND)
+    yield from waits_of_many(doubt, steps)
     yield from routed_experts(doubt, steps)
 
 
@@ -117,13 +122,27 @@ def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> MeasuredS
 
 def _reach(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
     """How far the interval reaches below the prediction, and above it, in logarithms."""
-    sigma, counted = math.sqrt(sum((part.share * part.sigma) ** 2 for part in parts)), _counted(parts, steps)
-    return counted.quantile_below * sigma, counted.quantile * sigma
+    counted = _counted(parts, steps)
+    below, above = deviations_of(parts)
+    return counted.quantile_below * below, counted.quantile * above
 
 
-def _weighed(part: IntervalPart, steps: MeasuredSteps) -> IntervalPart:
-    """Residuals of measurements by the weight that measured steps give to their kind; all others as they
-    are."""
+def deviations_of(parts: Iterable[IntervalPart]) -> tuple[float, float]:
+    """The standard deviations of all ``parts`` together, below the prediction and above it."""
+    either = lengthens = 0.0
+    for part in parts:
+        if part.kind in LENGTHENS:
+            lengthens += (part.share * part.sigma) ** 2
+        else:
+            either += (part.share * part.sigma) ** 2
+    return math.sqrt(either), math.sqrt(either + lengthens)
+
+
+def _weighed(part: IntervalPart, doubt: Doubt, steps: MeasuredSteps) -> IntervalPart:
+    """Residuals of measurements by the weight that measured steps give to their kind, those of a GPU's steps
+    pooled with other GPUs'; all others as they are."""
+    if part.kind == "steps":
+        return replace(part, sigma=steps.pooled(part.sigma, doubt.regime.gpu))
     weight = steps.weights.get(part.kind)
     if weight is None:
         return part

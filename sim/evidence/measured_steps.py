@@ -3,7 +3,7 @@ difference adds.
 
 Knows measured_steps.yaml, which ``stepsim calibrate residuals`` writes: families of runs with measured
 steps of high trust, and standard deviations by which predictions of runs unlike them were off, estimated on
-runs whose own family was left out. Does not know what a step is made of.
+runs whose own source was left out. Does not know what a step is made of.
 """
 
 from __future__ import annotations
@@ -35,6 +35,16 @@ between measured ones, or smaller, asks for no extrapolation that its kernels do
 EXPERTS = ("experts", "experts_across_domains")
 """Of models with routed experts, whatever was measured: imbalance, permutation and grouped products, and the
 exchange of tokens between NVLink domains."""
+
+WAITS = "waits"
+"""Of communication, by a doubling of the GPUs: a collective ends when its slowest rank has come, and of more
+ranks the slowest comes later (Lin et al. 2025, Understanding Stragglers in Large Model Training Using What-if
+Analysis, OSDI, arXiv:2505.05713). Steps with much communication among many GPUs are slower than predicted,
+and not faster."""
+
+POOLED = 10.0
+"""Families for which the residual of all GPUs' steps counts beside a GPU's own, which shows in as many as its
+families: of three families it says little. Of 3, 10, 30 and 100, 10 is the likeliest (decision 73)."""
 
 KINDS = ("kernels", "communication", "host", "clock", "beyond")
 """Causes whose standard deviations come from elsewhere (hardware/deviations.yaml) and are weighed here."""
@@ -77,22 +87,35 @@ class Doubt:
     sample: StepSample
     own: tuple[OwnStep, ...] = ()
 
+    @property
+    def communication(self) -> float:
+        """Share of the step that communicates, inside an NVLink domain or between domains."""
+        return self.sample.shares.get("node", 0.0) + self.sample.shares.get("network", 0.0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSteps:
-    """``weights`` by kind of cause, ``terms`` by difference and of EXPERTS, each a standard deviation of the
-    logarithm with its source. From ``quantile_below`` of the whole standard deviation below a prediction to
-    ``quantile`` above it lie nine in ten of the runs that shaped no constant. ``sources`` says how far one
-    cluster is from others. ``left_out`` is the share of measured steps that intervals hold by residuals
-    without their own source, by group."""
+    """``weights`` by kind of cause, ``terms`` by difference, of EXPERTS and WAITS, each a standard deviation
+    of the logarithm with its source. From ``quantile_below`` of the whole standard deviation below a
+    prediction to ``quantile`` above it lie nine in ten of the runs of sources that shaped no constant.
+    ``steps`` is what no curve knows of steps on any GPU, ``families_on`` how many families each GPU has
+    measured. ``sources`` says how far one cluster is from others. ``left_out`` is the share of measured steps
+    that intervals hold by residuals without their own source, by group."""
 
     quantile: float
     quantile_below: float
     weights: Mapping[str, float]
     terms: Mapping[str, Deviation]
+    steps: float
+    families_on: Mapping[str, int]
     families: tuple[Regime, ...]
     sources: SourceSpread
     left_out: Mapping[str, float]
+
+    def pooled(self, sigma: float, gpu: str) -> float:
+        """The residual of a GPU's steps, each of its families beside POOLED of all GPUs."""
+        own = self.families_on.get(gpu, 0)
+        return math.sqrt((own * sigma**2 + POOLED * self.steps**2) / (own + POOLED))
 
 
 @cache
@@ -113,8 +136,10 @@ def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
             name: Deviation(
                 sigma=float(document["terms"][name]["sigma"]), source=document["terms"][name]["source"]
             )
-            for name in (*DIFFERENCES, *EXPERTS)
+            for name in (*DIFFERENCES, *EXPERTS, WAITS)
         },
+        steps=float(document["steps"]),
+        families_on={gpu: int(number) for gpu, number in document["families_on"].items()},
         families=tuple(Regime(**entry) for entry in document["families"]),
         sources=SourceSpread(**{name: float(value) for name, value in document["sources"].items()}),
         left_out={name: float(share) for name, share in document["left_out"].items()},

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..evidence.measured_layouts import FOLLOWS, measured_layouts
 from ..evidence.measured_memory import framework_name, measured_memory
+from ..result.step import LENGTHENS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,10 +95,13 @@ def certainty_of(contenders: Sequence[Contender]) -> Certainty:
 
 
 def _drawn(one: Contender) -> Floats:
-    """Logarithms of its value, one for each draw of the constants."""
+    """Logarithms of its value, one for each draw of the constants; waits only lengthen."""
     factor = np.ones(SAMPLES)
     for part in one.parts:
-        factor += part.share * np.expm1(part.sigma * _normal(part.name))
+        drawn = _normal(part.name)
+        if part.kind in LENGTHENS:
+            drawn = np.maximum(drawn, 0.0)
+        factor += part.share * np.expm1(part.sigma * drawn)
     found = np.log(one.value * np.maximum(factor, 1e-3))
     each = measured_layouts().field_sigma / 2**0.5
     for field, value in one.settings.items():

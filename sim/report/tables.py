@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..figures import count, gigabytes, large, percent, seconds, signed_percent
 from ..result.energy import J_PER_KWH, StepEnergy
 from ..result.result import Result
-from ..result.step import AXES, PEERS, Assumption, Interval
+from ..result.step import AXES, LENGTHENS, PEERS, Assumption, Interval, IntervalPart
 from . import captions
 from .bounds_table import bounds_table
 
@@ -159,8 +159,15 @@ def _mfu(result: Result) -> Iterator[Line]:
 def _main_causes(interval: Interval) -> str:
     """The two largest causes of an interval, each with what it alone would make of it."""
     largest = sorted(interval.parts, key=lambda part: -part.share * part.sigma)[:2]
-    half = (interval.quantile + interval.quantile_below) / 2
-    return ", ".join(f"{part.name} (±{percent(half * part.share * part.sigma)})" for part in largest)
+    return ", ".join(f"{part.name} ({_alone(part, interval)})" for part in largest)
+
+
+def _alone(part: IntervalPart, interval: Interval) -> str:
+    """How far an interval of this part alone would reach."""
+    sigma = part.share * part.sigma
+    if part.kind in LENGTHENS:
+        return f"+{percent(interval.quantile * sigma)}"
+    return f"±{percent((interval.quantile + interval.quantile_below) / 2 * sigma)}"
 
 
 def class_line(result: Result) -> str:

@@ -139,12 +139,17 @@ class Assumption:
     note: bool = False
 
 
+LENGTHENS = ("waits",)
+"""Kinds of causes by which a step only ever takes longer than predicted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class IntervalPart:
     """One cause of uncertainty: ``sigma`` (of the logarithm) of the part of the step that ``share`` is.
 
     ``kind`` says what sort of cause; ``distance`` how far it lies outside what was measured, in doublings (1
-    where there is nothing between measured and not), 0 inside.
+    where there is nothing between measured and not), 0 inside. One of the kinds LENGTHENS widens an interval
+    above the prediction alone, and its distance is the doublings of GPUs.
     """
 
     name: str

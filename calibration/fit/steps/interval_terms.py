@@ -1,37 +1,40 @@
-"""What measured steps say of intervals: weights of causes, what differences to measured runs add, and the
-quantiles.
+"""What measured steps say of intervals: weights of causes, what differences to measured runs add, what many
+GPUs wait for one another, and the quantiles.
 
-Runs of high trust are predicted with constants that never saw their family, and as unlike the others as
-they are: their own family does not count as measured. Runs of medium trust shaped no constant at all. A
-run's error is scaled by a standard deviation whose terms are found together (Student's t with four degrees
-of freedom, since errors of runs have heavy tails; families count alike; each term has a wide prior, so that
-one that few families show stays near what was measured otherwise). How many such standard deviations, above
-and below, hold nine in ten is then counted on the runs that shaped no constant (a normalised conformal
-score): the shortest interval that does, since measured steps are slower than predicted rather than faster.
-And everything is done again without each source in turn, which says what the intervals hold of a source that
-they never saw.
+Whoever asks for a prediction has a cluster and a stack that nobody here has seen. So every run is predicted
+with constants that never saw its source, and is as unlike measured runs as it is unlike those of all other
+sources. Its error is scaled by a standard deviation whose terms are found together: Student's t with four
+degrees of freedom, since errors of runs have heavy tails, and with a scale of its own above the prediction,
+since waits only lengthen a step (a two-piece distribution). Families count alike; each term has a wide prior,
+so that one that few families show stays near what was measured otherwise. How many such standard deviations,
+above and below, hold nine in ten is then counted on the same runs (a normalised conformal score): the ends
+that make the narrowest intervals. And everything is done again without each source in turn, which says what
+the intervals hold of a source that they never saw.
 
 Sources: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018, J. Am. Stat. Assoc. 113, section 5.2 (scores
 scaled by their local spread); Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's
-t).
+t); Wallis 2014, Statistical Science 29 (two pieces with one mode).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
 
 from ....hardware.deviations import Deviation
+from ....sim.evidence.interval import deviations_of, parts_of
 from ....sim.evidence.measured_steps import (
     DIFFERENCES,
     EXPERTS,
     KINDS,
+    WAITS,
     Doubt,
     MeasuredSteps,
     Regime,
@@ -40,7 +43,7 @@ from ....sim.evidence.measured_steps import (
     nearest,
     spanning,
 )
-from ..growth import shortest_holding
+from ..growth import narrowest_ends, weighted_quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,21 +56,28 @@ _HEAD = """\
 
 _LEVEL = 0.9
 _FREEDOM = 4.0
-_LOOSENESS = math.log(3.0)
-"""Standard deviation of a prior, in logarithms: a factor of three either way, worth one family."""
+_LOOSENESS = math.log(2.0)
+"""Standard deviation of a prior, in logarithms: a factor of two either way, worth one family. With three, the
+one step of 262,144 tokens would make every doubling of the sequence 21 % by itself."""
 
 _TERM_START = 0.05
 """Where the terms of differences start: what the best known steps are off by, docs/step-fit.md."""
 
-_NAMES = (*KINDS, *EXPERTS, *DIFFERENCES)
+_EXPERTS_START = 0.1
+"""Where the term of experts starts: grouped products are off by 10 % in the median of their 99 points
+(docs/kernel-errors.md), a standard deviation of 0.15, and take about two thirds of such a step."""
+
+_NAMES = (*KINDS, *EXPERTS, *DIFFERENCES, WAITS)
+_OF_CAUSES = len(KINDS) + len(EXPERTS)
 _LOW, _HIGH = math.log(2e-3), math.log(3.0)
-_OWN = 1e6  # a distance that makes a run's own family the last choice
+_FAR = 1e3  # a distance that no step is away from a measured one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepRow:
-    """A measured run: ``error`` is the logarithm of measured over predicted step time. ``fitted`` runs have
-    shaped constants, and are measured for all others. ``outside``: of a measured range."""
+    """A measured run: ``error`` is the logarithm of measured over predicted step time, by constants that
+    never saw its source. ``fitted`` runs have shaped constants, and are measured for all other sources.
+    ``outside``: of a measured range."""
 
     family: str
     source: str
@@ -79,136 +89,188 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Variances of every row as arrays: ``known``, by kind of cause and of experts, and squared differences
-    to every family (rows, families, differences)."""
+    """Variances of every row as arrays: ``known``, by kind of cause and of experts (``weighed``), of the
+    squared differences to every measured regime of other sources (rows, regimes, differences), and of
+    ``waits``, which lengthen."""
 
     errors: NDArray[np.float64]
     weights: NDArray[np.float64]
     known: NDArray[np.float64]
     weighed: NDArray[np.float64]
     squares: NDArray[np.float64]
+    waits: NDArray[np.float64]
 
-    def sigmas(self, values: NDArray[np.float64], rows: NDArray[np.bool_]) -> NDArray[np.float64]:
-        own, far = values[: -len(DIFFERENCES)] ** 2, values[-len(DIFFERENCES) :] ** 2
-        found: NDArray[np.float64] = np.sqrt(
-            self.known[rows] + self.weighed[rows] @ own + (self.squares[rows] @ far).min(axis=1)
-        )
-        return found
+    def unlikely(self, logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Minus the logarithm of the likelihood where the values of _NAMES have these ``logs``, and its
+        gradient."""
+        values = np.exp(2 * logs)
+        own, far, wait = values[:_OF_CAUSES], values[_OF_CAUSES:-1], values[-1]
+        away = self.squares @ far
+        nearest = self.squares[np.arange(len(away)), away.argmin(axis=1)]
+        below = self.known + self.weighed @ own + away.min(axis=1)
+        above = below + wait * self.waits
+        late = self.errors > 0
+        both = np.sqrt(below) + np.sqrt(above)
+        scores = self.errors**2 / np.where(late, above, below)
+        tails = (_FREEDOM + 1) / 2 * np.log1p(scores / _FREEDOM)
+        slope = -(_FREEDOM + 1) / 2 * scores / (_FREEDOM + scores) / np.where(late, above, below)
+        of_above = self.weights * (0.5 / (both * np.sqrt(above)) + np.where(late, slope, 0.0))
+        of_both = of_above + self.weights * (0.5 / (both * np.sqrt(below)) + np.where(late, 0.0, slope))
+        gradient = [self.weighed.T @ of_both, nearest.T @ of_both, [self.waits @ of_above]]
+        return float(self.weights @ (np.log(both) + tails)), 2 * values * np.concatenate(gradient)
 
 
 def fit_interval_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
     """Everything that intervals read of measured steps. ValueError where there is nothing to learn from."""
+    found = _learnt(rows)
+    shown = _showing(rows, {name: one.sigma for name, one in found.terms.items()})
+    terms = {name: replace(one, source=_source(name, shown[name])) for name, one in found.terms.items()}
+    return replace(found, terms=terms, left_out=_left_out(rows))
+
+
+def without_each_source(rows: Sequence[StepRow]) -> Iterator[tuple[str, MeasuredSteps]]:
+    """Each source, with what intervals read of measured steps where it is not among them; no source without
+    which there is nothing to learn from."""
+    for source in sorted({row.source for row in rows}):
+        others = [row for row in rows if row.source != source]
+        if len({row.source for row in others if row.fitted}) > 1:
+            yield source, _learnt(others)
+
+
+def _learnt(rows: Sequence[StepRow]) -> MeasuredSteps:
+    """As fit_interval_terms, without who shows a term and what is held of sources left out."""
     rows = sorted(rows, key=lambda row: (row.source, row.family, row.error, repr(row.doubt.regime)))
     fitted = [row for row in rows if row.fitted]
-    unseen = np.array([not row.fitted for row in rows])
-    if not fitted or not unseen.any():
-        raise ValueError("intervals need runs that shaped constants (high trust) and others (medium trust)")
-    table = _table(rows)
-    everything = np.ones(len(rows), dtype=bool)
-    values = _fit(table, everything, _starts())
-    below, above = _ends(table, values, unseen)
-    families = tuple(spanning(row.doubt.regime for row in fitted))
-    sigmas = {name: _rounded(value) for name, value in zip(_NAMES, values.tolist(), strict=True)}
-    shown = _showing(rows, sigmas)
-    found = MeasuredSteps(
-        quantile=_rounded(above),
-        quantile_below=_rounded(below),
-        weights={kind: sigmas[kind] for kind in KINDS},
-        terms={
-            name: Deviation(sigma=sigmas[name], source=_source(name, shown[name]))
-            for name in (*DIFFERENCES, *EXPERTS)
-        },
-        families=families,
-        sources=measured_steps().sources,
+    if len({row.source for row in fitted}) < 2:
+        raise ValueError("intervals need runs that shaped constants (high trust) of two sources or more")
+    known = replace(
+        measured_steps(),
+        steps=_rounded(_of_all(fitted)),
+        families=_spanning(frozenset(row.doubt.regime for row in fitted)),
+        families_on=_families_on(fitted),
         left_out={},
     )
-    return replace(found, left_out=_left_out(rows, table, values))
+    others = {source: _without(known, fitted, source) for source in {row.source for row in rows}}
+    values = _likeliest(_table(rows, others))
+    found = _with_values(known, dict(zip(_NAMES, map(_rounded, values.tolist()), strict=True)))
+    below, above = _ends(rows, {source: _with_values(one, _values(found)) for source, one in others.items()})
+    return replace(found, quantile=_rounded(above), quantile_below=_rounded(below))
 
 
-def _left_out(rows: Sequence[StepRow], table: _Table, values: NDArray[np.float64]) -> dict[str, float]:
+def _with_values(steps: MeasuredSteps, values: Mapping[str, float]) -> MeasuredSteps:
+    return replace(
+        steps,
+        weights={kind: values[kind] for kind in KINDS},
+        terms={name: Deviation(sigma=values[name], source="") for name in (*DIFFERENCES, *EXPERTS, WAITS)},
+    )
+
+
+def _values(steps: MeasuredSteps) -> dict[str, float]:
+    return {**steps.weights, **{name: one.sigma for name, one in steps.terms.items()}}
+
+
+def _left_out(rows: Sequence[StepRow]) -> dict[str, float]:
     """Share of runs held, each by a fit and quantiles without its source."""
-    sources = np.array([row.source for row in rows], dtype=object)
-    unseen = np.array([not row.fitted for row in rows])
-    held = np.zeros(len(rows), dtype=bool)
-    for source in sorted(set(sources)):
-        out = sources == source
-        if not (unseen & ~out).any():
-            continue
-        without = _fit(table, ~out, np.log(values))
-        below, above = _ends(table, without, unseen & ~out)
-        scores = table.errors[out] / table.sigmas(without, out)
-        held[out] = (-below <= scores) & (scores <= above)
+    held: list[tuple[StepRow, bool]] = []
+    for source, steps in without_each_source(rows):
+        for row in (row for row in rows if row.source == source):
+            below, above = deviations_of(parts_of(row.doubt, steps))
+            held.append((row, -steps.quantile_below * below <= row.error <= steps.quantile * above))
     groups = {
-        "high trust": ~unseen,
-        "medium trust": unseen,
-        "experts": np.array([row.doubt.experts.share > 0 for row in rows]),
-        "outside": np.array([row.outside for row in rows]),
+        "high trust": [inside for row, inside in held if row.fitted],
+        "medium trust": [inside for row, inside in held if not row.fitted],
+        "experts": [inside for row, inside in held if row.doubt.experts.share > 0],
+        "outside": [inside for row, inside in held if row.outside],
     }
-    return {name: round(float(held[own].mean()), 4) for name, own in groups.items() if own.any()}
+    return {name: round(sum(own) / len(own), 4) for name, own in groups.items() if own}
 
 
-def _table(rows: Sequence[StepRow]) -> _Table:
-    families = sorted({(row.family, row.doubt.regime) for row in rows if row.fitted}, key=repr)
+def _table(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> _Table:
+    """``others`` is what is measured for a run of each source."""
     many = Counter(row.family for row in rows)
+    most = max(len(one.families) for one in others.values())
     return _Table(
         errors=np.array([row.error for row in rows]),
         weights=np.array([1.0 / many[row.family] for row in rows]),
-        known=np.array([_variance(row.doubt, None) for row in rows]),
+        known=np.array([_known(row.doubt, others[row.source]) for row in rows]),
         weighed=np.array(
             [
                 [*(_variance(row.doubt, kind) for kind in KINDS), *(a**2 for a in row.doubt.experts.amounts)]
                 for row in rows
             ]
         ),
-        squares=np.array([_squares(row, families) for row in rows]),
+        squares=np.array([_squares(row, others[row.source].families, most) for row in rows]),
+        waits=np.array([(row.doubt.communication * math.log2(row.doubt.regime.gpus)) ** 2 for row in rows]),
     )
 
 
-def _variance(doubt: Doubt, kind: str | None) -> float:
-    """Sum of the variances of causes of one kind; None: of those whose weight no step tells."""
+def _without(steps: MeasuredSteps, fitted: Sequence[StepRow], source: str) -> MeasuredSteps:
+    """What is measured for a run of ``source``: runs of all others."""
+    others = [row for row in fitted if row.source != source]
+    families = _spanning(frozenset(row.doubt.regime for row in others))
+    return replace(steps, families=families, families_on=_families_on(others))
+
+
+@lru_cache(maxsize=1024)
+def _spanning(regimes: frozenset[Regime]) -> tuple[Regime, ...]:
+    return tuple(spanning(regimes))
+
+
+def _families_on(fitted: Sequence[StepRow]) -> dict[str, int]:
+    """How many families each GPU has measured."""
+    pairs = {(row.doubt.regime.gpu, row.family) for row in fitted}
+    return dict(sorted(Counter(gpu for gpu, _ in pairs).items()))
+
+
+def _of_all(fitted: Sequence[StepRow]) -> float:
+    """What no curve knows of steps, of any GPU: the median over families of their GPU's residual."""
+    found = {row.family: part.sigma for row in fitted for part in row.doubt.causes if part.kind == "steps"}
+    return weighted_quantile([(sigma, 1.0) for sigma in sorted(found.values())], 0.5)
+
+
+def _known(doubt: Doubt, steps: MeasuredSteps) -> float:
+    """Sum of the variances of causes whose weight no step tells."""
     return sum(
-        (part.share * part.sigma) ** 2
+        (part.share * (steps.pooled(part.sigma, doubt.regime.gpu) if part.kind == "steps" else part.sigma))
+        ** 2
         for part in doubt.causes
-        if (part.kind == kind if kind else part.kind not in KINDS)
+        if part.kind not in KINDS
     )
 
 
-def _squares(row: StepRow, families: Sequence[tuple[str, Regime]]) -> list[list[float]]:
-    return [
-        [_OWN] * len(DIFFERENCES)
-        if row.fitted and family == row.family
-        else [far**2 for far in differences(row.doubt.regime, regime)]
-        for family, regime in families
-    ]
+def _variance(doubt: Doubt, kind: str) -> float:
+    """Sum of the variances of causes of one kind."""
+    return sum((part.share * part.sigma) ** 2 for part in doubt.causes if part.kind == kind)
 
 
-def _starts() -> NDArray[np.float64]:
-    return np.log([1.0] * len(KINDS) + [_TERM_START] * (len(EXPERTS) + len(DIFFERENCES)))
+def _squares(row: StepRow, regimes: Sequence[Regime], most: int) -> list[list[float]]:
+    """To each of the regimes, and beyond any where there are fewer than ``most``."""
+    found = [[far**2 for far in differences(row.doubt.regime, regime)] for regime in regimes]
+    return found + [[_FAR**2] * len(DIFFERENCES)] * (most - len(found))
 
 
-def _fit(table: _Table, rows: NDArray[np.bool_], begun: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values of _NAMES that make the errors of ``rows`` likeliest."""
+def _likeliest(table: _Table) -> NDArray[np.float64]:
+    """The values of _NAMES that make the errors likeliest."""
     from scipy.optimize import minimize
 
-    centre, errors, weights = _starts(), table.errors[rows], table.weights[rows]
+    starts = dict.fromkeys(KINDS, 1.0) | {EXPERTS[0]: _EXPERTS_START}
+    centre = np.log([starts.get(name, _TERM_START) for name in _NAMES])
 
-    def unlikely(logs: NDArray[np.float64]) -> float:
-        sigmas = table.sigmas(np.exp(logs), rows)
-        scores = (errors / sigmas) ** 2
-        tails = (_FREEDOM + 1) / 2 * np.log1p(scores / _FREEDOM)
-        prior = ((logs - centre) / _LOOSENESS) ** 2 / 2
-        return float(np.sum(weights * (np.log(sigmas) + tails)) + np.sum(prior))
+    def unlikely(logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        away, (value, gradient) = (logs - centre) / _LOOSENESS, table.unlikely(logs)
+        return value + float(away @ away) / 2, gradient + away / _LOOSENESS
 
-    found = minimize(unlikely, begun, method="L-BFGS-B", bounds=[(_LOW, _HIGH)] * len(_NAMES))
+    found = minimize(unlikely, centre, jac=True, method="L-BFGS-B", bounds=[(_LOW, _HIGH)] * len(_NAMES))
     values: NDArray[np.float64] = np.exp(found.x)
     return values
 
 
-def _ends(table: _Table, values: NDArray[np.float64], rows: NDArray[np.bool_]) -> tuple[float, float]:
-    """Standard deviations below and above predictions, as few as hold nine in ten of the runs ``rows``."""
-    scores = table.errors[rows] / table.sigmas(values, rows)
-    low, high = shortest_holding(((score, 1.0) for score in scores.tolist()), _LEVEL)
-    return max(0.0, -low), max(0.0, high)
+def _ends(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> tuple[float, float]:
+    """Standard deviations below and above predictions that hold nine in ten of ``rows`` by the narrowest
+    intervals, each run by what is measured for its source."""
+    spreads = [deviations_of(parts_of(row.doubt, others[row.source])) for row in rows]
+    errors = [(row.error, *spread, 1.0) for row, spread in zip(rows, spreads, strict=True)]
+    return narrowest_ends(errors, _LEVEL)
 
 
 def _rounded(value: float) -> float:
@@ -219,7 +281,7 @@ def _rounded(value: float) -> float:
 def _source(name: str, shown: Sequence[StepRow]) -> str:
     """How many runs and families show a term."""
     families, sources = {row.family for row in shown}, {row.source for row in shown}
-    unit = "a doubling; " if name in ("sequence", "gpus") else ""
+    unit = "a doubling; " if name in ("sequence", "gpus", WAITS) else ""
     return (
         f"{unit}stepsim calibrate residuals: {len(shown)} measured steps of {len(families)} families "
         f"in {len(sources)} sources"
@@ -227,14 +289,17 @@ def _source(name: str, shown: Sequence[StepRow]) -> str:
 
 
 def _showing(rows: Sequence[StepRow], sigmas: Mapping[str, float]) -> dict[str, list[StepRow]]:
-    """Runs that show each term: with experts, and unlike the nearest other family in that."""
-    found: dict[str, list[StepRow]] = {name: [] for name in (*DIFFERENCES, *EXPERTS)}
+    """Runs that show each term: with experts, with communication, and unlike the nearest of other sources in
+    that."""
+    found: dict[str, list[StepRow]] = {name: [] for name in sigmas}
+    fitted = [row for row in rows if row.fitted]
     for row in rows:
-        others = [one.doubt.regime for one in rows if one.fitted and one.family != row.family]
-        far = nearest(row.doubt.regime, set(others), sigmas)[1] if others else ()
+        others = _spanning(frozenset(one.doubt.regime for one in fitted if one.source != row.source))
+        far = nearest(row.doubt.regime, others, sigmas)[1] if others else ()
         for name, amount in (
             *zip(DIFFERENCES, far, strict=False),
             *zip(EXPERTS, row.doubt.experts.amounts, strict=True),
+            (WAITS, row.doubt.communication),
         ):
             if amount > 0:
                 found[name].append(row)
@@ -248,6 +313,8 @@ def steps_text(steps: MeasuredSteps) -> str:
         "quantile_below": steps.quantile_below,
         "weights": dict(steps.weights),
         "terms": {name: asdict(one) for name, one in steps.terms.items()},
+        "steps": steps.steps,
+        "families_on": dict(steps.families_on),
         "sources": asdict(steps.sources),
         "left_out": dict(steps.left_out),
     }

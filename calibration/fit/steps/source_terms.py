@@ -23,7 +23,7 @@ import numpy as np
 
 from ....hardware.step_factors import CAUSES
 from ....sim.evidence.own_steps import CLIP, SourceSpread, StepSample, conditioned, distances
-from ..growth import shortest_holding
+from ..growth import narrowest_ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ class SourceRow:
     """A run that was predicted without its source; what ran on one ``gpu`` there is one cluster.
 
     ``error`` is the logarithm of measured over predicted step time, ``known`` the variance of what lies
-    beyond measured ranges and of routed experts.
+    beyond measured ranges and of routed experts, ``waits`` that of what only lengthens a step.
     """
 
     name: str
@@ -55,17 +55,19 @@ class SourceRow:
     error: float
     sample: StepSample
     known: float = 0.0
+    waits: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """A row after runs of its source were measured: what is left of its ``error``, and how sure that is;
-    ``apart`` is its distance to the nearest of them, ``weight`` one over the choices that were taken in
-    turn."""
+    """A row after runs of its source were measured: what is left of its ``error``, and how sure that is,
+    below the prediction (``sigma``) and ``above``; ``apart`` is its distance to the nearest of them,
+    ``weight`` one over the choices that were taken in turn."""
 
     row: SourceRow
     error: float
     sigma: float
+    above: float
     apart: float
     weight: float
 
@@ -84,11 +86,11 @@ def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
     """The spreads of all ``rows``, and the quantiles. ValueError where there are no two sources."""
     spread = _likeliest([*_blocks(rows).values()], _STARTED)
     without = spreads_without(rows, spread)
-    scores = [(one.error / one.sigma, one.weight) for one in calibrated(rows, without)]
-    if not scores:
+    left = [(one.error, one.sigma, one.above, one.weight) for one in calibrated(rows, without)]
+    if not left:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
-    low, high = shortest_holding(scores, _LEVEL)
-    return rounded(replace(spread, quantile=max(0.0, high), quantile_below=max(0.0, -low)))
+    below, above = narrowest_ends(left, _LEVEL)
+    return rounded(replace(spread, quantile=above, quantile_below=below))
 
 
 def weighted_quantile(pairs: Sequence[tuple[float, float]], level: float) -> float:
@@ -143,10 +145,12 @@ def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> It
             if any(row is one for one in seen):
                 continue
             pulled = known.pulls @ np.exp(-apart[place] / spread.reach)
+            variance = known.variance(row.sample) + spread.run**2 + row.known
             yield Calibrated(
                 row=row,
                 error=row.error - float(row.sample.loads @ known.factors) - float(pulled),
-                sigma=math.sqrt(known.variance(row.sample) + spread.run**2 + row.known),
+                sigma=math.sqrt(variance),
+                above=math.sqrt(variance + row.waits),
                 apart=float(apart[place].min()),
                 weight=1.0 / choices,
             )

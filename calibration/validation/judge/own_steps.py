@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import exp, inf, log
 from statistics import median
 
+from ....sim.evidence.interval_beyond import waits_of_many
 from ....sim.evidence.measured_steps import EXPERTS, Doubt, MeasuredSteps, measured_steps
 from ....sim.evidence.own_steps import SourceSpread
 from ...cases.errors import quantile as quantile_of
@@ -43,9 +44,9 @@ class AfterRuns:
     width: float
 
 
-def source_rows(report: Report) -> list[SourceRow]:
-    """Measured steps of high and medium trust, predicted without their source."""
-    steps = measured_steps()
+def source_rows(report: Report, steps: MeasuredSteps) -> list[SourceRow]:
+    """Measured steps of high and medium trust, predicted without their source; ``steps`` says what causes
+    beyond measured ranges add."""
     found = []
     for row in report.rows:
         measured_s, left_s = row.case.measured.step_time_s, report.source_left_out.get(row.case.id)
@@ -61,6 +62,7 @@ def source_rows(report: Report) -> list[SourceRow]:
                 error=log(measured_s / left_s),
                 sample=doubt.sample,
                 known=_known(doubt, steps),
+                waits=sum((part.share * part.sigma) ** 2 for part in waits_of_many(doubt, steps)),
             )
         )
     return found
@@ -80,10 +82,11 @@ def _known(doubt: Doubt, steps: MeasuredSteps) -> float:
 def after_own_runs(report: Report) -> tuple[AfterRuns, ...]:
     """All rows after one and after a few runs of their source; those like the run that was measured; and each
     source after one. Empty where no source was left out."""
-    rows = source_rows(report)
+    steps = measured_steps()
+    rows = source_rows(report, steps)
     if len({row.source for row in rows}) < 2:
         return ()
-    spread, found, before = measured_steps().sources, list[AfterRuns](), reaches(report)
+    spread, found, before = steps.sources, list[AfterRuns](), reaches(report)
     without = spreads_without(rows, spread)
     for runs in FEW:
         after = list(calibrated(rows, without, runs=runs))
@@ -109,7 +112,7 @@ def _summary(
     """The figures of some rows. An interval is the narrower of both, as that of a prediction is."""
     ends = [
         min(
-            (spread.quantile_below * one.sigma, spread.quantile * one.sigma),
+            (spread.quantile_below * one.sigma, spread.quantile * one.above),
             before.get(one.row.name, (inf, inf)),
             key=sum,
         )

@@ -1,22 +1,23 @@
 """Errors on sources of which nothing was seen: what a user with a new cluster and a new stack can expect.
 
 Each source is predicted with the constants that all other sources give (``stepsim calibrate steps --save``
-keeps them) and with an interval that knows no measured step of its own. What is a fact of its framework's
-code stays: that is read, not fitted. Noise is what no prediction can know: by how much runs of one
-configuration differ that several clusters, or one cluster several times, have measured.
+keeps them) and with an interval whose every term and quantile all other sources give. What is a fact of its
+framework's code stays: that is read, not fitted. Noise is what no prediction can know: by how much runs of
+one configuration differ that several clusters, or one cluster several times, have measured.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import log
 from statistics import fmean, median
 
 from ....sim.evidence.interval import interval_of
-from ....sim.evidence.measured_steps import MeasuredSteps, measured_steps, spanning
+from ....sim.evidence.measured_steps import is_outside, measured_steps, spanning
 from ...cases.errors import Errors, errors_of
+from ...fit.steps.interval_terms import StepRow, without_each_source
 from ..run import JUDGED, Report, ValidatedCase, configuration
 
 LARGE = 1024
@@ -75,7 +76,7 @@ def _unseen(name: str, rows: Sequence[_Row], noise: dict[str, float]) -> Unseen:
 
 
 def _rows(report: Report) -> Iterator[_Row]:
-    known: dict[str, MeasuredSteps] = {}
+    known, shipped = dict(without_each_source(step_rows(report))), measured_steps()
     for row in report.rows:
         measured_s, left_s = row.case.measured.step_time_s, report.source_left_out.get(row.case.id)
         doubt = row.prediction.doubt
@@ -83,8 +84,7 @@ def _rows(report: Report) -> Iterator[_Row]:
             continue
         if doubt is None or row.error is None:
             continue
-        steps = known.get(row.source) or known.setdefault(row.source, _without(report.rows, row.source))
-        interval = interval_of(left_s, doubt, steps)
+        interval = interval_of(left_s, doubt, known.get(row.source, shipped))
         yield _Row(
             row=row,
             shipped=row.error,
@@ -101,19 +101,31 @@ def reaches(report: Report) -> dict[str, tuple[float, float]]:
     return {one.row.case.id: one.reach for one in _rows(report)}
 
 
-def _without(rows: Iterable[ValidatedCase], source: str) -> MeasuredSteps:
-    """What measured steps say of doubt where those of ``source`` are not among them; where no other source
-    is there, as shipped."""
-    regimes = spanning(
-        row.prediction.doubt.regime
-        for row in rows
-        if row.case.trust == "high"
-        and row.source != source
+def step_rows(report: Report) -> list[StepRow]:
+    """Measured steps of high and medium trust, predicted without their source where the report has that."""
+    known = [
+        (row, row.prediction.doubt, measured_s)
+        for row in report.rows
+        if row.case.trust in JUDGED["source"]
         and row.prediction.doubt
-        and row.case.measured.step_time_s is not None
-    )
-    shipped = measured_steps()
-    return replace(shipped, families=tuple(regimes) or shipped.families)
+        and (measured_s := row.case.measured.step_time_s) is not None
+    ]
+    families = tuple(spanning(doubt.regime for row, doubt, _ in known if row.case.trust == "high"))
+    found = []
+    for row, doubt, measured_s in known:
+        predicted_s = report.source_left_out.get(row.case.id, row.prediction.step_time_s)
+        assert predicted_s is not None
+        found.append(
+            StepRow(
+                family=row.case.family,
+                source=row.source,
+                error=log(measured_s / predicted_s),
+                doubt=doubt,
+                fitted=row.case.trust == "high",
+                outside=is_outside(doubt, families),
+            )
+        )
+    return found
 
 
 def _noise(rows: Iterable[ValidatedCase]) -> dict[str, float]:
