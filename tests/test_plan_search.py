@@ -19,7 +19,7 @@ from small_plans import FIX, answer, small
 
 from stepsim.hardware.files import FileError
 from stepsim.sim.brief.step import brief_step
-from stepsim.sim.plan.search import front_search
+from stepsim.sim.plan.search import front_search, searching
 from stepsim.sim.plan.search.alternatives import ALTERNATIVES
 from stepsim.sim.plan.search.best_first import Ranked, best_first
 from stepsim.sim.plan.search.front import front_of, hopeful
@@ -187,7 +187,8 @@ def test_orders_of_ranks_that_place_all_groups_alike_are_twins() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_expected_of_a_contender_is_near_its_replay() -> None:
+def test_what_is_expected_of_a_contender_is_near_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "WORTH_TIGHTENING", 0)
     among, _ = candidates_of(small(), FIX, {}, lambda _: None)
     workers = Local(Answering(ReplayOf()), 1)
     judging = Judging(scenario_of=among.layouts.scenario_of, workers=workers)

@@ -29,6 +29,10 @@ AUDIT_SEED = 18
 """Which of the layouts that were ruled out are replayed is the same every time."""
 
 
+WORTH_TIGHTENING = 1_000
+"""Actions of a replay from which on its bound is tightened before: shorter ones take no longer than that."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
     """``top`` best layouts by ``objective`` among those that fit with a probability of ``fits`` and meet the
@@ -47,7 +51,7 @@ class Wishes:
 class LayoutSearch:
     """One search. ``final`` makes of a layout's value its true one, where the objective is no multiple of the
     step time. ``value`` is that of whoever was judged; ``floor_s`` are the seconds that steps take at least
-    by their actions, of layouts of which that was asked: 0 where these do not tell.
+    by their actions, of layouts of which that was asked: 0 where these do not tell, or nobody asked them.
     """
 
     among: Candidates
@@ -90,8 +94,10 @@ class LayoutSearch:
         return ranked
 
     def tighten(self, numbers: Iterable[int]) -> None:
-        """Bound the steps of layouts action by action, where that says more than their screening."""
-        asked = [i for i in dict.fromkeys(numbers) if i not in self.floor_s]
+        """Bound the steps of layouts action by action, where a replay takes much longer than that."""
+        new = [i for i in dict.fromkeys(numbers) if i not in self.floor_s]
+        self.floor_s |= dict.fromkeys(new, 0.0)
+        asked = [i for i in new if self.among.replayed_actions[i] >= WORTH_TIGHTENING]
         for i, floor_s in zip(asked, self.judging.floors_s(asked), strict=True):
             self.floor_s[i] = floor_s
             self.bound_s[i] = max(self.bound_s[i], floor_s)
