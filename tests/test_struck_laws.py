@@ -9,7 +9,7 @@ draws 500, and others each time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -202,63 +202,65 @@ def test_a_step_is_that_of_all_ranks_or_bounds_hold_it(drawn: Wrong) -> None:
     assert lower_s <= every.step_time_s <= upper_s
 
 
-@pytest.mark.parametrize("factors", [(1.1, 1.1, 1.3), (1.1, 1.3, 2.0)])
-@pytest.mark.parametrize("tolerance", [None, ANY_GAP])
-def test_replicas_that_contend_less_are_within_the_bounds(
-    factors: tuple[float, ...], tolerance: float | None
-) -> None:
-    """Two of eight replicas, whose messages meet other collectives than all eight's, take longer than all."""
-    document = {
-        "model": {"num_layers": 8, "hidden_size": 2048, "num_attention_heads": 8, "num_query_groups": 4,
-            "ffn_hidden_size": 8192, "vocab_size": 512, "mlp": "gelu", "norm": "layernorm",
-            "position": "learned", "tied_embeddings": False, "biases": True, "dropout": 0.1},
-        "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 32, "gpus_per_node": 4, "interconnect": "ib-ndr400-x8",
-            "fabric": "rail-optimized",
-            "variation": {"gpu_speed": {"normal": {"cv": 0.005}}, "per": "host", "seed": 0}},
-        "parallelism": {"pp": 2, "cp": 2, "zero": 0},
-        "training": {"global_batch": 8, "micro_batch": 1, "seq_length": 1024, "precision": "fp32",
-            "recompute": "none"},
-        "schedule": "1f1b",
-        "software": "megatron-2023",
-    }  # fmt: skip
-    slow = tuple(
-        f"gpu_throttle rank/{rank} slow_factor={by}" for rank, by in zip((9, 0, 24), factors, strict=True)
-    )
-    job = scenario_from_document(document, "small")
-    drawn = Wrong(job=job, faults=slow, groups=2, tolerance=tolerance)
+def kept(document: dict[str, Any], factors: dict[int, float], groups: int) -> Wrong:
+    """A job with these slow ranks, known by few groups of its replicas."""
+    slow = tuple(f"gpu_throttle rank/{rank} slow_factor={by}" for rank, by in factors.items())
+    return Wrong(job=scenario_from_document(document, "small"), faults=slow, groups=groups)
+
+
+TWO_OF_EIGHT: dict[str, Any] = {
+    "model": {"num_layers": 8, "hidden_size": 2048, "num_attention_heads": 8, "num_query_groups": 4,
+        "ffn_hidden_size": 8192, "vocab_size": 512, "mlp": "gelu", "norm": "layernorm",
+        "position": "learned", "tied_embeddings": False, "biases": True, "dropout": 0.1},
+    "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 32, "gpus_per_node": 4, "interconnect": "ib-ndr400-x8",
+        "fabric": "rail-optimized",
+        "variation": {"gpu_speed": {"normal": {"cv": 0.005}}, "per": "host", "seed": 0}},
+    "parallelism": {"pp": 2, "cp": 2, "zero": 0},
+    "training": {"global_batch": 8, "micro_batch": 1, "seq_length": 1024, "precision": "fp32",
+        "recompute": "none"},
+    "schedule": "1f1b",
+    "software": "megatron-2023",
+}  # fmt: skip
+
+FOUR_OF_SIXTEEN: dict[str, Any] = {
+    "model": {"num_layers": 8, "hidden_size": 2048, "num_attention_heads": 8, "num_query_groups": 4,
+        "ffn_hidden_size": 8192, "vocab_size": 512, "mlp": "relu2", "norm": "layernorm",
+        "position": "rope", "tied_embeddings": True, "biases": False, "dropout": 0.0},
+    "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 64, "gpus_per_node": 4, "interconnect": "ib-ndr400-x8",
+        "fabric": "rail-optimized",
+        "variation": {"gpu_speed": {"values": [0.9, 0.9, 0.97]}, "hbm": {"values": [0.9, 0.9, 0.97]},
+            "per": "gpu", "seed": 139}},
+    "parallelism": {"pp": 2, "vpp": 2, "cp": 2, "zero": 0},
+    "training": {"global_batch": 32, "micro_batch": 2, "seq_length": 1024, "precision": "fp32",
+        "recompute": "full"},
+    "schedule": "v-min",
+    "software": "megatron-bridge-2025",
+}  # fmt: skip
+
+KEPT = {
+    "slow": kept(TWO_OF_EIGHT, {9: 1.1, 0: 1.1, 24: 1.3}, 2),
+    "slower": kept(TWO_OF_EIGHT, {9: 1.1, 0: 1.3, 24: 2.0}, 2),
+    "many": kept(
+        FOUR_OF_SIXTEEN,
+        {59: 1.1, 49: 2.0, 34: 1.1, 13: 1.3, 2: 2.0, 4: 1.02, 14: 2.0, 10: 1.3, 21: 1.02, 19: 1.3},
+        4,
+    ),
+}
+"""Jobs that were outside of their bounds: ranks of context parallelism differ, and from below, too, replicas
+were taken to be as slow as the slowest of these.
+"""
+
+
+@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("how", ["exact", "proven", "with a margin"])
+def test_jobs_that_were_outside_are_within(name: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how == "with a margin":
+        monkeypatch.setattr(bounds_module, "MOST_EVENTS", 0)
+    drawn = replace(KEPT[name], tolerance=ANY_GAP if how == "proven" else None)
     found, every_s = drawn.simulated(), drawn.simulated(fold=False).step_time_s
-    if tolerance is None:  # no bounds are as near as that
+    if how == "exact":  # no bounds are as near as they are to be
         assert found.step_time_s == pytest.approx(every_s, rel=1e-9)
         return
     assert found.step_bounds is not None
-    assert found.step_bounds.proven
-    assert found.step_bounds.lower_s <= every_s <= found.step_bounds.upper_s
-
-
-@pytest.mark.parametrize("tolerance", [None, ANY_GAP])
-def test_replicas_that_a_pass_stood_for_are_within_the_bounds(tolerance: float | None) -> None:
-    """By a pass over all of 16 replicas, each of which differs, the step was a five-hundredth too long."""
-    document = {
-        "model": {"num_layers": 8, "hidden_size": 2048, "num_attention_heads": 8, "num_query_groups": 4,
-            "ffn_hidden_size": 8192, "vocab_size": 512, "mlp": "relu2", "norm": "layernorm",
-            "position": "rope", "tied_embeddings": True, "biases": False, "dropout": 0.0},
-        "cluster": {"gpu": "A100-SXM4-80GB", "gpus": 64, "gpus_per_node": 4, "interconnect": "ib-ndr400-x8",
-            "fabric": "rail-optimized",
-            "variation": {"gpu_speed": {"values": [0.9, 0.9, 0.97]}, "hbm": {"values": [0.9, 0.9, 0.97]},
-                "per": "gpu", "seed": 139}},
-        "parallelism": {"pp": 2, "vpp": 2, "cp": 2, "zero": 0},
-        "training": {"global_batch": 32, "micro_batch": 2, "seq_length": 1024, "precision": "fp32",
-            "recompute": "full"},
-        "schedule": "v-min",
-        "software": "megatron-bridge-2025",
-    }  # fmt: skip
-    factors = {59: 1.1, 49: 2.0, 34: 1.1, 13: 1.3, 2: 2.0, 4: 1.02, 14: 2.0, 10: 1.3, 21: 1.02, 19: 1.3}
-    slow = tuple(f"gpu_throttle rank/{rank} slow_factor={by}" for rank, by in factors.items())
-    job = scenario_from_document(document, "small")
-    drawn = Wrong(job=job, faults=slow, groups=4, tolerance=tolerance)
-    found, every_s = drawn.simulated(), drawn.simulated(fold=False).step_time_s
-    if found.step_bounds is None:
-        assert found.step_time_s == pytest.approx(every_s, rel=1e-9)
-        return
-    assert found.step_bounds.proven
+    assert found.step_bounds.proven is (how == "proven")
     assert found.step_bounds.lower_s <= every_s <= found.step_bounds.upper_s

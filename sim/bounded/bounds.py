@@ -20,9 +20,8 @@ each communication may take beside others (extremes.py) bounds are proven (decis
 same, that costs nothing. Where they are further apart than is wanted all ranks are replayed, if that is a
 matter of seconds. Else bounds are those of replays with shares as they come, wider by a margin, which is no
 proof. Of 660 drawn jobs of 2 to 8 replicas four were outside of such bounds, by 0.36 to 0.43 of what the
-longest communication may take from kernels, one of 1,100 others by 0.64, and one was by 1.03; of Llama 3.1
-405B with 128 replicas 0.05 of it. So both are wider by ``MOVES`` of it, less with many replicas, and by
-``LEAST`` of the step at least.
+longest communication may take from kernels; of Llama 3.1 405B with 128 replicas 0.05 of it. So both are wider
+by ``MOVES`` of it, less with many replicas, and by ``LEAST`` of the step at least.
 
 Messages of few replicas take links from collectives of all at fewer times than those of all do. What that
 makes of the step is computed: by a pass (max_plus.py) in which these collectives are as slow as the messages
@@ -346,21 +345,23 @@ class _Search:
 
     def _replayed(self, few: _Few) -> tuple[Record, float, float]:
         """The replay of groups of replicas, what the step takes at least, and by how much members of
-        tensor-parallel groups may be ahead in it. Where a pass stands for the others, groups are replicas as
-        they are, and one replay says both.
+        tensor-parallel groups may be ahead in the former: no bound where others than these differ (those of
+        context parallelism). Where a pass stands for the others, groups are replicas as they are, and one
+        replay says both.
         """
         chosen = self._chosen(few)
         programs = from_above(self.programs, self.ranks, self.replicas, few.members)
         below, off_s, ahead = self._below(chosen)
         pace, _ = paces(self.ranks, self.replicas, chosen)
-        if few.passed and off_s == ahead and np.array_equal(pace, self.passes.slow[few.kept]):
+        as_they_are = few.passed and np.array_equal(pace, self.passes.slow[few.kept])
+        if as_they_are and off_s == ahead:
             record = replay(programs)
             lower_s = record.step_s
         else:
             with in_children([partial(_step_s, below)]) as lower:
                 record = replay(programs)
                 (lower_s,) = lower()
-        return record, lower_s - off_s, ahead
+        return record, lower_s - off_s, ahead if as_they_are else math.inf
 
     def _below(self, chosen: Ids) -> tuple[Programs, float, float]:
         """Programs of the chosen replicas and nobody else; what is to be taken off their step; and by how
