@@ -7,7 +7,7 @@ best by the bounds of the step: a few replays are enough, since a bound is near 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -47,11 +47,13 @@ def promising(search: LayoutSearch, behind: float, most: int = REPLAYED) -> dict
     return dict(sorted(found.items(), key=lambda one: (one[1], one[0])))
 
 
-def bold_of(search: LayoutSearch, behind: float, most: int = REPLAYED) -> int | None:
+def bold_of(
+    search: LayoutSearch, behind: float, most: int = REPLAYED, among: Mapping[int, float] | None = None
+) -> int | None:
     """The layout that is best tried before one whose objective is ``behind``, of those that are
-    ``promising``; None where no try is worth it."""
+    ``promising``, or were ``among`` these; None where no try is worth it."""
     fits, bounds = search.among.fit_probability, np.full(len(search.among.layouts), np.inf)
-    for i, bound in promising(search, behind, most).items():
+    for i, bound in (promising(search, behind, most) if among is None else among).items():
         bounds[i] = bound
 
     def values(numbers: Iterable[int]) -> Generator[float, None, None]:

@@ -55,6 +55,7 @@ class Findings:
     certificate: Certificate = field(init=False)
     _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
     _losers: dict[str, list[int]] = field(default_factory=dict, repr=False)
+    _promising: dict[int, float] | None = field(default=None, repr=False)
 
     def run(self) -> None:
         """Search, audit, look for the front, compare. KeyboardInterrupt where nothing was found before."""
@@ -88,8 +89,8 @@ class Findings:
             self._losers[one.name] = search.first_of(mask, LOSERS_BOUNDED)
         search.tighten(itertools.chain(drawn, *self._losers.values()))
         first = [min(few, key=lambda i: (float(search.bound[i]), i)) for few in self._losers.values() if few]
-        bold = [*promising(search, ranked.value[ranked.best[0]])][:1]
-        return [*drawn, *unbounded_contenders(search), *first, *bold]
+        self._promising = promising(search, ranked.value[ranked.best[0]])
+        return [*drawn, *unbounded_contenders(search), *first, *[*self._promising][:1]]
 
     def _best_of(self, few: list[int]) -> int | None:
         """The best of a few layouts of an alternative; None where none can be replayed."""
@@ -176,7 +177,7 @@ class Findings:
         self.say("asking what is worth a try")
         search, best = self.search, self.choices[0] if self.choices else None
         behind = np.inf if best is None else best.value
-        if (number := bold_of(search, behind)) is None:
+        if (number := bold_of(search, behind, among=self._promising)) is None:
             return
         self._predict([number])
         value = search.value_of(number, search.judging.known[number])

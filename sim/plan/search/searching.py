@@ -29,8 +29,9 @@ AUDIT_SEED = 18
 """Which of the layouts that were ruled out are replayed is the same every time."""
 
 
-WORTH_TIGHTENING = 1_000
-"""Actions of a replay from which on its bound is tightened before: shorter ones take no longer than that."""
+WORTH_TIGHTENING = 5_000
+"""Actions of a replay from which on its bound is tightened before: of shorter ones bounds by actions take as
+long as the replays that they save."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +73,7 @@ class LayoutSearch:
         self.open_bound = np.where(within, self.among.bounds.bound_s * self._weights, np.inf)
         """Of what may meet the limits, whether it fits or not."""
         self.bound = np.where(self.fits, self.open_bound, np.inf)
+        self.screened_bound = self.bound.copy()
         self.bound_s = self.among.bounds.bound_s.copy()
         """Seconds of a step at least, as tight as is known so far."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...evidence.measured_layouts import differing
 from ..certainty import Certainty, Contender, certainty_of
+from .best_first import in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,11 +28,13 @@ CONTENDERS = 20
 
 
 def unbounded_contenders(search: LayoutSearch) -> list[int]:
-    """Those of the first CONTENDERS that take a replay, since there is no bound of theirs by actions; all of
-    them are bounded first."""
+    """Of the first CONTENDERS by screening those that take a replay, since there is no bound of theirs by
+    actions; all that come first by either bound are bounded before."""
+    first = in_turn(search.screened_bound)[:CONTENDERS]
+    search.tighten(first)
     while loose := [i for i in search.next_in_turn(CONTENDERS) if i not in search.floor_s]:
         search.tighten(loose)
-    return [i for i in search.next_in_turn(CONTENDERS) if not search.floor_s[i]]
+    return [i for i in first if not search.floor_s[i]]
 
 
 def contenders(search: LayoutSearch, chosen: Iterable[int]) -> dict[int, float]:
@@ -52,7 +55,7 @@ def _expected(search: LayoutSearch, value: Mapping[int, float]) -> dict[int, flo
     return {
         i: ratio * float(search.bound[i])
         for i in search.next_in_turn(CONTENDERS)
-        if i not in search.value and not search.judging.passes_over(i)
+        if search.floor_s[i] and i not in search.value and not search.judging.passes_over(i)
     }
 
 
