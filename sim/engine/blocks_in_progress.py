@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .beside import BlocksBeside, Lent
     from .clock import Clock
     from .flows import Flows
+    from .kernel_stream import InProcess, Process
     from .rank_state import RankState, Uses
     from .record import Record
     from .rendezvous import RendezvousPoints
@@ -48,7 +49,7 @@ class Surroundings(Protocol):
     def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
         """Whether nothing disturbs a run that goes on."""
 
-    def in_detail(self, place: BlockPlace, over: Callback) -> None:
+    def in_detail(self, place: BlockPlace, over: Callback) -> Process:
         """Run a block op by op."""
 
     def has_run(self, blocks: BlocksInProgress) -> None:
@@ -61,7 +62,7 @@ class BlocksInProgress:
 
     The host issues the first op at ``issued_at`` (None: nothing waits for it), and is ``lead_s`` ahead of
     the block in progress. That runs as a whole (``here``), beside flows of its rank (``lent``), or in detail
-    in a process of its own; ``together`` is where its class meets others, if it does. ``idle``: nothing is on
+    ``in_process``; ``together`` is where its class meets others, if it does. ``idle``: nothing is on
     its links, or known to come.
     """
 
@@ -71,6 +72,7 @@ class BlocksInProgress:
     i: int
     repeated: RepeatedBlocks
     over: Callback
+    in_process: InProcess
     issued_at: float | None
     together: Gathering | None
     number: int = 0
@@ -232,7 +234,7 @@ class BlocksInProgress:
 
     def _in_detail(self) -> None:
         self.gathering.goes_in_detail(self.number, self.replay.runs)
-        self.replay.in_detail(self.place, self._one_over)
+        self.in_process(self.replay.in_detail(self.place, self._one_over))
 
     def _one_over(self) -> None:
         """The block that ran in detail has ended."""

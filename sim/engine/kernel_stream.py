@@ -1,14 +1,16 @@
 """Kernels and repeated blocks of one stream, one after the other, by callbacks.
 
 Each waits for its own ops and the host. A step has thousands of them that wait for a message, begin and end
-as a whole: a SimPy process for each stream would wake up for every one of these.
+as a whole: the SimPy process of a stream wakes up for blocks that run op by op, and at its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import simpy
 
 from ..program.program import Compute, RepeatedBlocks
 from .clock import Clock
@@ -17,11 +19,18 @@ from .rank_state import RankState
 from .scope import Scope
 from .signal import Callback, Signal
 
+Process = Generator[simpy.Event, Any, None]
+
+InProcess = Callable[[Process], object]
+"""Has the process of a stream run something."""
+
 
 class BlocksReplay(Protocol):
     """Runs repeated blocks (repeated_blocks.py)."""
 
-    def begin(self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback) -> bool:
+    def begin(
+        self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback, in_process: InProcess
+    ) -> bool:
         """Run them; whether they have ended already. Else ``over`` is called when they have."""
 
     def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
@@ -39,6 +48,33 @@ class KernelStream:
     row: Sequence[int]
     place: int = 0
     issued: bool = False
+    detail: Process | None = None
+    waits: Signal | None = None
+
+    def process(self, late_s: float) -> Process:
+        """The whole row, from that time on."""
+        if late_s > 0:
+            yield simpy.Timeout(self.env, late_s)
+        self.go()
+        while True:
+            while self.detail is not None:
+                work, self.detail = self.detail, None
+                yield from work
+            if self.place == len(self.row):
+                return
+            self.waits = Signal()
+            yield self.waits.event(self.env)
+
+    def in_process(self, work: Process) -> None:
+        """Have the process run something."""
+        self.detail = work
+        self._wake()
+
+    def _wake(self) -> None:
+        """Have the process go on, if it does nothing."""
+        if self.waits is not None:
+            waits, self.waits = self.waits, None
+            waits.happen()
 
     def start(self, _: object = None) -> None:
         """Call ``go`` from an event, whose value is not wanted."""
@@ -54,7 +90,7 @@ class KernelStream:
             self.issued = False
             work = scope.ops[i].work
             if isinstance(work, RepeatedBlocks):
-                if not self.repeated_blocks.begin(scope, i, work, self.over):
+                if not self.repeated_blocks.begin(scope, i, work, self.over, self.in_process):
                     return
             else:
                 assert isinstance(work, Compute)
@@ -63,6 +99,7 @@ class KernelStream:
                 return
             scope.ends(i, env.time)
             self.place += 1
+        self._wake()
 
     def over(self) -> None:
         """The op under way has ended."""

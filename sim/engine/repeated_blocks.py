@@ -7,12 +7,9 @@ links, or somebody waits for one of its streams, a block stays in detail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
-
-import simpy
 
 from ..program.program import RepeatedBlocks
 from .beside import BlockPlace, BlocksBeside
@@ -22,14 +19,13 @@ from .clock import Clock
 from .flows import Flows
 from .gathering import Gathering
 from .groups import IN_DETAIL, JointGroups
+from .kernel_stream import InProcess, Process
 from .rank_state import RankState, Uses
 from .record import Record
 from .rendezvous import RendezvousPoints
 from .runs import Runs
 from .scope import Scope
 from .signal import Callback, Signal
-
-Process = Generator[simpy.Event, Any, None]
 
 
 @dataclass
@@ -54,9 +50,11 @@ class RepeatedBlocksReplay:
             self.env, self.ranks, self.flows, self.rendezvous_points, self.runs, self.record
         )
 
-    def begin(self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback) -> bool:
+    def begin(
+        self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback, in_process: InProcess
+    ) -> bool:
         """Run op ``i`` of a program, when all but the host is ready; the host's last wait before it is over.
-        Whether it has run already; else ``over`` is called when it has.
+        Whether it has run already; else ``over`` is called when it has. Blocks run op by op ``in_process``.
         """
         rank = self.ranks[scope.r]
         rank.repeated_op = i
@@ -68,7 +66,7 @@ class RepeatedBlocksReplay:
             start_s = max(start_s, issued_at)
         scope.start[i] = scope.begin[i] = start_s
         together = self._gathering(scope.r)
-        blocks = BlocksInProgress(self, rank, scope, i, repeated, over, issued_at, together)
+        blocks = BlocksInProgress(self, rank, scope, i, repeated, over, in_process, issued_at, together)
         if not blocks.go_on():
             return False
         self.has_run(blocks)
@@ -158,11 +156,8 @@ class RepeatedBlocksReplay:
                 return False
         return True
 
-    def in_detail(self, place: BlockPlace, over: Callback) -> None:
+    def in_detail(self, place: BlockPlace, over: Callback) -> Process:
         """Run one block op by op; ``over`` is called when it has ended."""
-        self.env.process(self._in_detail(place, over))
-
-    def _in_detail(self, place: BlockPlace, over: Callback) -> Process:
         """Run one block op by op. Its other streams wait for what is before them in the program."""
         scope, i, repeated, number = place.scope, place.i, place.repeated, place.number
         block = place.opened(self.record)

@@ -1,4 +1,4 @@
-"""Replays programs: a SimPy process for each stream of kernels, calls for streams of communications.
+"""Replays programs: a SimPy process for each stream of kernels, calls for what comes and goes as a whole.
 
 An op starts when its stream is free, what it waits for is done, and the host has issued it.
 Kernels slow down while communication holds SMs of their rank; communications share links.
@@ -133,7 +133,6 @@ class _Replay:
         """Start all streams of classes, ``at`` given times (infinite: not at all)."""
         layouts: dict[tuple[int, bool], Layout] = {}
         begins: list[tuple[float, Call]] = []
-        kernels: list[tuple[float, Call]] = []
         for r, program in enumerate(self.programs.classes):
             late_s = at[r] if at is not None else 0.0
             if late_s == math.inf:
@@ -158,14 +157,14 @@ class _Replay:
                     begins.append((late_s, chain.start))
                 elif self.rates is None and _are_kernels(program, row):
                     stream = KernelStream(self.env, self.ranks[r], self.repeated_blocks, scope, row)
-                    kernels.append((late_s, stream.start))
+                    self.env.process(stream.process(late_s))
                 else:
                     self.env.process(self._stream(scope, row, late_s))
             if layout.lacks:
                 p2p_queue = P2PQueue(self.env, self.ranks[r], self.rendezvous_points, scope, layout, late_s)
                 scope.lose, self.rendezvous_points.p2p_queue[r] = p2p_queue.lose, p2p_queue
                 begins.append((late_s, p2p_queue.begin))
-        for late_s, begin in (*begins, *kernels):  # when all are there
+        for late_s, begin in begins:  # when all are there
             if late_s > 0:
                 self.env.call(late_s, begin)
             else:
@@ -217,7 +216,7 @@ class _Replay:
             work = op.work
             if isinstance(work, RepeatedBlocks):
                 over = Signal()
-                if not self.repeated_blocks.begin(scope, i, work, over.happen):
+                if not self.repeated_blocks.begin(scope, i, work, over.happen, env.process):
                     yield over.event(env)
             elif isinstance(work, Compute):
                 yield self._compute(scope, i, work, left)
