@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.calibration.fit.curve_fit import cached_share, harness_of, predicted_seconds
+from stepsim.calibration.fit.curve_fit import CACHED, UNCACHED, cached_share, harness_of, predicted_seconds
 from stepsim.calibration.fit.sweep_times import sweep_times
 from stepsim.calibration.fit.table_times import table_times
 from stepsim.calibration.readers.kernel_tables import (
@@ -199,15 +199,19 @@ def table_item(gpu: str, dtype: str, m: int, n: int, k: int) -> Measurement:
     )
 
 
+@pytest.mark.parametrize(("name", "parts"), [("L40S", 1), ("H200-SXM-141GB", 2)])
 @given(shape=st.tuples(SIZES, SIZES, SIZES), more=st.integers(2, 8))
-def test_what_a_call_touches_lies_in_l2_or_not(shape: tuple[int, int, int], more: int) -> None:
-    gpu, (m, n, k) = get_gpu("L40S"), shape
+def test_what_a_round_touches_lies_in_l2_or_not(
+    name: str, parts: int, shape: tuple[int, int, int], more: int
+) -> None:
+    gpu, (m, n, k) = get_gpu(name), shape
     share = cached_share(Gemm(m=m, n=n, k=k), 0.0, gpu)
     assert 0.0 <= cached_share(Gemm(m=more * m, n=n, k=k), 0.0, gpu) <= share <= 1.0
-    touched = 2.0 * (m * k + 6 * n * k + m * n)
-    if touched <= gpu.l2_bytes:
+    assert share <= cached_share(Gemm(m=m, n=n, k=k), 0.0, gpu, 1)  # other weights push out none
+    touched = 2.0 * (m * k + 6 * n * k + m * n) * parts / gpu.l2_bytes
+    if touched <= CACHED:
         assert share == 1.0
-    if touched >= 2 * gpu.l2_bytes:
+    if touched >= UNCACHED:
         assert share == 0.0
 
 
