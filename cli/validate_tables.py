@@ -31,7 +31,8 @@ Errors of attention are of each shape over the median ratio of its GPU; that rat
 by how much the table's kernel is slower than the one that the curve is of: prefill from a paged cache.
 Operands lie in L2 as far as a round of calls fits in it; `row` is what a quantising kernel waits for each,
 `odd rows` what is added where their number is no multiple of four. Calls are few and short, so that the power
-limit acts on them as `kernels/power.py` and the length of the call have it.
+limit acts on them as `kernels/power.py` and the length of the call have it, and less where a harness leaves
+weights without data (vLLM's, of 16 bit with large weights and of 8 bit with one scale).
 
 """
 

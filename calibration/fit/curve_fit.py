@@ -134,7 +134,8 @@ def is_unaligned(kernel: Kernel) -> bool:
 def limited_share(boosted_s: Seconds, round_calls: int, harness: Harness) -> Seconds:
     """How far the power limit acts on calls of ``boosted_s`` each: the sooner, the longer rounds are."""
     called_s = boosted_s * (round_calls / ROUND_CALLS)
-    return 1.0 / (1.0 + (harness.burst_s / called_s) ** harness.burst_order)
+    share: Seconds = 1.0 / (1.0 + (harness.burst_s / called_s) ** harness.burst_order)
+    return share
 
 
 def drawn_share(measurement: Measurement, harness: Harness) -> float:
