@@ -43,13 +43,14 @@ class Harness:
     ``beside_s`` and ``beside_efficiency``, a share of the HBM rate, are of the harness's other kernels: they
     quantise a product's input, or write keys and values to a cache (above 1: as far as these lie in L2).
     ``row_s`` is what a row of the input takes at least in a quantising kernel whose few thread blocks walk
-    from row to row, and so wait for HBM in each. ``call_s`` is the least that its host takes for a call;
+    from row to row, and so wait for HBM in each; of attention, what a token adds that is written to a cache.
+    ``call_s`` is the least that its host takes for a call;
     ``slowdown`` by how much the kernel itself is slower than the curve's, where it reads such a cache.
 
     ``unaligned_s``, ``unaligned_slowdown`` and ``unaligned_call_s`` are what is added to the kernels beside,
     to the product and to the call where the rows are no multiple of four: four scales in FP32 are the 16
     bytes that bulk copies are aligned to, so that the scales are padded by another kernel, or a slower
-    product runs. ``burst_s`` is the duration of a call, six to a round, at which the power limit has half
+    product runs. ``burst_s`` is the duration of a call at which the power limit has half
     acted, and ``burst_order`` how suddenly it does: by ``1 / (1 + (burst_s / call) ** burst_order)``.
     ``blank_draw`` is the share of a product's watts that are drawn where its weights hold no data.
     """

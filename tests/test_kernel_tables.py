@@ -161,10 +161,8 @@ def test_a_table_in_arrays_is_its_products_one_by_one(
 ) -> None:
     dtype = data.draw(st.sampled_from(GPUS_OF_TABLES[name]))
     gpu, profile = get_gpu(name), load_profile(name)
-    calls = data.draw(st.sampled_from([1, 6]))
     items = [
-        replace(table_item(name, dtype, *shape), round_calls=calls, blank=data.draw(st.floats(0.0, 1.0)))
-        for shape in shapes
+        replace(table_item(name, dtype, *shape), blank=data.draw(st.floats(0.0, 1.0))) for shape in shapes
     ]
     one_by_one = [predicted_seconds(item, gpu, profile) for item in items]
     assert table_times(items, gpu)(profile) == pytest.approx(one_by_one, rel=1e-12)
@@ -230,25 +228,15 @@ def test_weights_that_nobody_wrote_are_zero_where_they_outgrow_what_was_written(
         assert ratio < 0.95  # under the power limit, products of zeros keep a higher clock
 
 
-def test_vllm_calls_one_layer_with_scales_of_blocks(tmp_path: Path) -> None:
-    lines = [
-        f"B300-SXM,x,{dtype},1024,4096,4096,1,aiconfigurator vllm/0.24.0\n" for dtype in ("nvfp4", "fp8")
-    ]
-    blocks, whole = read_kernel_tables([written(tmp_path, PRODUCTS + "".join(lines))])
-    assert (blocks.round_calls, blocks.blank) == (1, 0.0)
-    assert (whole.round_calls, whole.blank) == (6, 1.0)  # every weight is 0.01
-
-
 @given(call_s=st.floats(1e-6, 1.0), longer=st.floats(1.0, 10.0), order=st.floats(1.0, 4.0))
 def test_the_power_limit_acts_by_half_at_its_time_and_ever_more(
     call_s: float, longer: float, order: float
 ) -> None:
     harness = Harness(burst_s=call_s, burst_order=order)
-    assert limited_share(call_s, 6, harness) == pytest.approx(0.5)
-    assert limited_share(6 * call_s, 1, harness) == pytest.approx(0.5)  # a round is as long
-    assert 0.5 <= limited_share(longer * call_s, 6, harness) * (1 + 1e-12) <= 1 + 1e-12
-    assert limited_share(longer * call_s, 6, replace(harness, burst_order=order + 1)) >= limited_share(
-        longer * call_s, 6, harness
+    assert limited_share(call_s, harness) == pytest.approx(0.5)
+    assert 0.5 <= limited_share(longer * call_s, harness) * (1 + 1e-12) <= 1 + 1e-12
+    assert limited_share(longer * call_s, replace(harness, burst_order=order + 1)) >= limited_share(
+        longer * call_s, harness
     ) * (1 - 1e-12)
 
 
@@ -276,7 +264,6 @@ def test_what_a_round_touches_lies_in_l2_or_not(
     gpu, (m, n, k) = get_gpu(name), shape
     share = cached_share(Gemm(m=m, n=n, k=k), 0.0, gpu)
     assert 0.0 <= cached_share(Gemm(m=more * m, n=n, k=k), 0.0, gpu) <= share <= 1.0
-    assert share <= cached_share(Gemm(m=m, n=n, k=k), 0.0, gpu, 1)  # other weights push out none
     touched = 2.0 * (m * k + 6 * n * k + m * n) * parts / gpu.l2_bytes
     if touched <= CACHED:
         assert share == 1.0

@@ -18,7 +18,7 @@ from ...hardware.profile import GpuProfile, Harness, Provenance
 from ...kernels.cost import kernel_seconds, range_quantities
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel
 from ..readers.measurements import Measurement
-from ..readers.table_harness import ROUND_CALLS
+from ..readers.table_harness import LAYERS
 
 Seconds = TypeVar("Seconds", float, NDArray[np.float64])
 
@@ -110,15 +110,17 @@ def _in_a_short_run(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> 
     kernel, started = measurement.kernels[-1], replace(profile, clock_fraction=1.0, power_limited=0.0)
     harness = harness_of(kernel, profile)
     moved_bytes = sum(other.hbm_bytes for other in measurement.kernels[:-1])
-    calls = measurement.round_calls
-    cached = cached_share(kernel, moved_bytes, gpu, calls) if isinstance(kernel, Gemm) else 0.0
+    cached = cached_share(kernel, moved_bytes, gpu) if isinstance(kernel, Gemm) else 0.0
     warm = _drawing(drawn_share(measurement, harness), _with_cache(gpu, cached, profile))
     boosted_s = kernel_seconds.__wrapped__(kernel, warm, started)
-    limited = replace(started, power_limited=limited_share(boosted_s, calls, harness))
+    limited = replace(started, power_limited=limited_share(boosted_s, harness))
     seconds = harness.slowdown * kernel_seconds.__wrapped__(kernel, warm, limited)
     call_s = harness.call_s
     rows = kernel.m if isinstance(kernel, Gemm) else 0
-    beside_s = harness.beside_s + _beside_seconds(harness, moved_bytes, rows, cached, gpu)
+    found = rows_cached_share(kernel, moved_bytes, gpu) if isinstance(kernel, Gemm) else 0.0
+    beside_s = harness.beside_s + _beside_seconds(harness, moved_bytes, rows, found, gpu)
+    if isinstance(kernel, Attention):
+        beside_s += kernel.batch * kernel.seq_kv * harness.row_s
     if is_unaligned(kernel):
         seconds *= harness.unaligned_slowdown
         beside_s += harness.unaligned_s
@@ -131,10 +133,9 @@ def is_unaligned(kernel: Kernel) -> bool:
     return isinstance(kernel, Gemm) and kernel.m * ELEMENT_BYTES["fp32"] % BYTES_ALIGNED != 0
 
 
-def limited_share(boosted_s: Seconds, round_calls: int, harness: Harness) -> Seconds:
-    """How far the power limit acts on calls of ``boosted_s`` each: the sooner, the longer rounds are."""
-    called_s = boosted_s * (round_calls / ROUND_CALLS)
-    share: Seconds = 1.0 / (1.0 + (harness.burst_s / called_s) ** harness.burst_order)
+def limited_share(boosted_s: Seconds, harness: Harness) -> Seconds:
+    """How far the power limit acts on calls of ``boosted_s`` each: the more, the longer these are."""
+    share: Seconds = 1.0 / (1.0 + (harness.burst_s / boosted_s) ** harness.burst_order)
     return share
 
 
@@ -154,13 +155,30 @@ def _drawing(share: float, gpu: Gpu) -> Gpu:
     return replace(gpu, joules_per_flop=share * gpu.joules_per_flop)
 
 
-def cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu, round_calls: int = ROUND_CALLS) -> float:
-    """Share of the traffic of call after call, each with weights of its own, that L2 serves."""
+def cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu) -> float:
+    """Share of a product's traffic that L2 serves, call after call, each with weights of its own.
+
+    Of narrow types, whose input the kernel before has written whole, as of rows: halves describe their tables
+    worse (B200's blocks 3.3 to 6.2 %).
+    """
+    if ELEMENT_BYTES[gemm.dtype] < ELEMENT_BYTES["bf16"]:
+        return rows_cached_share(gemm, moved_bytes, gpu)
+    held_bytes = gpu.l2_bytes if gpu.architecture in _ONE_PART else gpu.l2_bytes / 2
+    touched = _touched_bytes(gemm, moved_bytes) / held_bytes
+    return min(1.0, max(0.0, (UNCACHED - touched) / (UNCACHED - CACHED)))
+
+
+def rows_cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu) -> float:
+    """Share of the rows of a product's input that another kernel finds in L2: all where a round fits, none
+    where it is twice as much. One SM reads a row, so that no line is kept twice."""
+    return min(1.0, max(0.0, 2.0 - _touched_bytes(gemm, moved_bytes) / gpu.l2_bytes))
+
+
+def _touched_bytes(gemm: Gemm, moved_bytes: float) -> float:
+    """Bytes of what a round of calls reads and writes."""
     weights_bytes = gemm.n * gemm.k * ELEMENT_BYTES[gemm.dtype]
     input_bytes = moved_bytes or gemm.m * gemm.k * ELEMENT_BYTES[gemm.dtype]
-    touched_bytes = input_bytes + round_calls * weights_bytes + gemm.m * gemm.n * gemm.out_bytes
-    held_bytes = gpu.l2_bytes if gpu.architecture in _ONE_PART else gpu.l2_bytes / 2
-    return min(1.0, max(0.0, (UNCACHED - touched_bytes / held_bytes) / (UNCACHED - CACHED)))
+    return input_bytes + LAYERS * weights_bytes + gemm.m * gemm.n * gemm.out_bytes
 
 
 def _with_cache(gpu: Gpu, cached: float, profile: GpuProfile) -> Gpu:

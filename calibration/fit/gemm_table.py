@@ -27,7 +27,6 @@ _TILES = (
     FitParameter(name="square", start=0.92, low=0.7, high=1.0),
     FitParameter(name="slim", start=0.8, low=0.5, high=1.0),
     FitParameter(name="small", start=0.75, low=0.4, high=0.95),
-    FitParameter(name="smallest", start=0.6, low=0.3, high=0.95),
 )
 _SHAPE = (
     FitParameter(name="tile_overhead_s", start=0.7e-6, low=0.05e-6, high=6e-6),
@@ -35,6 +34,10 @@ _SHAPE = (
     FitParameter(name="wave_quantisation", start=0.2, low=0.0, high=1.0),
     FitParameter(name="epilogue_s", start=1.0e-6, low=0.0, high=8e-6),
     FitParameter(name="deep_slowdown", start=0.02, low=0.0, high=0.2),
+)
+# Of the 16-bit library alone: others (DeepGEMM, CUTLASS) do not split over K, nor do their tables show it.
+_SIXTEEN = (
+    FitParameter(name="smallest", start=0.6, low=0.3, high=0.95),
     FitParameter(name="split_s", start=3e-6, low=0.0, high=2e-5),
 )
 _FRACTION = FitParameter(name="fraction", start=0.75, low=0.1, high=1.0)
@@ -80,7 +83,7 @@ def fit_table(
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]
-    parameters = [_FRACTION, *_SHAPE, *_TILES, _GAP, *_BURST * slows]
+    parameters = [_FRACTION, *_SHAPE, *_TILES, *_SIXTEEN, _GAP, *_BURST * slows]
     parameters += [_BLANK] * any(item.blank for item in sixteen)
     at_boost = replace(profile, clock_fraction=1.0)
 
@@ -99,12 +102,9 @@ def fit_table(
 
 def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
     shown = [item for item in table if not left_out(*shape_of(item))]
-    sixteen = next(rate.harness for rate in profile.gemm.rates if rate.dtype == "bf16")
-    assert sixteen is not None
-    given = {name: getattr(sixteen, name) for name in _OF_BOARD}
 
     def build(found: dict[str, float]) -> GpuProfile:
-        return _with_rate(profile, dtype, given | found, GemmShape(**_shape(found)))
+        return _with_rate(profile, dtype, found, GemmShape(**_shape(found)))
 
     shortest_s = float(np.quantile([item.seconds for item in shown], _SHORTEST))
     harness = [replace(one, start=shortest_s) if one.name == "call_s" else one for one in _HARNESS]
@@ -138,14 +138,14 @@ def _best(
 
 def _shape(found: dict[str, float]) -> dict[str, Any]:
     """The constants of a shape by name, with its tiles."""
-    wide, square, slim, small, smallest = (found[one.name] for one in _TILES)
+    wide, square, slim, small = (found[one.name] for one in _TILES)
     sizes = (
         (256, 128, 1.0), (128, 256, 1.0), (192, 128, wide), (128, 192, wide), (128, 128, square),
         (256, 64, slim), (64, 256, slim), (128, 64, small), (64, 128, small),
-        (64, 64, smallest),
+        *[(64, 64, found[name]) for name in ("smallest",) if name in found],
     )  # fmt: skip
     tiles = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in sizes)
-    return {"tiles": tiles} | {one.name: found[one.name] for one in _SHAPE}
+    return {"tiles": tiles} | {name: found[name] for name in _OF_SHAPE if name in found}
 
 
 def _with_rate(
@@ -157,8 +157,8 @@ def _with_rate(
     return replace(profile, gemm=replace(profile.gemm, rates=(*others, rate)))
 
 
-_OF_BOARD = [one.name for one in (*_BURST, _BLANK)]  # whatever it multiplies
-_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW)] + _OF_BOARD
+_OF_SHAPE = [one.name for one in _SHAPE] + ["split_s"]
+_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, *_BURST, _BLANK)]
 
 
 def _with_record(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:

@@ -23,7 +23,7 @@ from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Implementation, Me
 from .foreign.csv_table import CsvTable, Line, read_table_of
 from .foreign.values import LARGEST_SECONDS, written_number, written_whole
 from .measurements import Measurement, missing_math
-from .table_harness import ROUND_CALLS, blank_share, round_calls
+from .table_harness import blank_share
 
 DTYPES = {
     "bfloat16": "bf16",
@@ -125,7 +125,6 @@ def _measurement(
         operation=what,
         family=what,
         short_run=True,
-        round_calls=round_calls(source, last) if isinstance(last, Gemm) else ROUND_CALLS,
         blank=blank_share(source, last) if isinstance(last, Gemm) else 0.0,
     )
 

@@ -17,7 +17,6 @@ from ...kernels.kernel import Attention, Direction, Gemm, Implementation, Kernel
 from .foreign.kinds import named_document
 from .foreign.values import LARGEST_SECONDS, shown
 from .point_fields import AttentionPoint, GemmPoint, GroupedGemmPoint, Point, read_point
-from .table_harness import ROUND_CALLS
 
 _IMPLEMENTATIONS: dict[str, Implementation] = {
     "FlashAttention-1": "fa1",
@@ -44,8 +43,8 @@ class Measurement:
     weight matrix under any number of tokens, forward and backward; one attention of all sequence
     lengths. ``best_of_search`` marks the fastest shape of a search: it says what the GPU can reach, and
     belongs in no residual. ``short_run`` marks one of a table whose harness calls a kernel a few dozen times,
-    behind what else it does (``kernel_tables``), ``round_calls`` of them one after the other with weights of
-    their own, of which a share ``blank`` holds no data (``table_harness``).
+    behind what else it does (``kernel_tables``), a share ``blank`` of the weights holding no data
+    (``table_harness``).
     """
 
     id: str
@@ -57,7 +56,6 @@ class Measurement:
     family: str = ""
     best_of_search: bool = False
     short_run: bool = False
-    round_calls: int = ROUND_CALLS
     blank: float = 0.0
 
     @property
