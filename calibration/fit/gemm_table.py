@@ -21,9 +21,8 @@ from .table_times import table_times
 
 # Bounds from physics. Tiles of 256 x 128, 192 x 128, 128 x 128, 256 x 64, 128 x 64 and 64 x 64 do 85, 77, 64,
 # 51, 43 and 32 FLOPs a byte loaded, and no rate exceeds peak; persistent kernels hide more or less of that.
-# Libraries before Hopper have no tiles of 192 x 128, which then come out too slow to be taken.
 _TILES = (
-    FitParameter(name="wide", start=0.97, low=0.3, high=1.0),
+    FitParameter(name="wide", start=0.97, low=0.8, high=1.0),
     FitParameter(name="square", start=0.92, low=0.7, high=1.0),
     FitParameter(name="slim", start=0.8, low=0.5, high=1.0),
     FitParameter(name="small", start=0.75, low=0.4, high=0.95),
@@ -35,8 +34,10 @@ _SHAPE = (
     FitParameter(name="epilogue_s", start=1.0e-6, low=0.0, high=8e-6),
     FitParameter(name="deep_slowdown", start=0.02, low=0.0, high=0.2),
 )
-# Of the 16-bit library alone: others (DeepGEMM, CUTLASS) do not split over K, nor do their tables show it.
+# Of the 16-bit library alone: others (DeepGEMM, CUTLASS) do not split over K, nor do tables show it. cuBLAS
+# before Hopper has no tiles of 192 x 128, which then come out too slow to be taken.
 _SIXTEEN = (
+    replace(_TILES[0], low=0.3),
     FitParameter(name="smallest", start=0.6, low=0.3, high=0.95),
     FitParameter(name="split_s", start=3e-6, low=0.0, high=2e-5),
 )
@@ -83,7 +84,7 @@ def fit_table(
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]
-    parameters = [_FRACTION, *_SHAPE, *_TILES, *_SIXTEEN, _GAP, *_BURST * slows]
+    parameters = [_FRACTION, *_SHAPE, *_TILES[1:], *_SIXTEEN, _GAP, *_BURST * slows]
     parameters += [_BLANK] * any(item.blank for item in sixteen)
     at_boost = replace(profile, clock_fraction=1.0)
 
