@@ -30,8 +30,10 @@ attention, writing keys and values to a paged cache), `call` the least that its 
 Errors of attention are of each shape over the median ratio of its GPU; that ratio is `level`. `slowdown` is
 by how much the table's kernel is slower than the one that the curve is of: prefill from a paged cache.
 Operands lie in L2 as far as a round of calls fits in it; `row` is what a quantising kernel waits for each,
+or what a token adds that is written to a cache,
 `odd rows` what is added where their number is no multiple of four. Calls are few and short, so that the power
-limit acts on them as `kernels/power.py` and the length of the call have it.
+limit acts on them as `kernels/power.py` and the length of the call have it, and less where a harness leaves
+weights without data (vLLM's large ones of 16 bit).
 
 """
 
@@ -104,7 +106,7 @@ def _harness(harness: Harness) -> tuple[str, str, str, str, str]:
     return (
         "-" if nothing else beside,
         f"{harness.call_s * 1e6:.0f} us" if harness.call_s else "-",
-        f"{harness.row_s * 1e9:.0f} ns" if harness.row_s > 0.5e-9 else "-",
+        f"{harness.row_s * 1e9:.2g} ns" if harness.row_s > 0.05e-9 else "-",
         _unaligned(harness),
         f"{harness.slowdown:.2f}" if harness.slowdown != 1 else "-",
     )

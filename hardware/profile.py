@@ -43,13 +43,16 @@ class Harness:
     ``beside_s`` and ``beside_efficiency``, a share of the HBM rate, are of the harness's other kernels: they
     quantise a product's input, or write keys and values to a cache (above 1: as far as these lie in L2).
     ``row_s`` is what a row of the input takes at least in a quantising kernel whose few thread blocks walk
-    from row to row, and so wait for HBM in each. ``call_s`` is the least that its host takes for a call;
+    from row to row, and so wait for HBM in each; of attention, what a token adds that is written to a cache.
+    ``call_s`` is the least that its host takes for a call;
     ``slowdown`` by how much the kernel itself is slower than the curve's, where it reads such a cache.
 
     ``unaligned_s``, ``unaligned_slowdown`` and ``unaligned_call_s`` are what is added to the kernels beside,
     to the product and to the call where the rows are no multiple of four: four scales in FP32 are the 16
     bytes that bulk copies are aligned to, so that the scales are padded by another kernel, or a slower
-    product runs. ``burst_s`` is the duration of a call at which the power limit has half acted.
+    product runs. ``burst_s`` is the duration of a call at which the power limit has half
+    acted, and ``burst_order`` how suddenly it does: by ``1 / (1 + (burst_s / call) ** burst_order)``.
+    ``blank_draw`` is the share of a product's watts that are drawn where its weights hold no data.
     """
 
     beside_s: float = 0.0
@@ -61,6 +64,8 @@ class Harness:
     unaligned_slowdown: float = 1.0
     unaligned_call_s: float = 0.0
     burst_s: float = 5e-3
+    burst_order: float = 1.0
+    blank_draw: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +79,7 @@ class GemmShape:
     wave_quantisation: float
     epilogue_s: float = 0.0
     deep_slowdown: float = 0.0
+    split_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +106,7 @@ class GemmCurve:
     ``epilogue_s`` is the time in which an SM brings a 256 x 128 tile of the output out of tensor memory while
     it computes the next, the least that such a tile takes (0: outputs stay in registers; Blackwell's do not).
     ``deep_slowdown`` is by how much math is slower for each doubling of a wave's operands beyond half of L2.
+    ``split_s`` is what a split over K takes besides its bytes: the kernel that adds its partial sums.
     ``call_s`` is what the host takes to issue each kernel of a grouped product, where every group is a GEMM
     of its own, on four streams (fitted on B200's 84 grouped GEMMs of SimuMax: median error 11 %).
     """
@@ -112,6 +119,7 @@ class GemmCurve:
     provenance: Provenance
     epilogue_s: float = 0.0
     deep_slowdown: float = 0.0
+    split_s: float = 0.0
     call_s: float = 8.78e-6
 
 

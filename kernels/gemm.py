@@ -13,6 +13,8 @@ two accumulator stages). Part of the output's store is not hidden behind math,
 so FP32 accumulation (written and read at four bytes) is slower than a 16-bit output.
 The library's choice of tile and of a K split is taken to be the fastest of the candidates.
 
+A split's partial sums are added by another kernel, which is launched when the last one is written.
+
 All of this but the output's store runs at the SMs' clock: that of the power limit (power.py) times the
 fitted one.
 
@@ -195,7 +197,7 @@ def _tiling(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) 
             tile_s = max(math.ceil(gemm.k / split) * k_s, curve.epilogue_s * tile.m * tile.n / EPILOGUE_TILE)
             seconds = filled_waves(waves, curve.wave_quantisation) * (tile_s + curve.tile_overhead_s)
             if split > 1:
-                seconds += split * partial_s
+                seconds += split * partial_s + curve.split_s
             best = min(best, (seconds, waves))
     return best
 

@@ -80,18 +80,21 @@ class ProductTimes:
     store_s: Array
     memory_s: Array
 
-    def seconds(self, gpu: Gpu, profile: GpuProfile, power_limited: Array | float) -> Array:
-        """On-GPU seconds of each, where the power limit acts as far as ``power_limited``."""
-        clock = profile.clock_fraction * self._clock(gpu, power_limited)
+    def seconds(
+        self, gpu: Gpu, profile: GpuProfile, power_limited: Array | float, drawn: Array | float = 1.0
+    ) -> Array:
+        """On-GPU seconds of each, where the power limit acts as far as ``power_limited``, and a FLOP draws
+        ``drawn`` of the watts that it draws of random operands."""
+        clock = profile.clock_fraction * self._clock(gpu, power_limited, drawn)
         return profile.kernel_latency_s + _joined(self.tiles_s / clock + self.store_s, self.memory_s)
 
-    def _clock(self, gpu: Gpu, power_limited: Array | float) -> Array | float:
+    def _clock(self, gpu: Gpu, power_limited: Array | float, drawn: Array | float) -> Array | float:
         import numpy as np
 
         if gpu.joules_per_flop is None:
             return 1.0
         flops_per_s = self.products.flops / _joined(self.tiles_s + self.store_s, self.memory_s)
-        wanted_w = flops_per_s * joules_per_flop(self.products.dtype, gpu)
+        wanted_w = flops_per_s * drawn * joules_per_flop(self.products.dtype, gpu)
         clock: Array = np.minimum(1.0, (gpu.tdp_w - gpu.idle_w) / wanted_w) ** (power_limited / 3.0)
         return clock
 
@@ -132,7 +135,7 @@ def _tiles_seconds(
     splits = np.array(SPLITS, dtype=float)[:, np.newaxis]  # a row each
     depths = np.ceil(products.k / splits)
     partial_s = products.m * products.n * PARTIAL_BYTES / stream_bytes_per_s
-    parts_s = np.where(splits > 1, splits * partial_s, 0.0)
+    parts_s = np.where(splits > 1, splits * partial_s + shape.split_s, 0.0)
     best_s = np.full(products.m.shape, np.inf)
     for tile in shape.tiles:
         tiles = np.ceil(products.m / tile.m) * np.ceil(products.n / tile.n)

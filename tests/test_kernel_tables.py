@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stepsim.calibration.fit.curve_fit import cached_share, harness_of, predicted_seconds
+from stepsim.calibration.fit.curve_fit import (
+    CACHED,
+    UNCACHED,
+    cached_share,
+    harness_of,
+    limited_share,
+    predicted_seconds,
+)
 from stepsim.calibration.fit.sweep_times import sweep_times
 from stepsim.calibration.fit.table_times import table_times
 from stepsim.calibration.readers.kernel_tables import (
@@ -154,7 +161,9 @@ def test_a_table_in_arrays_is_its_products_one_by_one(
 ) -> None:
     dtype = data.draw(st.sampled_from(GPUS_OF_TABLES[name]))
     gpu, profile = get_gpu(name), load_profile(name)
-    items = [table_item(name, dtype, *shape) for shape in shapes]
+    items = [
+        replace(table_item(name, dtype, *shape), blank=data.draw(st.floats(0.0, 1.0))) for shape in shapes
+    ]
     one_by_one = [predicted_seconds(item, gpu, profile) for item in items]
     assert table_times(items, gpu)(profile) == pytest.approx(one_by_one, rel=1e-12)
 
@@ -199,15 +208,66 @@ def table_item(gpu: str, dtype: str, m: int, n: int, k: int) -> Measurement:
     )
 
 
+@pytest.mark.parametrize(("n", "k"), [(4096, 4096), (51200, 51200)])
+def test_weights_that_nobody_wrote_are_zero_where_they_outgrow_what_was_written(
+    tmp_path: Path, n: int, k: int
+) -> None:
+    lines = [
+        f"B300-SXM,x,bfloat16,16384,{n},{k},1,aiconfigurator {harness}\n"
+        for harness in ("vllm/0.24.0", "trtllm/1.3.0rc10")
+    ]
+    nobody_wrote, random = read_kernel_tables([written(tmp_path, PRODUCTS + "".join(lines))])
+    gpu, profile = get_gpu("B300-SXM"), load_profile("B300-SXM")
+    assert random.blank == 0.0
+    ratio = predicted_seconds(nobody_wrote, gpu, profile) / predicted_seconds(random, gpu, profile)
+    if n * k < 1 << 30:
+        assert nobody_wrote.blank < 0.02
+        assert 0.99 < ratio <= 1.0
+    else:
+        assert nobody_wrote.blank > 0.98
+        assert ratio < 0.95  # under the power limit, products of zeros keep a higher clock
+
+
+@given(call_s=st.floats(1e-6, 1.0), longer=st.floats(1.0, 10.0), order=st.floats(1.0, 4.0))
+def test_the_power_limit_acts_by_half_at_its_time_and_ever_more(
+    call_s: float, longer: float, order: float
+) -> None:
+    harness = Harness(burst_s=call_s, burst_order=order)
+    assert limited_share(call_s, harness) == pytest.approx(0.5)
+    assert 0.5 <= limited_share(longer * call_s, harness) * (1 + 1e-12) <= 1 + 1e-12
+    assert limited_share(longer * call_s, replace(harness, burst_order=order + 1)) >= limited_share(
+        longer * call_s, harness
+    ) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("name", ["A100-SXM4-80GB", "B200-SXM-180GB"])
+@given(shape=st.tuples(SIZES, SIZES, SIZES), split_s=st.floats(0.0, 3e-5))
+def test_a_product_is_split_over_k_while_it_pays(
+    name: str, shape: tuple[int, int, int], split_s: float
+) -> None:
+    gpu, started = get_gpu(name), replace(load_profile(name), power_limited=0.0, clock_fraction=1.0)
+    product = Gemm(m=shape[0], n=shape[1], k=shape[2])
+
+    def seconds(each_s: float) -> float:
+        return gemm_seconds(product, gpu, replace(started, gemm=replace(started.gemm, split_s=each_s)))
+
+    never = seconds(1.0)
+    assert seconds(2.0) == never
+    assert seconds(0.0) <= seconds(split_s) <= min(never, seconds(0.0) + split_s) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("name", "parts"), [("L40S", 1), ("H200-SXM-141GB", 2)])
 @given(shape=st.tuples(SIZES, SIZES, SIZES), more=st.integers(2, 8))
-def test_what_a_call_touches_lies_in_l2_or_not(shape: tuple[int, int, int], more: int) -> None:
-    gpu, (m, n, k) = get_gpu("L40S"), shape
+def test_what_a_round_touches_lies_in_l2_or_not(
+    name: str, parts: int, shape: tuple[int, int, int], more: int
+) -> None:
+    gpu, (m, n, k) = get_gpu(name), shape
     share = cached_share(Gemm(m=m, n=n, k=k), 0.0, gpu)
     assert 0.0 <= cached_share(Gemm(m=more * m, n=n, k=k), 0.0, gpu) <= share <= 1.0
-    touched = 2.0 * (m * k + 6 * n * k + m * n)
-    if touched <= gpu.l2_bytes:
+    touched = 2.0 * (m * k + 6 * n * k + m * n) * parts / gpu.l2_bytes
+    if touched <= CACHED:
         assert share == 1.0
-    if touched >= 2 * gpu.l2_bytes:
+    if touched >= UNCACHED:
         assert share == 0.0
 
 

@@ -33,6 +33,9 @@ _SHAPE = (
 _HARNESS = (
     FitParameter(name="beside_s", start=6e-6, low=0.0, high=3e-5),
     FitParameter(name="beside_efficiency", start=0.4, low=0.05, high=1.0),
+    # A thread block writes each token's keys and values (vLLM, csrc/cache_kernels.cu,
+    # reshape_and_cache_flash_kernel): some 500 run at a time, for a microsecond or less.
+    FitParameter(name="row_s", start=1e-9, low=0.0, high=1e-8),
 )
 _SLOWDOWN = FitParameter(name="slowdown", start=1.15, low=0.7, high=2.0)
 _BACKWARD_BLEND = FitParameter(name="backward_blend", start=1.15, low=1.0, high=4.0, spread=0.5)

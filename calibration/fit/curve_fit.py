@@ -18,6 +18,7 @@ from ...hardware.profile import GpuProfile, Harness, Provenance
 from ...kernels.cost import kernel_seconds, range_quantities
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel
 from ..readers.measurements import Measurement
+from ..readers.table_harness import LAYERS
 
 Seconds = TypeVar("Seconds", float, NDArray[np.float64])
 
@@ -46,9 +47,14 @@ The exponentials leave tensor cores idle, which saves power. One shape of heads 
 0900); products 1.38 times (``STATES_APART``).
 """
 
-LAYERS = 6
-"""Weights that a call of such a table goes round: its harness times up to six layers of one input, one after
-the other (aiconfigurator, collector/helper.py and collect_gemm.py)."""
+CACHED, UNCACHED = 0.2, 2.8
+"""What a round of calls touches, in units of what L2 holds, up to which L2 serves all of it and from which on
+nothing, since tiles of one wave share what they read. Fitted alone: 0.2 and 2.8 on L40S; on GB300, B300 and
+B200, whose L2 holds half of its size (``_ONE_PART``), 0.3, 0.5 and 1.4, and 2.6, 2.8 and 2.6."""
+
+_ONE_PART = ("ada", "blackwell-rtx")
+"""Architectures whose L2 is one. Others' is of two halves, and a line that an SM of the other half reads is
+kept in both (NVIDIA A100 whitepaper, "A100 L2 cache")."""
 
 CACHED_ROW = 0.4
 """What a kernel that waits for row after row (``Harness.row_s``) saves of the wait where the rows lie in L2:
@@ -105,13 +111,16 @@ def _in_a_short_run(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> 
     harness = harness_of(kernel, profile)
     moved_bytes = sum(other.hbm_bytes for other in measurement.kernels[:-1])
     cached = cached_share(kernel, moved_bytes, gpu) if isinstance(kernel, Gemm) else 0.0
-    warm = _with_cache(gpu, cached, profile)
+    warm = _drawing(drawn_share(measurement, harness), _with_cache(gpu, cached, profile))
     boosted_s = kernel_seconds.__wrapped__(kernel, warm, started)
-    limited = replace(started, power_limited=boosted_s / (boosted_s + harness.burst_s))
+    limited = replace(started, power_limited=limited_share(boosted_s, harness))
     seconds = harness.slowdown * kernel_seconds.__wrapped__(kernel, warm, limited)
     call_s = harness.call_s
     rows = kernel.m if isinstance(kernel, Gemm) else 0
-    beside_s = harness.beside_s + _beside_seconds(harness, moved_bytes, rows, cached, gpu)
+    found = rows_cached_share(kernel, moved_bytes, gpu) if isinstance(kernel, Gemm) else 0.0
+    beside_s = harness.beside_s + _beside_seconds(harness, moved_bytes, rows, found, gpu)
+    if isinstance(kernel, Attention):
+        beside_s += kernel.batch * kernel.seq_kv * harness.row_s
     if is_unaligned(kernel):
         seconds *= harness.unaligned_slowdown
         beside_s += harness.unaligned_s
@@ -124,13 +133,52 @@ def is_unaligned(kernel: Kernel) -> bool:
     return isinstance(kernel, Gemm) and kernel.m * ELEMENT_BYTES["fp32"] % BYTES_ALIGNED != 0
 
 
+def limited_share(boosted_s: Seconds, harness: Harness) -> Seconds:
+    """How far the power limit acts on calls of ``boosted_s`` each: the more, the longer these are."""
+    share: Seconds = 1.0 / (1.0 + (harness.burst_s / boosted_s) ** harness.burst_order)
+    return share
+
+
+def drawn_share(measurement: Measurement, harness: Harness) -> float:
+    """Watts of a FLOP of ``measurement``, over those of one of random operands.
+
+    Multipliers one side of which stays as it is switch less: products of an A100 draw up to 40 % less by what
+    is in their operands alone (Gregersen et al. 2024, arXiv:2409.18324).
+    """
+    return 1.0 - measurement.blank * (1.0 - harness.blank_draw)
+
+
+def _drawing(share: float, gpu: Gpu) -> Gpu:
+    """``gpu`` with the watts of a FLOP times ``share``."""
+    if gpu.joules_per_flop is None or share == 1.0:
+        return gpu
+    return replace(gpu, joules_per_flop=share * gpu.joules_per_flop)
+
+
 def cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu) -> float:
-    """Share of the traffic of call after call that L2 serves: all where everything that a round of calls
-    touches fits, none where it is twice as much."""
+    """Share of a product's traffic that L2 serves, call after call, each with weights of its own.
+
+    Of narrow types, whose input the kernel before has written whole, as of rows: halves describe their tables
+    worse (B200's blocks 3.3 to 6.2 %).
+    """
+    if ELEMENT_BYTES[gemm.dtype] < ELEMENT_BYTES["bf16"]:
+        return rows_cached_share(gemm, moved_bytes, gpu)
+    held_bytes = gpu.l2_bytes if gpu.architecture in _ONE_PART else gpu.l2_bytes / 2
+    touched = _touched_bytes(gemm, moved_bytes) / held_bytes
+    return min(1.0, max(0.0, (UNCACHED - touched) / (UNCACHED - CACHED)))
+
+
+def rows_cached_share(gemm: Gemm, moved_bytes: float, gpu: Gpu) -> float:
+    """Share of the rows of a product's input that another kernel finds in L2: all where a round fits, none
+    where it is twice as much. One SM reads a row, so that no line is kept twice."""
+    return min(1.0, max(0.0, 2.0 - _touched_bytes(gemm, moved_bytes) / gpu.l2_bytes))
+
+
+def _touched_bytes(gemm: Gemm, moved_bytes: float) -> float:
+    """Bytes of what a round of calls reads and writes."""
     weights_bytes = gemm.n * gemm.k * ELEMENT_BYTES[gemm.dtype]
     input_bytes = moved_bytes or gemm.m * gemm.k * ELEMENT_BYTES[gemm.dtype]
-    touched_bytes = input_bytes + LAYERS * weights_bytes + gemm.m * gemm.n * gemm.out_bytes
-    return min(1.0, max(0.0, 2.0 - touched_bytes / gpu.l2_bytes))
+    return input_bytes + LAYERS * weights_bytes + gemm.m * gemm.n * gemm.out_bytes
 
 
 def _with_cache(gpu: Gpu, cached: float, profile: GpuProfile) -> Gpu:

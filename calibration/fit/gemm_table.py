@@ -19,8 +19,8 @@ from ..readers.measurements import Measurement, is_gemm
 from .curve_fit import ROBUST_SCALE, FitParameter, fit, provenance
 from .table_times import table_times
 
-# Bounds from physics. Tiles of 256 x 128, 192 x 128, 128 x 128, 256 x 64 and 128 x 64 do 85, 77, 64, 51 and
-# 43 FLOPs a byte loaded, and no rate exceeds peak; persistent kernels hide more or less of that.
+# Bounds from physics. Tiles of 256 x 128, 192 x 128, 128 x 128, 256 x 64, 128 x 64 and 64 x 64 do 85, 77, 64,
+# 51, 43 and 32 FLOPs a byte loaded, and no rate exceeds peak; persistent kernels hide more or less of that.
 _TILES = (
     FitParameter(name="wide", start=0.97, low=0.8, high=1.0),
     FitParameter(name="square", start=0.92, low=0.7, high=1.0),
@@ -33,6 +33,13 @@ _SHAPE = (
     FitParameter(name="wave_quantisation", start=0.2, low=0.0, high=1.0),
     FitParameter(name="epilogue_s", start=1.0e-6, low=0.0, high=8e-6),
     FitParameter(name="deep_slowdown", start=0.02, low=0.0, high=0.2),
+)
+# Of the 16-bit library alone: others (DeepGEMM, CUTLASS) do not split over K, nor do tables show it. cuBLAS
+# before Hopper has no tiles of 192 x 128, which then come out too slow to be taken.
+_SIXTEEN = (
+    replace(_TILES[0], low=0.3),
+    FitParameter(name="smallest", start=0.6, low=0.3, high=0.95),
+    FitParameter(name="split_s", start=3e-6, low=0.0, high=2e-5),
 )
 _FRACTION = FitParameter(name="fraction", start=0.75, low=0.1, high=1.0)
 _HARNESS = (
@@ -48,8 +55,13 @@ _GAP = FitParameter(name="beside_s", start=0.5e-6, low=0.0, high=3e-6)  # betwee
 # The longer a GPU's controller looks, the longer a call at which it has half acted. Products of 1 to 3 ms
 # run at 1,559, 1,773 and 1,954 TFLOP/s on B200, GB200 and GB300, of 10 to 30 ms at 1,390, 1,492 and 1,780,
 # of more than 100 ms at 1,302, 1,462 and 1,697; on L40S at 257 to 0.2 ms, 217 to 3 ms, 196 from 10 ms on
-# (aiconfigurator; some 40 calls each). On Hopper and A100 none are slower than others.
-_BURST = FitParameter(name="burst_s", start=5e-3, low=1e-3, high=2e-2)
+# (aiconfigurator; some 40 calls each). On A100 none are slower than others. On H100, H200 and B300 those of
+# the largest weights are not slower either, since these hold no data (table_harness.py).
+_BURST = (
+    FitParameter(name="burst_s", start=2e-3, low=2e-4, high=2e-2),
+    FitParameter(name="burst_order", start=1.5, low=1.0, high=4.0),
+)
+_BLANK = FitParameter(name="blank_draw", start=0.5, low=0.3, high=0.9)
 _BY_ROW = ("fp8_block",)
 """Types whose input a kernel quantises that walks from row to row in some harnesses (TensorRT-LLM,
 tensorrt_llm/quantization/utils/fp8_utils.py, per_token_quant_and_transform: 64 thread blocks of one warp)."""
@@ -72,7 +84,8 @@ def fit_table(
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]
-    parameters = [_FRACTION, *_SHAPE, *_TILES, _GAP, *[_BURST] * slows]
+    parameters = [_FRACTION, *_SHAPE, *_TILES[1:], *_SIXTEEN, _GAP, *_BURST * slows]
+    parameters += [_BLANK] * any(item.blank for item in sixteen)
     at_boost = replace(profile, clock_fraction=1.0)
 
     def build(found: dict[str, float]) -> GpuProfile:
@@ -90,12 +103,9 @@ def fit_table(
 
 def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
     shown = [item for item in table if not left_out(*shape_of(item))]
-    sixteen = next(rate.harness for rate in profile.gemm.rates if rate.dtype == "bf16")
-    assert sixteen is not None
-    given = {"burst_s": sixteen.burst_s}  # of the board, whatever it multiplies
 
     def build(found: dict[str, float]) -> GpuProfile:
-        return _with_rate(profile, dtype, given | found, GemmShape(**_shape(found)))
+        return _with_rate(profile, dtype, found, GemmShape(**_shape(found)))
 
     shortest_s = float(np.quantile([item.seconds for item in shown], _SHORTEST))
     harness = [replace(one, start=shortest_s) if one.name == "call_s" else one for one in _HARNESS]
@@ -133,9 +143,10 @@ def _shape(found: dict[str, float]) -> dict[str, Any]:
     sizes = (
         (256, 128, 1.0), (128, 256, 1.0), (192, 128, wide), (128, 192, wide), (128, 128, square),
         (256, 64, slim), (64, 256, slim), (128, 64, small), (64, 128, small),
+        *[(64, 64, found[name]) for name in ("smallest",) if name in found],
     )  # fmt: skip
     tiles = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in sizes)
-    return {"tiles": tiles} | {one.name: found[one.name] for one in _SHAPE}
+    return {"tiles": tiles} | {name: found[name] for name in _OF_SHAPE if name in found}
 
 
 def _with_rate(
@@ -147,7 +158,8 @@ def _with_rate(
     return replace(profile, gemm=replace(profile.gemm, rates=(*others, rate)))
 
 
-_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, _BURST)]
+_OF_SHAPE = [one.name for one in _SHAPE] + ["split_s"]
+_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, *_BURST, _BLANK)]
 
 
 def _with_record(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:

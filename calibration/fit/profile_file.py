@@ -234,7 +234,7 @@ def _shape(shape: GemmCurve | GemmShape) -> dict[str, Any]:
         "tile_overhead": seconds_text(shape.tile_overhead_s),
         "store_exposed": shape.store_exposed,
         "wave_quantisation": shape.wave_quantisation,
-        **_given(epilogue_s=shape.epilogue_s, deep_slowdown=shape.deep_slowdown),
+        **_given(epilogue_s=shape.epilogue_s, deep_slowdown=shape.deep_slowdown, split_s=shape.split_s),
     }
 
 

@@ -14,7 +14,15 @@ from ...hardware.profile import GpuProfile, Harness
 from ...kernels.gemm_arrays import product_times, products_of
 from ...kernels.kernel import Gemm
 from ..readers.measurements import Measurement
-from .curve_fit import CACHED_ROW, JOINED, cached_share, harness_of, is_unaligned
+from .curve_fit import (
+    CACHED_ROW,
+    JOINED,
+    cached_share,
+    harness_of,
+    is_unaligned,
+    limited_share,
+    rows_cached_share,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,9 +37,10 @@ def table_times(items: Sequence[Measurement], gpu: Gpu) -> Callable[[GpuProfile]
 
     gemms = [item.kernels[-1] for item in items if isinstance(item.kernels[-1], Gemm)]
     moved_bytes = np.array([sum(other.hbm_bytes for other in item.kernels[:-1]) for item in items])
-    cached = np.array(
-        [cached_share(gemm, moved, gpu) for gemm, moved in zip(gemms, moved_bytes, strict=True)]
-    )
+    blank = np.array([item.blank for item in items])
+    moving = list(zip(gemms, moved_bytes, strict=True))
+    cached = np.array([cached_share(gemm, moved, gpu) for gemm, moved in moving])
+    rows_cached = np.array([rows_cached_share(gemm, moved, gpu) for gemm, moved in moving])
     unaligned = np.array([is_unaligned(gemm) for gemm in gemms])
     products = products_of(gemms, gpu)
 
@@ -39,11 +48,11 @@ def table_times(items: Sequence[Measurement], gpu: Gpu) -> Callable[[GpuProfile]
         harness = harness_of(gemms[0], profile)
         started = replace(profile, clock_fraction=1.0)
         times = product_times(products, gpu, started, _with_cache(gpu, cached, profile))
-        boosted_s = times.seconds(gpu, started, 0.0)
-        limited = boosted_s / (boosted_s + harness.burst_s)
-        found = harness.slowdown * times.seconds(gpu, started, limited)
+        limited = limited_share(times.seconds(gpu, started, 0.0), harness)
+        drawn = 1.0 - blank * (1.0 - harness.blank_draw)
+        found = harness.slowdown * times.seconds(gpu, started, limited, drawn)
         found = found * np.where(unaligned, harness.unaligned_slowdown, 1.0) + harness.beside_s
-        found += _beside_seconds(harness, moved_bytes, products.m, cached, gpu)
+        found += _beside_seconds(harness, moved_bytes, products.m, rows_cached, gpu)
         found += np.where(unaligned, harness.unaligned_s, 0.0)
         least: Array = harness.call_s + np.where(unaligned, harness.unaligned_call_s, 0.0)
         return np.maximum(found, least)

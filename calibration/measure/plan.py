@@ -182,6 +182,7 @@ PLANS = (
         gpu="H200-SXM-141GB",
         memory=_HOPPER,
         table=True,
+        slows=True,
         attention=_hopper_attention("same chip"),
         attention_table="fa3",
     ),
@@ -189,6 +190,7 @@ PLANS = (
         gpu="H100-SXM5-80GB",
         memory=_HOPPER,
         table=True,
+        slows=True,
         attention=(
             ("fa2", None),
             ("fa3", None),

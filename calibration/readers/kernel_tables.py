@@ -8,7 +8,7 @@ alone, so that it is the same for every GPU and type.
 Harness (ai-dynamo/aiconfigurator, collector/helper.py, collector/{trtllm,vllm}/collect_gemm.py and
 collect_attn.py): three warm-up calls, six timed ones, each of up to six layers, in a CUDA graph; 8-bit and
 4-bit products quantise their 16-bit input in the call; attention first writes its keys and values to the
-cache.
+cache. What differs between frameworks is in table_harness.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Implementation, Me
 from .foreign.csv_table import CsvTable, Line, read_table_of
 from .foreign.values import LARGEST_SECONDS, written_number, written_whole
 from .measurements import Measurement, missing_math
+from .table_harness import blank_share
 
 DTYPES = {
     "bfloat16": "bf16",
@@ -113,16 +114,18 @@ def _measurement(
     last = kernels[-1]
     assert not isinstance(last, MemoryBound)
     what = f"gemm {last.dtype}" if isinstance(last, Gemm) else f"attention {last.implementation}"
+    source = line.get("source", "")
     seconds = written_number(f"{where}: latency_ms", line["latency_ms"], low=1e-9, high=LARGEST_SECONDS) / 1e3
     return Measurement(
         id=name,
         gpu=line["gpu"],
-        source=line.get("source", ""),
+        source=source,
         kernels=kernels,
         seconds=seconds,
         operation=what,
         family=what,
         short_run=True,
+        blank=blank_share(source, last) if isinstance(last, Gemm) else 0.0,
     )
 
 

@@ -43,7 +43,8 @@ class Measurement:
     weight matrix under any number of tokens, forward and backward; one attention of all sequence
     lengths. ``best_of_search`` marks the fastest shape of a search: it says what the GPU can reach, and
     belongs in no residual. ``short_run`` marks one of a table whose harness calls a kernel a few dozen times,
-    behind what else it does (``kernel_tables``).
+    behind what else it does (``kernel_tables``), a share ``blank`` of the weights holding no data
+    (``table_harness``).
     """
 
     id: str
@@ -55,6 +56,7 @@ class Measurement:
     family: str = ""
     best_of_search: bool = False
     short_run: bool = False
+    blank: float = 0.0
 
     @property
     def grouped(self) -> bool:

@@ -166,6 +166,8 @@ class HarnessBlock(_Block):
     unaligned_slowdown: Correction = 1.0
     unaligned_call_s: Seconds = Field(default=0.0, alias="unaligned_call")
     burst_s: Seconds = Field(default=5e-3, alias="burst")
+    burst_order: Correction = 1.0
+    blank_draw: Share = 1.0
 
     @property
     def record(self) -> Harness:
@@ -182,6 +184,7 @@ class ShapeBlock(_Block):
     wave_quantisation: Part
     epilogue_s: Seconds = Field(default=0.0, alias="epilogue")
     deep_slowdown: Part = 0.0
+    split_s: Seconds = Field(default=0.0, alias="split")
 
     @property
     def record(self) -> GemmShape:
@@ -209,6 +212,7 @@ class GemmBlock(_Block):
     wave_quantisation: Part | None = None
     epilogue_s: Seconds | None = Field(default=None, alias="epilogue")
     deep_slowdown: Part | None = None
+    split_s: Seconds | None = Field(default=None, alias="split")
     intervals: Intervals = {}
     provenance: ProvenanceBlock
 
