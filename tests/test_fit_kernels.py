@@ -14,25 +14,27 @@ from stepsim.calibration.fit.residual_table import residual_rows
 from stepsim.calibration.readers.measurements import Measurement, read_measurements
 from stepsim.hardware.calibrated.overlay import laid_over, load_profile, profile_names, shipped_profile
 from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.hardware.profile import GpuProfile, Tile
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Gemm
 
 # Median and 90th percentile of |predicted / measured - 1|, a little above what is reached. No product among
 # them shaped a curve: those come from tables of other machines, and of a sweep only its clock is fitted.
 # B200's figures are those of two power states, between which its boost lies: nearer to one, as a median would
-# have it, is far from the other. H800's are two releases of one library.
+# have it, is far from the other. H800's are two releases of one library, at 64 to 4,096 rows; the curve is
+# that of H100's table, which begins at 1,024 rows and leaves open what narrower tiles reach.
 BOUNDS = {
-    ("A100-PCIe-80GB", "gemm bf16"): (0.026, 0.094),
+    ("A100-PCIe-80GB", "gemm bf16"): (0.029, 0.094),
     ("A100-PCIe-80GB", "attention fa2"): (0.03, 0.07),
     ("A100-SXM4-80GB", "attention fa2"): (0.015, 0.03),
-    ("B200-SXM-180GB", "gemm bf16"): (0.07, 0.20),
+    ("B200-SXM-180GB", "gemm bf16"): (0.075, 0.20),
     ("B200-SXM-180GB", "grouped gemm bf16"): (0.115, 0.24),
     ("B200-SXM-180GB", "attention cudnn"): (0.03, 0.165),
     ("H100-SXM5-80GB", "attention fa2"): (0.02, 0.04),
     ("H100-SXM5-80GB", "attention fa3"): (0.03, 0.12),
     ("H100-SXM5-80GB", "attention cudnn"): (0.025, 0.055),
-    ("H800-SXM5-80GB", "gemm fp8_block"): (0.105, 0.255),  # of repeats themselves: 0.23
-    ("H800-SXM5-80GB", "grouped gemm fp8_block"): (0.08, 0.13),
+    ("H800-SXM5-80GB", "gemm fp8_block"): (0.105, 0.395),  # of repeats themselves: 0.23
+    ("H800-SXM5-80GB", "grouped gemm fp8_block"): (0.11, 0.165),
 }
 
 
@@ -45,9 +47,23 @@ def test_shipped_profiles_match_the_measurements(shared: Path) -> None:
         assert rows[key].p90 <= p90, key
 
 
+def _with_tiles_of_a_sweep() -> GpuProfile:
+    """A100-PCIe with tiles as a sweep finds them; its table's 64 x 64 is nearly as good as 128 x 128."""
+    shipped = load_profile("A100-PCIe-80GB")
+    sizes = {
+        1.0: ((256, 128), (128, 256)),
+        0.85: ((128, 128),),
+        0.70: ((256, 64), (64, 256)),
+        0.55: ((128, 64), (64, 128)),
+        0.4: ((64, 64),),
+    }
+    tiles = tuple(Tile(m=m, n=n, efficiency=share) for share, both in sizes.items() for m, n in both)
+    return replace(shipped, gemm=replace(shipped.gemm, tiles=tiles))
+
+
 def _sweep(truth_fraction: float) -> tuple[list[Measurement], float]:
     """A noiseless sweep that a known profile would measure."""
-    shipped = load_profile("A100-PCIe-80GB")
+    shipped = _with_tiles_of_a_sweep()
     gpu, profile = get_gpu("A100-PCIe-80GB"), replace(shipped, clock_fraction=1.0, power_limited=0.0)
     bf16 = next(rate for rate in profile.gemm.rates if rate.dtype == "bf16")
     truth = replace(profile, gemm=replace(profile.gemm, rates=(replace(bf16, fraction=truth_fraction),)))
@@ -68,7 +84,7 @@ def _sweep(truth_fraction: float) -> tuple[list[Measurement], float]:
 
 @pytest.mark.slow
 def test_the_fit_recovers_the_constants_that_made_a_sweep() -> None:
-    gpu, start = get_gpu("A100-PCIe-80GB"), replace(load_profile("A100-PCIe-80GB"), clock_fraction=1.0)
+    gpu, start = get_gpu("A100-PCIe-80GB"), replace(_with_tiles_of_a_sweep(), clock_fraction=1.0)
     points, truth = _sweep(0.66)
     assert fit_fraction(start, "bf16", points, gpu) == pytest.approx(truth, rel=1e-3)
     fitted, fraction = fit_shape(start, "bf16", points, gpu)

@@ -68,8 +68,7 @@ def test_names_and_outcomes_change_no_scenario(cases: tuple[Case, ...]) -> None:
             trust=other.trust,
             measured=other.measured,
             notes=other.notes,
-            assumed=other.assumed,
-        )
+        )  # what is assumed may be known all the same (test_cases_unstated.py), and is no name
         assert scenario_document(renamed) == scenario_document(case)
         assert regime_of(renamed) == regime_of(case)
 

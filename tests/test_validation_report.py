@@ -66,7 +66,9 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(prediction, "brief_step", simulate)
     monkeypatch.setattr(
-        prediction, "to_scenario", lambda case: SimpleNamespace(id=case.id, software=SimpleNamespace(name=""))
+        prediction,
+        "to_scenario",
+        lambda case, as_stated=False: SimpleNamespace(id=case.id, software=SimpleNamespace(name="")),
     )
     monkeypatch.setattr(running, "configuration", lambda case: case.id)
     return answers

@@ -19,6 +19,7 @@ from ..network.nccl.buffers import (
 from ..network.nccl.constants import ARCHITECTURES
 from ..network.nccl.paths import communicator_on
 from ..network.nccl.versions import USUAL
+from ..scenario.sharding import sharding_rule
 from .reductions import shares_table
 
 if TYPE_CHECKING:
@@ -90,11 +91,11 @@ def _placements(plan: StepPlan, r: int, groups: RankGroups) -> Iterator[tuple[st
         named["cp"] = groups["cp"]
     else:
         named |= {"cp.heads": groups["cp.heads"], "cp.ring": groups["cp.ring"]}
-    named |= _data_parallel(groups, "dp", "fsdp", "hsdp")
+    named |= _data_parallel(plan, groups, "dp", "fsdp", "hsdp")
     named["pp"] = GroupPlacement(ranks=pp, domains=1 if near else pp)
     if _has_experts(plan, r):
         named |= {"ep": groups["ep"], "etp": groups["etp"]}
-        named |= _data_parallel(groups, "edp", "efsdp", "ehsdp")
+        named |= _data_parallel(plan, groups, "edp", "efsdp", "ehsdp")
     if shares_table(plan, r):
         named["embedding"] = groups["embedding"]
     yield from ((name, placement) for name, placement in named.items() if placement.ranks > 1)
@@ -105,8 +106,12 @@ def _has_experts(plan: StepPlan, r: int) -> bool:
     return any(run.kind.experts for s in plan.held_stages(r) for run in plan.stages[s].runs)
 
 
-def _data_parallel(groups: RankGroups, whole: str, shards: str, replicas: str) -> dict[str, GroupPlacement]:
-    """The whole group, or its two parts where the sharded state is held several times."""
-    if groups[replicas].ranks == 1:
+def _data_parallel(
+    plan: StepPlan, groups: RankGroups, whole: str, shards: str, replicas: str
+) -> dict[str, GroupPlacement]:
+    """The whole group, or its two parts where the sharded state is held several times: shards of one rank are
+    none to an optimizer, whose gradients are reduced over the whole group, but are to FSDP."""
+    unsharded = groups[shards].ranks == 1 and sharding_rule(plan.scenario) is None
+    if groups[replicas].ranks == 1 or unsharded:
         return {whole: groups[whole]}
     return {shards: groups[shards], replicas: groups[replicas]}
