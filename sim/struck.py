@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .bounded.bounds import TOLERANCE, bounded, differing
+from .bounded.bounds import TOLERANCE, bounded
+from .bounded.conditions import differing
 from .children import in_children
 from .degradation.of_scenario import degradation_in
 

@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.sim.bounded import bounds as bounds_module
+from stepsim.sim.bounded import conditions
 from stepsim.sim.bounded.ahead import ahead_s
-from stepsim.sim.bounded.bounds import bounded, why_exact
+from stepsim.sim.bounded.bounds import bounded
+from stepsim.sim.bounded.conditions import why_exact
 from stepsim.sim.bounded.edges import NEVER, edges_of_block
 from stepsim.sim.bounded.graph import graph_of
 from stepsim.sim.bounded.max_plus import max_plus
@@ -213,7 +215,7 @@ def lines(world: int) -> list[str]:
 def test_a_run_tells_bounds_and_the_exact_one_is_between_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds_module, "MOST_CLASSES", 8)
+    monkeypatch.setattr(conditions, "MOST_CLASSES", 8)
     monkeypatch.setattr(bounds_module, "MOST_EVENTS", 0)
     run = scenario(**{**TWIN, "dp": 8})
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(run.to_document()))

@@ -8,6 +8,7 @@ from small_scenarios import changed, scenario
 from test_step_faults import TWIN
 
 from stepsim.sim.bounded import bounds as bounds_module
+from stepsim.sim.bounded import conditions
 from stepsim.sim.result.step_faults import StepFaults
 from stepsim.sim.simulate import simulate
 
@@ -22,7 +23,7 @@ def cost(lines: list[str], *, each: bool) -> StepFaults:
 
 @pytest.fixture(autouse=True)
 def _few_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds_module, "MOST_CLASSES", 8)
+    monkeypatch.setattr(conditions, "MOST_CLASSES", 8)
     monkeypatch.setattr(bounds_module, "MOST_EVENTS", 0)
 
 

@@ -15,7 +15,7 @@ from test_bounded_traffic import replicas
 from test_step_faults import TWIN
 
 from stepsim.sim.bounded.at_once import messages_between
-from stepsim.sim.bounded.bounds import why_exact
+from stepsim.sim.bounded.conditions import why_exact
 from stepsim.sim.bounded.extremes import Extremes, apart
 from stepsim.sim.bounded.holds import holds_follow_kernels
 from stepsim.sim.bounded.programs import whole

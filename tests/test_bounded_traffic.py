@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from small_scenarios import lowered, scenario
 
-from stepsim.sim.bounded.bounds import bounded, why_exact
+from stepsim.sim.bounded.bounds import bounded
+from stepsim.sim.bounded.conditions import why_exact
 from stepsim.sim.bounded.graph import graph_of
 from stepsim.sim.bounded.passes import Passes
 from stepsim.sim.bounded.programs import from_above

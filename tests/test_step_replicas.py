@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_scenarios import scenario
 from test_step_faults import TWIN
 
-from stepsim.sim.bounded import bounds
+from stepsim.sim.bounded import bounds, conditions
 from stepsim.sim.reliability.campaign.plan import Effect
 from stepsim.sim.reliability.planning.step_time import TOGETHER, SimulatedStep
 from stepsim.sim.scenario.checks_faults import machine_of
@@ -98,7 +98,7 @@ def test_many_slow_ranks_are_between_bounds(monkeypatch: pytest.MonkeyPatch) -> 
         asked.append(args)
         return bounded(*args, **options)
 
-    monkeypatch.setattr(bounds, "MOST_CLASSES", 4)
+    monkeypatch.setattr(conditions, "MOST_CLASSES", 4)
     monkeypatch.setattr(bounds, "MOST_EVENTS", 0)
     monkeypatch.setattr(bounds, "bounded", watched)
     again = SimulatedStep(run, machine_of(run.cluster, run.parallelism, Domains()))

@@ -23,6 +23,7 @@ from small_scenarios import changed, layouts, scenario
 from test_step_fault_laws import LINES
 
 from stepsim.sim.bounded import bounds as bounds_module
+from stepsim.sim.bounded import conditions
 from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -82,7 +83,7 @@ class Wrong:
     def simulated(self, **options: Any) -> Result:
         """Its step, as ``options`` want it."""
         with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(bounds_module, "MOST_CLASSES", self.classes)
+            patch.setattr(conditions, "MOST_CLASSES", self.classes)
             patch.setattr(bounds_module, "MOST_GROUPS", self.groups)
             patch.setattr(bounds_module, "FEW_KINDS", self.groups)
             others = []

@@ -8,7 +8,7 @@ lower bound; ahead.py says by how much members of a tensor-parallel group may be
 Replays in which groups of replicas are one that is in each stage as slow as their slowest end no earlier
 (the upper).
 
-That holds where (``why_exact``)
+That holds where (``why_exact``, conditions.py)
 - ranks are slow, all step long, and none stops; weak links change who shares with whom;
 - ranks share links with others of their own kind alone: no link of the fabric can be full;
 - ranks of one stage run one program, and replicas meet between layers, not within them;
@@ -45,28 +45,26 @@ import numpy as np
 from ..children import in_children
 from ..engine.replay import replay
 from ..estimate import programs_work
-from ..fold.fabric import fabric_of
-from ..fold.partition import partition_of
 from ..fold.ranks import ranks_of
 from ..fold.whole import Folded, of_classes
-from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks, Work
+from ..program.program import Collective, Exchange, Programs, Work
 from ..result.step_bounds import StepBounds
 from .ahead import ahead_s
 from .choose import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
-from .edges import TENSOR
+from .conditions import awaiting, crossing
 from .extremes import Extremes, apart, held_sms
 from .gains import gains
 from .graph import graph_of
 from .holds import holds_follow_kernels
 from .passes import Passes
 from .programs import class_of_ranks, from_above, from_below, paces, whole
-from .replicas import Replicas, replicas_of
+from .replicas import replicas_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..engine.record import Record
-    from ..fold.ranks import Degradation, Ranks
+    from ..fold.ranks import Degradation
     from ..lowering.lower import Lowered
     from ..network.transfer import Transfer
 
@@ -114,12 +112,6 @@ FEW_KINDS = 24
 pass stands for the others, or as many as there are different replicas, if these are few.
 """
 
-MOST_CLASSES = 256
-"""Of ranks, that are all replayed: it takes three to ten seconds."""
-
-MOST_STRUCK = 512
-"""Ranks with something wrong, of which classes are counted; more of them make more classes than these."""
-
 KEPT_SHARE, GROUP_SHARE = 0.5, 0.1
 """Of what contention leaves of the tolerance, that either choice of replicas may take."""
 
@@ -149,31 +141,6 @@ class Bounded:
     gains: tuple[float | None, ...] = ()
 
 
-def why_exact(lowered: Lowered, degradation: Degradation) -> str:
-    """Why a step has no bounds, and only all of its ranks say how long it takes; empty where it has."""
-    if degradation.later:
-        return "what is wrong comes or goes within the step"
-    if not all(map(math.isfinite, degradation.slow.values())):
-        return "a rank stops"
-    if degradation.link_share or degradation.fabric_share:
-        return "links are weak"
-    if lowered.plan.scenario.cluster.other_gpus:
-        return "GPUs are of different kinds"
-    if not lowered.alike:
-        return "ranks of one stage have different programs"
-    if lowered.programs.ends != "together":
-        return "ranks end the step one by one"
-    ranks = ranks_of(lowered)
-    if fabric_of(lowered, ranks, degradation) is not None:
-        return "replicas share links of the fabric"
-    replicas = replicas_of(lowered.plan.process_groups, ranks, degradation)
-    if replicas is None or replicas.count < 2:
-        return "there is one replica"
-    if any(name in _within_layers(lowered.programs) for name in _crossing(ranks, replicas)):
-        return "replicas meet within layers"
-    return ""
-
-
 def bounded(
     lowered: Lowered,
     degradation: Degradation,
@@ -197,19 +164,6 @@ def bounded(
     return search.bounds(tolerance, parts, say)
 
 
-def differing(lowered: Lowered, degradation: Degradation) -> int:
-    """How many classes of ranks differ at most, where there are so many that bounds may be cheaper and the
-    step has them; else 0.
-    """
-    struck = len(degradation.slow)
-    if struck < 2 or why_exact(lowered, degradation):
-        return 0
-    if struck > MOST_STRUCK:
-        return lowered.plan.scenario.world_size
-    found = int(partition_of(ranks_of(lowered), degradation).rank.max()) + 1
-    return found if found > MOST_CLASSES else 0
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Few:
     """Replicas to replay, as ``members`` of groups of which each is one. The kinds of the ``kept`` ones are
@@ -230,7 +184,7 @@ class _Search:
         assert found is not None  # why_exact
         self.replicas = found
         self.kinds = found.kinds()
-        graph = graph_of(healthy, _crossing(self.ranks, found), _awaiting(self.ranks))
+        graph = graph_of(healthy, crossing(self.ranks, found), awaiting(self.ranks))
         self.passes = Passes(graph, healthy.programs, found.worst(self.kinds))
         self.apart = apart(self.programs) and holds_follow_kernels(self.programs)
         self.moves = self._moves_s(healthy) / healthy.step_s
@@ -404,9 +358,8 @@ class _Search:
         if self.apart:
             return 0.0
         programs = record.programs
-        works = [op.work for op in _ops(programs)]
-        layers = {block for work in works if isinstance(work, RepeatedBlocks) for block, _ in work.blocks}
-        works += [op.work for block in layers for op in block.ops]
+        different = {id(one): one for one in programs.classes}.values()
+        works = [op.work for program in different for op in program.each_op()]
         slowed = programs.corun_slowdown / (1 + programs.corun_slowdown)
         taken_s = max(
             (one.solo_s * max(one.sms / programs.sms, slowed) for work in works for one in _transfers(work)),
@@ -430,42 +383,3 @@ def _transfers(work: Work) -> Iterator[Transfer]:
         yield from (part.transfer for part in work.parts)
     elif isinstance(work, Collective):
         yield work.transfer
-
-
-def _crossing(ranks: Ranks, replicas: Replicas) -> list[str]:
-    """Communicators that join ranks of several replicas."""
-    number = np.empty(ranks.world, dtype=np.int64)
-    number[replicas.rank] = np.arange(replicas.count)[:, None, None]
-    found = []
-    for name, instance in ranks.instance.items():
-        inside = instance >= 0
-        if not _decides(instance[inside], number[inside]):
-            found.append(name)
-    return found
-
-
-def _awaiting(ranks: Ranks) -> list[str]:
-    """Communicators that join all ranks of a tensor-parallel group, wherever they join any."""
-    group = ranks.instance.get(TENSOR)
-    if group is None:
-        return []
-    return [name for name, instance in ranks.instance.items() if _decides(group, instance)]
-
-
-def _decides(one: Ids, other: Ids) -> bool:
-    """Whether equal numbers of ``one`` (-1: none) go with equal numbers of ``other``."""
-    with_it = np.empty(int(one.max(initial=-1)) + 2, dtype=np.int64)
-    with_it[one] = other
-    return bool((with_it[one] == other).all())
-
-
-def _within_layers(programs: Programs) -> frozenset[str]:
-    """Communicators that layers call."""
-    return frozenset(
-        name for op in _ops(programs) if isinstance(op.work, RepeatedBlocks) for name in op.work.communicators
-    )
-
-
-def _ops(programs: Programs) -> Iterator[Op]:
-    for program in {id(one): one for one in programs.classes}.values():
-        yield from program.ops

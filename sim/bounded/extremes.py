@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..program.program import UNORDERED, Collective, Exchange, MessageEnd, RepeatedBlocks
+from ..program.program import UNORDERED, Collective, Exchange, MessageEnd
 from ..program.uncontended import Rewriter, rate_alone
 from .at_once import messages_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ..network.transfer import Transfer
-    from ..program.program import Op, Program, Programs
+    from ..program.program import Program, Programs
     from ..program.uncontended import Communication
     from .at_once import Between, MessagesBetween
 
@@ -176,7 +176,7 @@ def held_sms(programs: Programs) -> dict[str, set[int]]:
     """By stream, how many SMs its collectives hold: each of them, or others."""
     found: dict[str, set[int]] = defaultdict(set)
     for program in programs.classes:
-        for op in _each(program.ops):
+        for op in program.each_op():
             if isinstance(op.work, Collective):
                 found[op.stream].add(op.work.transfer.sms)
     return found
@@ -188,7 +188,7 @@ def _lanes(r: int, program: Program, at_once: Mapping[Between, int]) -> list[_La
     """
     ordered: dict[tuple[str, int], set[LinkUse]] = defaultdict(set)
     free: dict[tuple[bool, int], list[LinkUse]] = defaultdict(list)
-    for op in _each(program.ops):
+    for op in program.each_op():
         if isinstance(op.work, Collective):
             if found := _flow(op.work.transfer):
                 ordered[op.stream, 0].add(found[0])
@@ -252,16 +252,3 @@ def _filling(
         middle = (low + high) / 2
         low, high = (middle, high) if load(middle) <= capacity else (low, middle)
     return low
-
-
-def _each(ops: Iterable[Op]) -> Iterator[Op]:
-    """Ops with those of their blocks, each distinct block once."""
-    seen = set[int]()
-    for op in ops:
-        if isinstance(op.work, RepeatedBlocks):
-            for block, _ in op.work.blocks:
-                if id(block) not in seen:
-                    seen.add(id(block))
-                    yield from block.ops
-        else:
-            yield op

@@ -11,7 +11,7 @@ src/graph/paths.cc (ncclTopoGetNchannels); rings of multi-node H100 and B200 hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ import numpy as np
 from ...hardware.topology import RegularTopology, Topology
 from ..lowering.placed_groups import domains
 from ..network.patterns import sent
-from ..program.program import Collective, Exchange, Op, Programs, RepeatedBlocks
+from ..program.program import Collective, Exchange, Programs
 from .can_bind import can_bind
 from .weak_links import around, capacity_left, topology_for
 
@@ -123,26 +123,12 @@ def network_users(programs: Programs) -> tuple[set[tuple[str, str]], set[tuple[i
     collectives: set[tuple[str, str]] = set()
     messages: set[tuple[int, int]] = set()
     for r, program in enumerate(programs.classes):
-        for op in _ops(program.ops, set()):
+        for op in program.each_op():
             if isinstance(op.work, Collective) and op.work.transfer.nic and op.work.transfer.bytes:
                 collectives.add((op.work.communicator, op.work.transfer.pattern))
             elif isinstance(op.work, Exchange):
                 messages |= {(r, part.peer) for part in op.work.parts if part.send and part.transfer.nic}
     return collectives, messages
-
-
-def _ops(ops: Iterable[Op], seen: set[int]) -> Iterator[Op]:
-    """All ops of a program, those of each distinct block once."""
-    for op in ops:
-        if isinstance(op.work, RepeatedBlocks):
-            if id(op.work) not in seen:
-                seen.add(id(op.work))
-                for block, _ in op.work.blocks:
-                    if id(block) not in seen:
-                        seen.add(id(block))
-                        yield from block.ops
-        else:
-            yield op
 
 
 def routed(

@@ -7,7 +7,7 @@ Knows no clock: ``sim/engine`` replays programs, ``program_file`` writes and rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -251,6 +251,19 @@ class Program:
     """What one class of ranks does in one step."""
 
     ops: tuple[Op, ...]
+
+    def each_op(self) -> Iterator[Op]:
+        """Its ops, but in place of repeated blocks the ops of each distinct block, once."""
+        seen = set[int]()
+        for op in self.ops:
+            if not isinstance(op.work, RepeatedBlocks):
+                yield op
+            elif id(op.work) not in seen:
+                seen.add(id(op.work))
+                for block, _ in op.work.blocks:
+                    if id(block) not in seen:
+                        seen.add(id(block))
+                        yield from block.ops
 
 
 @dataclass(frozen=True, kw_only=True)

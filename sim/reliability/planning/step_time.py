@@ -233,7 +233,8 @@ class SimulatedStep:
         return self.simulated[degradation]
 
     def _slowdown(self, degradation: DegradationKey) -> float:
-        from ...bounded.bounds import bounded, differing
+        from ...bounded.bounds import bounded
+        from ...bounded.conditions import differing
         from ...engine.collection import collection_paused
         from ...engine.replay import replay
         from ...fold.ranks import Degradation as Whole
