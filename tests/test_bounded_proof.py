@@ -119,6 +119,38 @@ def test_messages_are_as_far_apart_as_the_kernels_before_them(lasting_s: float, 
     assert twice_as_fast[0, 1].at_once([lasting_s / 2] * 4) == count
 
 
+def sent(source: int, target: int, number: int, *, send: bool) -> Op:
+    """An end of a message that no stream orders, of 10 bytes a second on links of both of its ranks."""
+    message = Transfer(0.0, 1.0, 10.0, (("nic.out", 1.0), ("nic.in", 1.0)))
+    peer = target if send else source
+    part = MessageEnd(send, peer, f"{source} to {target}, {number}", message)
+    return Op("message", UNORDERED, "pp", Exchange((part,)))
+
+
+def least_rates(job: Programs) -> list[float]:
+    """The rate that each end of a message has at least."""
+    return [
+        part.transfer.ceiling_bytes_per_s
+        for program in Extremes(job, 1.0).most(job).classes
+        for op in program.ops
+        if isinstance(op.work, Exchange)
+        for part in op.work.parts
+    ]
+
+
+def test_messages_that_no_stream_orders_may_be_beside_one_another() -> None:
+    """Two from one stage to another, on a link of 10 bytes a second: each has half of it at least."""
+    ends = [tuple(sent(0, 1, i, send=send) for i in (0, 1)) for send in (True, False)]
+    assert least_rates(programs_of(*ends)) == pytest.approx([5.0] * 4)
+
+
+def test_a_message_has_at_least_what_the_fuller_of_its_ends_leaves() -> None:
+    """Two senders have a link each, and their receiver one for both."""
+    receives = (sent(0, 1, 0, send=False), sent(2, 1, 0, send=False))
+    job = programs_of((sent(0, 1, 0, send=True),), receives, (sent(2, 1, 0, send=True),))
+    assert least_rates(job) == pytest.approx([5.0] * 4)
+
+
 GATHER = Collective("all_gather", "dp", Transfer(0.0, 1.0, 1.0, sms=10))
 KERNELS = tuple(Op("kernel", "compute", "compute", Compute(1.0, "gemm")) for _ in range(3))
 RECEIVED = Op("receive", "pp", "pp", Exchange((MessageEnd(False, 0, "0F0", GATHER.transfer),)))
