@@ -10,7 +10,13 @@ from small_scenarios import lowered, scenario
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.linear import accumulate_gradient
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
-from stepsim.sim.lowering.layers.pointwise import norm, norm_backward, rope
+from stepsim.sim.lowering.layers.pointwise import (
+    activation_backward,
+    norm,
+    norm_backward,
+    rearrange_backward,
+    rope,
+)
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.software import get_software
@@ -44,6 +50,31 @@ def test_eager_rmsnorm_moves_every_intermediate_of_the_chain_and_of_its_gradient
     assert written(norm, preset(fused_norm=False))[0] == 36 * elements
     assert written(norm_backward, preset(fused_norm=False))[0] == 92 * elements
     assert written(norm_backward, preset(fused_norm=True))[0] == 6 * elements
+
+
+def test_a_norms_weight_gradient_by_itself_reads_both_inputs_again() -> None:
+    size = LOCAL.norm_tokens * LOCAL.hidden * LOCAL.element_bytes
+    together, apart = (written(norm_backward, preset(norm_grad_apart=way)) for way in (False, True))
+    assert apart[0] - together[0] == 2 * size
+    assert (together[1], apart[1]) == (1, 2)
+
+
+def test_gradients_of_q_k_and_v_are_copied_together_and_summed_for_their_biases() -> None:
+    software = get_software("megatron-2022-sp")
+    local = local_shape_of(scenario(mlp="gelu", software="megatron-2022-sp"))
+    size = local.tokens * local.qkv_width * local.element_bytes
+    wide = local.tokens * local.ffn * local.element_bytes
+
+    def traffic(write: Any, **fields: Any) -> list[float]:
+        builder = LayerBuilder(costs=COSTS, local=local, software=software.with_fields(**fields))
+        write(builder)
+        return [op.work.bytes for op in builder.ops if isinstance(op.work, Compute)]
+
+    assert traffic(rearrange_backward) == [2 * size, size]
+    assert traffic(rearrange_backward, bias_grad_apart=False) == [2 * size]
+    assert traffic(rearrange_backward, bias_grad_apart=False, qkv_grad_joined=False) == []
+    assert traffic(activation_backward) == [3 * wide, wide]
+    assert traffic(activation_backward, bias_grad_apart=False) == [3 * wide]
 
 
 def test_rotate_half_costs_half_as_much_again_backward() -> None:

@@ -50,6 +50,14 @@ class RecipeFact:
 _BRIDGE = ("megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.06")
 
 RECIPE_FACTS = (
+    # mosaicml/llm-foundry scripts/train/benchmarking: the table of A100 of 40 GB (bf16, mixed precision PURE)
+    # is of torch 1.13, submit_benchmarks.py's first default, whose checkpoints run as a whole; those of A100
+    # of 80 GB and of H100 (amp_bf16, DEFAULT; pull request 543) came with torch 2.1.
+    RecipeFact(
+        presets=("llm-foundry-2023",),
+        gpus=("A100-SXM4-40GB",),
+        fields={"recompute_stops_early": False},
+    ),
     # Megatron-Bridge scripts/performance/configs, perf_recipes/*/h100: no graphs under FP8, no fused grouped
     # MLP, moe_flex_dispatcher_backend deepep.
     RecipeFact(

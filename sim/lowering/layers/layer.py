@@ -33,6 +33,7 @@ from .pointwise import (
     norm_backward,
     norm_quantises,
     rearrange,
+    rearrange_backward,
     residual_add,
     residual_add_backward,
     rope,
@@ -220,7 +221,7 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
         attention_forward(builder)
     attention_backward(builder)
     rope(builder, backward=True)
-    rearrange(builder)
+    rearrange_backward(builder)
     if "layernorm" in recompute:
         norm(builder)
     if local.latent:

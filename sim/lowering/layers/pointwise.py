@@ -23,6 +23,17 @@ def rearrange(builder: LayerBuilder) -> None:
         )
 
 
+def rearrange_backward(builder: LayerBuilder) -> None:
+    """The same copies of gradients; these put together, and the sum of them that the biases' gradient is."""
+    local, kernels = builder.local, builder.software.kernels
+    rearrange(builder)
+    size = float(local.tokens * local.qkv_width * local.element_bytes)
+    if kernels.qkv_grad_joined and not local.latent:
+        builder.memory("join gradients of QKV", 2 * size)  # read, write
+    if kernels.bias_grad_apart and (local.biases or local.qkv_biases):
+        builder.memory("bias gradient", size)
+
+
 def norm_quantises(local: LocalShape) -> bool:
     """Whether the norm before a quantised product writes its output in that type itself."""
     return local.recipe is not None and local.recipe.fused_norm
@@ -48,7 +59,9 @@ def norm_backward(builder: LayerBuilder) -> None:
     """Gradient of the norm, and the add that joins it with the residual's gradient."""
     local, software = builder.local, builder.software
     if software.kernels.fused_norm or software.kernels.torch_compile:
-        builder.memory("norm backward", 3 * local.norm_bytes)  # read dY and X, write dX
+        # read dY and X, write dX; for the weight's gradient, read both once more
+        passes = 5 if software.kernels.norm_grad_apart else 3
+        builder.memory("norm backward", passes * local.norm_bytes, launches=passes // 2)
     else:
         # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
         # up (r e w 4), times rsqrt (r 4 w 4), by rsqrt (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4
@@ -127,7 +140,7 @@ def activation_backward(builder: LayerBuilder) -> None:
         builder.memory("activation backward", 12 * wide, launches=5)
     else:
         builder.memory("activation backward", 3 * wide, launches=1)
-    if local.biases and not software.kernels.fused_activation:
+    if local.biases and (software.kernels.bias_grad_apart or not software.kernels.fused_activation):
         builder.memory("bias gradient", wide)
 
 

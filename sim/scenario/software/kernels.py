@@ -29,6 +29,21 @@ class KernelSoftware(SoftwareGroup):
         default="9.13", description="release of cuDNN, or the nearest before it, whose attention runs"
     )
     fused_norm: bool = Field(default=True, description="a norm is one kernel each way, not torch's chain")
+    norm_grad_apart: bool = Field(
+        default=False,
+        description="a fused norm's weight gradient is a kernel of its own, which reads again what that of"
+        " the input has read (torch's LayerNorm, Apex's FusedLayerNorm); false: one pass makes both",
+    )
+    bias_grad_apart: bool = Field(
+        default=False,
+        description="bias gradients of an attention's and an MLP's first matrix are sums of their own"
+        " (autograd, Megatron-LM); false: products that read the same gradient make them (TransformerEngine)",
+    )
+    qkv_grad_joined: bool = Field(
+        default=False,
+        description="gradients of Q, K and V are copied into that of their common product (autograd, of what"
+        " torch.split or chunk made); false: attention writes them there",
+    )
     fused_activation: bool = Field(default=True, description="bias+GELU or SwiGLU in one kernel each way")
     fused_softmax: bool = Field(
         default=True, description="scale+mask+softmax of unfused attention in one kernel"
