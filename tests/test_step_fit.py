@@ -91,7 +91,7 @@ def test_a_gpu_with_one_family_is_left_as_shipped() -> None:
     assert start.gpus[GPU].clock_fraction == load_profile(GPU).measured_clock_fraction
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.floats(-0.99, 3)), min_size=1))
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.floats(-1, 3)), min_size=1))
 def test_rows_that_are_said_twice_weigh_nothing(members: list[tuple[str, str, float]]) -> None:
     rows = [row(family, 1.0, source=source) for source, family, _ in members]
     errors = [error for *_, error in members]
@@ -100,12 +100,6 @@ def test_rows_that_are_said_twice_weigh_nothing(members: list[tuple[str, str, fl
     first = [one for one in rows if one.source == rows[0].source]
     first_errors = [error for one, error in zip(rows, errors, strict=True) if one.source == rows[0].source]
     assert mean_error(rows + first, errors + first_errors) == pytest.approx(once, abs=1e-12)
-
-
-@given(st.floats(0.01, 100))
-def test_a_step_predicted_too_short_counts_as_one_as_much_too_long(factor: float) -> None:
-    rows = [row("large", 1.0)]
-    assert mean_error(rows, [factor - 1]) == pytest.approx(mean_error(rows, [1 / factor - 1]), abs=1e-12)
 
 
 def test_a_large_source_does_not_outvote_a_small_one() -> None:

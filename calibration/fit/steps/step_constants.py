@@ -3,17 +3,15 @@
 Knows which error the fit makes small and when a constant earns its place; simulates nothing itself
 (``Times`` does), reads and writes no file.
 
-The error is the mean over sources of the mean over families of the mean |log(predicted / measured)| in a
-family, so that a sweep of hundreds of rows counts as one source, and half a step as much as twice a step:
-|predicted / measured - 1| of a fast prediction is never above 1, and so makes constants fast. Constants are
-fitted in turn, from the unfitted ones, until none of them moves. The clock is always fitted; any other
-constant stays at its default unless it takes ``WORTH`` off the error and ``FEWEST_FAMILIES`` families show
-it; and if its best value ends its range, it stands in for something else that the simulator lacks.
+The error is the mean over sources of the mean over families of the mean |predicted / measured - 1| in a
+family, so that a sweep of hundreds of rows counts as one source. Constants are fitted in turn, from the
+unfitted ones, until none of them moves. The clock is always fitted; any other constant stays at its
+default unless it takes ``WORTH`` off the error and ``FEWEST_FAMILIES`` families show it; and if its best
+value ends its range, it stands in for something else that the simulator lacks.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -72,10 +70,10 @@ class Data:
 
 
 def mean_error(rows: Sequence[TimedRow], errors: Sequence[float]) -> float:
-    """Mean over sources of the mean over families of the mean |log(1 + error)|; 0 without rows."""
+    """Mean over sources of the mean over families of the mean absolute error; 0 without rows."""
     sources: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row, error in zip(rows, errors, strict=True):
-        sources[row.source][row.family].append(abs(math.log1p(error)))
+        sources[row.source][row.family].append(abs(error))
     return fmean([fmean(map(fmean, families.values())) for families in sources.values()] or [0.0])
 
 
