@@ -320,6 +320,15 @@ def test_gpt_neox_refuses_the_residual_of_gpt_j_under_tensor_parallelism() -> No
         (("PURE", "DEFAULT"), "software.gradients.reduce_grad_bytes", 4),
         (("attn_impl: flash", "attn_impl: triton"), "software.kernels.attention", "fa1"),
         (("", ""), "training.recompute", "full"),
+        (("", ""), "software.kernels.recompute_stops_early", False),
+        (
+            (
+                "activation_checkpointing: true",
+                "activation_checkpointing: true, activation_checkpointing_reentrant: false",
+            ),
+            "software.kernels.recompute_stops_early",
+            True,
+        ),
         (("", ""), "training.micro_batch", 8),
         (("device_train_microbatch_size: 8", "device_train_microbatch_size: 64"), "training.micro_batch", 16),
     ],

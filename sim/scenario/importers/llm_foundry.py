@@ -186,6 +186,24 @@ def _batches(settings: Settings, world: int | None) -> None:
     draft.put("training.global_batch", whole, settings.origin("global_train_batch_size"))
 
 
+def _recompute(settings: Settings) -> None:
+    """Checkpoints of whole layers; llm-foundry's train.py takes them as reentrant unless told."""
+    draft = settings.draft
+    again = settings.flag("fsdp_config.activation_checkpointing")
+    draft.put(
+        "training.recompute",
+        "full" if again else "none",
+        settings.origin("fsdp_config.activation_checkpointing", default=f"{DEFAULT}: off"),
+    )
+    reentrant = "fsdp_config.activation_checkpointing_reentrant"
+    if again:
+        draft.put(
+            "software.kernels.recompute_stops_early",
+            not settings.flag(reentrant, default=True),
+            settings.origin(reentrant, default=f"{DEFAULT}: a reentrant one runs all of a layer"),
+        )
+
+
 def _sharding(settings: Settings, world: int | None) -> None:
     draft = settings.draft
     settings.refuse_if("tp_config", "tensor parallelism of llm-foundry is not read", harmless=(None, {}))
@@ -225,12 +243,7 @@ def _sharding(settings: Settings, world: int | None) -> None:
             4,
             settings.origin("fsdp_config.mixed_precision", default=f"{DEFAULT}: DEFAULT"),
         )
-    again = settings.flag("fsdp_config.activation_checkpointing")
-    draft.put(
-        "training.recompute",
-        "full" if again else "none",
-        settings.origin("fsdp_config.activation_checkpointing", default=f"{DEFAULT}: off"),
-    )
+    _recompute(settings)
     if settings.flag("fsdp_config.activation_cpu_offload"):
         draft.put("training.activation_offload", True, settings.origin("fsdp_config.activation_cpu_offload"))
     kind = settings.choice(
