@@ -80,6 +80,8 @@ def read_foundry(job: ImportJob) -> Imported:
 
 def _model(settings: Settings, job: ImportJob) -> None:
     draft = settings.draft
+    if not settings.flag("model.use_train_metrics", default=True):
+        draft.put("software.kernels.logged_losses", 0, settings.origin("model.use_train_metrics"))
     name = settings.text("model.name")
     if name != "mpt_causal_lm":
         told = settings.text("model.pretrained_model_name_or_path")
@@ -231,6 +233,14 @@ def _sharding(settings: Settings, world: int | None) -> None:
         "full" if again else "none",
         settings.origin("fsdp_config.activation_checkpointing", default=f"{DEFAULT}: off"),
     )
+    reentrant = "fsdp_config.activation_checkpointing_reentrant"
+    stops_early = not settings.flag(reentrant, default=True)
+    if again:
+        draft.put(
+            "software.kernels.recompute_stops_early",
+            stops_early,
+            settings.origin(reentrant, default=f"{DEFAULT}: a reentrant one runs all of a layer"),
+        )
     if settings.flag("fsdp_config.activation_cpu_offload"):
         draft.put("training.activation_offload", True, settings.origin("fsdp_config.activation_cpu_offload"))
     kind = settings.choice(
