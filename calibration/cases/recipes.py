@@ -50,9 +50,10 @@ class RecipeFact:
 _BRIDGE = ("megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.06")
 
 RECIPE_FACTS = (
-    # mosaicml/llm-foundry scripts/train/benchmarking/h100new.csv (commit beb8dee), column Image: rows in 16 bit
-    # of these two GPUs, as the README prints them, are of torch 2.1.0 (nightly of 2023-08-27), whose checkpoint
-    # stops early; those in 8 bit of 2.0.1 (h100old.md), those of the A100 of 40 GB of 1.13.1 (sweep.sh before).
+    # mosaicml/llm-foundry scripts/train/benchmarking/h100new.csv (commit beb8dee), column Image: rows in 16
+    # bit of these two GPUs, as the README prints them, are of torch 2.1.0 (nightly of 2023-08-27), whose
+    # checkpoint stops early; those in 8 bit are of 2.0.1 (h100old.md), those of the A100 of 40 GB of 1.13.1
+    # (sweep.sh until then).
     RecipeFact(
         presets=("llm-foundry-2023",),
         gpus=("H100", "A100-SXM4-80GB"),
