@@ -108,7 +108,7 @@ def known_network(preset: str, interconnect: str, assumed: bool) -> str:
 
 VOCABULARIES = {"megatron-zero-bubble-2023": 32_000}
 """Rows of an embedding that no source states, by preset: inferred from the pace of its runs
-(docs/decisions/0082-what-repositories-of-two-sources-hold.md)."""
+(docs/decisions/0082-what-repositories-of-sources-hold.md)."""
 
 
 def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
