@@ -158,6 +158,8 @@ def test_buckets_close_with_the_parameter_that_fills_them(hidden: int, each: int
         assert layers[2:5] == [4 * h2, *layers[:2]]
     assert sum(found) == pytest.approx(12 * h2 * run.model.num_layers, rel=0.05)
     assert bucket_elements(sharded) == [sum(found)]
+    narrow = {"preset": "nanotron-2025", "gradients": {"main_grad_bytes": 2}}  # there is DDP again
+    assert len(bucket_elements(scenario(dp=8, zero=1, **sizes, software=narrow))) == len(found)
 
 
 def test_gradients_that_are_reduced_at_once_hide_behind_nothing() -> None:

@@ -27,9 +27,11 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
     reductions = _reductions(plan, whole, (SHARDS, groups["fsdp"]), (REPLICAS, groups["hsdp"]))
     software = plan.scenario.software.gradients
     rule = software.reduction
-    if software.reduces_at_once(plan.scenario.parallelism.zero):
-        reductions.bucket_elements = math.inf
+    zero = plan.scenario.parallelism.zero
+    if rule == "nanotron-buckets" and zero >= 1:
         reductions.listed = tensor_count(plan, plan.held_stages(index))
+    if software.reduces_at_once(zero):
+        reductions.bucket_elements = math.inf
     elif rule in ("nanotron-buckets", "megatron-buckets"):
         reductions.flat = rule == "megatron-buckets"
         reductions.uncut = _uncut(plan, index, one_input=reductions.flat)
