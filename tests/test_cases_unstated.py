@@ -1,4 +1,4 @@
-"""What no source states of its runs and is known all the same: networks, and who trained without ZeRO."""
+"""What no source states of its runs and is known all the same: networks, vocabularies, runs without ZeRO."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from validation_cases import case_document, write_cases
 from stepsim.calibration.cases.case import Case, build, read_cases
 from stepsim.calibration.cases.constants import Constants
 from stepsim.calibration.cases.halves import Halves
-from stepsim.calibration.cases.preset import SITE_NETWORKS, preset_of
+from stepsim.calibration.cases.preset import SITE_NETWORKS, VOCABULARIES, preset_of
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 from stepsim.calibration.validation.predict import predict
 from stepsim.calibration.validation.run import validate
@@ -21,6 +21,7 @@ from stepsim.sim.scenario.software import software_names
 
 TRAINER = {"software.framework": "Aleph Alpha in-house (Megatron-style 3D)", "software.year": 2023}
 ASSUMED = ["hardware.interconnect"]
+FORK = {"software.framework": "Megatron-LM (zero-bubble fork)", "software.year": 2023}
 
 
 def network_of(case: Case, *, as_stated: bool = False) -> str:
@@ -32,6 +33,7 @@ def test_every_known_network_and_preset_exists() -> None:
     assert set(SITE_NETWORKS) <= set(software_names())
     for name in SITE_NETWORKS.values():
         get_interconnect(name)
+    assert set(VOCABULARIES) <= set(software_names())
 
 
 @pytest.mark.parametrize("framework", [TRAINER["software.framework"], "Megatron-LM"])
@@ -42,6 +44,17 @@ def test_what_a_source_states_stands(framework: str, assumed: list[str]) -> None
     known = assumed == ASSUMED and framework == TRAINER["software.framework"]
     assert network_of(case) == (SITE_NETWORKS["aleph-alpha-2023"] if known else stated)
     assert network_of(case, as_stated=True) == stated
+
+
+@pytest.mark.parametrize("framework", [FORK["software.framework"], "Megatron-LM"])
+@pytest.mark.parametrize("assumed", [["model.vocab_size"], [], ["layout.precision"]])
+def test_a_vocabulary_that_a_source_states_stands(framework: str, assumed: list[str]) -> None:
+    case = build(case_document(FORK | {"software.framework": framework, "assumed": assumed}))
+    known = assumed == ["model.vocab_size"] and framework == FORK["software.framework"]
+    model, stated = scenario_document(case)["model"], case.model.vocab_size
+    expected = VOCABULARIES["megatron-zero-bubble-2023"] if known else stated
+    assert (model["vocab_size"], model["padded_vocab_size"]) == (expected, expected)
+    assert scenario_document(case, as_stated=True)["model"]["vocab_size"] == stated
 
 
 def test_a_source_left_out_has_the_network_that_is_stated(tmp_path: Path) -> None:
@@ -115,3 +128,21 @@ def test_what_sequence_parallelism_saves_between_hosts_tells_the_network(
     assert saved_s(known) == pytest.approx(measured_s, rel=0.1)
     for other in ("ib-hdr200-x8", "ib-hdr200-x4"):
         assert saved_s(other) < 0.7 * measured_s
+
+
+@pytest.mark.parametrize("schedule", ["ZB-2p", "ZB-1p", "1F1B-I"])
+def test_no_stage_of_the_zero_bubble_paper_is_slower_than_its_pace(shared: Path, schedule: str) -> None:
+    """1.5B: what 32 more microbatches take, each. With the rows that the cases assume the last stage alone
+    takes more, whatever the schedule."""
+    cases = {case.id: case for case in read_cases(shared / "data" / "cases" / "zero_bubble.yaml")}
+    long, short = (cases[f"zb-t4-1.5B-{schedule}-m{count}"] for count in (64, 32))
+    assert long.measured.step_time_s is not None
+    assert short.measured.step_time_s is not None
+    measured_s = (long.measured.step_time_s - short.measured.step_time_s) / 32
+
+    def pace_s(*, as_stated: bool) -> float:
+        steps = [brief_step(to_scenario(case, as_stated=as_stated)).step_time_s for case in (long, short)]
+        return (steps[0] - steps[1]) / 32
+
+    assert pace_s(as_stated=True) > 1.1 * measured_s
+    assert pace_s(as_stated=False) == pytest.approx(measured_s, rel=0.1)

@@ -10,6 +10,7 @@ from small_scenarios import lowered, scenario
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.linear import accumulate_gradient
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
+from stepsim.sim.lowering.layers.loss import loss_backward
 from stepsim.sim.lowering.layers.pointwise import (
     activation_backward,
     norm,
@@ -87,6 +88,17 @@ def test_products_of_complex_numbers_cost_the_same_both_ways() -> None:
     ways = [written(rope, preset("torchtitan-2024"), backward=way) for way in (False, True)]
     assert ways[0] == ways[1]
     assert ways[0][0] == written(rope, preset())[0]  # 20 bytes an element, as rotate_half forward
+
+
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_loss_for_metrics_casts_the_logits_and_writes_their_log_softmax(times: int) -> None:
+    """2 bytes r, 4 w; 4 r, 4 w: 14 a logit, behind the gradient of the loss that is trained on."""
+    software = preset("llm-foundry-2023", logged_losses=times)
+    builder = LayerBuilder(costs=COSTS, local=LOCAL, software=software)
+    loss_backward(builder)
+    found = [(op.work.bytes, op.host_s) for op in builder.ops[1:] if isinstance(op.work, Compute)]
+    logits = LOCAL.tokens * LOCAL.vocabulary
+    assert found == ([(14.0 * times * logits, 6 * times)] if times else [])
 
 
 @pytest.mark.parametrize(("precision", "per_parameter", "launches"), [("bf16", 18, 2), ("fp16", 6, 1)])

@@ -319,6 +319,14 @@ def test_gpt_neox_refuses_the_residual_of_gpt_j_under_tensor_parallelism() -> No
         (("", ""), "software.gradients.reduce_grad_bytes", None),
         (("PURE", "DEFAULT"), "software.gradients.reduce_grad_bytes", 4),
         (("attn_impl: flash", "attn_impl: triton"), "software.kernels.attention", "fa1"),
+        (("", ""), "software.kernels.recompute_stops_early", False),
+        (
+            ("checkpointing: true", "checkpointing: true, activation_checkpointing_reentrant: false"),
+            "software.kernels.recompute_stops_early",
+            True,
+        ),
+        (("", ""), "software.kernels.logged_losses", None),
+        (("d_model", "use_train_metrics: false, d_model"), "software.kernels.logged_losses", 0),
         (("", ""), "training.recompute", "full"),
         (("", ""), "software.kernels.recompute_stops_early", False),
         (

@@ -47,6 +47,15 @@ def test_buckets_of_one_host_are_what_its_logs_print() -> None:
     assert "bucket_elements" not in recipe_fields("mlperf-5.1", four)
 
 
+def test_checkpoints_of_llm_foundry_stop_early_where_its_tables_are_of_torch_2_1() -> None:
+    """By the image that the source names beside each row."""
+    early = {"recompute_stops_early": True}
+    for gpu in ("H100-SXM5-80GB", "A100-SXM4-80GB"):
+        assert recipe_fields("llm-foundry-2023", a_case(gpu, "bf16")) == early
+    for gpu, precision in (("A100-SXM4-40GB", "bf16"), ("H100-SXM5-80GB", "fp8")):
+        assert recipe_fields("llm-foundry-2023", a_case(gpu, precision)) == {}
+
+
 def hosts(*counts: int) -> list[CaseHardware]:
     return [replace(CASE.hardware, gpu="B200-SXM-180GB", gpus=8 * n, gpus_per_node=8) for n in counts]
 

@@ -106,6 +106,17 @@ def known_network(preset: str, interconnect: str, assumed: bool) -> str:
     return SITE_NETWORKS.get(preset, interconnect) if assumed else interconnect
 
 
+VOCABULARIES = {"megatron-zero-bubble-2023": 32_000}
+"""Rows of an embedding that no source states, by preset: inferred from the pace of its runs
+(docs/decisions/0082-what-repositories-of-sources-hold.md)."""
+
+
+def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
+    """The rows of the embedding of a run with ``preset``: what its source states, or if that is ``assumed``,
+    what its runs are known to have had."""
+    return VOCABULARIES.get(preset, rows) if assumed else rows
+
+
 UNFUSED = {
     "fused_norm": False,
     "fused_activation": False,

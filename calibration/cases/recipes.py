@@ -52,7 +52,8 @@ _BRIDGE = ("megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.0
 RECIPE_FACTS = (
     # mosaicml/llm-foundry scripts/train/benchmarking: the table of A100 of 40 GB (bf16, mixed precision PURE)
     # is of torch 1.13, submit_benchmarks.py's first default, whose checkpoints run as a whole; those of A100
-    # of 80 GB and of H100 (amp_bf16, DEFAULT; pull request 543) came with torch 2.1.
+    # of 80 GB and of H100 (amp_bf16, DEFAULT; pull request 543) came with torch 2.1 (h100new.csv at beb8dee,
+    # column Image: the nightly of 2023-08-27).
     RecipeFact(
         presets=("llm-foundry-2023",),
         gpus=("A100-SXM4-40GB",),

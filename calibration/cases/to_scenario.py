@@ -20,6 +20,7 @@ from .preset import (
     known_engine,
     known_network,
     known_site,
+    known_vocabulary,
     preset_of,
     software_document,
     stage_split,
@@ -60,16 +61,19 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     software = software_document(case.software, case.hardware.gpu, recipe)
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
     software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
+    model = model_document(case.model)
     if not as_stated:
         assumed = "hardware.interconnect" in case.assumed
         cluster["interconnect"] = known_network(software["preset"], cluster["interconnect"], assumed)
+        rows = known_vocabulary(software["preset"], case.model.vocab_size, "model.vocab_size" in case.assumed)
+        model |= {"vocab_size": rows, "padded_vocab_size": rows}
     if case.measured_network:
         cluster["measured_network"] = measured_network_document(case.measured_network)
         spec = ClusterSpec.model_validate(cluster)
         if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
             software["preset"] = CHECKED.get(software["preset"], software["preset"])
     return {
-        "model": known_facts(model_document(case.model)) | MODEL_FACTS.get(preset_of(case.software), {}),
+        "model": known_facts(model) | MODEL_FACTS.get(preset_of(case.software), {}),
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
         | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)},

@@ -183,7 +183,7 @@ class _StepWriter:
         )
         self.unreduced = list(plan.held_stages(self.index))
         self.acts_after = plan.ends == "streaming" or self.sharding is not None
-        if whole and software.gradients.overlap_grad_reduce and together:
+        if whole and software.gradients.overlaps(par.zero) and together:
             aligned = software.gradients.reduction == "megatron-buckets"
             self._place(
                 self.shared.tables.get(

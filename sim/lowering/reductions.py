@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from ..program.program import Collective
 from ..program.program_builder import ProgramBuilder
 from .parameters import count_of, table_parameter
 from .sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
+from .tensors import tensor_count
 from .updates.gradients import Gradients
 
 if TYPE_CHECKING:
@@ -23,8 +25,14 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
     groups = plan.groups
     whole = plan.dp_communicator(index), groups["dp"]
     reductions = _reductions(plan, whole, (SHARDS, groups["fsdp"]), (REPLICAS, groups["hsdp"]))
-    rule = plan.scenario.software.gradients.reduction
-    if rule in ("nanotron-buckets", "megatron-buckets"):
+    software = plan.scenario.software.gradients
+    rule = software.reduction
+    zero = plan.scenario.parallelism.zero
+    if rule == "nanotron-buckets" and zero >= 1:
+        reductions.listed = tensor_count(plan, plan.held_stages(index))
+    if software.reduces_at_once(zero):
+        reductions.bucket_elements = math.inf
+    elif rule in ("nanotron-buckets", "megatron-buckets"):
         reductions.flat = rule == "megatron-buckets"
         reductions.uncut = _uncut(plan, index, one_input=reductions.flat)
     return reductions
@@ -86,7 +94,6 @@ def _reductions(
         shards=shards[1].ranks if sharded else 1,
         over_replicas=over_replicas if hybrid else None,
         check_s=plan.communication.check_s(group),
-        scatter_blocks=software.gradients.reduction == "nanotron-buckets",
         replicas=replicas[0],
         offload=offload_of(plan),
     )

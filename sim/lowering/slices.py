@@ -15,7 +15,6 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -25,19 +24,13 @@ import numpy as np
 from .gather_chain import buckets_of
 from .optimizers import shard_ranks
 from .parameters import OF_EXPERTS, Parameter
+from .tensors import tensors_of
 from .updates.optimizer import SliceKernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .plan import StepPlan
-
-_JOINED = {
-    f"{name}{kind}": f"queries, keys and values{kind}"
-    for name in ("query", "key", "value")
-    for kind in ("", " bias")
-}
-"""Parameters that are rows of one tensor, and what that is."""
 
 
 def slice_kernels(plan: StepPlan, stages: Iterable[int]) -> SliceKernels:
@@ -53,7 +46,7 @@ def slice_kernels(plan: StepPlan, stages: Iterable[int]) -> SliceKernels:
     shared, experts = shard_ranks(plan)
     gradients, casts = ([np.zeros(shared, np.int64), np.zeros(experts, np.int64)] for _ in range(2))
     for stage in stages:
-        for (of_experts, in_layer), sizes in _by_buffer(tuple(_tensors(plan, stage)), apart=apart):
+        for (of_experts, in_layer), sizes in _by_buffer(tuple(tensors_of(plan, stage)), apart=apart):
             slices = slices_of(sizes, bucket, len(casts[of_experts]))
             gradients[of_experts] += slices
             casts[of_experts] += (launches if in_layer else 1) * slices
@@ -87,27 +80,3 @@ def _by_buffer(
         key = one.replicated_over == OF_EXPERTS, apart and in_layer and one.is_matrix
         buffers.setdefault(key, []).append(one.elements)
     yield from ((key, tuple(sizes)) for key, sizes in buffers.items())
-
-
-def _tensors(plan: StepPlan, stage: int) -> Iterator[tuple[Parameter, bool]]:
-    """Every tensor of a virtual stage, in the order of a forward, and whether a layer has it."""
-    parameters = plan.parameters[stage]
-    yield from ((one, False) for one in parameters.of_embedding)
-    for kind in plan.stages[stage].kinds:
-        yield from ((one, True) for one in _of_layer(parameters.of_layers[kind][1]))
-    yield from ((one, False) for one in parameters.of_head)
-
-
-@lru_cache(maxsize=256)
-def _of_layer(listed: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """The tensors of a layer one by one, with rows of one tensor joined where the first of them is."""
-    tensors: dict[str, list[Parameter]] = {}
-    for one in listed:
-        tensors.setdefault(_JOINED.get(one.name, one.name), []).append(one)
-    found: list[Parameter] = []
-    for first, *others in tensors.values():
-        if others:
-            rows = first.shape[0] + sum(one.shape[0] for one in others)
-            first = replace(first, shape=(rows, *first.shape[1:]))
-        found += [replace(first, count=1)] * first.count
-    return tuple(found)

@@ -27,7 +27,7 @@ def loss_forward(builder: LayerBuilder) -> Block:
 
 
 def loss_backward(builder: LayerBuilder) -> Block:
-    """Gradient of the logits, from the probabilities that forward kept."""
+    """Gradient of the logits, from the probabilities that forward kept; and what is logged of them."""
     local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
     cast = wide + e if software.kernels.logits_fp32 else 0
@@ -41,7 +41,20 @@ def loss_backward(builder: LayerBuilder) -> Block:
         # zero fill w; log-softmax backward r r w; cast; own slice r w
         whole = logits * local.tp
         builder.memory("loss backward", whole * (4 * wide + cast) + logits * 2 * e, launches=6)
+    if software.kernels.logged_losses:
+        _logged(builder, software.kernels.logged_losses)
     return builder.block("loss backward")
+
+
+def _logged(builder: LayerBuilder, times: int) -> None:
+    """Losses for metrics, which frameworks take after the backward, so that they wait for nothing.
+
+    Under autocast torch's cross_entropy is one of the operations in FP32: each casts the logits anew
+    (torch/csrc autocast_mode, fp32 list), and keeps nothing.
+    """
+    e, wide = builder.local.element_bytes, 4
+    each = e + wide + 2 * wide  # cast r w, log-softmax r w; a token's own logit is next to nothing
+    builder.memory("losses for metrics", times * _share(builder.local) * each, launches=6 * times)
 
 
 def logits_bytes(local: LocalShape, software: Software) -> float:

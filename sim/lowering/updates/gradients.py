@@ -29,6 +29,11 @@ if TYPE_CHECKING:
     from .offload import Offload
 
 
+COPY_HOST_S = 1.1e-5
+"""Host time of a copy in a loop of Python, not of a module's launch, which autograd and its hooks come with:
+NVIDIA/dgxc-benchmarking cpu_overhead prints 11 to 18 us for a tiny operation of torch in a loop."""
+
+
 @dataclass(kw_only=True)
 class Gradients:
     """Reduces one rank's gradients over its data-parallel group.
@@ -38,12 +43,12 @@ class Gradients:
     ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
     all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
-    check adds for the host; the reduce_scatters of ZeRO-1 pass unchecked (decision 11).
+    check adds for the host (decision 11).
     ``uncut``: buckets close with the parameter that fills them (torch's DDP, Megatron core); of a layer of
     so many elements, those of its parameters, in the order of their gradients. An all_reduce of a bucket is
     then a group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced), or one
-    message where the bucket is ``flat`` (Megatron core's buffer). ``scatter_blocks``: a kernel that waits
-    for a reduce_scatter holds up all that is launched after it.
+    message where the bucket is ``flat`` (Megatron core's buffer). ``listed`` parameters come back as lists:
+    flat buffers are made of them, and copied back one parameter and one rank at a time.
     """
 
     communicator: str
@@ -58,7 +63,7 @@ class Gradients:
     check_s: float = 0.0
     uncut: Mapping[float, tuple[float, ...]] | None = None
     flat: bool = False
-    scatter_blocks: bool = False
+    listed: int = 0
     replicas: str = ""
     offload: Offload | None = None
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
@@ -95,7 +100,7 @@ class Gradients:
     def _reduce(self, writer: ProgramBuilder, elements: float, *, calls: int = 1) -> None:
         """Reduce ``elements``, so many ``calls``."""
         kind = "reduce_scatter" if self.sharded else "all_reduce"
-        host_s = self.costs.host_collective_s + (0.0 if self.sharded else self.check_s)
+        host_s = self.costs.host_collective_s + self.check_s
         work = self._calls(kind, elements, calls)
         index = writer.on_stream(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
@@ -111,8 +116,6 @@ class Gradients:
                 leave.name, leave.stream, leave.category, leave.work, after=(index,), host_s=leave.host_s
             )
         self.reductions.append(index)
-        if self.sharded and self.scatter_blocks:
-            writer.wait(index)
         self.ready -= calls * elements
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
@@ -138,10 +141,28 @@ class Gradients:
     def gather_parameters(self, writer: ProgramBuilder, size_bytes: float) -> int:
         """All-gather updated parameters; returns the op to wait for."""
         work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
-        return writer.on_stream(
+        index = writer.on_stream(
             "parameter all_gather",
             "dp",
             "dp",
             work,
             host_s=self.costs.host_collective_s + self.check_s,
         )
+        return self._copied_back(writer, index, size_bytes) if self.listed else index
+
+    def _copied_back(self, writer: ProgramBuilder, gathered: int, size_bytes: float) -> int:
+        """What gathering lists costs besides; the last copy.
+
+        Parameters into a flat buffer for each rank, torch's own gathered buffer into these, each read and
+        written; then a copy for each parameter and each rank. What the host takes for all of these copies
+        hides what they move, but for what is more.
+        """
+        writer.wait(gathered)
+        flat = MemoryBound(hbm_bytes=4.0 * size_bytes, launches=2 * self.shards)
+        work = Compute(self.costs.seconds(flat), "memory-bound", bytes=flat.hbm_bytes)
+        writer.compute("flat lists", work, category="optimizer", host_s=2 * self.shards * COPY_HOST_S)
+        copies = MemoryBound(hbm_bytes=2.0 * size_bytes)
+        host_s = self.listed * self.shards * COPY_HOST_S
+        seconds = max(self.costs.seconds(copies) - host_s, 0.0)
+        work = Compute(seconds, "memory-bound", bytes=copies.hbm_bytes)
+        return writer.compute("copies of parameters", work, category="optimizer", host_s=host_s)

@@ -80,6 +80,8 @@ def read_foundry(job: ImportJob) -> Imported:
 
 def _model(settings: Settings, job: ImportJob) -> None:
     draft = settings.draft
+    if not settings.flag("model.use_train_metrics", default=True):
+        draft.put("software.kernels.logged_losses", 0, settings.origin("model.use_train_metrics"))
     name = settings.text("model.name")
     if name != "mpt_causal_lm":
         told = settings.text("model.pretrained_model_name_or_path")

@@ -39,6 +39,7 @@ def read_olmo(job: ImportJob) -> Imported:
         "FSDP of plain torch",
     )
     draft.put("software.name", "olmo", "its layers are its own")
+    draft.put("software.kernels.logged_losses", 0, "olmo/train.py: its metrics are the loss itself")
     core = first.at("data_loader.global_batch_size") is not None
     if core:
         draft.refuse(

@@ -39,9 +39,10 @@ class GradientSoftware(SoftwareGroup):
     `megatron-buckets` (Megatron core distributed_data_parallel.py, schedules.py): buckets grow with the
     data-parallel group, and pipeline ranks start a chunk's reduction, and gather the parameters of the next,
     in the same slot (schedules/p2p/megatron_hooks.py). `nanotron-buckets`
-    (torch DDP's reducer.cpp, compute_bucket_assignment_by_size; nanotron distributed.py,
-    reduce_scatter_coalesced): a bucket closes with the parameter that fills it, and what is scattered is
-    copied by a kernel that waits in the one hardware queue.
+    (torch DDP's reducer.cpp, compute_bucket_assignment_by_size): a bucket closes with the parameter that
+    fills it. Under ZeRO-1 with FP32 gradients nanotron has no DDP (trainer.py, _init_model): one all_reduce
+    of the whole buffer follows the last backward (train_step, ``reduce_scatter=False``). Updated parameters
+    are gathered as lists (distributed.py, all_gather_coalesced), with a copy for each parameter and rank.
 
     `wrapper` `deepspeed` is what DeepSpeed's ZeRO-1 puts around an optimizer (zero/stage_1_and_2.py under
     fp16, bf16_optimizer.py under bf16): the partition's 16-bit gradients are copied to FP32 for the update,
@@ -98,7 +99,17 @@ class GradientSoftware(SoftwareGroup):
 
     def reduce_scatters(self, precision: str) -> bool:
         """Whether ZeRO-1 under ``precision`` reduces by reduce-scatter."""
+        if self.reduction == "nanotron-buckets":
+            return False
         return self.zero1_reduce_scatters and not (self.wrapper == "deepspeed" and precision == "bf16")
+
+    def overlaps(self, zero: int) -> bool:
+        """Whether buckets are reduced during backward under this ZeRO stage."""
+        return self.overlap_grad_reduce and not self.reduces_at_once(zero)
+
+    def reduces_at_once(self, zero: int) -> bool:
+        """Whether one call after the last backward reduces all gradients under this ZeRO stage."""
+        return zero >= 1 and self.reduction == "nanotron-buckets" and self.main_grad_bytes == 4
 
     def flat_buffers(self, precision: str) -> float:
         """Elements, at most all of these, of 16-bit buffers beside parameters and gradients."""

@@ -70,6 +70,11 @@ class KernelSoftware(SoftwareGroup):
         default="vocab-parallel", description="how the loss is computed where TP splits the vocabulary"
     )
     logits_fp32: bool = Field(default=True, description="logits are cast to FP32 before the loss")
+    logged_losses: Few = Field(
+        default=0,
+        description="times that torch's cross entropy is computed again from the logits of a microbatch, for"
+        " metrics alone",
+    )
     loss_in_place: bool = Field(
         default=True,
         description="vocab-parallel: the maximum is subtracted in the logits that the loss was given, not in"
