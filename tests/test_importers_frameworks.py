@@ -328,15 +328,6 @@ def test_gpt_neox_refuses_the_residual_of_gpt_j_under_tensor_parallelism() -> No
         (("", ""), "software.kernels.logged_losses", None),
         (("d_model", "use_train_metrics: false, d_model"), "software.kernels.logged_losses", 0),
         (("", ""), "training.recompute", "full"),
-        (("", ""), "software.kernels.recompute_stops_early", False),
-        (
-            (
-                "activation_checkpointing: true",
-                "activation_checkpointing: true, activation_checkpointing_reentrant: false",
-            ),
-            "software.kernels.recompute_stops_early",
-            True,
-        ),
         (("", ""), "training.micro_batch", 8),
         (("device_train_microbatch_size: 8", "device_train_microbatch_size: 64"), "training.micro_batch", 16),
     ],
