@@ -296,20 +296,6 @@ def _square(number: int) -> int:
     return number * number
 
 
-def test_a_ray_cluster_of_two_nodes_gives_the_same_answer() -> None:
-    ray = pytest.importorskip("ray")
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    try:
-        cluster.add_node(num_cpus=1)
-        ray.init(address=cluster.address, log_to_driver=False)
-        spread = plan(small(), fix=FIX, audit=2, ray=True)
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-    assert answer(spread) == answer(plan(small(), fix=FIX, audit=2, jobs=1))
-
-
 class Counting:
     """A replay that counts what it was asked for, and is killed after ``most``; it is told later of what."""
 
