@@ -186,6 +186,20 @@ def test_orders_of_ranks_that_place_all_groups_alike_are_twins() -> None:
         assert (one.step_time_s, one.memory, one.parts) == (other.step_time_s, other.memory, other.parts)
 
 
+def test_orders_of_ranks_that_are_placed_in_several_ways_are_no_twins() -> None:
+    """Here rank 0 and as many groups of each axis sit alike under both orders, and other ranks do not."""
+    where = [15, 4, 7, 1, 12, 3, 10, 5, 0, 14, 11, 13, 8, 9, 6, 2]
+    fields = {"gpus": 16, "gpus_per_node": 4, "placement": {"kind": "explicit", "gpus": where}}
+    run = small(**{f"cluster__{name}": value for name, value in fields.items()})
+    fix = {**FIX, "parallelism.zero": 1, "parallelism.pp": 2, "parallelism.tp": 2, "parallelism.vpp": 1}
+    fix |= {"training.micro_batch": 2, "parallelism.ep": 1, "schedule": "1f1b"}
+    vary = {"parallelism.order": ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]}
+    layouts = candidates_of(run, fix, vary, lambda _: None)[0].layouts
+    one, other = (ReplayOf()(layouts.scenario_of(number)).step_time_s for number in range(len(layouts)))
+    assert one != other
+    assert [layouts.twin(number) for number in range(len(layouts))] == [0, 1]
+
+
 @pytest.mark.slow
 def test_what_is_expected_of_a_contender_is_near_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "WORTH_TIGHTENING", 0)
