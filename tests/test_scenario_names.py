@@ -11,10 +11,10 @@ from small_documents import SMALL, written
 
 from stepsim.hardware.gpus import gpu_names
 from stepsim.hardware.interconnect import interconnect_names
-from stepsim.sim.scenario.blocks import RecomputeSpec
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.model.catalogue import model_names
+from stepsim.sim.scenario.recompute import RecomputeSpec
 from stepsim.sim.scenario.software.presets import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF, GROUPS, REPLACED, Software
 
