@@ -195,7 +195,7 @@ _held: tuple[str, Callable[[Any], Any]] | None = None
 
 
 def _work(box: list[Any], task: Any) -> Any:
-    """In a worker: run a task by the function in ``box``, which is checked once, and kept for the next task."""
+    """In a worker: run a task by the function in ``box``, which is checked once and kept for the next."""
     global _held
     (reference,) = box
     name = reference.hex()
