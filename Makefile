@@ -19,7 +19,7 @@ KERNEL_TABLES = $(addprefix $(STEPSIM_SHARED)/data/kernel_tables/,gemm.csv atten
 ONE_HOST = $(STEPSIM_SHARED)/data/kernel_tables/nccl_one_node.csv
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt $(STEPSIM_SHARED)/data/second/nccl_logs/*.txt))
 
-.PHONY: help demo site test test-fast check fuzz fuzz-importers validate fit residuals gallery reliability docs benchmarks lock \
+.PHONY: help demo site test test-fast test-ray check fuzz fuzz-importers validate fit residuals gallery reliability docs benchmarks lock \
   dist clean
 
 help: ## show these targets
@@ -33,6 +33,16 @@ test: check ## install, then lint, check types and run the whole test suite
 
 test-fast: $(VENV)/.installed-test ## install, then run the suite without the tests that take minutes
 	$(BIN)/python -m pytest -n auto --dist loadgroup -m "not slow"
+
+# In a copy of the environment: ray brings 70 MB, and versions of what others need too.
+test-ray: .venv-ray/.installed-ray ## install ray beside that, then run plans over a local cluster of two nodes
+	.venv-ray/bin/python -m pytest tests/test_plan_ray.py
+
+.venv-ray/.installed-ray: $(VENV)/.installed-test
+	rm -rf .venv-ray
+	cp -al $(VENV) .venv-ray
+	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cluster]'
+	@touch $@
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check
@@ -101,7 +111,7 @@ dist: $(VENV)/.installed-test ## build wheel and sdist of the last commit in dis
 	$(BIN)/python .ci/build_dist.py
 
 clean: ## remove everything that was built
-	rm -rf $(VENV) .venv-torch out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-torch .venv-ray out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # The stamps make repeated calls quick; a changed pyproject.toml installs anew.
 $(VENV)/bin/python:

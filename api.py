@@ -94,7 +94,7 @@ def list_names(kind: Kind) -> tuple[str, ...]:
     (True, True)
     """
     from .hardware.gpus import gpu_names
-    from .hardware.interconnect import interconnect_names
+    from .hardware.interconnect import offered_interconnects
     from .schedules.pipeline import names as names_of_schedules
     from .sim.scenario.documents import scenario_names
     from .sim.scenario.faults.kinds import kind_names
@@ -107,7 +107,7 @@ def list_names(kind: Kind) -> tuple[str, ...]:
         "scenarios": scenario_names,
         "models": model_names,
         "gpus": gpu_names,
-        "interconnects": interconnect_names,
+        "interconnects": offered_interconnects,
         "software": software_names,
         "schedules": names_of_schedules,
         "optimizers": optimizer_names,

@@ -19,7 +19,8 @@ from stepsim.sim.fold.ranks import Degradation
 from stepsim.sim.fold.whole import folded
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.scenario.load import load_scenario
-from stepsim.sim.simulate import build_cluster, read_result
+from stepsim.sim.simulate import build_cluster
+from stepsim.sim.step_result import read_result
 
 SCENARIO = "llama3.1-405b-16k"
 GPUS, BATCH = 16384, 2048

@@ -61,6 +61,13 @@ def validate(
             "--kernels", help="The files are of measured kernels (kind: kernels), or tables of many (CSV)."
         ),
     ] = False,
+    gpu: Annotated[
+        str | None, typer.Option("--gpu", metavar="NAME", help="With --nccl: GPU of all the logs.")
+    ] = None,
+    interconnect: Annotated[
+        str | None,
+        typer.Option("--interconnect", metavar="NAME", help="With --nccl: network of all the logs."),
+    ] = None,
     leave_out: Annotated[
         bool,
         typer.Option(
@@ -90,6 +97,8 @@ def validate(
         raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
     if held_out and (nccl or kernels):
         raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
+    if (gpu or interconnect) and not nccl:
+        raise ValueError("--gpu and --interconnect are of logs of nccl-tests: give --nccl, too")
     there("--append", append)
     if kernels:
         from ..calibration.readers.kernel_tables import is_kernel_table
@@ -104,9 +113,13 @@ def validate(
         validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
         return
     if nccl:
+        from .collective_logs import keep_blas_to_one_thread, read_cases
+
+        keep_blas_to_one_thread()
         from .validate_collectives import validate_logs
 
-        validate_logs(files, leave_out=leave_out, jobs=jobs, as_json=as_json, markdown=markdown)
+        logs = read_cases(files, gpu, interconnect)
+        validate_logs(logs, leave_out=leave_out, jobs=jobs, as_json=as_json, markdown=markdown)
         return
 
     from ..calibration.cases.own_run import is_run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .collective_logs import keep_blas_to_one_thread, observed, of_tables, read_cases
+from .collective_logs import Logs, observed, of_tables
 from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 
@@ -14,16 +14,12 @@ if TYPE_CHECKING:
     from ..calibration.validation.collectives import CollectiveCase, CollectiveRow
 
 
-def validate_logs(
-    files: Sequence[Path], *, leave_out: bool, jobs: int, as_json: bool, markdown: Path | None
-) -> None:
+def validate_logs(logs: Logs, *, leave_out: bool, jobs: int, as_json: bool, markdown: Path | None) -> None:
     """Print rows and summary of all logs; the page has both ways of predicting where both were asked for."""
-    keep_blas_to_one_thread()
     from ..calibration.validation.collective_grids import collectives_markdown, log_grid
     from ..calibration.validation.collectives import collectives_document, compare
     from ..calibration.validation.tables import print_grid
 
-    logs = read_cases(files)
     cases, unstated = logs.cases, logs.unstated
     tell_refused(logs.refused)
     shipped, one_host = compare(cases), _by_gpu(logs.tables)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from .fabric import Fabric, plan_switches
 from .fabrics.clos import Clos
 from .gpu import Gpu
-from .interconnect import Interconnect, get_interconnect, interconnect_names
+from .interconnect import Interconnect, networks_between_hosts
 from .link import NVLINK_LATENCY_S, PCIE_LATENCY_S
 from .node import Node, node_for
 from .published import PUBLISHED
@@ -102,7 +102,7 @@ class Cluster:
             return
         where = f"{self.gpus} GPUs in {self.nodes} hosts exceed one NVLink domain ({self.nvlink_domain} GPUs)"
         if not self.interconnect.connects_hosts:
-            known = ", ".join(name for name in interconnect_names() if get_interconnect(name).connects_hosts)
+            known = ", ".join(networks_between_hosts())
             why = "has no network" if self.interconnect.kind == "none" else "has no known rate"
             raise ValueError(f"{where}, and interconnect {self.interconnect.name!r} {why}; known: {known}")
         if self.fabric.kind == "nvlink":

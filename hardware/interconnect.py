@@ -74,7 +74,7 @@ def get_interconnect(name: str) -> Interconnect:
     """The interconnect of that catalogue key, ``<fabric>-<Gb/s per link>-x<links per host>``.
 
     Raises:
-        ValueError: no such key; the message has the nearest one and all of them.
+        ValueError: no such key; the message has the nearest one and all that are offered.
     """
     return INTERCONNECTS.get(interconnect_called(name))
 
@@ -87,11 +87,11 @@ def interconnect_called(name: str) -> str:
     'ib-ndr400-x8'
 
     Raises:
-        ValueError: no such key; the message has the nearest one and all of them.
+        ValueError: no such key; the message has the nearest one and all that are offered.
     """
     known = {_plain(key): key for key in interconnect_names()}
     if _plain(name) not in known:
-        raise unknown_name("interconnect", name, interconnect_names())
+        raise unknown_name("interconnect", name, offered_interconnects())
     return known[_plain(name)]
 
 
@@ -102,3 +102,14 @@ def _plain(name: str) -> str:
 def interconnect_names() -> tuple[str, ...]:
     """Every catalogue key, in the order of the file."""
     return INTERCONNECTS.names()
+
+
+def offered_interconnects() -> tuple[str, ...]:
+    """The keys to choose from: all but ``unknown``, which is what files of measured runs say whose source
+    does not name a network, and which no job of several hosts runs on."""
+    return tuple(name for name, one in INTERCONNECTS.records().items() if one.kind != "unknown")
+
+
+def networks_between_hosts() -> tuple[str, ...]:
+    """The keys of networks that a job of several hosts can run on."""
+    return tuple(name for name, one in INTERCONNECTS.records().items() if one.connects_hosts)

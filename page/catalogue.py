@@ -15,7 +15,7 @@ from .first import FIRST
 @cache
 def catalogue() -> dict[str, Any]:
     """One JSON document; the same for as long as the server runs."""
-    from ..hardware.interconnect import interconnect_names
+    from ..hardware.interconnect import offered_interconnects
     from ..sim.scenario.aliases import SHORT_FORMS
     from ..sim.scenario.optimizers import optimizer_names
     from ..sim.scenario.schedules import schedule_names
@@ -24,7 +24,7 @@ def catalogue() -> dict[str, Any]:
         "first": FIRST,
         "models": _models(),
         "gpus": _gpus(),
-        "interconnects": list(interconnect_names()),
+        "interconnects": list(offered_interconnects()),
         "software": _software(),
         "schedules": list(schedule_names()),
         "optimizers": list(optimizer_names()),

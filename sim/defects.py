@@ -27,7 +27,8 @@ def is_of_the_user(error: BaseException) -> bool:
         return isinstance(error, ValueError)
     if not isinstance(error, ValueError):
         return False
-    return _raised_by_us(error.__traceback__) or _raised_by_a_worker(error)
+    steps = list(_FRAME.finditer(str(error.__cause__ or "")))
+    return _raised_by_a_worker(steps) if steps else _raised_by_us(error.__traceback__)
 
 
 def defect_text(error: BaseException) -> str:
@@ -57,11 +58,8 @@ def _raised_by_us(place: TracebackType | None) -> bool:
     return _is_ours(code.co_filename) and code.co_code[place.tb_lasti] == _RAISE
 
 
-def _raised_by_a_worker(error: BaseException) -> bool:
-    """As above where another process has raised it: its traceback comes as text, the cause of the error."""
-    steps = list(_FRAME.finditer(str(error.__cause__ or "")))
-    if not steps:
-        return False
+def _raised_by_a_worker(steps: list[re.Match[str]]) -> bool:
+    """As above where another process has raised it, whose traceback comes as text, the cause of the error."""
     last = steps[-1]
     return _is_ours(last["file"]) and last["line"].startswith("raise ")
 

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from .engine.collection import collection_paused
 from .estimate import check_work, step_work
 from .result.result import Result
+from .step_result import read_result, stage_memory
 
 if TYPE_CHECKING:
     from ..hardware.cluster import Cluster
     from ..hardware.profile import GpuProfile
     from .engine.record import Record
-    from .fold.whole import Folded
     from .lowering.lower import Lowered
     from .result.gpu_kinds import GpuKinds
     from .result.loss_scaling import LossScaling
     from .result.neighbours import StepNeighbours
-    from .result.step import StageMemory
-    from .result.step_faults import StepFaults
-    from .result.variation import Draw, StepVariation
     from .scenario.faults.faults import Event
     from .scenario.models import Scenario
     from .step_run import RunOptions, StepRun
-    from .struck import Struck
 
 
 def simulate(
@@ -156,7 +149,9 @@ def _simulated(
 
         events = of_this_step(scenario, events, healthy[1].makespan_s)
     if events or scenario.cluster.variation is not None:
-        result = _wrong(run, lowered, events, healthy)
+        from .degraded_step import degraded_step
+
+        result = degraded_step(run, lowered, events, healthy)
     else:
         run.say("reading the result")
         result = read_result(lowered, *healthy, run.timing, run.began)
@@ -233,127 +228,6 @@ def _neighbours(run: StepRun, healthy: Record, profile: GpuProfile | None) -> St
     )
 
 
-def _wrong(
-    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: tuple[Folded, Record]
-) -> Result:
-    """The step with something wrong, or with GPUs that differ, against the healthy one."""
-    from .degradation.of_scenario import check_begins
-    from .struck import struck
-
-    found = struck(run, lowered, events, healthy[1])
-    # A step that never ends has no end to come after; the healthy one has.
-    hangs = found.record.makespan_s == math.inf
-    check_begins(events, healthy[1].makespan_s if hangs else found.record.makespan_s)
-    run.say("reading the result")
-    ran = healthy if hangs else (found.folded, found.record)
-    result = replace(read_result(lowered, *ran, run.timing, run.began), step_bounds=found.bounds)
-    if events:
-        result = replace(result, faults=_cost(lowered, events, healthy, found))
-    if lowered.plan.scenario.cluster.variation is not None and not hangs:
-        result = replace(result, variation=_variation(run, lowered, events, healthy[1], found))
-    return result
-
-
-def _variation(
-    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, first: Struck
-) -> StepVariation:
-    """The steps of all draws, the first of which has been replayed."""
-    from .degradation.of_scenario import placed_by_speed, speeds_in
-    from .result.variation import PlacedBySpeed, StepVariation, slow_gpus
-    from .struck import struck
-
-    spec = lowered.plan.scenario.cluster.variation
-    assert spec is not None
-    draws = []
-    for draw in range(spec.draws):
-        found = struck(run, lowered, events, healthy, draw) if draw else first
-        draws.append(_as_draw(spec.seed + draw, found))
-    speeds, grouped = speeds_in(lowered), None
-    if spec.by_speed:
-        grouped = PlacedBySpeed(gpus=tuple(placed_by_speed(lowered)), step=_by_speed(run, lowered, healthy))
-    return StepVariation(
-        slowest=float(speeds.min()),
-        mean=float(speeds.mean()),
-        draws=tuple(draws),
-        equal_step_time_s=healthy.step_s,
-        gains=() if events else tuple(slow_gpus(first.parts, first.gains_s)),
-        by_speed=grouped,
-    )
-
-
-def _by_speed(run: StepRun, lowered: Lowered, healthy: Record) -> Draw:
-    """The step of the first draw with ranks placed by the speed of their GPUs, and no faults."""
-    from .struck import struck
-
-    spec = lowered.plan.scenario.cluster.variation
-    assert spec is not None
-    return _as_draw(spec.seed, struck(run, lowered, (), healthy, by_speed=True))
-
-
-def _as_draw(seed: int, found: Struck) -> Draw:
-    from .result.variation import Draw
-
-    step_s, bounds = found.record.step_s, found.bounds
-    lower_s, upper_s = (bounds.lower_s, bounds.upper_s) if bounds else (step_s, step_s)
-    return Draw(seed=seed, step_time_s=step_s, lower_s=lower_s, upper_s=upper_s)
-
-
-def _least_s(healthy: Folded) -> float:
-    """What no fault can make a step shorter than: it takes so long if nothing takes anything from anybody."""
-    from .engine.replay import replay
-    from .program.uncontended import uncontended
-
-    return replay(uncontended(healthy.programs)).step_s
-
-
-def _cost(
-    lowered: Lowered, events: tuple[Event, ...], healthy: tuple[Folded, Record], found: Struck
-) -> StepFaults:
-    """What faults cost a step."""
-    from .degradation.effect import Replayed, effect, hang_effect
-    from .degradation.of_faults import line_of
-    from .degradation.of_scenario import degradation_in
-    from .read_record import path_of
-
-    scenario, lines = lowered.plan.scenario, tuple(line_of(event) for event in events)
-    degradation = degradation_in(lowered, events, None)
-    before = Replayed(folded=healthy[0], record=healthy[1], path=path_of(healthy[1]))
-    if found.record.step_s == math.inf:
-        after = Replayed(folded=found.folded, record=found.record, path=())
-        watchdog_s = _watchdog_s(scenario)
-        cost = hang_effect(lines, degradation, scenario.parallelism, before, after, watchdog_s)
-        return replace(cost, without_s=found.without_s)
-    after = Replayed(folded=found.folded, record=found.record, path=path_of(found.record))
-    cost = effect(lines, degradation, scenario.parallelism, before, after)
-    least_s = _least_s(healthy[0]) if found.record.step_s < healthy[1].step_s else None
-    return replace(cost, without_s=found.without_s, gains_s=found.gains_s, least_s=least_s)
-
-
-def _watchdog_s(scenario: Scenario) -> float:
-    from .scenario.faults.detection import Detection
-
-    return (scenario.detection or Detection()).watchdog.timeout
-
-
-def stage_memory(
-    lowered: Lowered, ready: Folded, record: Record, leads_s: Mapping[int, float] | None = None
-) -> tuple[StageMemory, ...]:
-    """Memory of each pipeline rank, of its class; ``leads_s`` of hosts where not as recorded."""
-    from .engine.accounting import action_spans
-    from .lowering.memory import memory_of
-
-    shown = {first: pp for pp, first in ready.first_of_stage.items()}
-    actions = action_spans(record, shown)
-    return memory_of(lowered.plan, actions, leads_s or host_leads_s(ready, record))
-
-
-def host_leads_s(ready: Folded, record: Record) -> dict[int, float]:
-    """How far the host of each pipeline rank was ahead of its GPU, in seconds of its work."""
-    from .engine.host_lead import host_lead_s
-
-    return {pp: host_lead_s(record, first) for pp, first in ready.first_of_stage.items()}
-
-
 def build_cluster(scenario: Scenario) -> Cluster:
     """The cluster that the scenario names, in closed form.
 
@@ -364,40 +238,3 @@ def build_cluster(scenario: Scenario) -> Cluster:
     from .scenario.machine import cluster_of
 
     return cluster_of(checked(scenario).cluster)
-
-
-def read_result(
-    lowered: Lowered, ready: Folded, record: Record, timing: dict[str, float], began: float
-) -> Result:
-    """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
-    from .evidence.assumptions import assumptions
-    from .evidence.interval import step_interval
-    from .evidence.measured_memory import fit_probability
-    from .evidence.notes import notes
-    from .read_record import read_record
-
-    result = read_record(
-        record,
-        scenario=lowered.plan.scenario,
-        ranks=ready.ranks,
-        timing=timing,
-        assumptions=assumptions(lowered.plan),
-    )
-    memory = stage_memory(lowered, ready, record)
-    result = replace(
-        result,
-        assumptions=(*result.assumptions, *notes(lowered.plan, result.bounds)),
-        memory=memory,
-        interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
-        fit_probability=fit_probability(lowered.plan.scenario.software.name, memory),
-        loads_source=partial(_loads, lowered, result.step_time_s),
-    )
-    timing["total_s"] = time.perf_counter() - began
-    return result
-
-
-def _loads(lowered: Lowered, step_time_s: float) -> dict[str, float]:
-    """What the step loads every link with, for pictures."""
-    from .fold.loads import link_loads
-
-    return link_loads(lowered, step_time_s)

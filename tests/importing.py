@@ -43,3 +43,10 @@ def refused(files: dict[str, str], given: dict[str, str] | None = None, **more: 
     except ScenarioError as error:
         return {problem.path for problem in error.problems}
     return set()
+
+
+def at(document: Any, path: str) -> Any:
+    """The field of a document by its dotted path; None where there is none."""
+    for key in path.split("."):
+        document = document.get(key) if isinstance(document, dict) else None
+    return document

@@ -32,7 +32,8 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.sharding import sharding_rule
 from stepsim.sim.scenario.software.software import GROUP_OF
-from stepsim.sim.simulate import build_cluster, simulate, stage_memory
+from stepsim.sim.simulate import build_cluster, simulate
+from stepsim.sim.step_result import stage_memory
 
 DRAWS = 200
 """Legal ones, half of them with experts; the refused come on top."""

@@ -312,26 +312,36 @@ def test_matrices_are_multiplied_once_forward_and_twice_backward(
 
 @pytest.mark.parametrize("dispatcher", ["alltoall", "deepep"])
 @pytest.mark.parametrize("schedule", ["none", "interleaved", "dualpipe"])
-def test_exchanges_hide_under_another_microbatch(schedule: str, dispatcher: str) -> None:
+@pytest.mark.parametrize(("topk", "gpus_per_node"), [(8, 8), (2, 8), (2, 4)])
+def test_exchanges_hide_under_another_microbatch(
+    schedule: str, dispatcher: str, topk: int, gpus_per_node: int
+) -> None:
     pp = 1 if schedule == "none" else 2
-    # Eight copies of a token, as large models send: of two, over NVLink, what kernels lose to the SMs that
-    # exchanges hold is as much as is hidden.
     fields: dict[str, Any] = {
         "schedule": schedule,
         "microbatches": 8,
         "moe_dispatcher": dispatcher,
-        "topk": 8,
+        "topk": topk,
+        "gpus_per_node": gpus_per_node,
     }
     fields |= {"pp": pp, "vpp": 2 if schedule == "interleaved" else 1}
     alone, beside = (
         simulate(with_experts(seq_length=4096, moe_a2a_overlap=on, host_s_per_kernel=0.0, **fields))
         for on in (False, True)
     )
-    # DualPipe pairs its actions whatever the software says of exchanges.
-    assert beside.exposed_communication_s["ep"] <= alone.exposed_communication_s["ep"]
-    if schedule != "dualpipe":
-        assert beside.exposed_communication_s["ep"] < 0.7 * alone.exposed_communication_s["ep"]
-        assert beside.step_time_s < 0.98 * alone.step_time_s
+    before_s, after_s = (one.exposed_communication_s["ep"] for one in (alone, beside))
+    if schedule == "dualpipe":  # it pairs its actions whatever the software says of exchanges
+        assert (after_s, beside.step_time_s) == (before_s, alone.step_time_s)
+        return
+    assert after_s < 0.7 * before_s
+    if dispatcher == "deepep" and schedule == "none":  # the first forward and the last backward have no other
+        assert after_s == pytest.approx(before_s / 8, rel=1e-9)
+    gained_s = alone.step_time_s - beside.step_time_s
+    assert gained_s <= (before_s - after_s) * (1 + 1e-9)
+    # Two copies of a token over NVLink: what kernels lose to the SMs that exchanges hold may be as much as is
+    # hidden. Eight copies, as large models send, or a network between the experts, are worth it.
+    small = topk == 2 and gpus_per_node == 8
+    assert gained_s > (-0.002 if small else 0.02) * alone.step_time_s
 
 
 @pytest.mark.slow

@@ -11,8 +11,16 @@ from small_clusters import NETWORKS
 
 from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.catalogue import UnknownName
+from stepsim.hardware.cluster import Cluster
+from stepsim.hardware.fabric import Fabric
 from stepsim.hardware.gpus import get_gpu, gpu_names
-from stepsim.hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES, get_interconnect, interconnect_names
+from stepsim.hardware.interconnect import (
+    NCCL_MESSAGE_CHUNK_BYTES,
+    get_interconnect,
+    interconnect_names,
+    networks_between_hosts,
+    offered_interconnects,
+)
 from stepsim.hardware.node import node_for
 from stepsim.kernels.power import sustained_clock
 
@@ -147,13 +155,35 @@ def test_efficiency_is_the_plateau_of_the_log(name: str, log: str, shared: Path)
     assert get_interconnect(name).host_bytes_per_s == pytest.approx(plateau, rel=2e-3)
 
 
+@pytest.mark.parametrize("name", interconnect_names())
+def test_what_is_offered_for_several_hosts_is_taken_and_nothing_else(name: str) -> None:
+    network = get_interconnect(name)
+
+    def several_hosts() -> Cluster:
+        return Cluster(
+            gpu=get_gpu("H100-SXM5-80GB"),
+            gpus=64,
+            gpus_per_node=8,
+            interconnect=network,
+            fabric=Fabric(kind="fat-tree"),
+        )
+
+    if name in networks_between_hosts():
+        assert several_hosts().interconnect is network
+        assert name in offered_interconnects()
+        return
+    with pytest.raises(ValueError, match=f"interconnect {name!r} has no") as error:
+        several_hosts()
+    assert str(error.value).partition("; known: ")[2].split(", ") == [*networks_between_hosts()]
+
+
 @pytest.mark.parametrize(("lookup", "typed", "meant"), [
     (get_gpu, "h10-sxm-80gb", "H100-SXM5-80GB"),
     (get_gpu, "GB20", "GB200-NVL72"),
     (get_interconnect, "ib-ndr-x8", "ib-ndr400-x8"),
 ])  # fmt: skip
 def test_unknown_name_shows_the_nearest_and_all(lookup, typed: str, meant: str) -> None:  # type: ignore[no-untyped-def]
-    known = gpu_names() if lookup is get_gpu else interconnect_names()
+    known = gpu_names() if lookup is get_gpu else offered_interconnects()
     with pytest.raises(UnknownName) as error:
         lookup(typed)
     assert (error.value.name, error.value.nearest, error.value.known) == (typed, meant, known)

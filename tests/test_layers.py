@@ -31,9 +31,11 @@ sim.plan
 sim.reliability
 sim.brief
 sim.simulate  sim.replay  sim.chakra
+sim.degraded_step
 sim.struck
 sim.step_run
 sim.neighbours  sim.balance
+sim.step_result
 sim.read_record
 sim.evidence
 sim.degradation

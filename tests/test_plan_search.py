@@ -1,40 +1,27 @@
-"""The search for layouts: best first is exhaustive, whoever works on it, and however often it is cut off."""
+"""The search for layouts: best first is exhaustive, fronts and twins are what they are called."""
 
 from __future__ import annotations
 
-import json
 import math
-import subprocess
-import sys
-import time
 from collections.abc import Generator, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
-from small_plans import FIX, answer, small
+from small_plans import FIX, small
 
-from stepsim.hardware.files import FileError
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.search import front_search, searching
-from stepsim.sim.plan.search.alternatives import ALTERNATIVES
 from stepsim.sim.plan.search.best_first import Ranked, best_first
 from stepsim.sim.plan.search.front import front_of, hopeful
-from stepsim.sim.plan.search.goodput import goodput_share
-from stepsim.sim.plan.search.journal import Journal, key_of
-from stepsim.sim.plan.search.judged import JudgedLayout, ReplayOf, refused
-from stepsim.sim.plan.search.judging import Answered, Answering, Asked, Judging
+from stepsim.sim.plan.search.judged import ReplayOf
+from stepsim.sim.plan.search.judging import Answering, Judging
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.searching import LayoutSearch, Wishes
-from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.plan.search.sure import CONTENDERS, contenders
 from stepsim.sim.plan.search.workers import Local
-from stepsim.sim.scenario.errors import ScenarioError
-from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
 TIMES = st.floats(0.1, 10.0)
@@ -186,6 +173,20 @@ def test_orders_of_ranks_that_place_all_groups_alike_are_twins() -> None:
         assert (one.step_time_s, one.memory, one.parts) == (other.step_time_s, other.memory, other.parts)
 
 
+def test_orders_of_ranks_that_are_placed_in_several_ways_are_no_twins() -> None:
+    """Here rank 0 and as many groups of each axis sit alike under both orders, and other ranks do not."""
+    where = [15, 4, 7, 1, 12, 3, 10, 5, 0, 14, 11, 13, 8, 9, 6, 2]
+    fields = {"gpus": 16, "gpus_per_node": 4, "placement": {"kind": "explicit", "gpus": where}}
+    run = small(**{f"cluster__{name}": value for name, value in fields.items()})
+    fix = {**FIX, "parallelism.zero": 1, "parallelism.pp": 2, "parallelism.tp": 2, "parallelism.vpp": 1}
+    fix |= {"training.micro_batch": 2, "parallelism.ep": 1, "schedule": "1f1b"}
+    vary = {"parallelism.order": ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]}
+    layouts = candidates_of(run, fix, vary, lambda _: None)[0].layouts
+    one, other = (ReplayOf()(layouts.scenario_of(number)).step_time_s for number in range(len(layouts)))
+    assert one != other
+    assert [layouts.twin(number) for number in range(len(layouts))] == [0, 1]
+
+
 @pytest.mark.slow
 def test_what_is_expected_of_a_contender_is_near_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "WORTH_TIGHTENING", 0)
@@ -208,7 +209,7 @@ def test_any_layout_may_be_audited_those_with_short_replays_rather_than_others()
 
     def drawn(count: int) -> list[int]:
         wishes = Wishes(audit=count, fits=0.5)
-        judging = Judging(scenario_of=among.layouts.scenario_of, workers=Local(_square, 1))  # type: ignore[arg-type]
+        judging = Judging(scenario_of=among.layouts.scenario_of, workers=Local(abs, 1))  # type: ignore[arg-type]
         return LayoutSearch(among=among, wishes=wishes, judging=judging).drawn(ranked)
 
     every = drawn(len(among.layouts))
@@ -274,288 +275,3 @@ def test_the_own_layout_is_always_judged() -> None:
     assert mine.factor == pytest.approx(step_s / fixed.choices[0].figures.step_time_s, rel=1e-9)
     free = plan(small(), fix=FIX, audit=0, jobs=1)
     assert free.lost[0].settings["parallelism.tp"] == 2
-
-
-@pytest.mark.slow
-def test_one_worker_and_two_give_the_same_answer() -> None:
-    assert answer(plan(small(), fix=FIX, audit=4, jobs=1)) == answer(plan(small(), fix=FIX, audit=4, jobs=2))
-
-
-def test_workers_in_a_pool_give_results_in_order_and_stop_early() -> None:
-    workers = Local(_square, 2, after_s=0.0)
-    try:
-        results = workers.run(range(50))
-        assert [next(results) for _ in range(7)] == [n * n for n in range(7)]
-        results.close()
-        assert list(workers.run(range(5))) == [0, 1, 4, 9, 16]
-    finally:
-        workers.close()
-
-
-def _square(number: int) -> int:
-    return number * number
-
-
-def test_a_ray_cluster_of_two_nodes_gives_the_same_answer() -> None:
-    ray = pytest.importorskip("ray")
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
-    cluster = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    try:
-        cluster.add_node(num_cpus=1)
-        ray.init(address=cluster.address, log_to_driver=False)
-        spread = plan(small(), fix=FIX, audit=2, ray=True)
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
-    assert answer(spread) == answer(plan(small(), fix=FIX, audit=2, jobs=1))
-
-
-class Counting:
-    """A replay that counts what it was asked for, and is killed after ``most``; it is told later of what."""
-
-    def __init__(self, most: int = 10**9) -> None:
-        self.seen: list[int] = []
-        self.most = most
-
-    def of(self, *replay_and_layouts: Any) -> Counting:
-        self.answering = Answering(*replay_and_layouts)
-        return self
-
-    def __call__(self, asked: Asked) -> Answered:
-        if asked.number is not None and not asked.bounded:
-            if len(self.seen) >= self.most:
-                raise RuntimeError("killed")
-            self.seen.append(asked.number)
-        return self.answering(asked)
-
-
-@pytest.mark.slow
-def test_a_search_that_was_killed_goes_on_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "plan.jsonl"
-    whole = plan(small(), fix=FIX, audit=4, jobs=1)
-    kills = [len(whole.replays) // 2, 10**9]
-    workers = [Counting(most) for most in kills]
-    waiting = iter(workers)
-    monkeypatch.setattr("stepsim.sim.plan.search.plan.Answering", lambda *of: next(waiting).of(*of))
-    with pytest.raises(RuntimeError, match="killed"):
-        plan(small(), fix=FIX, audit=4, jobs=1, journal=path)
-    with path.open("a", encoding="utf-8") as file:
-        file.write('{"key":"cut o')  # as the kill may leave it
-    resumed = plan(small(), fix=FIX, audit=4, jobs=1, journal=path)
-    assert answer(resumed) == answer(whole)
-    assert resumed.remembered == kills[0]
-    twice = set(workers[0].seen) & set(workers[1].seen)
-    assert not twice
-    assert len(workers[0].seen) + len(workers[1].seen) == len(whole.replays)
-
-
-def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
-    scenario = small()
-    judging = Judging(scenario_of=lambda _: scenario, workers=Local(Answering(Instant()), 2, after_s=0.0))
-    results = judging(range(20))
-    first = next(results)
-    results.close()
-    judging.workers.close()
-    assert list(judging.known) == [0]
-    assert first.step_time_s == 1.0
-
-
-class Instant:
-    """A replay of no work, and a bound below it."""
-
-    def __call__(self, scenario: Scenario) -> JudgedLayout:
-        return JudgedLayout(step_time_s=1.0, peak_memory_bytes=2.0, capacity_bytes=3.0)
-
-    def floor_s(self, scenario: Scenario) -> float:
-        return 0.5
-
-
-@settings(max_examples=20)
-@given(TIMES, TIMES)
-def test_journals_keep_floats_and_refusals(step_s: float, peak: float) -> None:
-    judged = JudgedLayout(step_time_s=step_s, peak_memory_bytes=peak, capacity_bytes=80e9)
-    assert JudgedLayout.of_row(json.loads(json.dumps(judged.to_row()))) == judged
-    row = json.loads(json.dumps(refused("because").to_row()))
-    assert (JudgedLayout.of_row(row).refused, JudgedLayout.of_row(row).step_time_s) == ("because", math.inf)
-
-
-def test_a_key_hangs_on_all_that_a_prediction_reads(tmp_path: Path) -> None:
-    base = small()
-    assert key_of(base) == key_of(small(name="other"))
-    profile = tmp_path / "own.yaml"
-    profile.write_text("profile: 1\ngpu: A100-SXM4-80GB\nclock_fraction: 0.9\n", encoding="utf-8")
-    others = [
-        small(parallelism__tp=4),
-        small(cluster__what_if={"nic": 2}),
-        small(software={"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 1e-6}}),
-    ]
-    keys = {key_of(one) for one in [base, *others]}
-    assert len(keys) == 4
-
-
-def test_other_files_are_no_journals(tmp_path: Path) -> None:
-    path = tmp_path / "scenario.yaml"
-    path.write_text('{"model": 1}\n', encoding="utf-8")
-    with pytest.raises(FileError) as error:
-        Journal(path=path)
-    assert error.value.file == str(path)
-    assert path.read_text(encoding="utf-8") == '{"model": 1}\n'
-
-
-PRICED = {"cluster__price_per_gpu_hour": 2.0, "training__tokens": 1e9}
-
-
-@pytest.mark.slow
-def test_objectives_rank_by_what_they_name() -> None:
-    """Cheapest and fastest differ where the number of GPUs is free."""
-    vary = {"cluster.gpus": [2, 8]}
-    fast = plan(small(**PRICED), fix=FIX, vary=vary, top=1, audit=3, jobs=1)
-    cheap = plan(small(**PRICED), fix=FIX, vary=vary, top=1, objective="tokens-per-dollar", audit=3, jobs=1)
-    assert fast.choices[0].gpus == 8
-    assert cheap.choices[0].gpus == 2
-    assert cheap.choices[0].price is not None
-    assert fast.choices[0].price is not None
-    assert cheap.choices[0].price < fast.choices[0].price
-    assert {point.gpus for point in cheap.front} == {2, 8}
-
-
-@pytest.mark.slow
-def test_limits_are_met_or_nothing_is_proposed() -> None:
-    days = plan(small(**PRICED), fix=FIX, top=1, audit=0, jobs=1).choices[0].days
-    assert days is not None
-    met = plan(small(**PRICED), fix=FIX, audit=0, jobs=1, deadline_s=days * 86400 * 1.02)
-    assert met.choices
-    assert all(one.days is not None and one.days <= 1.02 * days for one in met.choices)
-    missed = plan(small(**PRICED), fix=FIX, audit=0, jobs=1, deadline_s=days * 86400 * 0.9)
-    assert not missed.choices
-    assert missed.certificate.fit > 0
-    assert missed.nearest is not None
-    assert 1 < missed.nearest[1] <= 1 / 0.9 * (1 + 1e-9)
-    assert met.nearest is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        ({"objective": "tokens-per-dollar"}, "cluster.price_per_gpu_hour"),
-        ({"objective": "days"}, "training.tokens"),
-        ({"objective": "goodput"}, "faults"),
-        ({"deadline_s": 1e6}, "training.tokens"),
-    ],
-)
-def test_what_an_objective_needs_is_named(asked: dict[str, Any], field: str) -> None:
-    with pytest.raises(NotSupported) as error:
-        plan(small(), fix=FIX, jobs=1, **asked)
-    assert error.value.field == field
-
-
-def test_one_price_for_two_gpus_is_refused() -> None:
-    vary = {"cluster.gpu": ["A100-SXM4-80GB", "A100-SXM4-40GB"]}
-    with pytest.raises(NotSupported) as error:
-        plan(small(**PRICED), fix=FIX, vary=vary, objective="tokens-per-dollar", jobs=1)
-    assert error.value.field == "cluster.price_per_gpu_hour"
-
-
-@pytest.mark.slow
-def test_a_price_list_prices_every_gpu_that_is_tried() -> None:
-    gpus = ["H100-SXM5-80GB", "H200-SXM-141GB"]
-    base = {"cluster__price_list": "median", "training__tokens": 1e9}
-    asked: dict[str, Any] = {
-        "fix": FIX, "objective": "tokens-per-dollar", "top": 1, "audit": 0, "jobs": 1,
-    }  # fmt: skip
-    found = plan(small(**base), vary={"cluster.gpu": gpus}, **asked)
-    own = [plan(small(cluster__gpu=gpu, **base), **asked).choices[0].price for gpu in gpus]
-    assert own[0] != own[1]
-    assert found.choices[0].price == min(price for price in own if price is not None)
-
-
-def test_fields_that_are_none_are_named() -> None:
-    with pytest.raises(ScenarioError) as error:
-        plan(small(), fix={"parallelism.tpp": 4}, jobs=1)
-    assert error.value.problems[0].path == "parallelism.tpp"
-
-
-def test_nothing_fits_is_an_answer() -> None:
-    found = plan(small(training__seq_length=1 << 22, training__global_batch=8), fix=FIX, jobs=1)
-    assert not found.choices
-    assert found.certificate.fit == 0
-    assert found.smallest is not None
-    assert found.smallest[1] > found.smallest[2]
-    with pytest.raises(ValueError, match="small"):
-        _ = found.best
-
-
-@pytest.mark.slow
-def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
-    faults = {
-        "faults": {"processes": [{"kind": "gpu_fatal", "rate_per_unit_day": 0.5}]},
-        "checkpoint": {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min", "load": "30 s"}},
-        "recovery": {"spares": {"warm": 1, "cold": 1}},
-        "run": {"horizon": "5 d"},
-    }
-    scenario = small(**faults)
-    found = plan(scenario, fix=FIX, top=2, objective="goodput", audit=2, jobs=1)
-    for choice in found.choices:
-        step_s = choice.figures.step_time_s
-        share = goodput_share(choice.scenario, step_s)
-        assert 0.5 < share < 1.0
-        assert choice.value == pytest.approx(step_s / share, rel=1e-9)
-    assert found.choices[0].value <= found.choices[1].value
-    assert found.certificate.optimal
-
-
-def test_alternatives_are_what_they_are_called() -> None:
-    among, _ = candidates_of(small(), {"parallelism.cp": 1}, {}, lambda _: None)
-    masks = {one.name: one.of(among) for one in ALTERNATIVES}
-    tp, pp = among.layouts.columns["parallelism.tp"], among.layouts.columns["parallelism.pp"]
-    assert (masks["no tensor parallelism"] == (tp == 1)).all()
-    assert (masks["tensor parallelism over a whole host"] == (tp == 8)).all()
-    assert (masks["no pipeline"] == (pp == 1)).all()
-    (guide,) = np.flatnonzero(masks["smallest model parallelism that fits (Megatron's guide)"])
-    assert tp[guide] * pp[guide] == 1  # all of it fits into one GPU
-
-
-@pytest.mark.slow
-def test_why_names_what_takes_longer() -> None:
-    found = plan(small(), fix=FIX, audit=0, jobs=1)
-    best = found.choices[0].figures
-    for one in found.lost:
-        slow = layout_figures(small().with_(dict(one.settings)))
-        assert slow.step_time_s / best.step_time_s == pytest.approx(one.factor, rel=1e-9)
-        largest = max(slow.path, key=lambda name: slow.path[name] - best.path.get(name, 0.0))
-        assert one.why.startswith(f"{largest} +")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no pool elsewhere")
-def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
-    code = f"""
-import os, pathlib, sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
-from stepsim.sim.plan.search.workers import Local
-def note(number):
-    pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
-    time.sleep(0.2)
-for _ in Local(note, 2, after_s=0.0).run(range(100)):
-    pass
-"""
-    with subprocess.Popen([sys.executable, "-c", code]) as running:
-        deadline = time.monotonic() + 60
-        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        running.kill()
-    workers = [int(path.name) for path in tmp_path.iterdir()]
-    assert len(workers) == 2
-    while any(map(_runs, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(_runs, workers))
-
-
-def _runs(pid: int) -> bool:
-    """Whether there is such a process, and it has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -146,6 +146,27 @@ def test_unknown_names_are_mistakes_of_the_command(command: tuple[str, ...], tmp
         done = run(*command, good, *option)
         assert done.exit_code == 2
         assert "good.txt" not in done.stderr.replace("Usage", "")
+        assert "nonsense" in done.stderr or "Voodoo2" in done.stderr
+
+
+def test_a_network_that_is_given_is_that_of_all_logs(tmp_path: Path) -> None:
+    """What the refusal of a log without one proposes, the command takes."""
+    good, other = logs(tmp_path)
+    unnamed = run("validate", "--nccl", other, "--json")
+    assert (unnamed.exit_code, "give --interconnect" in unnamed.stderr) == (2, True)
+    found = {}
+    for name in ("ib-ndr400-x8", "ib-hdr200-x8"):
+        both = json.loads(run("validate", "--nccl", good, other, "--interconnect", name, "--json").stdout)
+        times: dict[str, list[float]] = {row["log"]: [] for row in both["rows"]}
+        for row in both["rows"]:
+            times[row["log"]].append(row["predicted_s"])
+        assert times["good"] == times["other"]
+        found[name] = times["good"]
+    stated = json.loads(run("validate", "--nccl", good, "--json").stdout)
+    assert [row["predicted_s"] for row in stated["rows"]] == found["ib-ndr400-x8"]
+    assert found["ib-hdr200-x8"][-1] > 1.2 * found["ib-ndr400-x8"][-1]
+    named = run("validate", good, "--interconnect", "ib-ndr400-x8")
+    assert (named.exit_code, "give --nccl" in named.stderr) == (2, True)
 
 
 def test_a_fit_that_misses_its_own_measurements_answers_no(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
 
 def memory_of_step(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
     """As it is in the short step; hosts go on to get ahead in the groups that are left out."""
-    from ..simulate import host_leads_s, stage_memory
+    from ..step_result import host_leads_s, stage_memory
 
     one, period = found.run, found.period
     leads_s = host_leads_s(one.ready, one.record)

@@ -1,41 +1,33 @@
 """Writes each pipeline rank's step: its actions, the messages between them, gradients, optimizer.
 
 The point-to-point rule of the software decides how messages are posted and awaited
-(schedules/p2p/point_to_point.py); the gradient rule decides when reductions start.
+(schedules/p2p/point_to_point.py); the gradient rule decides when reductions start. Actions beside gathers and
+reductions are in action_pieces.py, what comes after the last action in step_end.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
 from ...schedules.p2p.point_to_point import Instruction, MessageGroup, RunAction, Wait, point_to_point
 from ..network.transfer import Transfer
-from ..program import program
 from ..program.program import Block, Op, RepeatedBlocks
 from ..program.program_builder import ProgramBuilder
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
-from .actions import Owned, action_blocks, between_waits, block_owners, gradients_ready, owned
-from .gather_chain import GatherChain, forward_uses, uses_in_buckets
-from .host_rendezvous import update_checks_s, write_barrier
+from .action_pieces import CountedBlocks, pieces_of
+from .actions import Owned, action_blocks, between_waits, block_owners, owned
 from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
-from .optimizers import updated_parameters
-from .orthogonalise import Update
-from .parameter_gather import ParameterGather
 from .plan import StepPlan
-from .reductions import expert_gradients_of, gradients_of, reduce_shared_table
 from .sharding_of import sharding_of
-from .slices import slice_kernels
-from .stage_parameters import NO_ELEMENTS, Elements
+from .step_end import end_of
 from .tables import Tables, ordered_by
-from .updates.optimizer import OptimizerShare, write_optimizer
 
 if TYPE_CHECKING:
     from .activation_offload import ActivationCopies
@@ -45,9 +37,6 @@ if TYPE_CHECKING:
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
 
 FORWARD = ActionKind.FORWARD  # read once: a member of an Enum is looked up by a function
-
-CountedBlocks = tuple[tuple[Block, int], ...]
-"""Blocks in the order in which they run, each with its count."""
 
 
 class StepWriters:
@@ -146,11 +135,9 @@ class _StepWriter:
     calls: dict[Step | None, list[Hook]] = field(default_factory=dict)  # after a step; None: before all
     syncs: bool = False  # whether backwards reduce each bucket of gradients as soon as it is full
     unreduced: list[int] = field(default_factory=list)  # virtual stages to reduce when all has run
-    put_off: float = 0.0  # elements of the model's ends that are reduced when all has run
 
     def __post_init__(self) -> None:
         plan, software = self.plan, self.plan.scenario.software
-        par = plan.scenario.parallelism
         self.messages = Messages(
             writer=self.writer,
             rule=self.rule,
@@ -160,22 +147,9 @@ class _StepWriter:
             tags=self.shared.tags,
         )
         self.rebuilds = gathers_received(plan)
-        groups, experts = plan.groups, plan.local.experts is not None
-        self.reduces = groups["dp"].ranks > 1 or (experts and groups["edp"].ranks > 1)
-        self.sharded = par.zero >= 1
-        shards = groups["fsdp"].ranks > 1 or (experts and groups["efsdp"].ranks > 1)
-        self.gathers_parameters = self.sharded and shards
-        # Both copies of a stage must reduce in the same order, so they do so when all is there.
         self.sharding = self.shared.sharding
-        if self.sharding and self.sharding.rule.gathers != "never":
-            self.gathers_parameters = False
-        whole = self.reduces and self.sharding is None
-        together = not plan.two_way and plan.ends != "streaming"
-        self.gradients = gradients_of(plan, self.index)
-        self.expert_gradients = expert_gradients_of(plan, self.index)
-        # Megatron core's partition_buckets: what is not in 8 bits goes with the bucket of the first layers.
-        narrow = plan.local.weights.gathered < plan.local.element_bytes
-        self.ends_last = software.gradients.reduction == "megatron-buckets" and self.sharded and narrow
+        self.end = end_of(plan, self.index, self.writer, self.sharding)
+        self.in_pieces = pieces_of(self.end, self.shared.copies, self._run)
         order = plan.orders[self.index]
         self.final = self.shared.tables.get(
             ("final", *ordered_by(plan.scenario, plan.shape), self.index),
@@ -183,7 +157,10 @@ class _StepWriter:
         )
         self.unreduced = list(plan.held_stages(self.index))
         self.acts_after = plan.ends == "streaming" or self.sharding is not None
-        if whole and software.gradients.overlaps(par.zero) and together:
+        # Both copies of a stage must reduce in the same order, so they do so when all is there.
+        together = not plan.two_way and plan.ends != "streaming"
+        whole = self.end.reduces and self.sharding is None
+        if whole and software.gradients.overlaps(plan.scenario.parallelism.zero) and together:
             aligned = software.gradients.reduction == "megatron-buckets"
             self._place(
                 self.shared.tables.get(
@@ -212,7 +189,7 @@ class _StepWriter:
             if self._gathers_in_chain:
                 self.chained = set(self.plan.held_stages(self.index))
             else:
-                self.gathers = self._parameter_gather().ahead()
+                self.gathers = self.end.parameter_gather().ahead()
         self._call(None)
         exchange = self._exchange if self.rebuilds else self.messages.exchange
         for instruction in instructions:
@@ -222,7 +199,7 @@ class _StepWriter:
                 self.messages.wait(instruction.part)
             else:
                 self._step(instruction.step)
-        self._finish()
+        self.end.write(self.unreduced, self.in_pieces.put_off)
         return self.writer.ops
 
     def _step(self, step: Step) -> None:
@@ -237,7 +214,7 @@ class _StepWriter:
     @property
     def _gathers_ahead(self) -> bool:
         """Whether updated parameters come back ahead of the forwards that want them."""
-        return self.gathers_parameters and self.plan.scenario.software.gradients.overlap_param_gather
+        return self.end.gathers and self.plan.scenario.software.gradients.overlap_param_gather
 
     @property
     def _gathers_in_chain(self) -> bool:
@@ -259,7 +236,7 @@ class _StepWriter:
         """
         if action.kind is FORWARD and action.stage in self.chained:
             self.chained.remove(action.stage)
-            self._chain(action)
+            self.in_pieces.behind_buckets(action, self.end.parameter_gather())
             self.messages.ends((action,))
             return
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
@@ -269,7 +246,7 @@ class _StepWriter:
         if reduces:
             self.unreduced.remove(action.stage)
         if gathers or reduces:
-            self._beside(action, blocks, gathers, reduces=reduces)
+            self.in_pieces.beside(action, blocks, gathers, reduces=reduces)
         else:
             self._run(action, blocks)
         self.messages.ends((action,))
@@ -287,52 +264,6 @@ class _StepWriter:
             return self.sharding.row(action, row, first=self._begins(action), last=last)
         found = self.plain[key] = tuple((block, count) for block, _, count in row)
         return found
-
-    def _beside(
-        self, action: Action, blocks: CountedBlocks, gathers: list[tuple[int, ...]], *, reduces: bool
-    ) -> None:
-        """Append an action in pieces, beside gathers of parameters or reductions of gradients."""
-        plan, writer = self.plan, self.writer
-        stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
-        if reduces and action.kind is ActionKind.WEIGHT_GRAD and stage.embedding:
-            self.gradients.add(writer, parameters.embedding)  # came with an input gradient
-        ready = gradients_ready(action, stage, parameters)
-        if reduces and self.ends_last:
-            ready = self._without_ends(action, ready)
-        if self.shared.copies and reduces:  # which has its layers one by one
-            counts = (count for _, count in action_blocks(action, stage, plan.blocks))
-            ready = (each for each, count in zip(ready, counts, strict=True) for _ in range(count))
-        self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
-
-    def _without_ends(self, action: Action, ready: Iterable[Elements]) -> Iterator[Elements]:
-        """``ready`` without the ends of the model, which are put off to the end of the backward."""
-        stage = self.plan.stages[action.stage]
-        counts = (count for _, count in action_blocks(action, stage, self.plan.blocks))
-        for elements, owner, count in zip(ready, block_owners(action, stage), counts, strict=True):
-            if isinstance(owner, str):
-                self.put_off += count * elements.shared
-                yield NO_ELEMENTS
-            else:
-                yield elements
-
-    def _chain(self, action: Action) -> None:
-        """Append a stage's first forward in pieces, each behind the buckets of parameters that it wants."""
-        plan = self.plan
-        bucket, local = self.gradients.bucket_elements, plan.local
-        layers = plan.parameters[action.stage].layers.values()
-        by_matrix = bucket < max((each.shared for _, each in layers), default=0.0)
-        uses = tuple(forward_uses(plan, action.stage, by_matrix=by_matrix))
-        row, sizes = uses_in_buckets(uses, bucket, local.element_bytes, local.weights.gathered)
-        chain = GatherChain(writer=self.writer, gather=self._parameter_gather().gather, sizes=sizes)
-        together: list[tuple[Block, int]] = []
-        for block, buckets in row:
-            for one in buckets:
-                if chain.lacks(one):
-                    self._run(action, together)
-                    together = []
-                    chain.wait(one)
-            together.append((block, 1))
-        self._run(action, together)
 
     def _begins(self, action: Action) -> bool:
         """Whether this is its stage's first forward in the step; the next one then is not."""
@@ -373,28 +304,6 @@ class _StepWriter:
             self._after_backward(step.backward)
         return True
 
-    def _in_pieces(
-        self, action: Action, blocks: CountedBlocks, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
-    ) -> None:
-        """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
-        together: list[tuple[Block, int]] = []
-        awaited: tuple[int, ...] | None = None
-        for (block, count), elements in zip(blocks, ready, strict=False):
-            for _ in range(count):
-                if gathers and (arriving := gathers.pop(0)) != awaited:
-                    self._run(action, together)
-                    together = []
-                    self.writer.wait(*arriving)
-                    awaited = arriving
-                together.append((block, 1))
-                shared, experts = elements.shared, elements.experts
-                if self.gradients.fills(shared) or self.expert_gradients.fills(experts):
-                    self._run(action, together)
-                    together = []
-                self.gradients.add(self.writer, shared)
-                self.expert_gradients.add(self.writer, experts)
-        self._run(action, together)
-
     def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
         row = blocks if isinstance(blocks, tuple) else tuple(blocks)
         if not row:
@@ -413,12 +322,8 @@ class _StepWriter:
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
         plan = self.plan
-        if plan.ends == "streaming":  # replicas of a stage agree before each update (PipeDream's DDP)
-            whole = plan.parameters[action.stage].total
-            if self.reduces:
-                self._reduce_stage(action.stage)
-                self._mean(whole)
-            self._update(self._share(whole, whole), (action.stage,))
+        if plan.ends == "streaming":
+            self.end.after_backward(action.stage)
             return
         rule = self.sharding.rule if self.sharding else None
         at_the_end = rule is not None and not (rule.reduces_each or rule.beside_last)
@@ -433,93 +338,11 @@ class _StepWriter:
                     self.syncs = hook.call is HookCall.ENABLE
                 case Hook(HookCall.REDUCE, int(stage)):
                     self.unreduced.remove(stage)
-                    self._reduce_stage(stage)
+                    self.end.reduce_stage(stage)
                 case Hook(HookCall.GATHER, int(stage)) if self._gathers_ahead:
-                    self.gathers[stage] = self._parameter_gather().of_stage(stage)
-
-    def _reduce_stage(self, stage: int) -> None:
-        """Reduce all gradients of a virtual stage, a bucket after the other, last layers first."""
-        parameters, kinds = self.plan.parameters[stage], self.plan.stages[stage].kinds
-        layers = [parameters.layer(kind) for kind in reversed(kinds)]
-        rest = parameters.elements.shared - sum(each.shared for each in layers)
-        for each in layers:
-            self.gradients.add(self.writer, each.shared)
-            self.expert_gradients.add(self.writer, each.experts)
-        self.gradients.ready += rest
-        self.gradients.flush(self.writer)
-        self.expert_gradients.flush(self.writer)
+                    self.gathers[stage] = self.end.parameter_gather().of_stage(stage)
 
     # Messages ----------------------------------------------------------------------------------
 
     def _exchange(self, exchange: MessageGroup) -> None:
         gather_received(self.plan, self.writer, exchange, self.messages.exchange(exchange))
-
-    # Start and end of the step -------------------------------------------------------------------
-
-    def _finish(self) -> None:
-        plan, writer = self.plan, self.writer
-        held, updated = plan.held_elements(self.index), updated_parameters(plan, self.index)
-        if self.reduces and self.sharding is None and plan.ends != "streaming":
-            elements = sum((plan.parameters[s].elements for s in self.unreduced), start=NO_ELEMENTS)
-            self.gradients.ready += elements.shared + self.put_off
-            self.expert_gradients.ready += elements.experts
-            self._mean(updated)
-        reduce_shared_table(plan, self.index, writer)
-        if plan.ends != "streaming":
-            self._update(self._share(held.total, updated), plan.held_stages(self.index))
-        gathers = self.gathers_parameters and not plan.scenario.software.gradients.overlap_param_gather
-        if gathers and not plan.skips:
-            writer.wait(*self._parameter_gather().at_once())
-        own = plan.profile.steps
-        fixed = own.remaining * (plan.scenario.software.host.step_fixed_s + own.fixed_s)
-        writer.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
-        if plan.scenario.software.host.step_barrier and not plan.skips:
-            write_barrier(plan, writer)
-
-    def _parameter_gather(self) -> ParameterGather:
-        return ParameterGather(
-            plan=self.plan,
-            index=self.index,
-            writer=self.writer,
-            shared=self.gradients,
-            experts=self.expert_gradients,
-        )
-
-    def _mean(self, updated: float) -> None:
-        """Reduce what is left, await it, and make the sums means."""
-        self.expert_gradients.flush(self.writer)
-        self.writer.wait(*self.expert_gradients.reductions)
-        self.gradients.finish(self.writer, updated)
-        self.gradients.reductions.clear()
-        self.expert_gradients.reductions.clear()
-
-    def _update(self, share: OptimizerShare, stages: tuple[int, ...]) -> None:
-        """The optimizer, of what the rank holds of these virtual stages."""
-        plan = self.plan
-        norm = plan.communication.collective("all_reduce", 8.0, plan.groups["world"], scaled=False)
-        write_optimizer(
-            self.writer,
-            share,
-            plan.costs.of_update(),
-            plan.local,
-            update=Update(plan=plan, index=self.index, stages=stages).write,
-            norm=norm if plan.ends == "together" else None,
-            offload=self.gradients.offload,
-            sent=self.reduces,
-            skips=plan.skips,
-            check_s=update_checks_s(plan, self.index),
-        )
-
-    def _share(self, held: float, updated: float) -> OptimizerShare:
-        """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
-        plan, stages = self.plan, self.plan.held_stages(self.index)
-        # nanotron's rule may leave a stage with nothing but the loss
-        body = sum(plan.parameters[s].body for s in stages) / (held or 1.0)
-        if self.sharding is None:
-            by_slice = plan.scenario.software.gradients.casts_by_slice and self.sharded
-            slices = slice_kernels(plan, stages) if by_slice else None
-            return OptimizerShare(
-                held=held, body=body, updated=updated, cast=updated, cleared=held, slices=slices
-            )
-        cast = 0.0 if self.sharding.rule.master_only else updated
-        return OptimizerShare(held=held, body=body, updated=updated, cast=cast, cleared=0.0)

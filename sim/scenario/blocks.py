@@ -25,7 +25,6 @@ from ...hardware.fields import (
     CountOrZero,
     Flag,
     Gpus,
-    Layers,
     LayersOrZero,
     OneOf,
     Power,
@@ -51,19 +50,13 @@ from .loss_scale import LossScale
 from .neighbours import NeighbourSpec
 from .optimizers import OptimizerSpec
 from .other_gpus import OtherGpus
+from .recompute import RecomputeKind, RecomputeSpec
 from .schedules import is_plain, is_table, schedule_names
 from .variation import VariationSpec
 
 FabricKind = Annotated[str, OneOf(fabric_kinds)]
 PlacementKind = Literal["contiguous", "rail-aware", "scattered", "explicit"]
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4"]
-RecomputeKind = Literal["none", "selective", "full", "op_selective"]
-RecomputeModule = Literal[
-    "core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts"
-]  # fmt: skip
-RecomputeOperator = Literal[
-    "mm", "every_second_mm", "grouped_mm", "attention", "reduce_scatter", "all_to_all"
-]  # fmt: skip
 SplitRule = Literal["uniform", "embedding_and_loss_as_layers", "flops_balanced", "uneven_unspecified"]
 
 
@@ -307,50 +300,6 @@ class ScheduleOptions(ScenarioBlock):
     memory_limit: Count | None = Field(
         default=None, description="zb, zb-v-greedy: activations (of one chunk) that a rank may hold"
     )
-
-
-class RecomputeSpec(ScenarioBlock):
-    """Recomputation of a part: whole layers, ``modules`` of each layer, or all but operators to ``keep``."""
-
-    kind: Literal["full", "modules", "operators"] = Field(
-        description="whole layers, parts of each layer, or all but some operators"
-    )
-    layers: Layers | None = Field(
-        default=None,
-        description="full: layers of each stage; by method block of each virtual stage, by uniform in one go",
-    )
-    method: Literal["uniform", "block"] | None = Field(
-        default=None,
-        description="full: uniform keeps the input of every so many layers; block recomputes the first ones",
-    )
-    every: Layers | None = Field(
-        default=None, description="full: each layer of that number (2: every second)"
-    )
-    modules: tuple[RecomputeModule, ...] = Field(
-        default=(), description="modules: which parts of each layer run again"
-    )
-    keep: tuple[RecomputeOperator, ...] = Field(
-        default=(), description="operators: whose outputs stay; all else of a layer runs again"
-    )
-
-    @model_validator(mode="after")
-    def _says_what(self) -> RecomputeSpec:
-        full = self.layers, self.method, self.every
-        if self.kind == "full" and (
-            (self.layers is None) == (self.every is None) or self.modules or self.keep
-        ):
-            raise ValueError(
-                "kind full takes layers per stage, or every, as in 2; for all of them write recompute: full"
-            )
-        if self.kind == "full" and self.method and self.layers is None:
-            raise ValueError(f"method {self.method} takes layers, as in layers: 2")
-        if self.kind == "modules" and (full != (None,) * 3 or not self.modules or self.keep):
-            raise ValueError("kind modules takes modules, a list such as [layernorm, mlp]")
-        if self.kind == "operators" and (full != (None,) * 3 or not self.keep or self.modules):
-            raise ValueError("kind operators takes keep, a list such as [every_second_mm, attention]")
-        if {"mm", "every_second_mm"} <= set(self.keep):
-            raise ValueError("keep has both mm and every_second_mm: give one of them")
-        return self
 
 
 class RoutingSpec(ScenarioBlock):

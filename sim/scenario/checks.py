@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...hardware.catalogue import unknown_name
 from ...hardware.files import FileError
 from ...hardware.gpus import get_gpu, gpu_names
-from ...hardware.interconnect import interconnect_names
+from ...hardware.interconnect import interconnect_names, networks_between_hosts, offered_interconnects
 from ...hardware.placement import gpus_of_ranks
 from .checks_neighbours import neighbours_fit
 from .checks_other_gpus import other_gpus_fit
@@ -118,7 +118,7 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
         yield Finding(
             path=("cluster", "interconnect"),
             message=f"{cluster.interconnect_name} means a job inside one NVLink domain, but {cluster.gpus}"
-            f" GPUs span several; name the network between hosts, one of {', '.join(interconnect_names())}",
+            f" GPUs span several; name the network between them: {', '.join(networks_between_hosts())}",
         )
     elif cluster.fabric.kind == "nvlink" and not inside_one_domain(cluster):
         message = f"nvlink does not join {cluster.gpus} GPUs; choose rail-optimized or fat-tree"
@@ -133,7 +133,7 @@ def names_exist(gpu: object, interconnect: object) -> Iterator[Finding]:
         except ValueError as error:
             yield Finding(path=("cluster", "gpu"), message=str(error))
     if isinstance(interconnect, str) and interconnect not in interconnect_names():
-        message = str(unknown_name("interconnect", interconnect, interconnect_names()))
+        message = str(unknown_name("interconnect", interconnect, offered_interconnects()))
         yield Finding(path=("cluster", "interconnect"), message=message)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...scenario.finding import divisors
+from ..search.on_ray import connected
 from ..search.plan import Means, candidates_of, planned
 
 if TYPE_CHECKING:
@@ -115,17 +116,8 @@ def find(
             tried[value] = _tried(value, base, kept, asked, wishes, means if limited else None)
         return tried[value].good
 
-    given = vary.get(field)
-    if given is not None:
-        ascending = sorted(given)
-        hits = (value for value in (ascending if sought is Sought.GPUS else ascending[::-1]) if good(value))
-        value = next(hits, None)
-    elif sought is Sought.GPUS:
-        value = _fewest(good, base.cluster.gpus, base.cluster.gpus_per_node)
-    elif sought is Sought.SEQ_LENGTH:
-        value = _longest(good, base.training.seq_length)
-    else:
-        value = _largest(good, divisors(base.training.global_batch))
+    with connected(limited and means is not None and means.ray):
+        value = _first_good(sought, good, base, vary.get(field))
     return FoundValue(
         scenario=base,
         sought=sought,
@@ -134,6 +126,21 @@ def find(
         value=value,
         tried=tuple(tried[value] for value in sorted(tried)),
     )
+
+
+def _first_good(
+    sought: Sought, good: Callable[[int], bool], base: Scenario, given: Sequence[int] | None
+) -> int | None:
+    """The value that is sought: of those ``given``, else in the order of its kind."""
+    if given is not None:
+        ascending = sorted(given)
+        hits = (value for value in (ascending if sought is Sought.GPUS else ascending[::-1]) if good(value))
+        return next(hits, None)
+    if sought is Sought.GPUS:
+        return _fewest(good, base.cluster.gpus, base.cluster.gpus_per_node)
+    if sought is Sought.SEQ_LENGTH:
+        return _longest(good, base.training.seq_length)
+    return _largest(good, divisors(base.training.global_batch))
 
 
 def _tried(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..search.on_ray import connected
 from ..search.plan import Means, planned, scenario_from
 from ..search.searching import Wishes
 from ..search.shown import LayoutFigures, layout_figures
@@ -130,21 +131,22 @@ def sensitivity(
         return (found.choices[0].figures, found.choices[0].settings) if found.choices else (None, {})
 
     now = layout_figures(base)
-    planned_now, _ = best(base, "as it is")
     parts = []
-    for name, faster in faster_parts(base).items():
-        say(name)
-        changed = base.with_(faster)
-        figures, settings = best(changed, name)
-        parts.append(
-            Faster(
-                name=name,
-                changes=faster,
-                step_time_s=layout_figures(changed).step_time_s,
-                replanned_s=None if figures is None else figures.step_time_s,
-                settings=settings,
+    with connected(replan and by.ray):
+        planned_now, _ = best(base, "as it is")
+        for name, faster in faster_parts(base).items():
+            say(name)
+            changed = base.with_(faster)
+            figures, settings = best(changed, name)
+            parts.append(
+                Faster(
+                    name=name,
+                    changes=faster,
+                    step_time_s=layout_figures(changed).step_time_s,
+                    replanned_s=None if figures is None else figures.step_time_s,
+                    settings=settings,
+                )
             )
-        )
     parts.sort(key=lambda one: one.step_time_s)
     return Sensitivity(
         scenario=base,

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from ...scenario.errors import ScenarioError
 from ..axis_values import MOST_VALUES
 from ..search.layout_plan import written
+from ..search.on_ray import connected
 from ..search.plan import Means, planned, scenario_from
 from ..search.searching import Wishes
 from ..search.shown import LayoutFigures, layout_figures
-from ..search.workers import Local, OnRay, Workers, cores
 from .scaling import Scaled, Scaling, scaling
 
 if TYPE_CHECKING:
@@ -151,15 +151,16 @@ def sweep(
         raise ValueError(f"a sweep takes 1 to {MOST_VALUES:,} points, not {count if axes else 0:,}")
     say = progress or (lambda _: None)
     chosen = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
+    means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
     if replan:
-        means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
         wanted = wishes or Wishes(top=1, audit=0)
         points = []
-        for number, values in enumerate(chosen, 1):
-            prefix = f"point {number} of {count}: "
-            points.append(_replanned(base, values, wanted, means, _after(prefix, say)))
+        with connected(means.ray):
+            for number, values in enumerate(chosen, 1):
+                prefix = f"point {number} of {count}: "
+                points.append(_replanned(base, values, wanted, means, _after(prefix, say)))
     else:
-        points = _predicted(base, chosen, jobs, ray, say)
+        points = _predicted(base, chosen, means, say)
     return FieldSweep(scenario=base, axes=dict(axes), points=tuple(points), replanned=replan)
 
 
@@ -194,14 +195,10 @@ class PointOf:
 def _predicted(
     base: Scenario,
     chosen: Sequence[Mapping[str, Any]],
-    jobs: int | None,
-    ray: bool,
+    means: Means,
     say: Callable[[str], None],
 ) -> list[FieldPoint]:
-    function = PointOf(base)
-    workers: Workers[Mapping[str, Any], FieldPoint] = (
-        OnRay(function) if ray else Local(function, jobs or cores())
-    )
+    workers = means.workers(PointOf(base), base)
     points = []
     try:
         for number, point in enumerate(workers.run(chosen), 1):

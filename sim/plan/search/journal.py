@@ -87,6 +87,12 @@ def key_of(scenario: Scenario) -> str:
     return hashlib.sha256(text.encode("utf-8", errors="backslashreplace")).hexdigest()[:32]
 
 
+def answer_key(base: Scenario) -> str:
+    """What a plan of ``base`` depends on: as ``key_of``, and the planner's own source, by which workers know
+    layouts by their numbers."""
+    return f"{key_of(base)} {program_digest(('report',))}"
+
+
 def _files_of(scenario: Scenario) -> list[str]:
     """Files besides profiles that a prediction reads."""
     routing = scenario.training.routing
@@ -110,15 +116,16 @@ def _profile_digest(gpu: Gpu, entries: tuple[str, ...]) -> str:
 
 
 @cache
-def program_digest() -> str:
-    """Of the version, and of every file of the package that a prediction may read."""
+def program_digest(left_out: tuple[str, ...] = ("report", "plan")) -> str:
+    """Of the version, and of every file of the package that a prediction may read: of all folders but those
+    of the names ``left_out``."""
     from .... import __version__
 
     root = Path(__file__).parents[3]
     whole = hashlib.sha256(__version__.encode())
     for folder in ("hardware", "kernels", "schedules", "sim"):
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in (".py", ".yaml") and "report" not in path.parts and "plan" not in path.parts:
+            if path.suffix in (".py", ".yaml") and not set(left_out) & set(path.parts):
                 whole.update(str(path.relative_to(root)).encode())
                 whole.update(path.read_bytes())
     return whole.hexdigest()

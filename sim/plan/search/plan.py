@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +19,15 @@ from .candidates import Candidates
 from .emission import Emission
 from .findings import Findings
 from .goodput import goodput_share
-from .journal import Journal
+from .journal import Journal, answer_key
 from .judged import ReplayOf
 from .judging import Answering, Judging
 from .layout_plan import LayoutPlan
 from .objective import Objective, PlanLimits
+from .on_ray import OnRay
 from .searching import LayoutSearch, Wishes
 from .words import short
-from .workers import Local, OnRay, Workers, cores
+from .workers import Local, Workers, cores
 
 if TYPE_CHECKING:
     from ...scenario.documents import Changes
@@ -38,12 +40,18 @@ LEAST_FITS = 0.001
 @dataclass(frozen=True, kw_only=True)
 class Means:
     """Who does the replays and where they are kept: ``jobs`` processes (None: one for each core), or a Ray
-    cluster; a ``journal`` file, or none.
+    cluster, so many at a time; a ``journal`` file, or none.
     """
 
     jobs: int | None = None
     ray: bool = False
     journal: Path | None = None
+
+    def workers(self, function: Callable[[Any], Any], base: Scenario) -> Workers[Any, Any]:
+        """Who runs a function of what is made of the scenario ``base``. Raises ClusterError of Ray."""
+        if self.ray:
+            return OnRay(function, made_of=partial(answer_key, base), jobs=self.jobs)
+        return Local(function, self.jobs or cores())
 
 
 def plan(
@@ -77,7 +85,7 @@ def plan(
         fits: least probability that a proposed layout fits in memory.
         audit: layouts that the bounds rule out and that are replayed all the same.
         jobs: processes; None: one for each core. The answer does not depend on it.
-        ray: replay on a Ray cluster.
+        ray: replay on a Ray cluster, ``jobs`` layouts at a time.
         journal: a file that keeps every replay, so that interrupted work resumes.
         emit: a framework; only layouts that its files can say are proposed, ``emitted`` is the best.
         emit_version: of that framework, as its releases are called.
@@ -127,7 +135,9 @@ def planned(
     if screened is not None:
         screened(among)
     clock.append(time.perf_counter())
-    workers = _workers(means, among)
+    if means.ray:
+        say("connecting to Ray")
+    workers = means.workers(Answering(ReplayOf(), among.layouts.scenario_of), base)
     try:
         judging = Judging(
             scenario_of=among.layouts.scenario_of,
@@ -178,11 +188,6 @@ def candidates_of(
         fit_probability=fit_probability(base, screened),
     )
     return among, {"enumerate_s": clock[1] - clock[0], "screen_s": clock[2] - clock[1]}
-
-
-def _workers(means: Means, among: Candidates) -> Workers[Any, Any]:
-    function = Answering(ReplayOf(), among.layouts.scenario_of)
-    return OnRay(function) if means.ray else Local(function, means.jobs or cores())
 
 
 def _unsayable(wishes: Wishes, among: Candidates) -> Callable[[int], str] | None:

@@ -1,4 +1,4 @@
-"""Who does the replays: this process, a pool of forked ones, or a Ray cluster.
+"""Who does the replays: this process, and a pool of forked ones; a Ray cluster is sim/plan/search/on_ray.py.
 
 Knows tasks and their order, not what they are. Results come in the order of the tasks, and workers are ahead
 of the one that is awaited by a few, so that whoever takes them may stop early.
@@ -7,7 +7,6 @@ of the one that is awaited by a few, so that whoever takes them may stop early.
 from __future__ import annotations
 
 import itertools
-import logging
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -139,56 +138,6 @@ def _end(pool: ProcessPoolExecutor) -> None:
         process.terminate()
     for process in processes:
         process.join()
-
-
-class OnRay(Generic[Task, Done]):
-    """A Ray cluster: the one that RAY_ADDRESS names, else one on this machine.
-
-    Raises ValueError without ray.
-    """
-
-    def __init__(self, function: Callable[[Task], Done]) -> None:
-        try:
-            import ray
-        except ImportError:
-            raise ValueError("--ray needs ray: pip install 'stepsim[cluster]'") from None
-        self._ray = ray
-        self._ours = not ray.is_initialized()
-        if self._ours:
-            ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
-        self._resources: Callable[[], dict[str, float]] = ray.cluster_resources
-        self._function = ray.put(function)
-        self._spare: list[Done] = []
-
-        @ray.remote  # type: ignore[untyped-decorator, unused-ignore]
-        def work(function: Callable[[Task], Done], task: Task) -> Done:
-            return function(task)
-
-        self._remote = work
-
-    def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
-        flying: deque[Any] = deque()
-        most = AHEAD * max(1, int(self._resources().get("CPU", 1)))
-        try:
-            for task in tasks:
-                flying.append(self._remote.remote(self._function, task))
-                if len(flying) > most:
-                    yield self._ray.get(flying.popleft())
-            while flying:
-                yield self._ray.get(flying.popleft())
-        finally:
-            ready = self._ray.wait([*flying], num_returns=len(flying), timeout=0)[0] if flying else []
-            self._spare += self._ray.get(ready)
-            for one in set(flying) - set(ready):
-                self._ray.cancel(one)
-
-    def spared(self) -> list[Done]:
-        done, self._spare = self._spare, []
-        return done
-
-    def close(self) -> None:
-        if self._ours:
-            self._ray.shutdown()
 
 
 def cores() -> int:

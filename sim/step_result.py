@@ -1,0 +1,76 @@
+"""A replayed step as a result: its figures, the memory of its stages, its interval, what it rests on.
+
+Knows which part says what; each of them knows its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .result.result import Result
+
+if TYPE_CHECKING:
+    from .engine.record import Record
+    from .fold.whole import Folded
+    from .lowering.lower import Lowered
+    from .result.step import StageMemory
+
+
+def read_result(
+    lowered: Lowered, ready: Folded, record: Record, timing: dict[str, float], began: float
+) -> Result:
+    """Figures of a replayed step, with the memory and the assumptions of what was lowered."""
+    from .evidence.assumptions import assumptions
+    from .evidence.interval import step_interval
+    from .evidence.measured_memory import fit_probability
+    from .evidence.notes import notes
+    from .read_record import read_record
+
+    result = read_record(
+        record,
+        scenario=lowered.plan.scenario,
+        ranks=ready.ranks,
+        timing=timing,
+        assumptions=assumptions(lowered.plan),
+    )
+    memory = stage_memory(lowered, ready, record)
+    result = replace(
+        result,
+        assumptions=(*result.assumptions, *notes(lowered.plan, result.bounds)),
+        memory=memory,
+        interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
+        fit_probability=fit_probability(lowered.plan.scenario.software.name, memory),
+        loads_source=partial(_loads, lowered, result.step_time_s),
+    )
+    timing["total_s"] = time.perf_counter() - began
+    return result
+
+
+def _loads(lowered: Lowered, step_time_s: float) -> dict[str, float]:
+    """What the step loads every link with, for pictures."""
+    from .fold.loads import link_loads
+
+    return link_loads(lowered, step_time_s)
+
+
+def stage_memory(
+    lowered: Lowered, ready: Folded, record: Record, leads_s: Mapping[int, float] | None = None
+) -> tuple[StageMemory, ...]:
+    """Memory of each pipeline rank, of its class; ``leads_s`` of hosts where not as recorded."""
+    from .engine.accounting import action_spans
+    from .lowering.memory import memory_of
+
+    shown = {first: pp for pp, first in ready.first_of_stage.items()}
+    actions = action_spans(record, shown)
+    return memory_of(lowered.plan, actions, leads_s or host_leads_s(ready, record))
+
+
+def host_leads_s(ready: Folded, record: Record) -> dict[int, float]:
+    """How far the host of each pipeline rank was ahead of its GPU, in seconds of its work."""
+    from .engine.host_lead import host_lead_s
+
+    return {pp: host_lead_s(record, first) for pp, first in ready.first_of_stage.items()}

@@ -1,0 +1,140 @@
+"""What a plan is asked for (objectives, limits, prices), and what it says of those that lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from small_plans import FIX, small
+
+from stepsim.sim.plan.search.alternatives import ALTERNATIVES
+from stepsim.sim.plan.search.goodput import goodput_share
+from stepsim.sim.plan.search.plan import candidates_of, plan
+from stepsim.sim.plan.search.shown import layout_figures
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.refusal import NotSupported
+
+PRICED = {"cluster__price_per_gpu_hour": 2.0, "training__tokens": 1e9}
+
+
+@pytest.mark.slow
+def test_objectives_rank_by_what_they_name() -> None:
+    """Cheapest and fastest differ where the number of GPUs is free."""
+    vary = {"cluster.gpus": [2, 8]}
+    fast = plan(small(**PRICED), fix=FIX, vary=vary, top=1, audit=3, jobs=1)
+    cheap = plan(small(**PRICED), fix=FIX, vary=vary, top=1, objective="tokens-per-dollar", audit=3, jobs=1)
+    assert fast.choices[0].gpus == 8
+    assert cheap.choices[0].gpus == 2
+    assert cheap.choices[0].price is not None
+    assert fast.choices[0].price is not None
+    assert cheap.choices[0].price < fast.choices[0].price
+    assert {point.gpus for point in cheap.front} == {2, 8}
+
+
+@pytest.mark.slow
+def test_limits_are_met_or_nothing_is_proposed() -> None:
+    days = plan(small(**PRICED), fix=FIX, top=1, audit=0, jobs=1).choices[0].days
+    assert days is not None
+    met = plan(small(**PRICED), fix=FIX, audit=0, jobs=1, deadline_s=days * 86400 * 1.02)
+    assert met.choices
+    assert all(one.days is not None and one.days <= 1.02 * days for one in met.choices)
+    missed = plan(small(**PRICED), fix=FIX, audit=0, jobs=1, deadline_s=days * 86400 * 0.9)
+    assert not missed.choices
+    assert missed.certificate.fit > 0
+    assert missed.nearest is not None
+    assert 1 < missed.nearest[1] <= 1 / 0.9 * (1 + 1e-9)
+    assert met.nearest is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"objective": "tokens-per-dollar"}, "cluster.price_per_gpu_hour"),
+        ({"objective": "days"}, "training.tokens"),
+        ({"objective": "goodput"}, "faults"),
+        ({"deadline_s": 1e6}, "training.tokens"),
+    ],
+)
+def test_what_an_objective_needs_is_named(asked: dict[str, Any], field: str) -> None:
+    with pytest.raises(NotSupported) as error:
+        plan(small(), fix=FIX, jobs=1, **asked)
+    assert error.value.field == field
+
+
+def test_one_price_for_two_gpus_is_refused() -> None:
+    vary = {"cluster.gpu": ["A100-SXM4-80GB", "A100-SXM4-40GB"]}
+    with pytest.raises(NotSupported) as error:
+        plan(small(**PRICED), fix=FIX, vary=vary, objective="tokens-per-dollar", jobs=1)
+    assert error.value.field == "cluster.price_per_gpu_hour"
+
+
+@pytest.mark.slow
+def test_a_price_list_prices_every_gpu_that_is_tried() -> None:
+    gpus = ["H100-SXM5-80GB", "H200-SXM-141GB"]
+    base = {"cluster__price_list": "median", "training__tokens": 1e9}
+    asked: dict[str, Any] = {
+        "fix": FIX, "objective": "tokens-per-dollar", "top": 1, "audit": 0, "jobs": 1,
+    }  # fmt: skip
+    found = plan(small(**base), vary={"cluster.gpu": gpus}, **asked)
+    own = [plan(small(cluster__gpu=gpu, **base), **asked).choices[0].price for gpu in gpus]
+    assert own[0] != own[1]
+    assert found.choices[0].price == min(price for price in own if price is not None)
+
+
+def test_fields_that_are_none_are_named() -> None:
+    with pytest.raises(ScenarioError) as error:
+        plan(small(), fix={"parallelism.tpp": 4}, jobs=1)
+    assert error.value.problems[0].path == "parallelism.tpp"
+
+
+def test_nothing_fits_is_an_answer() -> None:
+    found = plan(small(training__seq_length=1 << 22, training__global_batch=8), fix=FIX, jobs=1)
+    assert not found.choices
+    assert found.certificate.fit == 0
+    assert found.smallest is not None
+    assert found.smallest[1] > found.smallest[2]
+    with pytest.raises(ValueError, match="small"):
+        _ = found.best
+
+
+@pytest.mark.slow
+def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
+    faults = {
+        "faults": {"processes": [{"kind": "gpu_fatal", "rate_per_unit_day": 0.5}]},
+        "checkpoint": {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min", "load": "30 s"}},
+        "recovery": {"spares": {"warm": 1, "cold": 1}},
+        "run": {"horizon": "5 d"},
+    }
+    scenario = small(**faults)
+    found = plan(scenario, fix=FIX, top=2, objective="goodput", audit=2, jobs=1)
+    for choice in found.choices:
+        step_s = choice.figures.step_time_s
+        share = goodput_share(choice.scenario, step_s)
+        assert 0.5 < share < 1.0
+        assert choice.value == pytest.approx(step_s / share, rel=1e-9)
+    assert found.choices[0].value <= found.choices[1].value
+    assert found.certificate.optimal
+
+
+def test_alternatives_are_what_they_are_called() -> None:
+    among, _ = candidates_of(small(), {"parallelism.cp": 1}, {}, lambda _: None)
+    masks = {one.name: one.of(among) for one in ALTERNATIVES}
+    tp, pp = among.layouts.columns["parallelism.tp"], among.layouts.columns["parallelism.pp"]
+    assert (masks["no tensor parallelism"] == (tp == 1)).all()
+    assert (masks["tensor parallelism over a whole host"] == (tp == 8)).all()
+    assert (masks["no pipeline"] == (pp == 1)).all()
+    (guide,) = np.flatnonzero(masks["smallest model parallelism that fits (Megatron's guide)"])
+    assert tp[guide] * pp[guide] == 1  # all of it fits into one GPU
+
+
+@pytest.mark.slow
+def test_why_names_what_takes_longer() -> None:
+    found = plan(small(), fix=FIX, audit=0, jobs=1)
+    best = found.choices[0].figures
+    for one in found.lost:
+        slow = layout_figures(small().with_(dict(one.settings)))
+        assert slow.step_time_s / best.step_time_s == pytest.approx(one.factor, rel=1e-9)
+        largest = max(slow.path, key=lambda name: slow.path[name] - best.path.get(name, 0.0))
+        assert one.why.startswith(f"{largest} +")

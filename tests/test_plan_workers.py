@@ -1,0 +1,170 @@
+"""Workers and the journal: the same answer whoever works on it, and however often it is cut off."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_plans import FIX, answer, small
+
+from stepsim.hardware.files import FileError
+from stepsim.sim.plan.search.journal import Journal, key_of
+from stepsim.sim.plan.search.judged import JudgedLayout, refused
+from stepsim.sim.plan.search.judging import Answered, Answering, Asked, Judging
+from stepsim.sim.plan.search.plan import plan
+from stepsim.sim.plan.search.workers import Local
+from stepsim.sim.scenario.models import Scenario
+
+
+@pytest.mark.slow
+def test_one_worker_and_two_give_the_same_answer() -> None:
+    assert answer(plan(small(), fix=FIX, audit=4, jobs=1)) == answer(plan(small(), fix=FIX, audit=4, jobs=2))
+
+
+def test_workers_in_a_pool_give_results_in_order_and_stop_early() -> None:
+    workers = Local(_square, 2, after_s=0.0)
+    try:
+        results = workers.run(range(50))
+        assert [next(results) for _ in range(7)] == [n * n for n in range(7)]
+        results.close()
+        assert list(workers.run(range(5))) == [0, 1, 4, 9, 16]
+    finally:
+        workers.close()
+
+
+def _square(number: int) -> int:
+    return number * number
+
+
+class Counting:
+    """A replay that counts what it was asked for, and is killed after ``most``; it is told later of what."""
+
+    def __init__(self, most: int = 10**9) -> None:
+        self.seen: list[int] = []
+        self.most = most
+
+    def of(self, *replay_and_layouts: Any) -> Counting:
+        self.answering = Answering(*replay_and_layouts)
+        return self
+
+    def __call__(self, asked: Asked) -> Answered:
+        if asked.number is not None and not asked.bounded:
+            if len(self.seen) >= self.most:
+                raise RuntimeError("killed")
+            self.seen.append(asked.number)
+        return self.answering(asked)
+
+
+@pytest.mark.slow
+def test_a_search_that_was_killed_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plan.jsonl"
+    whole = plan(small(), fix=FIX, audit=4, jobs=1)
+    kills = [len(whole.replays) // 2, 10**9]
+    workers = [Counting(most) for most in kills]
+    waiting = iter(workers)
+    monkeypatch.setattr("stepsim.sim.plan.search.plan.Answering", lambda *of: next(waiting).of(*of))
+    with pytest.raises(RuntimeError, match="killed"):
+        plan(small(), fix=FIX, audit=4, jobs=1, journal=path)
+    with path.open("a", encoding="utf-8") as file:
+        file.write('{"key":"cut o')  # as the kill may leave it
+    resumed = plan(small(), fix=FIX, audit=4, jobs=1, journal=path)
+    assert answer(resumed) == answer(whole)
+    assert resumed.remembered == kills[0]
+    twice = set(workers[0].seen) & set(workers[1].seen)
+    assert not twice
+    assert len(workers[0].seen) + len(workers[1].seen) == len(whole.replays)
+
+
+def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
+    scenario = small()
+    judging = Judging(scenario_of=lambda _: scenario, workers=Local(Answering(Instant()), 2, after_s=0.0))
+    results = judging(range(20))
+    first = next(results)
+    results.close()
+    judging.workers.close()
+    assert list(judging.known) == [0]
+    assert first.step_time_s == 1.0
+
+
+class Instant:
+    """A replay of no work, and a bound below it."""
+
+    def __call__(self, scenario: Scenario) -> JudgedLayout:
+        return JudgedLayout(step_time_s=1.0, peak_memory_bytes=2.0, capacity_bytes=3.0)
+
+    def floor_s(self, scenario: Scenario) -> float:
+        return 0.5
+
+
+@settings(max_examples=20)
+@given(st.floats(0.1, 10.0), st.floats(0.1, 10.0))
+def test_journals_keep_floats_and_refusals(step_s: float, peak: float) -> None:
+    judged = JudgedLayout(step_time_s=step_s, peak_memory_bytes=peak, capacity_bytes=80e9)
+    assert JudgedLayout.of_row(json.loads(json.dumps(judged.to_row()))) == judged
+    row = json.loads(json.dumps(refused("because").to_row()))
+    assert (JudgedLayout.of_row(row).refused, JudgedLayout.of_row(row).step_time_s) == ("because", math.inf)
+
+
+def test_a_key_hangs_on_all_that_a_prediction_reads(tmp_path: Path) -> None:
+    base = small()
+    assert key_of(base) == key_of(small(name="other"))
+    profile = tmp_path / "own.yaml"
+    profile.write_text("profile: 1\ngpu: A100-SXM4-80GB\nclock_fraction: 0.9\n", encoding="utf-8")
+    others = [
+        small(parallelism__tp=4),
+        small(cluster__what_if={"nic": 2}),
+        small(software={"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 1e-6}}),
+    ]
+    keys = {key_of(one) for one in [base, *others]}
+    assert len(keys) == 4
+
+
+def test_other_files_are_no_journals(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text('{"model": 1}\n', encoding="utf-8")
+    with pytest.raises(FileError) as error:
+        Journal(path=path)
+    assert error.value.file == str(path)
+    assert path.read_text(encoding="utf-8") == '{"model": 1}\n'
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no pool elsewhere")
+def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    code = f"""
+import os, pathlib, sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from stepsim.sim.plan.search.workers import Local
+def note(number):
+    pathlib.Path({str(tmp_path)!r}, str(os.getpid())).touch()
+    time.sleep(0.2)
+for _ in Local(note, 2, after_s=0.0).run(range(100)):
+    pass
+"""
+    with subprocess.Popen([sys.executable, "-c", code]) as running:
+        deadline = time.monotonic() + 60
+        while len(list(tmp_path.iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        running.kill()
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(workers) == 2
+    while any(map(_runs, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(_runs, workers))
+
+
+def _runs(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
