@@ -156,6 +156,8 @@ def software_document(
     fields: dict[str, Any] = {**(recipe or {}), "attention": software.attention}
     fields |= {name: flag for name in SAME_NAME if (flag := getattr(software, name)) is not None}
     framework = software.framework.lower()
+    if software.overlap_grad_reduce is not None:
+        fields["overlap_assumed"] = "none"  # the source says what runs beside compute
     if known := [name for words, name in DISPATCHERS if words in framework]:
         fields["moe_dispatcher"] = known[0]
     if not software.fused_kernels:
