@@ -46,7 +46,7 @@ RULES = (
     PresetChoice(r"torchtitan", "torchtitan-2024", until=2024),
     PresetChoice(r"torchtitan", "torchtitan-2025", since=2025),
     PresetChoice(r"llm[ -]foundry|composer", "llm-foundry-2023"),
-    PresetChoice(r"maxtext", "maxtext-2025"),
+    PresetChoice(r"maxtext", "maxtext-2025", since=2025),
     PresetChoice(r"automodel", "automodel-2025"),
     PresetChoice(r"mlperf\D*3\.0", "mlperf-3.0"),
     PresetChoice(r"mlperf\D*3\.1", "mlperf-3.1"),
@@ -115,6 +115,9 @@ UNFUSED = {
 }
 """What ``fused_kernels: false`` means: norm, activation, bias and softmax as chains of small kernels."""
 
+FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
+"""What ``fused_kernels: true`` says of a trainer whose code nobody read; elsewhere the preset knows better."""
+
 MODEL_FACTS: dict[str, dict[str, Any]] = {
     "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
     # training_results_v3.0 to v4.1, gpt3 conf/*.yaml: hidden_dropout and attention_dropout are 0
@@ -149,7 +152,7 @@ def software_document(
     """The ``software`` of a scenario: a preset, and what the case itself says otherwise.
 
     A flag that is None leaves the preset's own value, or that of the ``recipe`` (recipes.py).
-    ``fused_kernels: true`` does too, since the preset tells which of its kernels are fused; so does
+    ``fused_kernels: true`` does too, where the preset tells which of its kernels are fused; so does
     ``p2p_overlap: true`` where the preset overlaps by a rule of its own.
     """
     preset = preset_of(software)
@@ -162,6 +165,8 @@ def software_document(
         fields["moe_dispatcher"] = known[0]
     if not software.fused_kernels:
         fields |= UNFUSED
+    elif preset.startswith("generic-"):
+        fields |= FUSED
     if gpu.startswith("MI") and software.attention in ("cudnn", "fa3"):
         fields["attention"] = WITHOUT_CUDNN  # the word of a case for TransformerEngine's fused attention
     if preset == "llm-foundry-2023" and software.attention == "fa2":
