@@ -116,7 +116,7 @@ UNFUSED = {
 """What ``fused_kernels: false`` means: norm, activation, bias and softmax as chains of small kernels."""
 
 FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
-"""What ``fused_kernels: true`` says of a trainer whose code nobody read; elsewhere the preset knows better."""
+"""What ``fused_kernels: true`` says of a trainer whose code nobody read; other presets know better."""
 
 MODEL_FACTS: dict[str, dict[str, Any]] = {
     "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
