@@ -190,8 +190,10 @@ WHOLE_SPECS = ("aleph-alpha-2023",)
 """Presets that split everything the model is made of into parts of equal number, not its layers alone."""
 
 
-def stage_split(software: CaseSoftware, split: str, num_layers: int, stages: int) -> str | list[int]:
-    """``parallelism.stage_split`` as the software means the word of a case.
+def stage_split(
+    software: CaseSoftware, split: str | tuple[int, ...], num_layers: int, stages: int
+) -> str | list[int]:
+    """``parallelism.stage_split`` as the software means the word of a case, or as the case lists it.
 
     Aleph Alpha's trainer puts the embedding, the layers, the final norm and the head in one list and cuts it
     into parts of equal number, the remainder one each to the first (Aleph-Alpha/scaling
@@ -203,6 +205,8 @@ def stage_split(software: CaseSoftware, split: str, num_layers: int, stages: int
     >>> stage_split(trainer, "uniform", 80, 8)
     [10, 11, 11, 10, 10, 10, 10, 8]
     """
+    if not isinstance(split, str):
+        return list(split)
     if (
         preset_of(software) not in WHOLE_SPECS
         or stages == 1
