@@ -140,6 +140,9 @@ SAME_NAME = (
 DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
 """What a framework's text says of how tokens reach experts, in words of a preset."""
 
+GRAPHS = "cuda graphs"
+"""What a framework's text says of layers that are launched as one graph."""
+
 
 def preset_of(software: CaseSoftware) -> str:
     """Name of the preset; of a framework that has none, a generic one, whose interval is wider."""
@@ -163,6 +166,8 @@ def software_document(
         fields["overlap_assumed"] = "none"  # the source says what runs beside compute
     if known := [name for words, name in DISPATCHERS if words in framework]:
         fields["moe_dispatcher"] = known[0]
+    if GRAPHS in framework:
+        fields["cuda_graphs"] = True
     if not software.fused_kernels:
         fields |= UNFUSED
     elif preset.startswith("generic-"):
