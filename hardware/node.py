@@ -126,7 +126,8 @@ GRACE_HOPPER = Node(
     nvswitches=0,
     pcie_switches=0,
     cpus="a Grace for each GPU",
-    source="Alps, JUPITER: four GH200, six NVLinks a pair (unverified); C2C: NVIDIA Grace data sheet;"
+    source="JUPITER: four GH200, 150 GB/s a pair and direction"
+    " (apps.fz-juelich.de/jsc/hps/jupiter/configuration.html); C2C: NVIDIA Grace data sheet;"
     " launches: NVIDIA/TransformerEngine issue 2053",
     memory_bytes_per_s=4 * 500e9,
     c2c_bytes_per_s=C2C_BYTES_PER_S,
