@@ -156,7 +156,7 @@ class Cluster:
         """
         if self.node.nvswitches or members < 2:
             return 1.0
-        return min(1.0, (members - 1) / (self.gpu.nvlink_domain - 1))
+        return min(1.0, (members - 1) / max(1, self.gpu.nvlink_domain - 1))
 
     @property
     def bisection_bytes_per_s(self) -> float:
