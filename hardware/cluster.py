@@ -149,6 +149,15 @@ class Cluster:
             return self.gpu.nccl_nvlink_bytes_per_s
         return self.gpu.pcie_bytes_per_s / 2 * (1.0 if self.gpu.peer_access else STAGED_SHARE)
 
+    def share_of_links(self, members: int) -> float:
+        """Of a GPU's NVLinks, those that lead to the ``members`` of its domain that take part, itself one.
+
+        All where switches join them; where every two GPUs have links of their own, those to the others idle.
+        """
+        if self.node.nvswitches or members < 2:
+            return 1.0
+        return min(1.0, (members - 1) / max(1, self.gpu.nvlink_domain - 1))
+
     @property
     def bisection_bytes_per_s(self) -> float:
         """Line rate from the first half of the leaf units (of the hosts) to the rest; 0 without a network."""

@@ -20,6 +20,7 @@ class Node:
     that every two GPUs of a domain have a link of their own. ``pcie_switches`` is per host.
     ``memory_bytes_per_s`` is the rate of the host's memory, ``c2c_bytes_per_s`` a GPU's own way to it in one
     direction where that is not PCIe. ``nics_on_cpu``: NCCL looks for the way to a NIC through the CPU.
+    ``launch_factor``: how many times as long a launch from Python takes as on a host of x86.
     """
 
     name: str
@@ -32,11 +33,18 @@ class Node:
     memory_bytes_per_s: float
     c2c_bytes_per_s: float | None = None
     nics_on_cpu: bool = False
+    launch_factor: float = 1.0
 
 
 C2C_BYTES_PER_S = 450e9
 """NVLink-C2C between a Grace and its GPUs, one way (NVIDIA Grace data sheet: 900 GB/s both ways, a
 superchip)."""
+
+GRACE_LAUNCHES = 33.17 / 13.48
+"""A torch.nn.Linear's forward on a GH200's host, 33.17 us, against 13.48 us on a DGX H100's Xeon 8480C
+(NVIDIA/TransformerEngine issue 2053, which measured 37.08 us on a GB200's). That work on GH200 waits for its
+host up to four times the batch of work on H100 PCIe and A100 hosts, of which it computes 1.9 to 2.7 times as
+fast (Vellaisamy et al. 2025, ISPASS, arXiv:2504.11750), makes it 1.5 to 2.1 times."""
 
 DGX_A100 = Node(
     name="DGX A100",
@@ -75,9 +83,11 @@ NVL72_TRAY = Node(
     nvswitches=18,
     pcie_switches=0,
     cpus="2 x Grace",
-    source="GB200 NVL72: 18 trays of four GPUs, nine of two NVSwitches (counts unverified)",
+    source="GB200 NVL72: 18 trays of four GPUs, nine of two NVSwitches (counts unverified);"
+    " launches: NVIDIA/TransformerEngine issue 2053, GH200",
     memory_bytes_per_s=2 * 500e9,
     c2c_bytes_per_s=C2C_BYTES_PER_S / 2,  # two GPUs share a Grace
+    launch_factor=GRACE_LAUNCHES,
 )
 MI300X_PLATFORM = Node(
     name="MI300X platform",
@@ -116,9 +126,12 @@ GRACE_HOPPER = Node(
     nvswitches=0,
     pcie_switches=0,
     cpus="a Grace for each GPU",
-    source="Alps, JUPITER: four GH200, six NVLinks a pair (unverified); C2C: NVIDIA Grace data sheet",
+    source="JUPITER: four GH200, 150 GB/s a pair and direction"
+    " (apps.fz-juelich.de/jsc/hps/jupiter/configuration.html); C2C: NVIDIA Grace data sheet;"
+    " launches: NVIDIA/TransformerEngine issue 2053",
     memory_bytes_per_s=4 * 500e9,
     c2c_bytes_per_s=C2C_BYTES_PER_S,
+    launch_factor=GRACE_LAUNCHES,
     nics_on_cpu=True,  # so are those of GB200's trays; the one log, 20 racks with NCCL 2.26, does not show it
 )
 MI250X_NODE = Node(

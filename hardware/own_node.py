@@ -4,11 +4,11 @@ say."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .fields import Count, CountOrZero, Flag, Rate, Text
+from .fields import Count, CountOrZero, Flag, Rate, Text, number
 from .gpu import Gpu
 from .node import Node, node_for
 
@@ -32,6 +32,10 @@ class OwnNode(BaseModel):
         default=None, description="false: GPUs reach one another through the host's memory alone"
     )
     memory_bandwidth: Rate | None = Field(default=None, description="of the host's memory")
+    launch_factor: Annotated[float, number(gt=0, le=100)] | None = Field(
+        default=None,
+        description="how many times as long a kernel's launch takes as on a host of x86; Grace: 2.46",
+    )
 
 
 def node_from(own: OwnNode, gpu: Gpu) -> Node:
@@ -47,6 +51,7 @@ def node_from(own: OwnNode, gpu: Gpu) -> Node:
         hosts_per_domain=usual.hosts_per_domain if own.links in (None, "switch") else 1,
         pcie_switches=usual.pcie_switches if own.pcie_switches is None else own.pcie_switches,
         memory_bytes_per_s=own.memory_bandwidth or usual.memory_bytes_per_s,
+        launch_factor=own.launch_factor or usual.launch_factor,
         source="the scenario",
     )
 

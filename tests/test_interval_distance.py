@@ -228,7 +228,7 @@ def test_longer_sequences_are_less_certain_and_say_so() -> None:
     path = [PathSegment(name="GEMM", seconds=0.4), PathSegment(name="attention", seconds=0.6)]
 
     def interval(sequence: int) -> Interval:
-        return interval_of(1.0, doubt_of(1.0, path, planned(sequence)), measured_steps())
+        return interval_of(1.0, doubt_of(1.0, path, planned(sequence), microbatches=1), measured_steps())
 
     found = [interval(sequence) for sequence in (8192, 65536, 262144, 1048576)]
     widths = [one.high_s - one.low_s for one in found]
@@ -240,7 +240,7 @@ def test_longer_sequences_are_less_certain_and_say_so() -> None:
     ]
     assert distances[0] == 0.0
     assert distances[-1] == pytest.approx(distances[-2] + 2.0)
-    assert is_outside(doubt_of(1.0, path, planned(1048576)), measured_steps().families)
+    assert is_outside(doubt_of(1.0, path, planned(1048576), microbatches=1), measured_steps().families)
 
 
 def test_kernels_of_a_gpu_whose_clock_no_step_shows_count_in_full() -> None:
@@ -251,7 +251,7 @@ def test_kernels_of_a_gpu_whose_clock_no_step_shows_count_in_full() -> None:
     unfitted = replace(carried, step_time_residual=None, step_time_fit="defaults")
 
     def gemm(own: StepPlan) -> float:
-        interval = interval_of(1.0, doubt_of(1.0, path, own), measured_steps())
+        interval = interval_of(1.0, doubt_of(1.0, path, own, microbatches=1), measured_steps())
         return next(part.sigma for part in interval.parts if part.name == "GEMM")
 
     assert gemm(replace(plan, profile=unfitted)) == shipped_deviations()["carried_kernels"].sigma

@@ -11,6 +11,7 @@ from validation_cases import MOE, NETWORK, case_document, write_cases
 
 from stepsim.calibration.cases.case import build, read_cases
 from stepsim.calibration.cases.regime import regime_of
+from stepsim.calibration.cases.sweep import layout_fields
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 
 
@@ -43,6 +44,8 @@ def test_a_sound_file_is_read_whole(tmp_path: Path) -> None:
         ({"model.tied_embeddings": 1}, "model.tied_embeddings: true or false is needed, not 1"),
         ({"model.moe": {"topk": 2}}, "model.moe.num_experts: this field is required"),
         ({"model": None}, "model: a block of fields is needed, not null"),
+        ({"layout.stage_split": 4}, "layout.stage_split: a list is needed"),
+        ({"layout.stage_split": [4, "four"]}, "layout.stage_split[1]: a whole number is needed, not 'four'"),
         ({"assumed": "layout.tp"}, "assumed: a list is needed"),
         ({"assumed": ["layout.tp", 3]}, "assumed[1]: text is needed, not 3"),
     ],
@@ -124,6 +127,13 @@ def test_every_configured_field_reaches_the_scenario() -> None:
     assert scenario.cluster.measured_network is not None
     assert scenario.cluster.measured_network.all_reduce_bytes_per_s == 425.34e9
     assert scenario.cluster.measured_network.reduce_scatter_intra_bytes_per_s == 240.63e9
+
+
+def test_a_case_may_list_the_layers_of_each_chunk() -> None:
+    layers = [5, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 3]
+    case = build(case_document({"layout.stage_split": layers}))
+    assert to_scenario(case).parallelism.stage_split == tuple(layers)
+    assert layout_fields(case)["parallelism.stage_split"] == tuple(layers)
 
 
 def test_only_the_configuration_reaches_the_scenario() -> None:

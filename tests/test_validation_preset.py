@@ -129,3 +129,9 @@ def test_the_dispatcher_is_what_the_framework_says() -> None:
     ):
         document = software_document(replace(SOFTWARE, framework=framework, year=2025))
         assert document.get("exchange", {}).get("moe_dispatcher") == dispatcher
+
+
+def test_graphs_are_what_the_framework_says() -> None:
+    for framework, host in (("Megatron core (CUDA graphs)", {"cuda_graphs": True}), ("Megatron core", {})):
+        document = software_document(replace(SOFTWARE, framework=framework, year=2025))
+        assert document.get("host", {}) == host

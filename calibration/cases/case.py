@@ -14,7 +14,16 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, with_config
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    with_config,
+)
 
 from ...hardware.explain import lines
 from ...hardware.fields import Count, CountOrZero, Flag, Text, number, whole
@@ -111,7 +120,8 @@ class CaseModel:
 class CaseLayout:
     """How the run was laid out over ``gpus = tp * pp * cp * dp``.
 
-    ``recompute`` is a word or a mapping with ``kind``; which, the scenario checks.
+    ``recompute`` is a word or a mapping with ``kind``, ``stage_split`` a word or the layers of each chunk, in
+    pipeline order; which, the scenario checks.
     """
 
     tp: Count
@@ -125,7 +135,10 @@ class CaseLayout:
     fsdp_shard_size: Count | None
     sequence_parallel: Flag
     schedule: Text
-    stage_split: Text
+    stage_split: Annotated[
+        Annotated[Text, Tag("~rule")] | Annotated[tuple[CountOrZero, ...], Tag("~layers")],
+        Discriminator(lambda value: "~rule" if isinstance(value, str) else "~layers"),
+    ]
     micro_batch: Count
     global_batch: Count
     recompute: Annotated[object, AfterValidator(_word_or_block)]

@@ -46,7 +46,7 @@ RULES = (
     PresetChoice(r"torchtitan", "torchtitan-2024", until=2024),
     PresetChoice(r"torchtitan", "torchtitan-2025", since=2025),
     PresetChoice(r"llm[ -]foundry|composer", "llm-foundry-2023"),
-    PresetChoice(r"maxtext", "maxtext-2025"),
+    PresetChoice(r"maxtext", "maxtext-2025", since=2025),
     PresetChoice(r"automodel", "automodel-2025"),
     PresetChoice(r"mlperf\D*3\.0", "mlperf-3.0"),
     PresetChoice(r"mlperf\D*3\.1", "mlperf-3.1"),
@@ -126,6 +126,9 @@ UNFUSED = {
 }
 """What ``fused_kernels: false`` means: norm, activation, bias and softmax as chains of small kernels."""
 
+FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
+"""What ``fused_kernels: true`` says of a trainer whose code nobody read; other presets know better."""
+
 MODEL_FACTS: dict[str, dict[str, Any]] = {
     "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
     # training_results_v3.0 to v4.1, gpt3 conf/*.yaml: hidden_dropout and attention_dropout are 0
@@ -148,6 +151,9 @@ SAME_NAME = (
 DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
 """What a framework's text says of how tokens reach experts, in words of a preset."""
 
+GRAPHS = "cuda graphs"
+"""What a framework's text says of layers that are launched as one graph."""
+
 
 def preset_of(software: CaseSoftware) -> str:
     """Name of the preset; of a framework that has none, a generic one, whose interval is wider."""
@@ -160,17 +166,23 @@ def software_document(
     """The ``software`` of a scenario: a preset, and what the case itself says otherwise.
 
     A flag that is None leaves the preset's own value, or that of the ``recipe`` (recipes.py).
-    ``fused_kernels: true`` does too, since the preset tells which of its kernels are fused; so does
+    ``fused_kernels: true`` does too, where the preset tells which of its kernels are fused; so does
     ``p2p_overlap: true`` where the preset overlaps by a rule of its own.
     """
     preset = preset_of(software)
     fields: dict[str, Any] = {**(recipe or {}), "attention": software.attention}
     fields |= {name: flag for name in SAME_NAME if (flag := getattr(software, name)) is not None}
     framework = software.framework.lower()
+    if software.overlap_grad_reduce is not None:
+        fields["overlap_assumed"] = "none"  # the source says what runs beside compute
     if known := [name for words, name in DISPATCHERS if words in framework]:
         fields["moe_dispatcher"] = known[0]
+    if GRAPHS in framework:
+        fields["cuda_graphs"] = True
     if not software.fused_kernels:
         fields |= UNFUSED
+    elif preset.startswith("generic-"):
+        fields |= FUSED
     if gpu.startswith("MI") and software.attention in ("cudnn", "fa3"):
         fields["attention"] = WITHOUT_CUDNN  # the word of a case for TransformerEngine's fused attention
     if preset == "llm-foundry-2023" and software.attention == "fa2":
@@ -194,8 +206,10 @@ WHOLE_SPECS = ("aleph-alpha-2023",)
 """Presets that split everything the model is made of into parts of equal number, not its layers alone."""
 
 
-def stage_split(software: CaseSoftware, split: str, num_layers: int, stages: int) -> str | list[int]:
-    """``parallelism.stage_split`` as the software means the word of a case.
+def stage_split(
+    software: CaseSoftware, split: str | tuple[int, ...], num_layers: int, stages: int
+) -> str | list[int]:
+    """``parallelism.stage_split`` as the software means the word of a case, or as the case lists it.
 
     Aleph Alpha's trainer puts the embedding, the layers, the final norm and the head in one list and cuts it
     into parts of equal number, the remainder one each to the first (Aleph-Alpha/scaling
@@ -207,6 +221,8 @@ def stage_split(software: CaseSoftware, split: str, num_layers: int, stages: int
     >>> stage_split(trainer, "uniform", 80, 8)
     [10, 11, 11, 10, 10, 10, 10, 8]
     """
+    if not isinstance(split, str):
+        return list(split)
     if (
         preset_of(software) not in WHOLE_SPECS
         or stages == 1

@@ -81,7 +81,7 @@ class Search:
             lambda one: one.record,
         )
         seconds, path = seconds_of_step(found), path_of_step(found)
-        doubt = doubt_of(seconds, path, found.run.lowered.plan)
+        doubt = doubt_of(seconds, path, found.run.lowered.plan, microbatches=scenario.num_microbatches)
         return StepOf(
             step_time_s=seconds,
             memory=memory_of_step(found) if memory is None else memory,

@@ -68,7 +68,7 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
         found = _extended(scenario, profile)
         seconds = seconds_of_step(found)
         path = path_of_step(found)
-        doubt = doubt_of(seconds, path, found.run.lowered.plan)
+        doubt = doubt_of(seconds, path, found.run.lowered.plan, microbatches=scenario.num_microbatches)
         return Brief(
             step_time_s=seconds,
             interval=interval_of(seconds, doubt, measured_steps()),

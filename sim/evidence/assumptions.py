@@ -53,7 +53,7 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
             source=profile.step_time_fit,
         )
     )
-    found += _own_steps(profile)
+    found += [*_own_steps(profile), *_launches(plan)]
     found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
     found += [*_framework(plan), *_sharding(plan), *_network(plan), *_own_collectives(plan)]
     found += _hardware(plan)
@@ -75,6 +75,15 @@ def _own_steps(profile: GpuProfile) -> list[Assumption]:
     factors = ", ".join(f"{cause} x {getattr(own, cause):.3g}" for cause in CAUSES)
     names = ", ".join(run.name for run in own.runs)
     return [Assumption(text=f"durations by own steps: {factors}", source=f"measured steps: {names}")]
+
+
+def _launches(plan: StepPlan) -> list[Assumption]:
+    """How much longer launches take than on the hosts on which they were timed."""
+    node = plan.cluster.node
+    if node.launch_factor == 1.0:
+        return []
+    text = f"launches take {node.launch_factor:.3g} times as long as on x86: {node.cpus}"
+    return [Assumption(text=text, source="cluster.node.launch_factor" if plan.cluster.host else node.source)]
 
 
 def _framework(plan: StepPlan) -> list[Assumption]:

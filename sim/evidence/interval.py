@@ -22,6 +22,7 @@ from ..lowering.step_kind import step_kind
 from ..result.step import LENGTHENS, Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, routed_experts, unlike_measured, waits_of_many
 from .interval_hardware import unmeasured_hardware
+from .interval_overlap import OVERLAP, assumed_overlap
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 from .own_steps import SourceSpread, StepSample, conditioned, samples_of
 
@@ -38,14 +39,17 @@ _NOT_FITTED = "defaults"  # step_time_fit of a profile whose clock no step has s
 
 def step_interval(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan) -> Interval:
     """The 90 % interval of ``step_time_s``, whose critical path is ``path``."""
-    return interval_of(step_time_s, doubt_of(step_time_s, path, plan), measured_steps())
+    doubt = doubt_of(step_time_s, path, plan, microbatches=plan.scenario.num_microbatches)
+    return interval_of(step_time_s, doubt, measured_steps())
 
 
-def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan) -> Doubt:
-    """What is uncertain about a step, whatever measured steps say of it."""
+def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *, microbatches: int) -> Doubt:
+    """What is uncertain about a step of so many ``microbatches``, whatever measured steps say of it; ``plan``
+    may be that of a shorter one."""
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
+    assumed = assumed_overlap(step_time_s, shares.get("dp", 0.0) * step_time_s, plan, microbatches)
     return Doubt(
-        causes=tuple(_causes(shares, plan)),
+        causes=(*_causes(shares, plan), *assumed),
         regime=regime_of(plan.scenario),
         experts=experts_of_plan(plan),
         sample=_sample(step_time_s, shares, plan),
@@ -140,9 +144,12 @@ def deviations_of(parts: Iterable[IntervalPart]) -> tuple[float, float]:
 
 def _weighed(part: IntervalPart, doubt: Doubt, steps: MeasuredSteps) -> IntervalPart:
     """Residuals of measurements by the weight that measured steps give to their kind, those of a GPU's steps
-    pooled with other GPUs'; all others as they are."""
+    pooled with other GPUs'; an overlap that is assumed so that it alone reaches the step without it; all
+    others as they are."""
     if part.kind == "steps":
         return replace(part, sigma=steps.pooled(part.sigma, doubt.regime.gpu))
+    if part.kind == OVERLAP:
+        return replace(part, sigma=part.sigma / steps.quantile)
     weight = steps.weights.get(part.kind)
     if weight is None:
         return part

@@ -147,6 +147,10 @@ class Communication:
         """Seconds for which a check holds the host of each member before a collective."""
         return check_s(placement) if self.checked else 0.0
 
+    def apart(self) -> Communication:
+        """The same costs, for questions of which a step knows nothing."""
+        return replace(self, asked={}, _known={})
+
     def _remember(self, asked: CollectiveRequest, transfer: Transfer) -> None:
         self.asked[asked] = transfer.solo_s
 

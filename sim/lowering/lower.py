@@ -299,7 +299,7 @@ def kernel_pricing(
 
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-    host_s = own.host * software.host.host_s_per_kernel
+    host_s = own.host * cluster.node.launch_factor * software.host.host_s_per_kernel
     calls = software.host.launches_per_collective
     ungraphed = eager = None
     if software.host.cuda_graphs:

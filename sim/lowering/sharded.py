@@ -91,7 +91,7 @@ class Sharding:
 
     def last_reduction(self, stage: int) -> CountedBlocks:
         """What a stage reduces after its last backward, where it reduces nothing before."""
-        units = list(self._units(stage))
+        units = list(self.units(stage))
         return self.rows.reduction(units)
 
     def buffers(self, stage: int) -> Buffers:
@@ -179,7 +179,7 @@ class Sharding:
         )  # of multi-token prediction
         return Unit(name="head", elements=parameters.head + table)
 
-    def _units(self, stage: int) -> Iterator[Unit]:
+    def units(self, stage: int) -> Iterator[Unit]:
         """Every unit of a stage, last first."""
         held = self.plan.stages[stage]
         head, embedding = ["heads"] * bool(held.heads), ["embedding"] * held.embedding

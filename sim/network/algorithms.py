@@ -113,7 +113,7 @@ def _ring_ends(kind: str, place: Place) -> float:
     """
     if place.on_network or kind not in _WITH_OWN_PART:
         return 0.0
-    return place.arch.ring_ends / place.placement.ranks
+    return place.arch.ring_ends * place.reached / place.placement.ranks
 
 
 def _tree(place: Place) -> Way:
@@ -308,7 +308,7 @@ def _pairs_in_a_host(place: Place, pair_s: float) -> Curve:
     """
     loads, pairwise, arch = place.loads("pairwise", "all_to_all"), place.constants.pairwise, place.arch
     if place.inside == "nvlink" and arch.pair_efficiency is not None:
-        ends = arch.ring_ends / place.placement.ranks
+        ends = arch.ring_ends * place.reached / place.placement.ranks
         rate = over(place.nvlink * arch.pair_efficiency, float(loads.local) + ends)
     else:
         rate = over(place.ring * pairwise.efficiency, loads.local)

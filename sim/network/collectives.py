@@ -137,7 +137,7 @@ def neighbour_transfer(payload_bytes: float, placement: GroupPlacement, cluster:
 
 def ring_step_transfer(payload_bytes: float, cluster: Cluster) -> Transfer:
     """One chunk to the next GPU of the NVLink domain, as userbuffers' ring exchange sends it (1 SM)."""
-    rate = cluster.gpu.nccl_nvlink_bytes_per_s
+    rate = cluster.gpu.nccl_nvlink_bytes_per_s * cluster.share_of_links(2)
     latency = collective_constants().architectures[cluster.gpu.collectives_as].step_s
     return Transfer(
         latency, payload_bytes, rate, (("nvlink.out", 1.0), ("nvlink.in", 1.0)), 1, "ring", "nvlink"
@@ -153,7 +153,9 @@ def message_transfer(
         # Up to a size NCCL keeps to a few channels per peer; beyond, more channels keep the time level.
         few_channels = collective_constants().architectures[cluster.gpu.collectives_as].message_bytes_per_s
         rate = few_channels * max(1.0, payload_bytes / p2p.nvlink_few_channels_bytes)
-        rate = min(rate, cluster.gpu.nccl_nvlink_bytes_per_s * p2p.nvlink_efficiency)
+        rate = min(
+            rate, cluster.gpu.nccl_nvlink_bytes_per_s * cluster.share_of_links(2) * p2p.nvlink_efficiency
+        )
         return Transfer(
             messages * p2p.nvlink_latency_s,
             payload_bytes,

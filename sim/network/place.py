@@ -29,7 +29,8 @@ class Place:
     GPU's NICs alone and under messages to many peers, and of a domain's edge as far as rings and trees
     use it: of the domain with the fewest ranks, since NCCL gives all as many channels as that has. ``hop_s``
     is one step between nodes with LL, ``crossing_s`` the network's part of it; ``pace_s`` is what a step of a
-    ring that leaves the host takes at least.
+    ring that leaves the host takes at least. ``reached`` is the share of a GPU's NVLinks that lead to others
+    of the group, which the rates of NVLink, chain and ring are of.
     """
 
     placement: GroupPlacement
@@ -47,6 +48,7 @@ class Place:
     crossing_s: float
     pace_s: float
     inside: str
+    reached: float
 
     @property
     def group(self) -> RankGroup:
@@ -103,8 +105,9 @@ def place_of(
     fabric = constants.fabrics[cluster.interconnect.kind] if away else None
     most = fabric.pairwise_bytes_per_s if fabric else None
     inside = "nvlink" if cluster.nvlink_domain >= min(cluster.gpus_per_node, cluster.gpus) else "pcie"
-    counted = cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency
-    copied = cluster.gpu.nvlink_bytes_per_s * constants.copy_efficiency
+    reached = cluster.share_of_links(placement.most) if inside == "nvlink" else 1.0
+    counted = cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency * reached
+    copied = cluster.gpu.nvlink_bytes_per_s * constants.copy_efficiency * reached
     crossing_s = cluster.interconnect.latency_s if away else 0.0
     scattered = nic * (share_above_the_leaf(1.0, cluster) if placement.units > 1 else 1.0)
     return Place(
@@ -113,7 +116,7 @@ def place_of(
         constants=constants,
         arch=arch,
         on_network=away,
-        nvlink=cluster.gpu.nccl_nvlink_bytes_per_s * ratio,
+        nvlink=cluster.gpu.nccl_nvlink_bytes_per_s * reached * ratio,
         chain=counted * ratio,
         ring=(copied if away and inside == "nvlink" else counted) * ratio,
         nic=nic * share,
@@ -123,6 +126,7 @@ def place_of(
         crossing_s=crossing_s,
         pace_s=cluster.interconnect.ring_step_s if away else 0.0,
         inside=inside,
+        reached=reached,
     )
 
 

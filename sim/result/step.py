@@ -139,7 +139,7 @@ class Assumption:
     note: bool = False
 
 
-LENGTHENS = ("waits",)
+LENGTHENS = ("waits", "overlap")
 """Kinds of causes by which a step only ever takes longer than predicted."""
 
 
@@ -149,7 +149,7 @@ class IntervalPart:
 
     ``kind`` says what sort of cause; ``distance`` how far it lies outside what was measured, in doublings (1
     where there is nothing between measured and not), 0 inside. One of the kinds LENGTHENS widens an interval
-    above the prediction alone, and its distance is the doublings of GPUs.
+    above the prediction alone; the distance of ``waits`` is the doublings of GPUs.
     """
 
     name: str

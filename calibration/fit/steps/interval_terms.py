@@ -30,6 +30,7 @@ import yaml
 
 from ....hardware.deviations import Deviation
 from ....sim.evidence.interval import deviations_of, parts_of
+from ....sim.evidence.interval_overlap import OVERLAP
 from ....sim.evidence.measured_steps import (
     DIFFERENCES,
     EXPERTS,
@@ -234,7 +235,7 @@ def _known(doubt: Doubt, steps: MeasuredSteps) -> float:
         (part.share * (steps.pooled(part.sigma, doubt.regime.gpu) if part.kind == "steps" else part.sigma))
         ** 2
         for part in doubt.causes
-        if part.kind not in KINDS
+        if part.kind not in (*KINDS, OVERLAP)  # what nobody may hide is on one side, and no residual
     )
 
 

@@ -17,6 +17,7 @@ Bucket = Annotated[float, Field(strict=True, ge=1)]
 
 Reduction = Literal["buckets", "megatron-buckets", "nanotron-buckets"]
 Wrapper = Literal["none", "deepspeed"]
+Assumed = Literal["none", "gathers", "all"]
 
 BUCKET_ELEMENTS = 40e6
 """Of a framework that says nothing else: Megatron core's least (distributed_data_parallel.py)."""
@@ -77,6 +78,11 @@ class GradientSoftware(SoftwareGroup):
     )
     overlap_param_gather: bool = Field(
         default=False, description="updated parameters are gathered during the next forward"
+    )
+    overlap_assumed: Assumed = Field(
+        default="none",
+        description="what is taken to run beside compute as in such trainers, not read in the code of this"
+        " one: gathers of parameters, or these and reductions; the interval reaches up to a step that waits",
     )
     casts_by_slice: bool = Field(
         default=False,

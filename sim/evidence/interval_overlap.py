@@ -1,0 +1,95 @@
+"""What a step would take without an overlap that nobody has read in the trainer's code.
+
+A preset that stands for any trainer of its kind takes data parallelism to run beside compute, as frameworks
+of the kind do. One that does not waits for every gather and every reduction instead. Knows what these take
+alone; what of them the step waits for already, its critical path says. Fits nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..lowering.reductions import gradients_of
+from ..lowering.sharding_of import sharding_of
+from ..program.program import Collective
+from ..result.step import IntervalPart
+from ..scenario.sharding import sharding_rule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ..lowering.plan import StepPlan
+    from ..lowering.sharded import Sharding
+    from ..program.program import Op
+
+OVERLAP = "overlap"
+"""The kind of its cause, of which ``sigma`` is all that the step would be longer by, in the logarithm."""
+
+
+def assumed_overlap(
+    step_time_s: float, waited_s: float, plan: StepPlan, microbatches: int
+) -> Iterator[IntervalPart]:
+    """The part of a step of ``microbatches`` that is hidden by an overlap which is assumed; ``waited_s`` of
+    data parallelism are on its path."""
+    if plan.scenario.software.gradients.overlap_assumed == "none":
+        return
+    hidden_s = hidden_at_most_s(plan, microbatches) - waited_s
+    if hidden_s > 0:
+        share = hidden_s / step_time_s
+        yield IntervalPart(
+            name="data parallelism beside compute: assumed, not read in the trainer's code",
+            share=share,
+            sigma=math.log1p(share) / share,
+            source=f"{plan.scenario.software.name}; the step with every gather and reduction waited for",
+            kind=OVERLAP,
+        )
+
+
+def hidden_at_most_s(plan: StepPlan, microbatches: int) -> float:
+    """Seconds of data parallelism that are assumed to run beside compute, of the rank that has most of it,
+    each gather and reduction by itself."""
+    apart = replace(plan, communication=plan.communication.apart())
+    sharding = sharding_of(apart, sharding_rule(plan.scenario))
+    if sharding is None:
+        return max(_whole_s(apart, index) for index in range(plan.shape.ranks))
+    each = [_sharded_s(sharding, stage, microbatches) for stage in range(plan.shape.stages)]
+    return max(sum(each[stage] for stage in plan.held_stages(index)) for index in range(plan.shape.ranks))
+
+
+def _sharded_s(sharding: Sharding, stage: int, microbatches: int) -> float:
+    """Gathers of a stage, in forward and again in backward, and its reductions, once or each microbatch."""
+    rule, traffic = sharding.rule, sharding.rows.traffic
+    gathers = {"never": 0, "once": 1, "each": microbatches}[rule.gathers] + rule.regathers * microbatches
+    reductions = microbatches if rule.reduces_each else 1
+    if sharding.plan.scenario.software.gradients.overlap_assumed == "gathers":
+        reductions = 0
+    seconds = 0.0
+    for unit in sharding.units(stage):
+        reduced = traffic.reduce(unit)
+        seconds += gathers * _solo_s(traffic.gather(unit)) + reductions * _solo_s(
+            (*reduced, *traffic.follow(reduced))
+        )
+    return seconds
+
+
+def _solo_s(ops: Iterable[Op]) -> float:
+    return sum(op.work.transfer.solo_s for op in ops if isinstance(op.work, Collective))
+
+
+def _whole_s(plan: StepPlan, index: int) -> float:
+    """Reductions of a rank that holds all its parameters, bucket by bucket, and gathers of updated ones."""
+    gradients = plan.scenario.software.gradients
+    if plan.groups["dp"].ranks == 1:
+        return 0.0
+    held, seconds = plan.held_parameters(index), 0.0
+    reductions = gradients_of(plan, index)
+    if gradients.overlap_grad_reduce and gradients.overlap_assumed == "all":
+        bucket = min(reductions.bucket_elements, held)
+        kind = "reduce_scatter" if reductions.sharded else "all_reduce"
+        seconds += held / bucket * reductions.transfer(kind, bucket * reductions.wire_bytes).solo_s
+    if gradients.overlap_param_gather and reductions.sharded:
+        seconds += reductions.transfer("all_gather", held * plan.local.element_bytes).solo_s
+    return seconds
