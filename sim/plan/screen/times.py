@@ -15,6 +15,7 @@ import numpy as np
 
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
+from ...lowering.layers.amax import amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
 from ...lowering.layers.recompute import NOTHING, by_operators
 from ...lowering.overlapped import pair_blocks, runs_as_one
@@ -161,6 +162,8 @@ class ActionTimes:
 
     def named(self, name: BlockName) -> BlockTimes:
         """Seconds of one block, by layer."""
+        if name.build is amax_reduction:  # of groups that reach beyond what a layer's tables are by
+            return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.tables.layers))))
         if name not in self._asked:
             halves = name.halves if name.half is None else ()
             self._asked[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
