@@ -78,7 +78,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """Blocks at an end of the model, or of a stage: how often a stage runs one (``part``), whose gradients it ``gives``."""
+    """Blocks at an end of the model or of a stage: how often a stage runs one (``part``), and whose gradients
+    it ``gives``."""
 
     build: BuildEnd
     part: str

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 class Stage:
     """A virtual stage: its transformer layers in forward order, and which ends of the model it has.
 
-    ``scales``: whether maxima of 8-bit tensors are reduced behind its layers (amax.py). ``in_one_go``: so many of its layers are recomputed at once, from the input of the first of them.
+    ``in_one_go``: so many of its layers are recomputed at once, from the input of the first of them.
+    ``scales``: whether maxima of 8-bit tensors are reduced behind its layers (amax.py).
     """
 
     index: int

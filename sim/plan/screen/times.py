@@ -19,6 +19,7 @@ from ...lowering.layers.amax import amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
 from ...lowering.layers.recompute import NOTHING, by_operators
 from ...lowering.overlapped import pair_blocks, runs_as_one
+from ...network.transfer import MOST_HBM
 from ...program.program import Block, Compute
 from ...program.solo import solo_ends
 
@@ -54,6 +55,9 @@ class BlockTimes(NamedTuple):
 
 LEAST_SMS = 0.75
 """The part of the SMs that kernels keep beside all collectives that the bound counts."""
+
+LEAST_HBM = 1 - MOST_HBM / 1000
+"""The part of HBM's bandwidth that they keep."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +216,11 @@ def _times(block: Block, sms: int) -> tuple[float, ...]:
     kernels_s = sum(work.seconds for work in kernels)
     memory_s = sum(work.seconds for work in kernels if work.kind == "memory-bound")
     alone_s, kernels_end_s = solo_ends(block, sms=sms)
-    slow_s = memory_s + (kernels_s - memory_s) / LEAST_SMS
-    idle_s = max(0.0, solo_ends(block, stretch=1 / LEAST_SMS)[0] - slow_s) if alone_s > kernels_s else 0.0
+    slow_s = memory_s / LEAST_HBM + (kernels_s - memory_s) / LEAST_SMS
+    slow = (
+        solo_ends(block, stretch=1 / LEAST_SMS, stretch_memory=1 / LEAST_HBM)[0]
+        if alone_s > kernels_s
+        else 0.0
+    )
+    idle_s = max(0.0, slow - slow_s)
     return alone_s, kernels_s, memory_s, block.host_s, kernels_end_s, idle_s
