@@ -89,6 +89,7 @@ def _reductions(
         scatter_blocks=software.gradients.reduction == "nanotron-buckets",
         replicas=replicas[0],
         offload=offload_of(plan),
+        nan_check=software.gradients.nan_check,
     )
 
 
