@@ -44,9 +44,19 @@ def step_bytes(run: Scenario, plan: StepPlan, r: int, load: float) -> Counter[st
             for axis, one in _layer_bytes(run, plan, layer, load).items():
                 found[axis] += microbatches * layer.count * one
         found["tp"] += microbatches * _ends(run, plan, s)
+        found["amax"] += microbatches * _maxima(run)
     found += _messages(run, plan, r)
     found += data_parallel(run, plan.of_load(load), r)
     return Counter({name: size for name, size in found.items() if size})
+
+
+def _maxima(run: Scenario) -> float:
+    """Of 8 bits with delayed scaling: an all-reduce of 512 B behind a chunk's forward and backward."""
+    par, among = run.parallelism, run.software.exchange.amax_group
+    if among == "none" or run.training.precision != "fp8" or run.software.kernels.fp8_scaling != "delayed":
+        return 0.0
+    ranks = par.tp * par.cp * (par.dp if among == "replicas" else 1)
+    return 2 * 2 * (ranks - 1) / ranks * 512.0
 
 
 def _layer_bytes(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dict[str, float]:

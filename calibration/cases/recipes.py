@@ -97,6 +97,10 @@ RECIPE_FACTS = (
     ),
     # training_results_v5.0 config_common_cg.sh, sourced by every config of GB200
     RecipeFact(presets=("mlperf-5.0",), gpus=("B", "GB"), fields={"cuda_graphs": True}),
+    # pretrain.py of eos-dfw_n64_ngc25.01_nemo and of Cisco's 5.1: DistributedDataParallelConfig with
+    # check_for_nan_in_grad; no graph of a whole step can hold the wait that it takes
+    RecipeFact(presets=("mlperf-5.0", "mlperf-5.1"), gpus=("H100",), fields={"nan_check": True}),
+    RecipeFact(presets=("mlperf-5.0",), gpus=("H200",), fields={"nan_check": True}),
     # training_results_v5.1 config_common_fp4.sh: FP8_PARAM_GATHER False
     RecipeFact(presets=("mlperf-5.1",), precisions=("nvfp4",), fields={"fp8_parameters": False}),
     # config_common_8b.sh: USE_TE_OPS; off where tensors are split (config_GB300_128x4x1xtp2pp1cp4_8b.sh)
@@ -115,12 +119,12 @@ RECIPE_FACTS = (
         fields={"bucket_elements": 768e6},
     ),
     # Cisco/benchmarks/llama31_8b/implementations/nemo: the code of 5.0 (FP8_RECIPE delayed,
-    # MCORE_CUDA_GRAPH False)
+    # MCORE_CUDA_GRAPH False, tp_only_amax_red True)
     RecipeFact(
         presets=("mlperf-5.1",),
         gpus=("H100",),
         fields={"fp8_scaling": "delayed", "cuda_graphs": False, "fused_amax": False, "fused_quantise": False,
-                "logits_fp32": True},
+                "logits_fp32": True, "amax_group": "tensor"},
     ),
     # AMD/benchmarks/llama31_8b: Megatron on ROCm's TransformerEngine
     RecipeFact(

@@ -47,12 +47,13 @@ from ..engine.replay import replay
 from ..estimate import programs_work
 from ..fold.ranks import ranks_of
 from ..fold.whole import Folded, of_classes
+from ..network.transfer import MOST_HBM
 from ..program.program import Collective, Exchange, Programs, Work
 from ..result.step_bounds import StepBounds
 from .ahead import ahead_s
 from .choose import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
 from .conditions import awaiting, crossing
-from .extremes import Extremes, apart, held_sms
+from .extremes import Extremes, apart, held
 from .gains import gains
 from .graph import graph_of
 from .holds import holds_follow_kernels
@@ -188,8 +189,10 @@ class _Search:
         self.passes = Passes(graph, healthy.programs, found.worst(self.kinds))
         self.apart = apart(self.programs) and holds_follow_kernels(self.programs)
         self.moves = self._moves_s(healthy) / healthy.step_s
-        held = sum(max(of_stream) for of_stream in held_sms(self.programs).values()) / self.programs.sms
-        self.slowed = (1 + self.programs.corun_slowdown) / max(LEAST_SMS, 1 - held)
+        streams = held(self.programs).values()
+        sms = sum(max(sms for sms, _ in stream) for stream in streams) / self.programs.sms
+        hbm = min(MOST_HBM, sum(max(hbm for _, hbm in stream) for stream in streams)) / 1000
+        self.slowed = (1 + self.programs.corun_slowdown) / max(LEAST_SMS, 1 - max(sms, hbm))
 
     def proven(
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
@@ -362,7 +365,11 @@ class _Search:
         works = [op.work for program in different for op in program.each_op()]
         slowed = programs.corun_slowdown / (1 + programs.corun_slowdown)
         taken_s = max(
-            (one.solo_s * max(one.sms / programs.sms, slowed) for work in works for one in _transfers(work)),
+            (
+                one.solo_s * max(one.sms / programs.sms, one.hbm / 1000, slowed)
+                for work in works
+                for one in _transfers(work)
+            ),
             default=0.0,
         )
         share = MOVES * min(1.0, math.sqrt(FEW / self.replicas.count))

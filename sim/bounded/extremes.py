@@ -67,7 +67,7 @@ class Extremes:
     def __init__(self, programs: Programs, fastest: float) -> None:
         self._links = programs.links[0]
         self._stage = {id(program): r for r, program in enumerate(programs.classes)}
-        self._sms = held_sms(programs)
+        self._held = held(programs)
         self._joining = _joining(programs)
         self._known: dict[tuple[int, str, LinkUse], float] = {}
         messages = messages_between(programs, fastest)
@@ -81,14 +81,15 @@ class Extremes:
             at_once = {pair: max(count, at_once[pair]) for pair, count in found.items()}
 
     def least(self, programs: Programs) -> Programs:
-        """Programs of some ranks with each communication as fast as it is alone, and holding as few SMs as
-        any that its stream has.
+        """Programs of some ranks with each communication as fast as it is alone, and holding as few SMs and
+        as little of HBM as any that its stream has.
         """
         return self._rewritten(programs, lambda _, __, one: rate_alone(one.transfer, self._links), min)
 
     def most(self, programs: Programs) -> Programs:
         """Programs of some ranks with each communication as slow as beside all that other streams of its
-        ranks may move at the same time, and holding as many SMs as any that its stream has.
+        ranks may move at the same time, and holding as many SMs and as much of HBM as any that its stream
+        has.
         """
         return self._rewritten(programs, self._slowest, max)
 
@@ -96,7 +97,7 @@ class Extremes:
         self,
         programs: Programs,
         rate: Callable[[int, str, Communication], float],
-        sms: Callable[[Iterable[int]], int],
+        of: Callable[[Iterable[int]], int],
     ) -> Programs:
         known: dict[tuple[object, ...], Transfer] = {}
 
@@ -104,11 +105,13 @@ class Extremes:
             ends = (one.send, one.peer) if isinstance(one, MessageEnd) else ()
             key = r, stream, one.transfer, *ends
             if key not in known:
+                held = self._held.get(stream, {(one.transfer.sms, one.transfer.hbm)})
                 known[key] = replace(
                     one.transfer,
                     ceiling_bytes_per_s=rate(r, stream, one),
                     weights=(),
-                    sms=sms(self._sms.get(stream, (one.transfer.sms,))),
+                    sms=of(sms for sms, _ in held),
+                    hbm=of(hbm for _, hbm in held),
                 )
             return known[key]
 
@@ -150,7 +153,7 @@ def apart(programs: Programs) -> bool:
     """Whether no communication ever takes from another, whatever their number, so that both extremes are what
     is.
     """
-    if any(len(sms) > 1 for sms in held_sms(programs).values()):
+    if any(len(each) > 1 for each in held(programs).values()):
         return False
     for r, program in enumerate(programs.classes):
         lanes = _lanes(r, program, {})
@@ -172,13 +175,14 @@ def _joining(programs: Programs) -> frozenset[str]:
     )
 
 
-def held_sms(programs: Programs) -> dict[str, set[int]]:
-    """By stream, how many SMs its collectives hold: each of them, or others."""
-    found: dict[str, set[int]] = defaultdict(set)
+def held(programs: Programs) -> dict[str, set[tuple[int, int]]]:
+    """By stream, the SMs that its collectives hold, and the thousandths of HBM's bandwidth: each of them, or
+    others."""
+    found: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for program in programs.classes:
         for op in program.each_op():
             if isinstance(op.work, Collective):
-                found[op.stream].add(op.work.transfer.sms)
+                found[op.stream].add((op.work.transfer.sms, op.work.transfer.hbm))
     return found
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..network.transfer import MOST_HBM
 from ..program.program import Collective, Compute, RepeatedBlocks
 from .edges import NOTHING, LayerEdges, edges_of_work
 from .sent import exchanges_in, messages_of
@@ -181,7 +182,10 @@ def _nodes(
     _, _, ends, _ = record.of_class(r)
     held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing)]
     windows = [record.times(r, i)[::2] for i in held]
-    sms = max((_sms(program.ops[i].work) for i in held), default=0) / record.programs.sms
+    sms, hbm = (
+        max((one[k] for one in map(_taken, (program.ops[i].work for i in held))), default=0) for k in (0, 1)
+    )
+    taken = sms / record.programs.sms, min(MOST_HBM, hbm) / 1000
     within_s = _within_s(record.begin[r], ends, windows)
     known: dict[int, tuple[float, float, LayerEdges]] = {}
     for i, op in enumerate(program.ops):
@@ -191,7 +195,7 @@ def _nodes(
         if id(op.work) not in known:
             known[id(op.work)] = *_kernels_s(op.work), edges_of_work(op.work, awaiting, layers)
         kernel_s, math_s, edges = known[id(op.work)]
-        lost = _lost(end_s - begin_s, math_s, sms)
+        lost = _lost(end_s - begin_s, kernel_s, math_s, taken)
         if lost:
             end_s -= lost * within_s[i]
         kernel_s = min(kernel_s, end_s - begin_s)
@@ -219,20 +223,22 @@ def _within_s(
     return inside
 
 
-def _lost(whole_s: float, math_s: float, sms: float) -> float:
-    """The share of its time that an op loses while ``sms`` of its rank are held, which slow math alone."""
-    if not math_s or not sms:
-        return 0.0
-    slowed_s = math_s / (1 - sms)
-    return sms * slowed_s / (max(whole_s - math_s, 0.0) + slowed_s)
+def _lost(whole_s: float, kernel_s: float, math_s: float, taken: tuple[float, float]) -> float:
+    """The share of its time that an op loses while parts of the SMs and of HBM's bandwidth of its rank are
+    ``taken``: the former slow math, the latter all other kernels.
+    """
+    sms, hbm = taken
+    slow_math_s, slow_memory_s = math_s / (1 - sms), (kernel_s - math_s) / (1 - hbm)
+    lost_s = sms * slow_math_s + hbm * slow_memory_s
+    return lost_s / (max(whole_s - kernel_s, 0.0) + slow_math_s + slow_memory_s) if lost_s else 0.0
 
 
 def _holds(work: object, crossing: Collection[str]) -> bool:
-    return isinstance(work, Collective) and work.communicator in crossing and work.transfer.sms > 0
+    return isinstance(work, Collective) and work.communicator in crossing and any(_taken(work))
 
 
-def _sms(work: object) -> int:
-    return work.transfer.sms if isinstance(work, Collective) else 0
+def _taken(work: object) -> tuple[int, int]:
+    return (work.transfer.sms, work.transfer.hbm) if isinstance(work, Collective) else (0, 0)
 
 
 def _kernels_s(work: object) -> tuple[float, float]:

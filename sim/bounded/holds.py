@@ -1,8 +1,8 @@
-"""Whether SMs are held from when their own rank gets there: then who comes later is never the faster for it.
+"""Whether SMs and HBM are held from when their own rank gets there: who comes later is never the faster then.
 
-A kernel is slower while collectives beside it hold SMs, from the arrival of its rank on. If the rank arrives
-by its own kernels, or straight from the collective before, then of two replays the one that is behind at the
-same kernel holds no less: it cannot overtake. A rank that arrives when something else happens, such as a
+A kernel is slower while collectives beside it hold SMs or HBM, from the arrival of its rank on. If the rank
+arrives by its own kernels, or straight from the collective before, then of two replays the one behind at
+the same kernel holds no less: it cannot overtake. A rank that arrives when something else happens, such as a
 message, may be spared by coming later. Knows programs; replays nothing.
 """
 
@@ -54,7 +54,7 @@ def _follow(ops: Sequence[Op], awaited: Sequence[Iterable[int]], corun: float) -
         behind.append(mine)
     kernels = [i for i, op in enumerate(ops) if isinstance(op.work, Compute | RepeatedBlocks)]
     for c, op in enumerate(ops):
-        if not isinstance(op.work, Collective) or not (op.work.transfer.sms or corun):
+        if not isinstance(op.work, Collective) or not (op.work.transfer.sms or op.work.transfer.hbm or corun):
             continue
         others = [
             j for j in awaited[c] if not (isinstance(ops[j].work, Collective) and ops[j].stream == op.stream)

@@ -201,6 +201,7 @@ def _transfer(transfer: Transfer) -> dict[str, Value]:
         "ceiling_bytes_per_s": float(transfer.ceiling_bytes_per_s),
         "weights": dumps(dict(transfer.weights)).decode(),
         "sms": transfer.sms,
+        "hbm": transfer.hbm,
         "pattern": transfer.pattern,
     }
     return found | ({"binding": transfer.binding} if transfer.binding else {})

@@ -161,4 +161,5 @@ def _transfer(node: TraceNode) -> Transfer:
         node.whole("sms"),
         node.text("pattern", "ring"),
         node.text("binding"),
+        node.whole("hbm"),
     )

@@ -325,7 +325,7 @@ class _Alone:
             return False
         self.amounts[i] = amount
         heappush(self.queue, (self.now + latency_s, i))
-        self._hold(op.work.transfer.sms, 1)
+        self._hold(op.work.transfer, 1)
         return True
 
     def _moves(self, i: int) -> None:
@@ -368,7 +368,7 @@ class _Alone:
         work = self.ops[i].work
         assert isinstance(work, Collective)
         self._ends(i)
-        self._hold(-work.transfer.sms, -1)
+        self._hold(work.transfer, -1)
 
     def _ends(self, i: int) -> None:
         self.end[i] = self.now
@@ -378,11 +378,12 @@ class _Alone:
                 row.pop()
                 return
 
-    def _hold(self, sms: int, moving: int) -> None:
-        """The rank holds more SMs or fewer; a kernel at work goes on at another speed."""
+    def _hold(self, transfer: Transfer, sign: int) -> None:
+        """A collective takes from kernels (1), or no more (-1); one at work goes on at another speed."""
         rank, kernel = self.rank, self.kernel
-        rank.held_sms += sms
-        rank.moving += moving
+        rank.held_sms += sign * transfer.sms
+        rank.held_hbm += sign * transfer.hbm
+        rank.moving += sign
         if kernel.i < 0:
             return
         work = self.ops[kernel.i].work

@@ -124,7 +124,7 @@ class BlocksBeside:
         demands = self.flows.beside(scope.r, place.block.most)
         if demands is None:
             return None
-        rates, contention = self.runs.own_rates(group), (rank.held_sms, rank.moving)
+        rates, contention = self.runs.own_rates(group), rank.contention
         beside = tuple(rates.kind(d.ceiling, _named(d)) for d in demands.values())
         lead_s = place.lead_s(self.env.time)
         state = state_of(place.times) if place.times is not None else None

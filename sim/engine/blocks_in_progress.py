@@ -132,7 +132,7 @@ class BlocksInProgress:
     def _begin_whole(self) -> None:
         """Run all blocks that are left as a whole, until something interferes."""
         replay, rank = self.replay, self.rank
-        now, lead_s, contention = replay.env.time, self.lead_s, (rank.held_sms, rank.moving)
+        now, lead_s, contention = replay.env.time, self.lead_s, rank.contention
         at = now - lead_s if lead_s < 0 else now
         here = self.here = Here(self, rank, self.number, at, lead_s, contention)
         self.gathering.arrive(self.scope.r, here, replay.env, replay.runs)
@@ -169,7 +169,7 @@ class BlocksInProgress:
             return
         here, rank = self.here, self.rank
         assert here is not None
-        if not here.opened and (rank.held_sms, rank.moving) == here.contention and self._undisturbed(here):
+        if not here.opened and rank.contention == here.contention and self._undisturbed(here):
             self._close(here)
             return
         self.here = None

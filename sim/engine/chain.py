@@ -96,7 +96,7 @@ class Chain:
             self.awaited = [post(part, place, now) for part in work.parts]
             return
         assert isinstance(work, Collective)
-        self.rank.hold(work.transfer.sms, 1)
+        self.rank.hold(work.transfer)
         left = None if left is WAITS else left
         self.goes_on = left is not None
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
@@ -111,7 +111,7 @@ class Chain:
             scope.begun(i, last)
         else:
             assert isinstance(work, Collective)
-            self.rank.hold(-work.transfer.sms, -1)
+            self.rank.release(work.transfer)
             if not self.goes_on:
                 scope.meets(i, awaited[0].value)
         scope.ends(i, self.env.time)

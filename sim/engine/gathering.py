@@ -13,8 +13,8 @@ from ..program.program import RepeatedBlocks
 from .blocks import RepeatedRun
 from .clock import Clock
 from .groups import How, JointGroup
-from .rank_state import RankState
-from .runs import NEVER, Contention, Runs
+from .rank_state import Contention, RankState
+from .runs import NEVER, Runs
 
 
 class Member(Protocol):

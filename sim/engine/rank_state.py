@@ -1,4 +1,4 @@
-"""What goes on on one class of ranks: SMs held, communications that move, and who must hear of a change."""
+"""What goes on on one class of ranks: SMs and HBM held, what moves, and who must hear of a change."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..network.transfer import MOST_HBM, Transfer
 from ..program.program import Compute, Programs
 from .signal import Signal
+
+Contention = tuple[int, int, int]
+"""SMs and thousandths of HBM's bandwidth that others hold on the rank, and communications of others that move
+there."""
 
 Uses = Callable[[str, float, float], bool]
 """Whether a link is used between two times."""
@@ -37,6 +42,7 @@ class RankState:
     stand for. While it is ``changing``, or one of its links is down, no repeated blocks begin as a whole;
     ``stopped`` it makes no progress.
 
+    ``held_sms`` SMs are held, ``held_hbm`` thousandths of HBM's bandwidth, by ``moving`` communications.
     ``awaited`` holds, by op and stream, who waits for the last op of those repeated blocks on that stream;
     ``passed`` the streams on which the repeated blocks in progress, op ``repeated_op``, are known to be done.
     """
@@ -46,6 +52,7 @@ class RankState:
     slow: float = 1.0
     peers: Mapping[int, int] = field(default_factory=dict)
     held_sms: int = 0
+    held_hbm: int = 0
     moving: int = 0
     running: dict[Running, None] = field(default_factory=dict)
     closed: Interruptible | None = None
@@ -60,17 +67,32 @@ class RankState:
     def speed(self, work: Compute) -> float:
         """Fraction of its solo speed at which a kernel runs beside the communication of its rank."""
         speed = 1.0
-        if self.held_sms and work.kind != "memory-bound":
+        if work.kind == "memory-bound":
+            speed -= min(self.held_hbm, MOST_HBM) / 1000
+        elif self.held_sms:
             speed -= self.held_sms / self.sms
         if self.moving:
             speed /= 1.0 + self.corun_slowdown
         return speed
 
-    def hold(self, sms: int, moving: int) -> None:
-        """Change the SMs held and the communications moving; kernels change speed, repeated blocks open."""
-        if not sms and not (moving and self.corun_slowdown):
+    @property
+    def contention(self) -> Contention:
+        """What communications take from kernels now."""
+        return self.held_sms, self.held_hbm, self.moving
+
+    def hold(self, transfer: Transfer) -> None:
+        """A communication begins to take what it does; kernels change speed, repeated blocks open."""
+        self._hold(transfer.sms, transfer.hbm, 1)
+
+    def release(self, transfer: Transfer) -> None:
+        """It takes no more."""
+        self._hold(-transfer.sms, -transfer.hbm, -1)
+
+    def _hold(self, sms: int, hbm: int, moving: int) -> None:
+        if not sms and not hbm and not self.corun_slowdown:
             return
         self.held_sms += sms
+        self.held_hbm += hbm
         self.moving += moving
         self.open()
         self.tell_kernels()

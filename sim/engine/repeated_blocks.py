@@ -129,7 +129,7 @@ class RepeatedBlocksReplay:
             group, lead_s = blocks.gathering.group, blocks.lead_s
             if len(group.members) > 1:
                 return True  # not known before all have come
-            zero, contention = self.env.time + max(0.0, -lead_s), (rank.held_sms, rank.moving)
+            zero, contention = self.env.time + max(0.0, -lead_s), rank.contention
             run = self.runs.alone(group, blocks.repeated, blocks.number, max(0.0, lead_s), contention)
             return run.uses(link, since - zero, until - zero)
 

@@ -78,7 +78,7 @@ def _together(programs: Programs, arrivals: Arrivals) -> list[Times]:
     one.flows.watch = lambda place, now, rate: rates[place[0]][place[1]].append((now, rate))
     issued: list[float | None] = []
     for program, rank, (at, lead_s, contention) in zip(programs.classes, one.ranks, arrivals, strict=True):
-        rank.held_sms, rank.moving = contention
+        rank.held_sms, rank.held_hbm, rank.moving = contention
         ahead = math.isinf(lead_s) or not program.ops
         issued.append(None if ahead else at - lead_s - program.ops[0].host_s)
     one.start(issued, [at for at, _, _ in arrivals], tag=())
@@ -236,14 +236,14 @@ class _Replay:
 
     def _collective(self, scope: Scope, i: int, work: Collective, left: Left | None) -> Process:
         rank, r, transfer = self.ranks[scope.r], scope.r, work.transfer
-        rank.hold(transfer.sms, 1)
+        rank.hold(transfer)
         if left is WAITS:
             left = None
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
         done = self.rendezvous_points.arrive(work, (r, i), scope.tag, left, issued)
         if not done.happened:
             yield done.event(self.env)
-        rank.hold(-transfer.sms, -1)
+        rank.release(transfer)
         if left is None:
             scope.meets(i, done.value)
 

@@ -18,11 +18,8 @@ from ..program.program import Block, Program, Programs, RepeatedBlocks
 from .alone import OwnRates, State, begun, run_alone
 from .blocks import BlockRun, Rates, RepeatedRun
 from .groups import JointGroup
-from .rank_state import RankState
+from .rank_state import Contention, RankState
 from .ticks import ticks
-
-Contention = tuple[int, int]
-"""SMs that others hold on the rank, and communications of others that move there."""
 
 Arrival = tuple[float, float, Contention]
 """How a member reaches a block or repeated blocks: so long after the first member (infinite: never), its
@@ -36,7 +33,7 @@ MOST_REMEMBERED = 4096
 never in the same state twice, they would only take memory.
 """
 
-NEVER: Arrival = (math.inf, math.inf, (0, 0))
+NEVER: Arrival = (math.inf, math.inf, (0, 0, 0))
 
 Arrivals = tuple[Arrival, ...]
 
@@ -243,12 +240,13 @@ class Runs:
         """A run of a class by itself that needs no clock, if it does not. ``whole`` is that of all the block,
         which shows how it goes on from a moment at which all its streams join.
         """
-        binding, (held_sms, moving) = group.bindings[0], contention
+        binding, (held_sms, held_hbm, moving) = group.bindings[0], contention
         rank = RankState(
             binding.sms or self.programs.sms,
             self.programs.corun_slowdown,
             binding.slow,
             held_sms=held_sms,
+            held_hbm=held_hbm,
             moving=moving,
         )
         found = run_alone(block, -lead_s, rank, self.own_rates(group), beside, state, whole)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ...schedules.orders.action import Action, ActionKind
 from ..program.program import Block
 from .layers import layer, loss
+from .layers.amax import amax_reduction
 from .layers.kinds import LayerKind, LayerRun
 from .layers.layer_builder import LayerBuilder
 from .layers.pairs import pair_block
@@ -77,7 +78,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """Blocks at an end of the model: how often a stage runs one (``part``), whose gradients it ``gives``."""
+    """Blocks at an end of the model or of a stage: how often a stage runs one (``part``), and whose gradients
+    it ``gives``."""
 
     build: BuildEnd
     part: str
@@ -95,12 +97,15 @@ class _Pass:
     gives: bool = False
 
 
+_AMAX = _Ends(build=amax_reduction, part="scales")
+
 # The table's gradient comes with the input gradient: autograd does not put it off.
 _PASSES = {
     ActionKind.FORWARD: _Pass(
         before=(_Ends(build=ends.embedding_forward, part="embedding"),),
         layer=layer.forward_block,
         after=(
+            _AMAX,
             _Ends(build=ends.head_forward, part="heads"),
             _Ends(build=loss.loss_forward, part="losses"),
         ),
@@ -112,7 +117,7 @@ _PASSES = {
             _Ends(build=ends.head_backward, part="heads", gives="head"),
         ),
         layer=layer.backward_block,
-        after=(_Ends(build=ends.embedding_backward, part="embedding", gives="embedding"),),
+        after=(_AMAX, _Ends(build=ends.embedding_backward, part="embedding", gives="embedding")),
         gives=True,
     ),
     ActionKind.INPUT_GRAD: _Pass(
@@ -121,7 +126,7 @@ _PASSES = {
             _Ends(build=ends.head_input_grad, part="heads"),
         ),
         layer=layer.input_grad_block,
-        after=(_Ends(build=ends.embedding_backward, part="embedding"),),
+        after=(_AMAX, _Ends(build=ends.embedding_backward, part="embedding")),
     ),
     ActionKind.WEIGHT_GRAD: _Pass(
         before=(_Ends(build=ends.head_weight_grad, part="heads", gives="head"),),

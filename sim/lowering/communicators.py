@@ -20,6 +20,7 @@ from ..network.nccl.constants import ARCHITECTURES
 from ..network.nccl.paths import communicator_on
 from ..network.nccl.versions import USUAL
 from ..scenario.sharding import sharding_rule
+from .layers.amax import amax_group
 from .reductions import shares_table
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def _placements(plan: StepPlan, r: int, groups: RankGroups) -> Iterator[tuple[st
         named |= {"cp.heads": groups["cp.heads"], "cp.ring": groups["cp.ring"]}
     named |= _data_parallel(plan, groups, "dp", "fsdp", "hsdp")
     named["pp"] = GroupPlacement(ranks=pp, domains=1 if near else pp)
+    if amax := amax_group(plan.scenario):
+        named[amax] = groups[amax]
     if _has_experts(plan, r):
         named |= {"ep": groups["ep"], "etp": groups["etp"]}
         named |= _data_parallel(plan, groups, "edp", "efsdp", "ehsdp")

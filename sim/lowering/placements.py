@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..network.group_placement import GroupPlacement, placement_of_parts
+from .layers.amax import AMAX_GROUPS, amax_group
 from .placed_groups import PlacedGroups, domains
 from .process_groups import GROUPS, ProcessGroups, holds_experts
 
@@ -84,8 +85,9 @@ def _kinds(placed: PlacedGroups, scenario: Scenario) -> Iterator[Ids]:
 def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]]:
     """The ranks of every group that a step may use, one group a row, by name."""
     model, checks = scenario.model, scenario.software.host.collective_checks
+    unused = {*AMAX_GROUPS.values()} - {amax_group(scenario)}
     for name in GROUPS:
-        idle = holds_experts(name) and model.moe is None
+        idle = name in unused or (holds_experts(name) and model.moe is None)
         if not idle and name != "pp" and (name != "model" or checks):
             yield name, groups.of(name)
     if scenario.parallelism.pp > 1 and (model.tied_embeddings or model.mtp_layers):

@@ -54,6 +54,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "ehsdp": ("expert replicas",),
     "pp": ("pp",),
     "model": (*_PP, "tp"),
+    "amax": ("dp", *_CP, "tp"),
+    "amax.tp": (*_CP, "tp"),
 }
 """Process groups by name, with the axes that they run along; ``model`` holds one copy of the model.
 

@@ -96,6 +96,7 @@ def _reductions(
         check_s=plan.communication.check_s(group),
         replicas=replicas[0],
         offload=offload_of(plan),
+        nan_check=software.gradients.nan_check,
     )
 
 

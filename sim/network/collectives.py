@@ -74,7 +74,27 @@ def collective_transfer(
     curve = selected_curve(kind, payload_bytes, place, ways, nccl)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
     sms, pattern = _sms(curve.algorithm, placement, cluster), pattern_of(curve.algorithm)
-    return Transfer(curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern, curve.binding)
+    hbm = _hbm(placement, cluster)
+    return Transfer(
+        curve.latency_s, payload_bytes, ceiling, _weights(curve), sms, pattern, curve.binding, hbm
+    )
+
+
+@lru_cache(maxsize=256)
+def _hbm(placement: GroupPlacement, cluster: Cluster) -> int:
+    """Thousandths of HBM's bandwidth that a collective takes of each member: what a ring of much does.
+
+    What arrives is stored, read to be sent on, and written where the user wants it: three times the bytes of
+    the links (NCCL's author, github.com/NVIDIA/nccl/issues/1428: at least two, with user data three).
+    """
+    _, ways = _surveyed("all_gather", placement, cluster, 1.0)
+    quickest_s = min(way.transfer_s(_LARGE) for way in ways)
+    arriving = (1 - 1 / placement.ranks) * _LARGE / quickest_s
+    return round(1000 * min(1.0, _TIMES_IN_HBM * arriving / cluster.gpu.hbm_bytes_per_s))
+
+
+_LARGE = 1e9
+_TIMES_IN_HBM = 3.0
 
 
 def pattern_of(algorithm: str) -> str:

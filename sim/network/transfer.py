@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
 """Links of one GPU, as local names; the engine keeps a set of them for each class of ranks."""
 
+MOST_HBM = 500
+"""Thousandths of HBM's bandwidth that communications take from a kernel that asks for all: a fair half."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -16,8 +19,9 @@ class Transfer:
 
     ``latency_s`` passes first and occupies no link; then ``bytes`` of payload progress at no more
     than ``ceiling_bytes_per_s``, putting ``weights`` (bytes per payload byte) on local links.
-    ``sms`` streaming multiprocessors of each member are held from its arrival to the end. ``pattern`` is
-    who sends to whom over the network (patterns.py); ``binding`` names what sets the ceiling.
+    ``sms`` streaming multiprocessors of each member are held from its arrival to the end, and so are ``hbm``
+    thousandths of the bandwidth of its HBM. ``pattern`` is who sends to whom over the network (patterns.py);
+    ``binding`` names what sets the ceiling.
     """
 
     latency_s: float
@@ -27,6 +31,7 @@ class Transfer:
     sms: int = 0
     pattern: str = "ring"
     binding: str = ""
+    hbm: int = 0
 
     @property
     def nic(self) -> float:

@@ -206,7 +206,12 @@ def _transfer_problems(
     if (transfer, id(links), ends) in right:
         return
     right.add((transfer, id(links), ends))
-    amounts = {"latency_s": transfer.latency_s, "bytes": transfer.bytes, "sms": transfer.sms}
+    amounts = {
+        "latency_s": transfer.latency_s,
+        "bytes": transfer.bytes,
+        "sms": transfer.sms,
+        "hbm": transfer.hbm,
+    }
     yield from _amounts("transfer: ", amounts)
     if not transfer.ceiling_bytes_per_s > 0:
         yield f"transfer: ceiling_bytes_per_s: expected above 0, got {transfer.ceiling_bytes_per_s!r}"

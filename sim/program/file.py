@@ -13,7 +13,7 @@
 - ``kernels``: name -> seconds, kind (gemm, attention, memory-bound, fixed), flops, bytes;
 - ``transfers``: name -> latency_s, bytes, ceiling_bytes_per_s (absent: none), weights (bytes on each
   link per payload byte), sms, pattern (who sends to whom: ring, the default, tree, ...),
-  binding (the link that sets the ceiling);
+  binding (the link that sets the ceiling), hbm (thousandths of its bandwidth that it takes of each member);
 - ``blocks``: name -> ops of a short program on one rank's own resources, with kernels on the compute
   stream; it begins when all of the last one has ended, and may share SMs and links with other ops;
 - ``classes``: name, pp, count (ranks that it stands for), first_rank, links, ops.

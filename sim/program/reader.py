@@ -212,7 +212,7 @@ def _kernel(item: tuple[str, object]) -> tuple[str, Compute]:
 
 
 def _transfer(item: tuple[str, object]) -> tuple[str, Transfer]:
-    known = ("latency_s", "bytes", "ceiling_bytes_per_s", "weights", "sms", "pattern", "binding")
+    known = ("latency_s", "bytes", "ceiling_bytes_per_s", "weights", "sms", "pattern", "binding", "hbm")
     entry = Entry.of(f"transfer {item[0]!r}", item[1], known)
     weights = Entry(f"{entry.where}, weights", entry.table("weights"))
     return item[0], Transfer(
@@ -223,6 +223,7 @@ def _transfer(item: tuple[str, object]) -> tuple[str, Transfer]:
         entry.whole("sms", 0),
         _pattern(entry),
         entry.text("binding", ""),
+        entry.whole("hbm", 0),
     )
 
 

@@ -18,12 +18,15 @@ def solo_seconds(blocks: Iterable[tuple[Block, int]]) -> float:
     return sum(count * solo_ends(block)[0] for block, count in blocks)
 
 
-def solo_ends(block: Block, *, sms: int = 0, stretch: float = 1.0, taken: float = 0.0) -> tuple[float, float]:
+def solo_ends(
+    block: Block, *, sms: int = 0, stretch: float = 1.0, stretch_memory: float = 1.0, taken: float = 0.0
+) -> tuple[float, float]:
     """When all of a block has ended, and when its last kernel has.
 
     ``sms``: of the GPU, where collectives that are issued before a kernel take theirs from it while they
-    run, as the engine has it; 0: they take none. Math-bound kernels take ``stretch`` times as long, and do
-    without a part of the SMs that others have ``taken`` all the while.
+    run, as the engine has it; 0: they take none. Math-bound kernels take ``stretch`` times as long, all
+    others ``stretch_memory`` times, and the former do without a part of the SMs that others have ``taken``
+    all the while. What collectives take of HBM's bandwidth is left out.
     """
     ends: list[float] = []
     streams: dict[str, float] = {}
@@ -32,8 +35,11 @@ def solo_ends(block: Block, *, sms: int = 0, stretch: float = 1.0, taken: float 
         start = max((ends[before] for before in op.after), default=0.0)
         start = max(start, streams.get(op.stream, 0.0))
         seconds = _op_seconds(op.work)
-        if isinstance(op.work, Compute) and op.work.kind != "memory-bound":
-            seconds = _beside(start, seconds * stretch, held, taken)
+        if isinstance(op.work, Compute):
+            if op.work.kind == "memory-bound":
+                seconds *= stretch_memory
+            else:
+                seconds = _beside(start, seconds * stretch, held, taken)
         end = start + seconds
         if sms and isinstance(op.work, Collective) and op.work.transfer.sms:
             held.append((start, end, op.work.transfer.sms / sms))

@@ -174,4 +174,5 @@ def _transfer(transfer: Transfer) -> dict[str, Any]:
         found["pattern"] = transfer.pattern
     if transfer.binding:
         found["binding"] = transfer.binding
-    return found | ({"sms": transfer.sms} if transfer.sms else {})
+    held = {"sms": transfer.sms, "hbm": transfer.hbm}
+    return found | {name: one for name, one in held.items() if one}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from .amax import amax_group
 from .checkpoints import layers_in_one_go, prediction_recomputed, recomputed_layers
 from .kinds import LayerKind, LayerRun, joined, layer_kinds, prediction_kinds
 from .recompute import FULL, recomputed_parts
@@ -25,6 +26,7 @@ class Stage:
     """A virtual stage: its transformer layers in forward order, and which ends of the model it has.
 
     ``in_one_go``: so many of its layers are recomputed at once, from the input of the first of them.
+    ``scales``: whether maxima of 8-bit tensors are reduced behind its layers (amax.py).
     """
 
     index: int
@@ -33,6 +35,7 @@ class Stage:
     head: bool
     loss: bool
     in_one_go: int = 1
+    scales: bool = False
 
     @property
     def layers(self) -> int:
@@ -87,6 +90,7 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
             head=i == head,
             loss=i == count - 1,
             in_one_go=layers_in_one_go(scenario.training),
+            scales=amax_group(scenario) is not None,
         )
         for i, runs in enumerate(_runs(scenario, layers, head))
     )

@@ -48,7 +48,8 @@ class Gradients:
     so many elements, those of its parameters, in the order of their gradients. An all_reduce of a bucket is
     then a group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced), or one
     message where the bucket is ``flat`` (Megatron core's buffer). ``listed`` parameters come back as lists:
-    flat buffers are made of them, and copied back one parameter and one rank at a time.
+    flat buffers are made of them, and copied back one parameter and one rank at a time. ``nan_check``: the
+    host has a bucket reduced when it knows that its norm is a number.
     """
 
     communicator: str
@@ -66,6 +67,7 @@ class Gradients:
     listed: int = 0
     replicas: str = ""
     offload: Offload | None = None
+    nan_check: bool = False
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
     parts: list[float] = field(default_factory=list)  # parameters of which these elements are, where uncut
@@ -101,6 +103,8 @@ class Gradients:
         """Reduce ``elements``, so many ``calls``."""
         kind = "reduce_scatter" if self.sharded else "all_reduce"
         host_s = self.costs.host_collective_s + self.check_s
+        if self.nan_check:
+            self._check(writer, calls * elements)
         work = self._calls(kind, elements, calls)
         index = writer.on_stream(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
@@ -117,6 +121,13 @@ class Gradients:
             )
         self.reductions.append(index)
         self.ready -= calls * elements
+
+    def _check(self, writer: ProgramBuilder, elements: float) -> None:
+        """Read the gradients for their norm, and wait for it (param_and_grad_buffer.py, check_grads)."""
+        reading = MemoryBound(hbm_bytes=elements * self.element_bytes)
+        work = Compute(self.costs.seconds(reading), "memory-bound", bytes=reading.hbm_bytes)
+        host_s = 2 * self.costs.host_s  # the norm, and its comparison
+        writer.compute("check gradients", work, category="dp", host_s=host_s, host_sync=True)
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
         """So many reductions of ``elements`` each as one collective; equal calls return one object."""

@@ -15,9 +15,11 @@ import numpy as np
 
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
+from ...lowering.layers.amax import amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
 from ...lowering.layers.recompute import NOTHING, by_operators
 from ...lowering.overlapped import pair_blocks, runs_as_one
+from ...network.transfer import MOST_HBM
 from ...program.program import Block, Compute
 from ...program.solo import solo_ends
 
@@ -53,6 +55,9 @@ class BlockTimes(NamedTuple):
 
 LEAST_SMS = 0.75
 """The part of the SMs that kernels keep beside all collectives that the bound counts."""
+
+LEAST_HBM = 1 - MOST_HBM / 1000
+"""The part of HBM's bandwidth that they keep."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,8 @@ class ActionTimes:
 
     def named(self, name: BlockName) -> BlockTimes:
         """Seconds of one block, by layer."""
+        if name.build is amax_reduction:  # of groups that reach beyond what a layer's tables are by
+            return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.tables.layers))))
         if name not in self._asked:
             halves = name.halves if name.half is None else ()
             self._asked[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
@@ -209,6 +216,11 @@ def _times(block: Block, sms: int) -> tuple[float, ...]:
     kernels_s = sum(work.seconds for work in kernels)
     memory_s = sum(work.seconds for work in kernels if work.kind == "memory-bound")
     alone_s, kernels_end_s = solo_ends(block, sms=sms)
-    slow_s = memory_s + (kernels_s - memory_s) / LEAST_SMS
-    idle_s = max(0.0, solo_ends(block, stretch=1 / LEAST_SMS)[0] - slow_s) if alone_s > kernels_s else 0.0
+    slow_s = memory_s / LEAST_HBM + (kernels_s - memory_s) / LEAST_SMS
+    slow = (
+        solo_ends(block, stretch=1 / LEAST_SMS, stretch_memory=1 / LEAST_HBM)[0]
+        if alone_s > kernels_s
+        else 0.0
+    )
+    idle_s = max(0.0, slow - slow_s)
     return alone_s, kernels_s, memory_s, block.host_s, kernels_end_s, idle_s

@@ -15,6 +15,7 @@ from .group import SoftwareGroup
 TpOverlap = Literal["userbuffers", "local-shard"]
 ContextEngine = Literal["transformer-engine", "torch"]
 ContextComm = Literal["p2p", "all_gather", "a2a"]
+AmaxGroup = Literal["none", "tensor", "replicas"]
 MoeDispatcher = Literal["alltoall", "deepep", "hybridep"]
 
 
@@ -49,6 +50,11 @@ class ExchangeSoftware(SoftwareGroup):
         default="transformer-engine",
         description="whose context parallelism: TransformerEngine's, or torch's, which repeats keys and"
         " values to the heads of queries and merges tiles in 32 bit (_attention.py)",
+    )
+    amax_group: AmaxGroup = Field(
+        default="none",
+        description="of 8 bits with delayed scaling: ranks that agree on the largest magnitudes behind each"
+        " virtual stage before kernels go on: those of tp and cp (tp_only_amax_red), or of all replicas too",
     )
     moe_dispatcher: MoeDispatcher = Field(
         default="alltoall",

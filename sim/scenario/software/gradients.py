@@ -89,6 +89,11 @@ class GradientSoftware(SoftwareGroup):
         description="under ZeRO-1 a rank casts what it updated a slice of a parameter at a time, each by"
         " kernels of its own (Megatron core distrib_optimizer.py)",
     )
+    nan_check: bool = Field(
+        default=False,
+        description="each bucket is checked for NaN before it is reduced: a pass over it whose result the"
+        " host waits for (Megatron core check_for_nan_in_grad)",
+    )
     moment_bytes: Annotated[Literal[2, 4], NO_BOOL] = Field(
         default=4,
         description="bytes of each of the optimizer's two moments (2: arXiv:2412.19437 section 3.3.3)",

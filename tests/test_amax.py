@@ -1,0 +1,97 @@
+"""Maxima of 8-bit tensors are reduced behind each virtual stage, by those who must scale alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import every_op, lowered, scenario
+
+from stepsim.sim.program.program import Collective
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+
+H100 = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8", "precision": "fp8"}
+
+
+def run(amax_group: str, **fields: Any) -> Scenario:
+    software = {
+        "preset": "megatron-core-2025",
+        "exchange": {"amax_group": amax_group, "tp_comm_overlap": False},
+        "host": {"host_s_per_kernel": 0},
+        "kernels": {"fp8_scaling": fields.pop("fp8_scaling", "delayed")},
+    }
+    return scenario(**{**H100, "software": software, **fields})
+
+
+def reductions(job: Scenario) -> list[Counter[str]]:
+    """By program, how often each group reduces maxima."""
+    step, found = lowered(job), []
+    for program in step.programs.classes:
+        called: Counter[str] = Counter()
+        for op, count in every_op(program):
+            if isinstance(op.work, Collective) and op.work.communicator.startswith("amax"):
+                called[op.work.communicator] += count
+        found.append(called)
+    return found
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    amax_group=st.sampled_from(["tensor", "replicas"]),
+    tp=st.sampled_from([1, 2]),
+    dp=st.sampled_from([1, 2]),
+    pp=st.sampled_from([1, 2]),
+    zero=st.sampled_from([0, 1]),
+    chunks=st.sampled_from([1, 2]),
+    microbatches=st.sampled_from([2, 4]),
+)
+def test_once_a_chunk_and_direction(
+    amax_group: str, tp: int, dp: int, pp: int, zero: int, chunks: int, microbatches: int
+) -> None:
+    vpp = chunks if pp > 1 else 1
+    schedule = "none" if pp == 1 else "interleaved" if vpp > 1 else "1f1b"
+    job = run(
+        amax_group, tp=tp, dp=dp, pp=pp, vpp=vpp, zero=zero, schedule=schedule, microbatches=microbatches
+    )
+    name, ranks = ("amax.tp", tp) if amax_group == "tensor" else ("amax", tp * dp)
+    each = Counter({name: 2 * vpp * microbatches} if ranks > 1 else {})
+    assert reductions(job) == [each] * pp
+
+
+@pytest.mark.parametrize("schedule", ["zb-h1", "1f1b"])
+def test_split_backwards_reduce_once(schedule: str) -> None:
+    job = run("replicas", tp=2, dp=2, pp=2, schedule=schedule, microbatches=4)
+    assert reductions(job) == [Counter({"amax": 8})] * 2
+
+
+@pytest.mark.parametrize(
+    "fields", [{"precision": "bf16"}, {"fp8_scaling": "current"}, {"amax_group": "none"}, {"tp": 1, "dp": 1}]
+)
+def test_none_without_delayed_scaling_or_others(fields: dict[str, Any]) -> None:
+    job = run(**{"amax_group": "replicas", "tp": 2, "dp": 2, **fields})
+    assert reductions(job) == [Counter()]
+
+
+def test_kernels_wait_for_each() -> None:
+    """One stage, nothing beside: a step is longer by all of its reductions, one after the other."""
+    fields = {"tp": 2, "microbatches": 4}
+    without, job = simulate(run("none", **fields)), run("tensor", **fields)
+    step = lowered(job)
+    (one,) = {
+        op.work.transfer.solo_s
+        for op, _ in every_op(step.programs.classes[0])
+        if isinstance(op.work, Collective) and op.work.communicator == "amax.tp"
+    }
+    assert simulate(job).step_time_s - without.step_time_s == pytest.approx(8 * one, rel=1e-6)
+
+
+def test_more_replicas_take_longer() -> None:
+    def added(dp: int) -> float:
+        fields = {"tp": 4, "dp": dp, "microbatches": 4}
+        return simulate(run("replicas", **fields)).step_time_s - simulate(run("none", **fields)).step_time_s
+
+    assert 0 < added(2) < added(16) < added(128)
