@@ -18,6 +18,7 @@ from .gemm import (
     SPLIT_WAVES,
     SPLITS,
     alignment,
+    output_bytes,
     panel_bytes,
     peak_flops,
     rate_of,
@@ -43,7 +44,8 @@ class Products:
     k: Array
     flops: Array
     hbm_bytes: Array
-    stored_bytes: Array
+    narrow_bytes: Array
+    wide_bytes: Array
     aligned: Array
     panel_bytes: Array
 
@@ -62,9 +64,8 @@ def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
         k=np.array([float(gemm.k) for gemm in gemms]),
         flops=np.array([gemm.flops for gemm in gemms]),
         hbm_bytes=np.array([gemm.hbm_bytes for gemm in gemms]),
-        stored_bytes=np.array(
-            [float(gemm.m * gemm.n * gemm.out_bytes * (2 if gemm.accumulate else 1)) for gemm in gemms]
-        ),
+        narrow_bytes=np.array([float(output_bytes(gemm)[0]) for gemm in gemms]),
+        wide_bytes=np.array([float(output_bytes(gemm)[1]) for gemm in gemms]),
         aligned=np.array([alignment(gemm) for gemm in gemms]),
         panel_bytes=np.array([panel_bytes(gemm, gpu) for gemm in gemms]),
     )
@@ -107,10 +108,11 @@ def product_times(
     shape = rate.shape or profile.gemm
     stream_bytes_per_s = profile.memory.stream_efficiency * hbm_bytes_per_s
     flops_per_s_per_sm = rate.fraction * products.aligned * peak_flops(gpu, products.dtype) / gpu.sms
+    exposed_bytes = shape.store_exposed * products.narrow_bytes + products.wide_bytes
     return ProductTimes(
         products=products,
         tiles_s=_tiles_seconds(products, gpu, shape, flops_per_s_per_sm, stream_bytes_per_s),
-        store_s=shape.store_exposed * products.stored_bytes / stream_bytes_per_s,
+        store_s=exposed_bytes / stream_bytes_per_s,
         memory_s=products.hbm_bytes / stream_bytes_per_s,
     )
 

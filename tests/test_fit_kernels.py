@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from stepsim.calibration.fit.curve_fit import predicted_seconds
 from stepsim.calibration.fit.gemm import fit_fraction, fit_shape
 from stepsim.calibration.fit.kernels import all_measurements, keep_step_time_fit
 from stepsim.calibration.fit.profile_file import write_profile
@@ -45,6 +48,20 @@ def test_shipped_profiles_match_the_measurements(shared: Path) -> None:
     for key, (median, p90) in BOUNDS.items():
         assert rows[key].median <= median, key
         assert rows[key].p90 <= p90, key
+
+
+@pytest.mark.parametrize("name", ["A100-PCIe-80GB", "B200-SXM-180GB"])
+def test_gradients_in_fp32_are_predicted_as_other_products_are(shared: Path, name: str) -> None:
+    """Of SimuMax's sweeps: products that are added to a main gradient in FP32, against all others."""
+    gpu, shipped = get_gpu(name), load_profile(name)
+    profile = replace(shipped, clock_fraction=shipped.measured_clock_fraction)
+    off: dict[bool, list[float]] = {True: [], False: []}
+    for item in all_measurements([shared / "data" / "kernels.yaml"]):
+        kernel = item.kernels[-1]
+        if item.gpu == name and isinstance(kernel, Gemm) and not (item.grouped or item.best_of_search):
+            ratio = predicted_seconds(item, gpu, profile) / item.seconds
+            off[kernel.out_bytes == 4].append(math.log(ratio))
+    assert abs(statistics.median(off[True]) - statistics.median(off[False])) < 0.02
 
 
 def _with_tiles_of_a_sweep() -> GpuProfile:
