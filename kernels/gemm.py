@@ -46,9 +46,9 @@ PARTIAL_BYTES = 8.0
 NARROW_BYTES = 2
 """Of an output's element: all tables of kernels have outputs of 16 bit, and ``store_exposed`` is of these.
 
-Of what FP32 has beyond, read and written, all of the HBM time shows. Were that share fitted on weight
-gradients of SimuMax's sweeps, it would be 0.93 on A100 (27 products, 4,096 to 24,640 tokens) and 1.11 on B200
-(87); those added in 16 bit (B200, 48) take as long as products that are not added to anything.
+What FP32 has beyond, read and written, moves while no math is done. Were the share that does so fitted on
+weight gradients of SimuMax's sweeps, it would be 0.95 on A100 (27 products of 4,096 to 24,640 tokens) and 1.13
+on B200 (87); those added in 16 bit (B200, 48) take as long as products that are not added to anything.
 """
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
@@ -140,10 +140,11 @@ def _side_by_side(profile: GpuProfile) -> GpuProfile:
 
 def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
     tiles_s, store_s = _tiling(gemm, gpu, profile, splits)[0], _store_seconds(gemm, gpu, profile)
-    memory_s = stream_seconds(gemm.hbm_bytes, gpu, profile)
-    flops_per_s = gemm.flops / _joined(tiles_s + store_s, memory_s)
+    alone_s = stream_seconds(output_bytes(gemm)[1], gpu, profile)
+    beside_s = stream_seconds(gemm.hbm_bytes, gpu, profile) - alone_s
+    flops_per_s = gemm.flops / (_joined(tiles_s + store_s, beside_s) + alone_s)
     clock = profile.clock_fraction * sustained_clock(flops_per_s, gemm.dtype, gpu, profile)
-    return profile.kernel_latency_s + _joined(tiles_s / clock + store_s, memory_s)
+    return profile.kernel_latency_s + _joined(tiles_s / clock + store_s, beside_s) + alone_s
 
 
 def _joined(math_s: float, memory_s: float) -> float:
@@ -171,10 +172,9 @@ def rate_of(curve: GemmCurve, dtype: str, gpu: Gpu) -> Rate:
 
 
 def _store_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
-    """What math does not hide of the output's traffic: a share of it in 16 bit, all that FP32 has beyond."""
-    narrow_bytes, wide_bytes = output_bytes(gemm)
+    """What math does not hide of the output's traffic in 16 bit."""
     shape = rate_of(profile.gemm, gemm.dtype, gpu).shape or profile.gemm
-    return stream_seconds(shape.store_exposed * narrow_bytes + wide_bytes, gpu, profile)
+    return shape.store_exposed * stream_seconds(output_bytes(gemm)[0], gpu, profile)
 
 
 def output_bytes(gemm: Gemm) -> tuple[int, int]:

@@ -74,12 +74,13 @@ def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
 @dataclass(frozen=True, kw_only=True)
 class ProductTimes:
     """Parts of the times of products: of their tiles at the boost clock, of what is exposed of their outputs'
-    store, of their bytes."""
+    store, of bytes that move beside math, of bytes that move while no math is done."""
 
     products: Products
     tiles_s: Array
     store_s: Array
-    memory_s: Array
+    beside_s: Array
+    alone_s: Array
 
     def seconds(
         self, gpu: Gpu, profile: GpuProfile, power_limited: Array | float, drawn: Array | float = 1.0
@@ -87,14 +88,16 @@ class ProductTimes:
         """On-GPU seconds of each, where the power limit acts as far as ``power_limited``, and a FLOP draws
         ``drawn`` of the watts that it draws of random operands."""
         clock = profile.clock_fraction * self._clock(gpu, power_limited, drawn)
-        return profile.kernel_latency_s + _joined(self.tiles_s / clock + self.store_s, self.memory_s)
+        joined_s = _joined(self.tiles_s / clock + self.store_s, self.beside_s)
+        return profile.kernel_latency_s + joined_s + self.alone_s
 
     def _clock(self, gpu: Gpu, power_limited: Array | float, drawn: Array | float) -> Array | float:
         import numpy as np
 
         if gpu.joules_per_flop is None:
             return 1.0
-        flops_per_s = self.products.flops / _joined(self.tiles_s + self.store_s, self.memory_s)
+        boosted_s = _joined(self.tiles_s + self.store_s, self.beside_s) + self.alone_s
+        flops_per_s = self.products.flops / boosted_s
         wanted_w = flops_per_s * drawn * joules_per_flop(self.products.dtype, gpu)
         clock: Array = np.minimum(1.0, (gpu.tdp_w - gpu.idle_w) / wanted_w) ** (power_limited / 3.0)
         return clock
@@ -108,12 +111,12 @@ def product_times(
     shape = rate.shape or profile.gemm
     stream_bytes_per_s = profile.memory.stream_efficiency * hbm_bytes_per_s
     flops_per_s_per_sm = rate.fraction * products.aligned * peak_flops(gpu, products.dtype) / gpu.sms
-    exposed_bytes = shape.store_exposed * products.narrow_bytes + products.wide_bytes
     return ProductTimes(
         products=products,
         tiles_s=_tiles_seconds(products, gpu, shape, flops_per_s_per_sm, stream_bytes_per_s),
-        store_s=exposed_bytes / stream_bytes_per_s,
-        memory_s=products.hbm_bytes / stream_bytes_per_s,
+        store_s=shape.store_exposed * products.narrow_bytes / stream_bytes_per_s,
+        beside_s=(products.hbm_bytes - products.wide_bytes) / stream_bytes_per_s,
+        alone_s=products.wide_bytes / stream_bytes_per_s,
     )
 
 
