@@ -47,8 +47,8 @@ NARROW_BYTES = 2
 """Of an output's element: all tables of kernels have outputs of 16 bit, and ``store_exposed`` is of these.
 
 What FP32 has beyond, read and written, moves while no math is done. Were the share that does so fitted on
-weight gradients of SimuMax's sweeps, it would be 0.95 on A100 (27 products of 4,096 to 24,640 tokens) and 1.13
-on B200 (87); those added in 16 bit (B200, 48) take as long as products that are not added to anything.
+weight gradients of SimuMax's sweeps, it would be 0.95 on A100 (27 products of 4,096 to 24,640 tokens) and
+1.13 on B200 (87); those added in 16 bit (B200, 48) take as long as products that are added to nothing.
 """
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
@@ -73,6 +73,12 @@ BLEND = 3.0
 # B200's 84 points alike (median error 7.7 to 7.9 %; 8.3 % were they added); A100's three, not fitted, go from
 # 23 to 7 %. 2 is taken.
 _STREAMS = 4
+
+# Ada's and Hopper's tensor cores keep some 14 bits of the sums of 8-bit products (DeepSeek-V3, arXiv:2412.19437,
+# section 3.5.2); Blackwell's keep FP32's. Sums that are split so as to lose less are 1.1 to 1.2 times slower
+# (pytorch/ao issue 2377); the least is taken.
+_FEW_BITS = ("ada", "hopper")
+_SPLIT_SUMS = 1.1
 
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
 _LIKE = {
@@ -195,7 +201,7 @@ def _tiling(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) 
     """Time of the quickest tiling at the boost clock, and its waves."""
     rate = rate_of(profile.gemm, gemm.dtype, gpu)
     curve = rate.shape or profile.gemm
-    fraction = rate.fraction * alignment(gemm)
+    fraction = rate.fraction * alignment(gemm) / split_sums(gemm, gpu)
     flops_per_s_per_sm = fraction * peak_flops(gpu, gemm.dtype) / gpu.sms
     partial_s = stream_seconds(gemm.batch * gemm.m * gemm.n * PARTIAL_BYTES, gpu, profile)
 
@@ -226,6 +232,11 @@ def panel_bytes(gemm: Gemm, gpu: Gpu) -> float:
 def filled_waves(waves: float, quantisation: float) -> float:
     """Waves that pass while ``waves`` of work run: never under one, the last one rounded up in part."""
     return 1.0 if waves <= 1 else waves + quantisation * (math.ceil(waves) - waves)
+
+
+def split_sums(gemm: Gemm, gpu: Gpu) -> float:
+    """By how much math is slower that adds partial sums of 8 bit in FP32; blocks of 8 bit always do."""
+    return _SPLIT_SUMS if gemm.precise and gemm.dtype == "fp8" and gpu.architecture in _FEW_BITS else 1.0
 
 
 def alignment(gemm: Gemm) -> float:

@@ -22,6 +22,7 @@ from .gemm import (
     panel_bytes,
     peak_flops,
     rate_of,
+    split_sums,
 )
 from .kernel import Gemm
 from .power import joules_per_flop
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """Products of one type; ``aligned`` is each one's rate factor by alignment, ``panel_bytes`` what a wave
-    of its tiles walks through."""
+    """Products of one type; ``aligned`` is each one's rate factor by alignment and split sums,
+    ``narrow_bytes`` and ``wide_bytes`` what moves of its output (``output_bytes``), ``panel_bytes`` what a
+    wave of its tiles walks through."""
 
     dtype: str
     m: Array
@@ -66,7 +68,7 @@ def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
         hbm_bytes=np.array([gemm.hbm_bytes for gemm in gemms]),
         narrow_bytes=np.array([float(output_bytes(gemm)[0]) for gemm in gemms]),
         wide_bytes=np.array([float(output_bytes(gemm)[1]) for gemm in gemms]),
-        aligned=np.array([alignment(gemm) for gemm in gemms]),
+        aligned=np.array([alignment(gemm) / split_sums(gemm, gpu) for gemm in gemms]),
         panel_bytes=np.array([panel_bytes(gemm, gpu) for gemm in gemms]),
     )
 

@@ -130,6 +130,24 @@ def test_gradients_in_fp32_show_more_the_fewer_tokens_they_sum_over() -> None:
         assert 0 < kernel_seconds(fp32, gpu, limited) - kernel_seconds(plain, gpu, limited) < added_s
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "slower"),
+    [
+        ("H100-SXM5-80GB", "fp8", True),
+        ("L40S", "fp8", True),
+        ("B200-SXM-180GB", "fp8", False),
+        ("H100-SXM5-80GB", "fp8_block", False),
+        ("H100-SXM5-80GB", "bf16", False),
+    ],
+)
+def test_precise_sums_of_8_bit_take_longer_where_tensor_cores_keep_few_bits(
+    name: str, dtype: str, slower: bool
+) -> None:
+    plain = Gemm(m=8192, n=8192, k=8192, dtype=dtype)
+    ratio = seconds(replace(plain, precise=True), name) / seconds(plain, name)
+    assert 1.03 < ratio < 1.1 if slower else ratio == 1.0
+
+
 @given(gpus)
 def test_an_unaligned_gemm_is_slower_than_the_padded_one(name: str) -> None:
     # GPT-2's vocabulary, and the one that Megatron pads it to.
