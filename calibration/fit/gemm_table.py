@@ -51,6 +51,8 @@ _HARNESS = (
     FitParameter(name="unaligned_slowdown", start=1.05, low=1.0, high=2.0),
     FitParameter(name="unaligned_call_s", start=1e-6, low=0.0, high=1e-4),
 )
+_SLOWDOWN = FitParameter(name="slowdown", start=1.1, low=1.0, high=1.5)
+_OF_TWIN = ("fp8",)
 _ROW = FitParameter(name="row_s", start=1e-8, low=0.0, high=1e-7)
 _GAP = FitParameter(name="beside_s", start=0.5e-6, low=0.0, high=3e-6)  # between kernels of a graph, besides
 # The longer a GPU's controller looks, the longer a call at which it has half acted. Products of 1 to 3 ms
@@ -80,22 +82,22 @@ def fit_table(
     gpu: Gpu,
     *,
     slows: bool = False,
-    burst_order: float | None = None,
+    twin: GpuProfile | None = None,
 ) -> GpuProfile:
     """``profile`` with the curve of products that ``table`` shows, without the shapes that are left out.
 
     The 16-bit products, which no harness quantises, give the shape constants of the curve; every other type
     has its own, since other kernels run it, beside its rate and its harness. ``slows``: its long calls run
-    slower than its short ones, which shows at which duration the power limit acts. ``burst_order``: how
-    suddenly it does, where another table has shown that better.
+    slower than its short ones, which shows at which duration the power limit acts. ``twin``: a GPU of the same
+    chip and limit, whose table shows better how suddenly it does, and of 8 bit the kernels that training runs.
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]
     parameters = [_FRACTION, *_SHAPE, *_TILES[1:], *_SIXTEEN, _GAP]
-    parameters += [*_BURST[: 2 if burst_order is None else 1]] * slows
+    parameters += [*_BURST[: 1 if twin else 2]] * slows
     parameters += [_BLANK] * any(item.blank for item in sixteen)
     at_boost = replace(profile, clock_fraction=1.0)
-    known = {} if burst_order is None else {"burst_order": burst_order}
+    known = {"burst_order": _burst_order_of(twin)} if twin else {}
 
     def build(found: dict[str, float]) -> GpuProfile:
         shaped = replace(at_boost, gemm=replace(at_boost.gemm, **_shape(found)))
@@ -105,12 +107,15 @@ def fit_table(
     fitted = _with_record(fitted, "bf16", [item for item in table if is_gemm(item, "bf16")], gpu)
     for dtype in sorted({item.kernels[-1].dtype for item in shown} - {"bf16"}):  # type: ignore[union-attr]
         own = [item for item in table if is_gemm(item, dtype)]
-        fitted = _with_quantised(fitted, dtype, own, gpu)
+        if twin and dtype in _OF_TWIN:
+            fitted = _with_twin(fitted, dtype, own, gpu, twin)
+        else:
+            fitted = _with_quantised(fitted, dtype, own, gpu)
     record = next(rate.provenance for rate in fitted.gemm.rates if rate.dtype == "bf16")
     return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
 
 
-def burst_order_of(profile: GpuProfile) -> float:
+def _burst_order_of(profile: GpuProfile) -> float:
     """How suddenly the power limit acts in the table that gave ``profile`` its 16-bit products."""
     (harness,) = (rate.harness for rate in profile.gemm.rates if rate.dtype == "bf16")
     assert harness is not None
@@ -123,11 +128,30 @@ def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement
     def build(found: dict[str, float]) -> GpuProfile:
         return _with_rate(profile, dtype, found, GemmShape(**_shape(found)))
 
+    found = _best([_FRACTION, *_SHAPE, *_TILES, *_harness(shown, dtype)], build, shown, gpu)
+    return _with_record(build(found), dtype, table, gpu)
+
+
+def _with_twin(
+    profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu, twin: GpuProfile
+) -> GpuProfile:
+    """``profile`` with products of ``dtype`` as ``twin`` has them, and the harness of its own ``table``, whose
+    kernels are slower than these."""
+    shown = [item for item in table if not left_out(*shape_of(item))]
+    (given,) = (rate for rate in twin.gemm.rates if rate.dtype == dtype)
+
+    def build(found: dict[str, float]) -> GpuProfile:
+        return _with_rate(profile, dtype, found | {"fraction": given.fraction}, given.shape)
+
+    found = fit([*_harness(shown, dtype), _SLOWDOWN], build, shown, gpu, together=table_times(shown, gpu))
+    found = {name: round(value, 11) if name.endswith("_s") else value for name, value in found.items()}
+    return _with_record(build(found), dtype, table, gpu)
+
+
+def _harness(shown: Sequence[Measurement], dtype: str) -> list[FitParameter]:
     shortest_s = float(np.quantile([item.seconds for item in shown], _SHORTEST))
     harness = [replace(one, start=shortest_s) if one.name == "call_s" else one for one in _HARNESS]
-    harness += [_ROW] * (dtype in _BY_ROW)
-    found = _best([_FRACTION, *_SHAPE, *_TILES, *harness], build, shown, gpu)
-    return _with_record(build(found), dtype, table, gpu)
+    return harness + [_ROW] * (dtype in _BY_ROW)
 
 
 def _best(
@@ -184,7 +208,7 @@ def _with_rate(
 
 
 _OF_SHAPE = [one.name for one in _SHAPE] + ["split_s"]
-_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, *_BURST, _BLANK)]
+_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, _SLOWDOWN, *_BURST, _BLANK)]
 
 
 def _with_record(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:

@@ -24,7 +24,7 @@ from ..readers.measurements import Measurement, is_gemm, read_measurements
 from .attention import fit_attention, scaled
 from .attention_table import fit_attention_table, with_harness
 from .gemm import fit_state, fraction_of_best, with_fraction
-from .gemm_table import burst_order_of, fit_table
+from .gemm_table import fit_table
 from .profile_file import write_profile
 from .residual_table import print_residuals
 
@@ -53,7 +53,7 @@ def fit_profiles(
     """The profile of every planned GPU, fitted on ``tables`` and ``measurements``, or carried."""
     from joblib import Parallel, delayed
 
-    alone = [plan for plan in PLANS if plan.table and not plan.limit_from]
+    alone = [plan for plan in PLANS if plan.table and not plan.twin]
     fitted = Parallel(n_jobs=-1)(
         delayed(_gemm_profile)(plan, {}, measurements, [m for m in tables if m.gpu == plan.gpu])
         for plan in alone
@@ -84,8 +84,7 @@ def _gemm_profile(
     )
     if plan.table:
         own = [m for m in tables if m.gpu == plan.gpu and isinstance(m.kernels[-1], Gemm)]
-        order = burst_order_of(done[plan.limit_from]) if plan.limit_from else None
-        profile = fit_table(profile, own, get_gpu(plan.gpu), slows=plan.slows, burst_order=order)
+        profile = fit_table(profile, own, get_gpu(plan.gpu), slows=plan.slows, twin=done.get(plan.twin))
     else:
         profile = replace(profile, gemm=_carried(done[plan.shape_from]))
     profile = _with_rates(profile, plan, measurements)
