@@ -74,9 +74,9 @@ BLEND = 3.0
 # 23 to 7 %. 2 is taken.
 _STREAMS = 4
 
-# Ada's and Hopper's tensor cores keep some 14 bits of the sums of 8-bit products (DeepSeek-V3, arXiv:2412.19437,
-# section 3.5.2); Blackwell's keep FP32's. Sums that are split so as to lose less are 1.1 to 1.2 times slower
-# (pytorch/ao issue 2377); the least is taken.
+# Ada's and Hopper's tensor cores keep some 14 bits of the sums of 8-bit products (DeepSeek-V3,
+# arXiv:2412.19437, section 3.3.2); Blackwell's keep FP32's. Sums that are split so as to lose less are 1.1 to
+# 1.2 times slower (pytorch/ao issue 2377); the least is taken.
 _FEW_BITS = ("ada", "hopper")
 _SPLIT_SUMS = 1.1
 
