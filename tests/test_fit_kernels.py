@@ -14,6 +14,7 @@ from stepsim.calibration.fit.gemm import fit_fraction, fit_shape
 from stepsim.calibration.fit.kernels import all_measurements, keep_step_time_fit
 from stepsim.calibration.fit.profile_file import write_profile
 from stepsim.calibration.fit.residual_table import residual_rows
+from stepsim.calibration.measure.plan import PLANS
 from stepsim.calibration.readers.measurements import Measurement, read_measurements
 from stepsim.hardware.calibrated.overlay import laid_over, load_profile, profile_names, shipped_profile
 from stepsim.hardware.gpus import get_gpu, gpu_names
@@ -62,6 +63,19 @@ def test_gradients_in_fp32_are_predicted_as_other_products_are(shared: Path, nam
             ratio = predicted_seconds(item, gpu, profile) / item.seconds
             off[kernel.out_bytes == 4].append(math.log(ratio))
     assert abs(statistics.median(off[True]) - statistics.median(off[False])) < 0.02
+
+
+def test_twins_have_one_curve_of_8_bit_and_one_suddenness_of_the_limit() -> None:
+    twins = [(load_profile(plan.gpu), load_profile(plan.twin)) for plan in PLANS if plan.twin]
+    assert twins
+    for profile, twin in twins:
+        gpu, other = get_gpu(profile.gpu), get_gpu(twin.gpu)
+        assert (gpu.sms, gpu.peak_flops, gpu.tdp_w) == (other.sms, other.peak_flops, other.tdp_w)
+        own, given = ({rate.dtype: rate for rate in one.gemm.rates} for one in (profile, twin))
+        assert own["fp8"].fraction == given["fp8"].fraction
+        assert own["fp8"].shape == given["fp8"].shape
+        harnesses = [rates["bf16"].harness for rates in (own, given)]
+        assert len({harness.burst_order for harness in harnesses if harness}) == 1
 
 
 def _with_tiles_of_a_sweep() -> GpuProfile:
