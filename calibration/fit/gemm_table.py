@@ -88,8 +88,9 @@ def fit_table(
 
     The 16-bit products, which no harness quantises, give the shape constants of the curve; every other type
     has its own, since other kernels run it, beside its rate and its harness. ``slows``: its long calls run
-    slower than its short ones, which shows at which duration the power limit acts. ``twin``: a GPU of the same
-    chip and limit, whose table shows better how suddenly it does, and of 8 bit the kernels that training runs.
+    slower than its short ones, which shows at which duration the power limit acts. ``twin``: a GPU of the
+    same chip and limit, whose table shows better how suddenly it does, and of 8 bit the kernels that
+    training runs.
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]
