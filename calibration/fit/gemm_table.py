@@ -136,8 +136,8 @@ def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement
 def _with_twin(
     profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu, twin: GpuProfile
 ) -> GpuProfile:
-    """``profile`` with products of ``dtype`` as ``twin`` has them, and the harness of its own ``table``, whose
-    kernels are slower than these."""
+    """``profile`` with products of ``dtype`` as ``twin`` has them, and the harness of its own ``table``,
+    whose kernels are slower than these."""
     shown = [item for item in table if not left_out(*shape_of(item))]
     (given,) = (rate for rate in twin.gemm.rates if rate.dtype == dtype)
 
