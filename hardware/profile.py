@@ -101,7 +101,7 @@ class GemmCurve:
     """Time of a GEMM by shape; kernels/gemm.py has the equations.
 
     ``tile_overhead_s`` is spent once per tile and wave (pipeline fill and drain);
-    ``store_exposed`` is the share of the output's HBM time that math does not hide;
+    ``store_exposed`` is the share of a 16-bit output's HBM time that math does not hide;
     ``wave_quantisation`` says what a partly filled wave costs: its share (0) or a whole wave (1).
     ``epilogue_s`` is the time in which an SM brings a 256 x 128 tile of the output out of tensor memory while
     it computes the next, the least that such a tile takes (0: outputs stay in registers; Blackwell's do not).

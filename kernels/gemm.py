@@ -9,8 +9,9 @@ sections 2.3, 3.1, 3.2): edges of tiles beyond the matrix are computed and throw
 wave is partly filled, and small tiles run at a lower rate. Filling and draining a tile's pipeline
 costs a fixed time, so shallow K is slow. Blackwell's SMs bring one tile's outputs out of tensor memory while
 they compute the next, which takes no longer than the longer of both (CUTLASS, Blackwell persistent kernels:
-two accumulator stages). Part of the output's store is not hidden behind math,
-so FP32 accumulation (written and read at four bytes) is slower than a 16-bit output.
+two accumulator stages). Part of the output's store is not hidden behind math. What an output of FP32 moves
+beyond one of 16 bit is not hidden at all, so that weight gradients that are added to a main gradient in FP32
+are slower, the more so the fewer tokens they sum over.
 The library's choice of tile and of a K split is taken to be the fastest of the candidates.
 
 A split's partial sums are added by another kernel, which is launched when the last one is written.
@@ -42,6 +43,13 @@ from .power import sustained_clock
 
 # Partial sums of a K split are written and read again in FP32.
 PARTIAL_BYTES = 8.0
+NARROW_BYTES = 2
+"""Of an output's element: all tables of kernels have outputs of 16 bit, and ``store_exposed`` is of these.
+
+What FP32 has beyond, read and written, moves while no math is done. Were the share that does so fitted on
+weight gradients of SimuMax's sweeps, it would be 0.95 on A100 (27 products of 4,096 to 24,640 tokens) and
+1.13 on B200 (87); those added in 16 bit (B200, 48) take as long as products that are added to nothing.
+"""
 SPLITS = (1, 2, 3, 4, 5, 6, 8, 12, 16)
 # Splitting K pays while tiles leave SMs idle; beyond this many waves libraries do not offer it.
 SPLIT_WAVES = 4
@@ -65,6 +73,12 @@ BLEND = 3.0
 # B200's 84 points alike (median error 7.7 to 7.9 %; 8.3 % were they added); A100's three, not fitted, go from
 # 23 to 7 %. 2 is taken.
 _STREAMS = 4
+
+# Ada's and Hopper's tensor cores keep some 14 bits of the sums of 8-bit products (DeepSeek-V3,
+# arXiv:2412.19437, section 3.3.2); Blackwell's keep FP32's. Sums that are split so as to lose less are 1.1 to
+# 1.2 times slower (pytorch/ao issue 2377); the least is taken.
+_FEW_BITS = ("ada", "hopper")
+_SPLIT_SUMS = 1.1
 
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
 _LIKE = {
@@ -132,10 +146,11 @@ def _side_by_side(profile: GpuProfile) -> GpuProfile:
 
 def _kernel_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) -> float:
     tiles_s, store_s = _tiling(gemm, gpu, profile, splits)[0], _store_seconds(gemm, gpu, profile)
-    memory_s = stream_seconds(gemm.hbm_bytes, gpu, profile)
-    flops_per_s = gemm.flops / _joined(tiles_s + store_s, memory_s)
+    alone_s = stream_seconds(output_bytes(gemm)[1], gpu, profile)
+    beside_s = stream_seconds(gemm.hbm_bytes, gpu, profile) - alone_s
+    flops_per_s = gemm.flops / (_joined(tiles_s + store_s, beside_s) + alone_s)
     clock = profile.clock_fraction * sustained_clock(flops_per_s, gemm.dtype, gpu, profile)
-    return profile.kernel_latency_s + _joined(tiles_s / clock + store_s, memory_s)
+    return profile.kernel_latency_s + _joined(tiles_s / clock + store_s, beside_s) + alone_s
 
 
 def _joined(math_s: float, memory_s: float) -> float:
@@ -163,10 +178,16 @@ def rate_of(curve: GemmCurve, dtype: str, gpu: Gpu) -> Rate:
 
 
 def _store_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
-    """What math does not hide of the output's traffic."""
-    stored_bytes = gemm.batch * gemm.m * gemm.n * gemm.out_bytes * (2 if gemm.accumulate else 1)
+    """What math does not hide of the output's traffic in 16 bit."""
     shape = rate_of(profile.gemm, gemm.dtype, gpu).shape or profile.gemm
-    return shape.store_exposed * stream_seconds(stored_bytes, gpu, profile)
+    return shape.store_exposed * stream_seconds(output_bytes(gemm)[0], gpu, profile)
+
+
+def output_bytes(gemm: Gemm) -> tuple[int, int]:
+    """Bytes of the output that move, up to 16 bit of each element and beyond."""
+    elements = gemm.batch * gemm.m * gemm.n * (2 if gemm.accumulate else 1)
+    narrow = min(gemm.out_bytes, NARROW_BYTES)
+    return elements * narrow, elements * (gemm.out_bytes - narrow)
 
 
 @lru_cache(maxsize=65536)
@@ -180,7 +201,7 @@ def _tiling(gemm: Gemm, gpu: Gpu, profile: GpuProfile, splits: tuple[int, ...]) 
     """Time of the quickest tiling at the boost clock, and its waves."""
     rate = rate_of(profile.gemm, gemm.dtype, gpu)
     curve = rate.shape or profile.gemm
-    fraction = rate.fraction * alignment(gemm)
+    fraction = rate.fraction * alignment(gemm) / split_sums(gemm, gpu)
     flops_per_s_per_sm = fraction * peak_flops(gpu, gemm.dtype) / gpu.sms
     partial_s = stream_seconds(gemm.batch * gemm.m * gemm.n * PARTIAL_BYTES, gpu, profile)
 
@@ -211,6 +232,11 @@ def panel_bytes(gemm: Gemm, gpu: Gpu) -> float:
 def filled_waves(waves: float, quantisation: float) -> float:
     """Waves that pass while ``waves`` of work run: never under one, the last one rounded up in part."""
     return 1.0 if waves <= 1 else waves + quantisation * (math.ceil(waves) - waves)
+
+
+def split_sums(gemm: Gemm, gpu: Gpu) -> float:
+    """By how much math is slower that adds partial sums of 8 bit in FP32; blocks of 8 bit always do."""
+    return _SPLIT_SUMS if gemm.precise and gemm.dtype == "fp8" and gpu.architecture in _FEW_BITS else 1.0
 
 
 def alignment(gemm: Gemm) -> float:

@@ -18,9 +18,11 @@ from .gemm import (
     SPLIT_WAVES,
     SPLITS,
     alignment,
+    output_bytes,
     panel_bytes,
     peak_flops,
     rate_of,
+    split_sums,
 )
 from .kernel import Gemm
 from .power import joules_per_flop
@@ -34,8 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Products:
-    """Products of one type; ``aligned`` is each one's rate factor by alignment, ``panel_bytes`` what a wave
-    of its tiles walks through."""
+    """Products of one type; ``aligned`` is each one's rate factor by alignment and split sums,
+    ``narrow_bytes`` and ``wide_bytes`` what moves of its output (``output_bytes``), ``panel_bytes`` what a
+    wave of its tiles walks through."""
 
     dtype: str
     m: Array
@@ -43,7 +46,8 @@ class Products:
     k: Array
     flops: Array
     hbm_bytes: Array
-    stored_bytes: Array
+    narrow_bytes: Array
+    wide_bytes: Array
     aligned: Array
     panel_bytes: Array
 
@@ -62,10 +66,9 @@ def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
         k=np.array([float(gemm.k) for gemm in gemms]),
         flops=np.array([gemm.flops for gemm in gemms]),
         hbm_bytes=np.array([gemm.hbm_bytes for gemm in gemms]),
-        stored_bytes=np.array(
-            [float(gemm.m * gemm.n * gemm.out_bytes * (2 if gemm.accumulate else 1)) for gemm in gemms]
-        ),
-        aligned=np.array([alignment(gemm) for gemm in gemms]),
+        narrow_bytes=np.array([float(output_bytes(gemm)[0]) for gemm in gemms]),
+        wide_bytes=np.array([float(output_bytes(gemm)[1]) for gemm in gemms]),
+        aligned=np.array([alignment(gemm) / split_sums(gemm, gpu) for gemm in gemms]),
         panel_bytes=np.array([panel_bytes(gemm, gpu) for gemm in gemms]),
     )
 
@@ -73,12 +76,13 @@ def products_of(gemms: Sequence[Gemm], gpu: Gpu) -> Products:
 @dataclass(frozen=True, kw_only=True)
 class ProductTimes:
     """Parts of the times of products: of their tiles at the boost clock, of what is exposed of their outputs'
-    store, of their bytes."""
+    store, of bytes that move beside math, of bytes that move while no math is done."""
 
     products: Products
     tiles_s: Array
     store_s: Array
-    memory_s: Array
+    beside_s: Array
+    alone_s: Array
 
     def seconds(
         self, gpu: Gpu, profile: GpuProfile, power_limited: Array | float, drawn: Array | float = 1.0
@@ -86,14 +90,16 @@ class ProductTimes:
         """On-GPU seconds of each, where the power limit acts as far as ``power_limited``, and a FLOP draws
         ``drawn`` of the watts that it draws of random operands."""
         clock = profile.clock_fraction * self._clock(gpu, power_limited, drawn)
-        return profile.kernel_latency_s + _joined(self.tiles_s / clock + self.store_s, self.memory_s)
+        joined_s = _joined(self.tiles_s / clock + self.store_s, self.beside_s)
+        return profile.kernel_latency_s + joined_s + self.alone_s
 
     def _clock(self, gpu: Gpu, power_limited: Array | float, drawn: Array | float) -> Array | float:
         import numpy as np
 
         if gpu.joules_per_flop is None:
             return 1.0
-        flops_per_s = self.products.flops / _joined(self.tiles_s + self.store_s, self.memory_s)
+        boosted_s = _joined(self.tiles_s + self.store_s, self.beside_s) + self.alone_s
+        flops_per_s = self.products.flops / boosted_s
         wanted_w = flops_per_s * drawn * joules_per_flop(self.products.dtype, gpu)
         clock: Array = np.minimum(1.0, (gpu.tdp_w - gpu.idle_w) / wanted_w) ** (power_limited / 3.0)
         return clock
@@ -110,8 +116,9 @@ def product_times(
     return ProductTimes(
         products=products,
         tiles_s=_tiles_seconds(products, gpu, shape, flops_per_s_per_sm, stream_bytes_per_s),
-        store_s=shape.store_exposed * products.stored_bytes / stream_bytes_per_s,
-        memory_s=products.hbm_bytes / stream_bytes_per_s,
+        store_s=shape.store_exposed * products.narrow_bytes / stream_bytes_per_s,
+        beside_s=(products.hbm_bytes - products.wide_bytes) / stream_bytes_per_s,
+        alone_s=products.wide_bytes / stream_bytes_per_s,
     )
 
 

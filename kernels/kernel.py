@@ -35,7 +35,9 @@ class Gemm:
 
     ``out_bytes`` is the size of one output element; ``accumulate`` adds into an output that is
     already there and so reads it (the FP32 main gradient of a weight-gradient GEMM). ``calls`` is the
-    number of kernels that a grouped product is issued as: 1, or one for each of the ``batch``.
+    number of kernels that a grouped product is issued as: 1, or one for each of the ``batch``. ``precise``
+    products of 8 bit add their partial sums in FP32 every few steps of K (a split accumulator), where tensor
+    cores alone would keep fewer bits of them.
 
     >>> Gemm(m=4096, n=512, k=2048).flops
     8589934592.0
@@ -49,6 +51,7 @@ class Gemm:
     out_bytes: int = 2
     accumulate: bool = False
     calls: int = 1
+    precise: bool = False
 
     @property
     def flops(self) -> float:

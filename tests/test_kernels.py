@@ -13,7 +13,7 @@ from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.kernels.attention import hbm_bytes, tile_rows, tiled_hbm_bytes
 from stepsim.kernels.cost import in_range, kernel_seconds
-from stepsim.kernels.gemm import filled_waves
+from stepsim.kernels.gemm import filled_waves, output_bytes
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 
 gpus = st.sampled_from([name for name in gpu_names() if get_gpu(name).architecture != "volta"])
@@ -106,6 +106,46 @@ def test_accumulating_in_fp32_costs_more(gemm: Gemm, name: str) -> None:
     plain = replace(gemm, out_bytes=2, accumulate=False)
     accumulated = replace(gemm, out_bytes=4, accumulate=True)
     assert seconds(accumulated, name) > seconds(plain, name)
+
+
+@given(gemms)
+def test_an_output_moves_in_16_bit_and_what_is_beyond(gemm: Gemm) -> None:
+    moved_bytes = gemm.hbm_bytes - replace(gemm, out_bytes=0).hbm_bytes
+    narrow_bytes, wide_bytes = output_bytes(gemm)
+    assert narrow_bytes + wide_bytes == pytest.approx(moved_bytes)
+    assert (wide_bytes > 0) == (gemm.out_bytes > 2)
+
+
+def test_gradients_in_fp32_show_more_the_fewer_tokens_they_sum_over() -> None:
+    """A product of K tokens is longer by the HBM time of what FP32 moves beyond 16 bit, whatever K; under the
+    power limit by less, since tensor cores rest meanwhile."""
+    gpu, limited = get_gpu("A100-SXM4-80GB"), load_profile("A100-SXM4-80GB")
+    profile = replace(limited, power_limited=0.0)
+    beyond_s = 2 * 2 * 8192 * 8192 / (profile.memory.stream_efficiency * gpu.hbm_bytes_per_s)
+    for tokens in (4096, 16384, 65536):
+        plain = Gemm(m=8192, n=8192, k=tokens)
+        fp32 = replace(plain, out_bytes=4, accumulate=True)
+        added_s = kernel_seconds(fp32, gpu, profile) - kernel_seconds(plain, gpu, profile)
+        assert added_s == pytest.approx(beyond_s, rel=0.1)
+        assert 0 < kernel_seconds(fp32, gpu, limited) - kernel_seconds(plain, gpu, limited) < added_s
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "slower"),
+    [
+        ("H100-SXM5-80GB", "fp8", True),
+        ("L40S", "fp8", True),
+        ("B200-SXM-180GB", "fp8", False),
+        ("H100-SXM5-80GB", "fp8_block", False),
+        ("H100-SXM5-80GB", "bf16", False),
+    ],
+)
+def test_precise_sums_of_8_bit_take_longer_where_tensor_cores_keep_few_bits(
+    name: str, dtype: str, slower: bool
+) -> None:
+    plain = Gemm(m=8192, n=8192, k=8192, dtype=dtype)
+    ratio = seconds(replace(plain, precise=True), name) / seconds(plain, name)
+    assert 1.03 < ratio < 1.1 if slower else ratio == 1.0
 
 
 @given(gpus)

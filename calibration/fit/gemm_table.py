@@ -6,8 +6,9 @@ the call of its harness. Does not know which GPU has a table; that is in plan.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ _HARNESS = (
     FitParameter(name="unaligned_slowdown", start=1.05, low=1.0, high=2.0),
     FitParameter(name="unaligned_call_s", start=1e-6, low=0.0, high=1e-4),
 )
+_SLOWDOWN = FitParameter(name="slowdown", start=1.1, low=1.0, high=1.5)
+_OF_TWIN = ("fp8",)
 _ROW = FitParameter(name="row_s", start=1e-8, low=0.0, high=1e-7)
 _GAP = FitParameter(name="beside_s", start=0.5e-6, low=0.0, high=3e-6)  # between kernels of a graph, besides
 # The longer a GPU's controller looks, the longer a call at which it has half acted. Products of 1 to 3 ms
@@ -65,6 +68,10 @@ _BLANK = FitParameter(name="blank_draw", start=0.5, low=0.3, high=0.9)
 _BY_ROW = ("fp8_block",)
 """Types whose input a kernel quantises that walks from row to row in some harnesses (TensorRT-LLM,
 tensorrt_llm/quantization/utils/fp8_utils.py, per_token_quant_and_transform: 64 thread blocks of one warp)."""
+_TILE_NAMES = ("wide", "square", "slim", "small", "smallest")
+_TOLD_APART = 2.0
+"""By how much the cost of two optima differs that a table tells apart: two standard deviations, were each
+product off by ``ROBUST_SCALE`` by chance."""
 _SHORTEST = 0.05  # of the calls: where the host bounds some, it bounds these
 _FITTING = Provenance(source="being fitted")
 
@@ -75,30 +82,45 @@ def fit_table(
     gpu: Gpu,
     *,
     slows: bool = False,
+    twin: GpuProfile | None = None,
 ) -> GpuProfile:
     """``profile`` with the curve of products that ``table`` shows, without the shapes that are left out.
 
     The 16-bit products, which no harness quantises, give the shape constants of the curve; every other type
     has its own, since other kernels run it, beside its rate and its harness. ``slows``: its long calls run
-    slower than its short ones, which shows at which duration the power limit acts.
+    slower than its short ones, which shows at which duration the power limit acts. ``twin``: a GPU of the
+    same chip and limit, whose table shows better how suddenly it does, and of 8 bit the kernels that
+    training runs.
     """
     shown = [item for item in table if not left_out(*shape_of(item))]
     sixteen = [item for item in shown if is_gemm(item, "bf16")]
-    parameters = [_FRACTION, *_SHAPE, *_TILES[1:], *_SIXTEEN, _GAP, *_BURST * slows]
+    parameters = [_FRACTION, *_SHAPE, *_TILES[1:], *_SIXTEEN, _GAP]
+    parameters += [*_BURST[: 1 if twin else 2]] * slows
     parameters += [_BLANK] * any(item.blank for item in sixteen)
     at_boost = replace(profile, clock_fraction=1.0)
+    known = {"burst_order": _burst_order_of(twin)} if twin else {}
 
     def build(found: dict[str, float]) -> GpuProfile:
         shaped = replace(at_boost, gemm=replace(at_boost.gemm, **_shape(found)))
-        return _with_rate(shaped, "bf16", found, shape=None)
+        return _with_rate(shaped, "bf16", found | known, shape=None)
 
     fitted = build(_best(parameters, build, sixteen, gpu))
     fitted = _with_record(fitted, "bf16", [item for item in table if is_gemm(item, "bf16")], gpu)
     for dtype in sorted({item.kernels[-1].dtype for item in shown} - {"bf16"}):  # type: ignore[union-attr]
         own = [item for item in table if is_gemm(item, dtype)]
-        fitted = _with_quantised(fitted, dtype, own, gpu)
+        if twin and dtype in _OF_TWIN:
+            fitted = _with_twin(fitted, dtype, own, gpu, twin)
+        else:
+            fitted = _with_quantised(fitted, dtype, own, gpu)
     record = next(rate.provenance for rate in fitted.gemm.rates if rate.dtype == "bf16")
     return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
+
+
+def _burst_order_of(profile: GpuProfile) -> float:
+    """How suddenly the power limit acts in the table that gave ``profile`` its 16-bit products."""
+    (harness,) = (rate.harness for rate in profile.gemm.rates if rate.dtype == "bf16")
+    assert harness is not None
+    return harness.burst_order
 
 
 def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:
@@ -107,11 +129,30 @@ def _with_quantised(profile: GpuProfile, dtype: str, table: Sequence[Measurement
     def build(found: dict[str, float]) -> GpuProfile:
         return _with_rate(profile, dtype, found, GemmShape(**_shape(found)))
 
+    found = _best([_FRACTION, *_SHAPE, *_TILES, *_harness(shown, dtype)], build, shown, gpu)
+    return _with_record(build(found), dtype, table, gpu)
+
+
+def _with_twin(
+    profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu, twin: GpuProfile
+) -> GpuProfile:
+    """``profile`` with products of ``dtype`` as ``twin`` has them, and the harness of its own ``table``,
+    whose kernels are slower than these."""
+    shown = [item for item in table if not left_out(*shape_of(item))]
+    (given,) = (rate for rate in twin.gemm.rates if rate.dtype == dtype)
+
+    def build(found: dict[str, float]) -> GpuProfile:
+        return _with_rate(profile, dtype, found | {"fraction": given.fraction}, given.shape)
+
+    found = fit([*_harness(shown, dtype), _SLOWDOWN], build, shown, gpu, together=table_times(shown, gpu))
+    found = {name: round(value, 11) if name.endswith("_s") else value for name, value in found.items()}
+    return _with_record(build(found), dtype, table, gpu)
+
+
+def _harness(shown: Sequence[Measurement], dtype: str) -> list[FitParameter]:
     shortest_s = float(np.quantile([item.seconds for item in shown], _SHORTEST))
     harness = [replace(one, start=shortest_s) if one.name == "call_s" else one for one in _HARNESS]
-    harness += [_ROW] * (dtype in _BY_ROW)
-    found = _best([_FRACTION, *_SHAPE, *_TILES, *harness], build, shown, gpu)
-    return _with_record(build(found), dtype, table, gpu)
+    return harness + [_ROW] * (dtype in _BY_ROW)
 
 
 def _best(
@@ -120,8 +161,12 @@ def _best(
     shown: Sequence[Measurement],
     gpu: Gpu,
 ) -> dict[str, float]:
-    """The constants of the better of two searches: the staircase of tile counts has local optima, so that one
-    begins where last waves cost their share, one where they cost a whole wave."""
+    """The constants of the best of several searches, since the staircase of tile counts has local optima.
+
+    They begin where last waves cost their share or a whole wave, with narrow tiles a little or much slower.
+    Of optima that the table does not tell apart, that with the most efficient tiles: a library has a tile for
+    shapes where it pays, and a table of wide shapes may leave a narrow one as slow as the bounds let it be.
+    """
     together = table_times(shown, gpu)
     measured_s = np.array([item.seconds for item in shown])
 
@@ -129,12 +174,17 @@ def _best(
         off = (np.log(together(build(found)) / measured_s) / ROBUST_SCALE) ** 2
         return float(np.sum(np.sqrt(1.0 + off) - 1.0))
 
-    starts = [
-        [replace(one, start=share) if one.name == "wave_quantisation" else one for one in parameters]
-        for share in (0.1, 0.8)
-    ]
-    best = min((fit(start, build, shown, gpu, together=together) for start in starts), key=cost)
+    optima = [fit(start, build, shown, gpu, together=together) for start in _starts(parameters)]
+    costs = [cost(found) for found in optima]
+    alike = [found for found, its in zip(optima, costs, strict=True) if its <= min(costs) + _TOLD_APART]
+    best = max(alike, key=lambda found: sum(found[name] for name in _TILE_NAMES if name in found))
     return {name: round(value, 11) if name.endswith("_s") else value for name, value in best.items()}
+
+
+def _starts(parameters: Sequence[FitParameter]) -> Iterator[list[FitParameter]]:
+    for share, narrow in product((0.1, 0.8), (_TILES[-1].start, _TILES[-1].high - 0.05)):
+        moved = {"wave_quantisation": share, _TILES[-1].name: narrow}
+        yield [replace(one, start=moved.get(one.name, one.start)) for one in parameters]
 
 
 def _shape(found: dict[str, float]) -> dict[str, Any]:
@@ -159,7 +209,7 @@ def _with_rate(
 
 
 _OF_SHAPE = [one.name for one in _SHAPE] + ["split_s"]
-_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, *_BURST, _BLANK)]
+_IN_HARNESS = [one.name for one in (*_HARNESS, _ROW, _SLOWDOWN, *_BURST, _BLANK)]
 
 
 def _with_record(profile: GpuProfile, dtype: str, table: Sequence[Measurement], gpu: Gpu) -> GpuProfile:

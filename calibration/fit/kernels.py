@@ -53,7 +53,7 @@ def fit_profiles(
     """The profile of every planned GPU, fitted on ``tables`` and ``measurements``, or carried."""
     from joblib import Parallel, delayed
 
-    alone = [plan for plan in PLANS if plan.table]
+    alone = [plan for plan in PLANS if plan.table and not plan.twin]
     fitted = Parallel(n_jobs=-1)(
         delayed(_gemm_profile)(plan, {}, measurements, [m for m in tables if m.gpu == plan.gpu])
         for plan in alone
@@ -84,7 +84,7 @@ def _gemm_profile(
     )
     if plan.table:
         own = [m for m in tables if m.gpu == plan.gpu and isinstance(m.kernels[-1], Gemm)]
-        profile = fit_table(profile, own, get_gpu(plan.gpu), slows=plan.slows)
+        profile = fit_table(profile, own, get_gpu(plan.gpu), slows=plan.slows, twin=done.get(plan.twin))
     else:
         profile = replace(profile, gemm=_carried(done[plan.shape_from]))
     profile = _with_rates(profile, plan, measurements)

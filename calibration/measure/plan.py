@@ -38,7 +38,9 @@ class MeasurementPlan:
     """Parts of one profile.
 
     ``table``: its products were measured in a table of many shapes, which gives shape constants and rates;
-    ``slows``: its long calls run slower than its short ones, so that it shows when the power limit acts.
+    ``slows``: its long calls run slower than its short ones, so that it shows when the power limit acts;
+    ``twin``: the GPU of the same chip, limit and harness whose table shows better how suddenly, and of 8 bit
+    the kernels that training runs.
     Without a table, ``shape_from`` is the GPU whose they are, as fractions of its own peak. ``best``: dtype
     -> GPU whose best measured shape sets the rate instead.
     ``sweep_dtype``: dtype of a sweep of this GPU besides, which shows the state that the swept GPU was in.
@@ -52,6 +54,7 @@ class MeasurementPlan:
     memory: MemorySweep
     table: bool = False
     slows: bool = False
+    twin: str = ""
     shape_from: str = ""
     sweep_dtype: str | None = None
     two_states: bool = False
@@ -191,6 +194,7 @@ PLANS = (
         memory=_HOPPER,
         table=True,
         slows=True,
+        twin="H200-SXM-141GB",  # decision 77
         attention=(
             ("fa2", None),
             ("fa3", None),

@@ -13,7 +13,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ....kernels.kernel import Gemm
@@ -40,8 +40,10 @@ class Linear:
         return _gemm(local, rows or local.tokens, self.outputs, self.inputs)
 
     def input_grad(self, local: LocalShape, rows: int | None = None) -> Gemm:
-        """dX = dY W^T."""
-        return _gemm(local, rows or local.tokens, self.inputs, self.outputs)
+        """dX = dY W^T. Gradients of 8 bit are summed precisely, outputs are not: TransformerEngine
+        (pytorch/module/base.py, _2X_ACC_DGRAD, _2X_ACC_WGRAD), torchao (float8/config.py, use_fast_accum)."""
+        product = _gemm(local, rows or local.tokens, self.inputs, self.outputs)
+        return replace(product, precise=_in_8_bit(local))
 
     def weight_grad(self, local: LocalShape, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
@@ -53,7 +55,12 @@ class Linear:
             dtype=local.gemm_dtype,
             out_bytes=local.grad_bytes if fused else local.element_bytes,
             accumulate=fused,
+            precise=_in_8_bit(local),
         )
+
+
+def _in_8_bit(local: LocalShape) -> bool:
+    return local.gemm_dtype == "fp8"
 
 
 def _gemm(local: LocalShape, m: int, n: int, k: int) -> Gemm:
