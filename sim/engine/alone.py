@@ -2,7 +2,7 @@
 
 Its streams and its host order it; its kernels slow down beside its own collectives and what else the rank has
 held all the while. Its collectives share the rank's links with one another, and with flows of the rank that
-go on beside it all the while.
+go on beside it all the while, or from a moment on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .shares import Share
 
 HOST = -1
-"""In place of an op: the host has issued one."""
+"""In place of an op: the host has issued one. Below it: a flow beside the block that begins."""
 
 
 class OwnRates:
@@ -90,6 +90,20 @@ def _to_a_tick(left: Left, op: Op) -> Left:
     return ticks(latency_s), payload_ticks(amount, op.work.transfer.ceiling_bytes_per_s)
 
 
+class Beside(NamedTuple):
+    """Flows of a rank beside a block of it, which begin to move after ``delays_s`` (empty: at once)."""
+
+    demands: tuple[Demand, ...] = ()
+    delays_s: tuple[float, ...] = ()
+
+    def moving(self) -> Beside:
+        """The same from when all of them move."""
+        return Beside(self.demands)
+
+
+NOTHING = Beside()
+
+
 class Course(NamedTuple):
     """How a block runs: start and end by op, rates of progress by op and by flow beside it, and what slowed
     them. What had ended or begun before has 0.
@@ -107,17 +121,18 @@ def run_alone(
     issued_s: float,
     rank: RankState,
     rates: OwnRates,
-    beside: tuple[Demand, ...] = (),
+    beside: Beside = NOTHING,
     state: State | None = None,
     whole: BlockRun | None = None,
 ) -> Course | None:
     """How a block runs that its rank reaches at 0, its first op issued at ``issued_s`` (-inf: long ago), or
     that is in ``state`` then; ``beside`` it such flows go on, to its end at least. Its ``whole`` run beside
-    these, its host far ahead, where that is known, shows how it goes on from a join of its streams.
+    these, its host far ahead, where that is known, shows how it goes on from a join of its streams once all
+    of them move.
 
     None where only a replay tells: collectives that stand for several calls, or that never end.
     """
-    if issued_s == -math.inf and not beside and block.is_serial:
+    if issued_s == -math.inf and not beside.demands and block.is_serial:
         return _in_turn(block, rank, rates, state)
     return _Alone(block, issued_s, rank, rates, beside, state, whole).course()
 
@@ -185,7 +200,7 @@ class _Alone:
         issued_s: float,
         rank: RankState,
         rates: OwnRates,
-        beside: tuple[Demand, ...],
+        beside: Beside,
         state: State | None,
         whole: BlockRun | None,
     ) -> None:
@@ -200,11 +215,16 @@ class _Alone:
         self.rows = [[i for i in reversed(row) if self.end[i] == math.inf] for row in rows]  # last first
         self.rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
         self.now, self.kernel = 0.0, _Kernel([])
-        self.queue: list[tuple[float, int]] = []  # ends of latencies of collectives, issues of ops (HOST)
-        self.beside = {-1 - k: _Moving(demand, math.inf, []) for k, demand in enumerate(beside)}
+        self.queue: list[tuple[float, int]] = []  # ends of latencies, issues of ops (HOST), begins of flows
+        self.beside = {-1 - k: _Moving(demand, math.inf, []) for k, demand in enumerate(beside.demands)}
         self.moving = dict(self.beside)
+        for k, delay_s in enumerate(beside.delays_s):
+            if delay_s > 0:
+                del self.moving[-1 - k]
+                heappush(self.queue, (delay_s, HOST - 1 - k))
+        self.coming = len(self.queue)  # how many flows beside it are yet to begin
         self.amounts: dict[int, float] = {}  # payloads of collectives that have begun
-        self.changed = bool(beside)  # whether what moves is not what it was
+        self.changed = bool(self.moving)  # whether what moves is not what it was
         self.first = math.inf, HOST  # when the first collective of those that move ends
         self.slowed: list[SlowedWhile] = []
         self.whole, self.ended = whole, count - sum(map(len, self.rows))
@@ -215,7 +235,7 @@ class _Alone:
         """All times, or None (run_alone)."""
         start = self.start
         while True:
-            if self.ended in self.joins and self.begun == self.ended and not self.left:
+            if self.ended in self.joins and self.begun == self.ended and not self.left and not self.coming:
                 if self.changed and not self._share():
                     return None
                 assert self.whole is not None
@@ -267,8 +287,10 @@ class _Alone:
             self.changed = True
         else:
             self.now, i = heappop(self.queue)
-            if i != HOST:
+            if i > HOST:
                 self._moves(i)
+            elif i < HOST:
+                self._comes(i - HOST)
         return True
 
     def _kernels(self, until: float) -> None:
@@ -336,6 +358,12 @@ class _Alone:
             self._over(i)
             return
         self.moving[i] = _Moving(self.own.demand(work.transfer), self.amounts[i], self.rates[i])
+        self.changed = True
+
+    def _comes(self, number: int) -> None:
+        """A flow beside the block begins."""
+        self.moving[number] = self.beside[number]
+        self.coming -= 1
         self.changed = True
 
     def _share(self) -> bool:

@@ -1,8 +1,9 @@
 """Blocks beside flows of their own rank: reductions of gradients, say, that share its links with them.
 
 What both do depends on one another alone, so that it is known beforehand (alone.py), and remembered for whole
-blocks. The flows are taken out of the clock's hands until the block or the first of them ends, or until
-somebody else interferes: then block and flows go on from the state of that moment.
+blocks. The flows, those in progress and those that have only their latency before them, are taken out of the
+clock's hands until the block or the first of them ends, or until somebody else interferes: then block and
+flows go on from the state of that moment.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ..network.sharing import Demand, Link
 from ..program.program import Block, Collective, RepeatedBlocks
-from .alone import state_of
+from .alone import Beside, state_of
 from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
 from .clock import Clock
 from .flows import Flows
@@ -23,6 +24,7 @@ from .record import Record, Stretch
 from .rendezvous import RendezvousPoints
 from .runs import Runs
 from .scope import SLACK_S, Scope, block_scope
+from .ticks import ticks
 
 
 @dataclass(slots=True)
@@ -61,6 +63,8 @@ class BlockPlace:
 @dataclass(slots=True)
 class Lent:
     """Flows, by number, that move as a run says, which counts from ``zero``: what was ``left`` of each then.
+    Those of ``delays_s``, after the others, begin so much later, and put at most ``coming`` bytes per second
+    on links.
 
     ``row`` is the run of the block as one of repeated blocks. Either ends ``seconds`` later.
     """
@@ -70,6 +74,8 @@ class Lent:
     zero: float
     demands: dict[int, Demand]
     left: list[float]
+    delays_s: dict[int, float]
+    coming: dict[str, float]
     ends_s: float = field(init=False)
     seconds: float = field(init=False)
 
@@ -78,8 +84,9 @@ class Lent:
         self.seconds = min(self.run.last, self.ends_s)
 
     def links(self) -> dict[str, float]:
-        """By link that they use: nothing that the block puts there."""
-        return {link[1]: 0.0 for demand in self.demands.values() for link in _own(demand)}
+        """By link that they use, what those put there that nobody else knows of."""
+        known = {link[1]: 0.0 for demand in self.demands.values() for link in _own(demand)}
+        return {**known, **self.coming} if self.coming else known
 
 
 @dataclass
@@ -124,15 +131,28 @@ class BlocksBeside:
         demands = self.flows.beside(scope.r, place.block.most)
         if demands is None:
             return None
+        coming, delays_s, now = (
+            self.flows.coming(scope.r, place.block.most),
+            dict[int, float](),
+            self.env.time,
+        )
+        most: dict[str, float] = {}
+        for number, flow in coming.items():
+            demands[number], delays_s[number] = flow.demand, flow.since - now
+            for name, weight in _named(flow.demand):
+                most[name] = most.get(name, 0.0) + weight * flow.rate
         rates, contention = self.runs.own_rates(group), (rank.held_sms, rank.moving)
-        beside = tuple(rates.kind(d.ceiling, _named(d)) for d in demands.values())
-        lead_s = place.lead_s(self.env.time)
+        beside = Beside(
+            tuple([rates.kind(d.ceiling, _named(d)) for d in demands.values()]),
+            tuple([ticks(delays_s.get(number, 0.0)) for number in demands]) if coming else (),
+        )
+        lead_s = place.lead_s(now)
         state = state_of(place.times) if place.times is not None else None
         run = self.runs.beside(group, place.block, lead_s, contention, beside, state)
         if run is None or run.last == math.inf:
             return None
         left = [self.flows.take(number) for number in demands]
-        return Lent(run, self._row(run, place), self.env.time, demands, left)
+        return Lent(run, self._row(run, place), now, demands, left, delays_s, most)
 
     def _row(self, run: BlockRun, place: BlockPlace) -> RepeatedRun:
         if place.times is not None:
@@ -149,8 +169,11 @@ class BlocksBeside:
         def uses(link: str, since: float, until: float) -> bool:
             return link in links or row.uses(link, since - zero, until - zero)
 
-        rank.closed, rank.closed_most, rank.closed_uses = blocks, {**links, **place.block.most}, uses
-        self.flows.tell(place.scope.r, rank.closed_most, self.rendezvous_points.move)
+        most = {**links, **place.block.most}
+        for link, rate in lent.coming.items():
+            most[link] = rate + place.block.most.get(link, 0.0)
+        rank.closed, rank.closed_most, rank.closed_uses = blocks, most, uses
+        self.flows.tell(place.scope.r, most, self.rendezvous_points.move)
 
     def _give_back(self, place: BlockPlace, lent: Lent, since: float) -> None:
         """The flows go on by themselves, and what slowed them and the block's collectives is noted."""
@@ -171,6 +194,9 @@ class BlocksBeside:
                 self.flows.slowed.add(demand, link, seconds, while_.rate)
         ended = []
         for number, rates, left in zip(numbers, run.beside, lent.left, strict=True):
+            if not rates or rates[0][0] > since:
+                self.flows.put_off(number, lent.delays_s[number] - since, self.rendezvous_points.move)
+                continue
             rest = max(0.0, left - done(rates, since))
             rate = next(rate for at, rate in reversed(rates) if at <= since)
             if since >= lent.ends_s and rest <= rate * SLACK_S:

@@ -201,6 +201,6 @@ class RepeatedBlocksReplay:
         """Run a chain when what comes before op ``i`` on its stream has ended."""
         for earlier in scope.before.get(i, ()):
             if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
-                scope.ended(earlier).then(partial(self._begin_beside, chain, scope, i, stream))
+                scope.then(earlier, partial(self._begin_beside, chain, scope, i, stream))
                 return
         chain.go()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, RepeatedBlocks
-from .signal import Signal
+from .signal import Callback, Signal
 
 UNKNOWN = -1.0
 """The value of a time that is not known yet."""
@@ -56,7 +56,7 @@ class Scope:
     behind: Mapping[int, int] = field(default_factory=dict)
     before: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[int, Left] = field(default_factory=dict)
-    waiting: dict[int, Signal] = field(default_factory=dict)
+    waiting: dict[int, Signal | Callback] = field(default_factory=dict)
     tag: tuple[int, ...] | None = None
     followers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     lose: Callable[[Iterable[int]], None] | None = None
@@ -64,9 +64,19 @@ class Scope:
     def ended(self, i: int) -> Signal:
         """What happens when op ``i``, which has not ended, ends."""
         found = self.waiting.get(i)
-        if found is None:
-            found = self.waiting[i] = Signal()
-        return found
+        if isinstance(found, Signal):
+            return found
+        signal = self.waiting[i] = Signal()
+        if found is not None:
+            signal.then(found)
+        return signal
+
+    def then(self, i: int, callback: Callback) -> None:
+        """Run ``callback`` when op ``i``, which has not ended, ends: most have but one and need no signal."""
+        if i in self.waiting:
+            self.ended(i).then(callback)
+        else:
+            self.waiting[i] = callback
 
     def issued(self, i: int) -> float:
         """When the host issues op ``i``, once what the host waits for has ended."""
@@ -100,7 +110,10 @@ class Scope:
         if self.waiting:
             told = self.waiting.pop(i, None)
             if told is not None:
-                told.happen()
+                if isinstance(told, Signal):
+                    told.happen()
+                else:
+                    told()
         if self.followers and i in self.followers:
             assert self.lose is not None
             self.lose(self.followers[i])
