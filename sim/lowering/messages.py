@@ -18,6 +18,10 @@ from ..program.program_builder import ProgramBuilder
 from ..scenario.software.pipeline import HostSync
 
 
+Posted = tuple[bool, Action, int]
+"""A part by whether it sends, its action and its peer: tuples are looked up without a function of Python."""
+
+
 @dataclass(kw_only=True)
 class Messages:
     """The messages of one rank. ``transfer(part)`` prices one; ``host_s`` is the host cost of one call.
@@ -34,7 +38,7 @@ class Messages:
     host_sync: HostSync = "never"
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
-    posted: dict[Send | Recv, int] = field(default_factory=dict)
+    posted: dict[Posted, int] = field(default_factory=dict)
     priced: dict[tuple[int, ActionKind, int], Transfer] = field(default_factory=dict)
 
     def exchange(self, exchange: MessageGroup) -> int:
@@ -52,7 +56,7 @@ class Messages:
             self.writer.awaited.add(index)
         else:
             for part in given:
-                self.posted[part] = index
+                self.posted[isinstance(part, Send), part.action, part.peer] = index
         return index
 
     def _after_sends(self, parts: tuple[Send | Recv, ...]) -> tuple[int, ...]:
@@ -86,7 +90,7 @@ class Messages:
 
     def wait(self, part: Send | Recv) -> None:
         """The next kernel awaits an earlier part."""
-        self.writer.wait(self.posted[part])
+        self.writer.awaited.add(self.posted[isinstance(part, Send), part.action, part.peer])
 
     def _end(self, part: Send | Recv) -> MessageEnd:
         action, peer = part.action, part.peer
