@@ -9,7 +9,7 @@ flows go on from the state of that moment.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..network.sharing import Demand, Link
@@ -17,6 +17,7 @@ from ..program.program import Block, Collective, RepeatedBlocks
 from .alone import Beside, state_of
 from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
 from .clock import Clock
+from .flow import Flow
 from .flows import Flows
 from .groups import JointGroup
 from .rank_state import Interruptible, RankState
@@ -73,6 +74,7 @@ class Lent:
     row: RepeatedRun
     zero: float
     demands: dict[int, Demand]
+    named: tuple[Demand, ...]  # the same by the names that the rank has for its links
     left: list[float]
     delays_s: dict[int, float]
     coming: dict[str, float]
@@ -85,7 +87,7 @@ class Lent:
 
     def links(self) -> dict[str, float]:
         """By link that they use, what those put there that nobody else knows of."""
-        known = {link[1]: 0.0 for demand in self.demands.values() for link in _own(demand)}
+        known: dict[str, float] = dict.fromkeys([str(name) for one in self.named for name in one.links], 0.0)
         return {**known, **self.coming} if self.coming else known
 
 
@@ -123,36 +125,31 @@ class BlocksBeside:
 
     def _lent(self, place: BlockPlace, group: JointGroup) -> Lent | None:
         """A run of the block from where it is, if it can be known beforehand."""
-        scope, rank, i = place.scope, self.ranks[place.scope.r], place.i
+        scope, rank, i, block = place.scope, self.ranks[place.scope.r], place.i, place.block
         if rank.changing or rank.stopped or any(number == i for number, _ in rank.awaited):
             return None
         if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return None
-        demands = self.flows.beside(scope.r, place.block.most)
+        demands = self.flows.beside(scope.r, block.most)
         if demands is None:
             return None
-        coming, delays_s, now = (
-            self.flows.coming(scope.r, place.block.most),
-            dict[int, float](),
-            self.env.time,
-        )
-        most: dict[str, float] = {}
+        coming, now, rates = self.flows.coming(scope.r, block.most), self.env.time, self.runs.own_rates(group)
         for number, flow in coming.items():
-            demands[number], delays_s[number] = flow.demand, flow.since - now
-            for name, weight in _named(flow.demand):
-                most[name] = most.get(name, 0.0) + weight * flow.rate
-        rates, contention = self.runs.own_rates(group), (rank.held_sms, rank.moving)
+            demands[number] = flow.demand
+        delays_s = {number: flow.since - now for number, flow in coming.items()}
         beside = Beside(
-            tuple([rates.kind(d.ceiling, _named(d)) for d in demands.values()]),
+            tuple([rates.named(demand) for demand in demands.values()]),
             tuple([ticks(delays_s.get(number, 0.0)) for number in demands]) if coming else (),
         )
-        lead_s = place.lead_s(now)
         state = state_of(place.times) if place.times is not None else None
-        run = self.runs.beside(group, place.block, lead_s, contention, beside, state)
+        contention = rank.held_sms, rank.moving
+        run = self.runs.beside(group, block, place.lead_s(now), contention, beside, state)
         if run is None or run.last == math.inf:
             return None
         left = [self.flows.take(number) for number in demands]
-        return Lent(run, self._row(run, place), now, demands, left, delays_s, most)
+        return Lent(
+            run, self._row(run, place), now, demands, beside.demands, left, delays_s, _most(coming.values())
+        )
 
     def _row(self, run: BlockRun, place: BlockPlace) -> RepeatedRun:
         if place.times is not None:
@@ -169,9 +166,10 @@ class BlocksBeside:
         def uses(link: str, since: float, until: float) -> bool:
             return link in links or row.uses(link, since - zero, until - zero)
 
-        most = {**links, **place.block.most}
+        block_most = place.block.most
+        most = {**links, **block_most}
         for link, rate in lent.coming.items():
-            most[link] = rate + place.block.most.get(link, 0.0)
+            most[link] = rate + block_most.get(link, 0.0)
         rank.closed, rank.closed_most, rank.closed_uses = blocks, most, uses
         self.flows.tell(place.scope.r, most, self.rendezvous_points.move)
 
@@ -207,16 +205,14 @@ class BlocksBeside:
             self.flows.over(number)
 
 
-def _own(demand: Demand) -> Iterator[tuple[int, str]]:
-    """Its links, which are those of one rank."""
-    for link in demand.links:
-        assert isinstance(link, tuple)
-        yield link
-
-
-def _named(demand: Demand) -> tuple[tuple[str, float], ...]:
-    """Its weights by the names that the rank has for its links."""
-    return tuple((link[1], weight) for link, (_, weight) in zip(_own(demand), demand.weights, strict=True))
+def _most(flows: Iterable[Flow]) -> dict[str, float]:
+    """By link of their rank, the bytes per second that they put there by themselves."""
+    found: dict[str, float] = {}
+    for flow in flows:
+        for link, weight in flow.demand.weights:
+            assert isinstance(link, tuple)
+            found[link[1]] = found.get(link[1], 0.0) + weight * flow.rate
+    return found
 
 
 def _done_at(rates: Rates, left: float) -> float:

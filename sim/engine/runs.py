@@ -278,13 +278,11 @@ class Runs:
         if len(self._beside) > MOST_REMEMBERED:
             self._beside.clear()
         known = group.kind, block, contention, _names(beside), state
-        if state is None:
-            free = self._undisturbed(group, block, contention, beside)
-        elif known in self._beside:
-            free = self._beside[known]
-        else:
-            whole = self._undisturbed(group, block, contention, beside.moving())
-            free = self._course(group, block, math.inf, contention, beside, state, whole)
+        free = self._beside.get(known)
+        if free is None and known not in self._beside:
+            free = self._undisturbed(group, block, contention, beside.moving())
+            if state is not None or beside.delays_s:
+                free = self._course(group, block, math.inf, contention, beside, state, free)
             self._beside[known] = free
         if free is None or lead_s >= (block.issued_s[-1] if block.ops else 0.0) or lead_s >= free.lead_s:
             return free  # none waits for a host that has issued all by then
