@@ -92,8 +92,11 @@ class Chain:
         if left is None:
             scope.start[i] = scope.begin[i] = now
         if isinstance(work, Exchange):
-            post = self.rendezvous_points.post
-            self.awaited = [post(part, place, now) for part in work.parts]
+            post, parts = self.rendezvous_points.post, work.parts
+            if len(parts) == 1:
+                self.awaited = (post(parts[0], place, now),)
+            else:
+                self.awaited = [post(part, place, now) for part in parts]
             return
         assert isinstance(work, Collective)
         self.rank.hold(work.transfer.sms, 1)

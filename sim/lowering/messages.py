@@ -48,7 +48,7 @@ class Messages:
             after, stream = self._after_sends(given), UNORDERED
         else:
             after, stream = self.writer.frontier(), self._stream(exchange)
-        parts = tuple([self._end(part) for part in given])
+        parts = (self._end(given[0]),) if len(given) == 1 else tuple([self._end(part) for part in given])
         waits = self.host_sync != "never" and exchange.blocking and self._host_waits(exchange)
         index, host_s = len(ops), len(given) * self.host_s
         ops.append(Op("exchange", stream, "pp", program.Exchange(parts), after, parts[0].tag, host_s, waits))
@@ -97,7 +97,8 @@ class Messages:
         tag = self.tags.get(action)
         if tag is None:
             tag = self.tags[action] = str(action)
-        key = action.stage, action.kind, peer
+        stage, kind, _ = action
+        key = stage, kind, peer
         transfer = self.priced.get(key)
         if transfer is None:
             transfer = self.priced[key] = self.transfer(part)
