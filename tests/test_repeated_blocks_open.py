@@ -223,8 +223,8 @@ def test_blocks_run_on_the_compute_stream() -> None:
 
 @pytest.mark.parametrize("interferes_s", [0.6, 0.75, 1.0, 1.5, math.inf])
 def test_a_block_beside_a_flow_that_is_about_to_begin_is_the_same_expanded(interferes_s: float) -> None:
-    """It takes SMs at 0.5 s and moves from 1 s on; another takes more in between, at that moment, after it, or
-    never. The block's own collective shares the link with it.
+    """It takes SMs at 0.5 s and moves from 1 s on; another takes more in between, at that moment, after it,
+    or never. The block's own collective shares the link with it.
     """
     mine = collective("tp", Transfer(0.25, 150.0, math.inf, NVLINK))
     flow = collective("dp", Transfer(0.5, 100.0, math.inf, NVLINK, sms=50), 0)

@@ -17,7 +17,6 @@ from ..program.program import UNORDERED, MessageEnd, Op
 from ..program.program_builder import ProgramBuilder
 from ..scenario.software.pipeline import HostSync
 
-
 Posted = tuple[bool, Action, int]
 """A part by whether it sends, its action and its peer: tuples are looked up without a function of Python."""
 
