@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered
 
-from stepsim.sim.engine.alone import NOTHING, Beside, Course, OwnRates, run_alone, state_of
+from stepsim.sim.engine.alone import NOTHING, FlowsBeside, Course, run_alone, state_of
 from stepsim.sim.engine.blocks import BlockRun, done, go_on
+from stepsim.sim.engine.own_rates import OwnRates
 from stepsim.sim.engine.rank_state import RankState
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.engine.scope import Scope, block_scope
@@ -97,7 +98,7 @@ def test_the_rest_of_a_block_is_that_of_its_whole_run(
         links = programs.links[0]
         used = tuple(block.most) or tuple(links)
         ceiling = share_of_links * min(links[name] for name in used)
-        beside = Beside((one_flow(rates, ceiling, used),)) if share_of_links else NOTHING
+        beside = FlowsBeside((one_flow(rates, ceiling, used),)) if share_of_links else NOTHING
         rank = RankState(programs.sms, programs.corun_slowdown)
         found = run_alone(block, -math.inf, rank, rates, beside)
         if found is None or not block.ops:
@@ -135,11 +136,11 @@ def test_a_flow_that_begins_later_changes_nothing_before(
         times = after(whole, since * whole.last)
         delay_s = share * (1.0 - since) * whole.last
         go_on(times, whole, 0.0, 0.0, since * whole.last + delay_s)
-        then = run_alone(block, -math.inf, rank, rates, Beside((flow,)), state_of(times))
-        course = run_alone(block, -math.inf, rank, rates, Beside((flow,)))
+        then = run_alone(block, -math.inf, rank, rates, FlowsBeside((flow,)), state_of(times))
+        course = run_alone(block, -math.inf, rank, rates, FlowsBeside((flow,)))
         assert course is not None
         assert then is not None
-        state, beside = state_of(after(whole, since * whole.last)), Beside((flow,), (delay_s,))
+        state, beside = state_of(after(whole, since * whole.last)), FlowsBeside((flow,), (delay_s,))
         known = [
             run_alone(block, -math.inf, rank, rates, beside, state, w) for w in (run_of(block, course), None)
         ]

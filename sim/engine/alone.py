@@ -8,71 +8,24 @@ go on beside it all the while, or from a moment on.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ..network.sharing import Demand
-from ..network.transfer import Transfer
 from ..program.program import Block, Collective, Compute
-from .shares import Shares
 from .slowed import SlowedWhile
 from .ticks import payload_ticks, ticks
 
 if TYPE_CHECKING:
-    from ..network.sharing import Link
+    from ..network.sharing import Demand, Link
     from ..program.program import Op
     from .blocks import BlockRun, Rates
+    from .own_rates import OwnRates
     from .rank_state import RankState
     from .scope import Left, Scope
-    from .shares import Share
 
 HOST = -1
 """In place of an op: the host has issued one. Below it: a flow beside the block that begins."""
-
-
-class OwnRates:
-    """What transfers of a class's own ranks, and flows beside them, move in a second on its ``links``."""
-
-    def __init__(self, links: Mapping[str, float]) -> None:
-        self._shares = Shares(cast("Mapping[Link, float]", links))
-        self._demands: dict[int, tuple[Transfer, Demand]] = {}
-        self._kinds: dict[tuple[object, ...], Demand] = {}
-        self._named: dict[int, tuple[Demand, Demand]] = {}
-        self._known: dict[tuple[int, ...], list[Share]] = {}
-
-    def demand(self, transfer: Transfer) -> Demand:
-        """What a transfer asks of the links, by their names: the same object for the same demand."""
-        known = self._demands.get(id(transfer))
-        if known is None:
-            demand = self.kind(transfer.ceiling_bytes_per_s, transfer.local_weights)
-            known = self._demands[id(transfer)] = transfer, demand
-        return known[1]
-
-    def kind(self, ceiling: float, weights: tuple[tuple[str, float], ...]) -> Demand:
-        """The demand with this ceiling, in payload bytes per second, and these bytes on links for each."""
-        key = ceiling, weights
-        if key not in self._kinds:
-            self._kinds[key] = Demand(ceiling, cast("tuple[tuple[Link, float], ...]", weights))
-        return self._kinds[key]
-
-    def named(self, demand: Demand) -> Demand:
-        """The demand of a flow on links of the rank alone, by the names that it has for these."""
-        known = self._named.get(id(demand))
-        if known is None:
-            weights = cast("tuple[tuple[tuple[int, str], float], ...]", demand.weights)
-            found = self.kind(demand.ceiling, tuple([(name, weight) for (_, name), weight in weights]))
-            known = self._named[id(demand)] = demand, found
-        return known[1]
-
-    def of(self, demands: tuple[Demand, ...]) -> list[Share]:
-        """Payload bytes per second of each of them while all move, and what holds it below its ceiling."""
-        key = tuple(map(id, demands))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._shares.shared(demands, [d.weights for d in demands])
-        return known
 
 
 State = tuple["Left | bool", ...]
@@ -100,18 +53,18 @@ def _to_a_tick(left: Left, op: Op) -> Left:
     return ticks(latency_s), payload_ticks(amount, op.work.transfer.ceiling_bytes_per_s)
 
 
-class Beside(NamedTuple):
+class FlowsBeside(NamedTuple):
     """Flows of a rank beside a block of it, which begin to move after ``delays_s`` (empty: at once)."""
 
     demands: tuple[Demand, ...] = ()
     delays_s: tuple[float, ...] = ()
 
-    def moving(self) -> Beside:
+    def moving(self) -> FlowsBeside:
         """The same from when all of them move."""
-        return Beside(self.demands)
+        return FlowsBeside(self.demands)
 
 
-NOTHING = Beside()
+NOTHING = FlowsBeside()
 
 
 class Course(NamedTuple):
@@ -131,7 +84,7 @@ def run_alone(
     issued_s: float,
     rank: RankState,
     rates: OwnRates,
-    beside: Beside = NOTHING,
+    beside: FlowsBeside = NOTHING,
     state: State | None = None,
     whole: BlockRun | None = None,
 ) -> Course | None:
@@ -210,7 +163,7 @@ class _Alone:
         issued_s: float,
         rank: RankState,
         rates: OwnRates,
-        beside: Beside,
+        beside: FlowsBeside,
         state: State | None,
         whole: BlockRun | None,
     ) -> None:

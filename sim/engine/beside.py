@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ..network.sharing import Demand, Link
 from ..program.program import Block, Collective, RepeatedBlocks
-from .alone import Beside, state_of
+from .alone import FlowsBeside, state_of
 from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
 from .clock import Clock
 from .flow import Flow
@@ -137,7 +137,7 @@ class BlocksBeside:
         for number, flow in coming.items():
             demands[number] = flow.demand
         delays_s = {number: flow.since - now for number, flow in coming.items()}
-        beside = Beside(
+        beside = FlowsBeside(
             tuple([rates.named(demand) for demand in demands.values()]),
             tuple([ticks(delays_s.get(number, 0.0)) for number in demands]) if coming else (),
         )

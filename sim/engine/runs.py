@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ..program.program import Block, Program, Programs, RepeatedBlocks
-from .alone import NOTHING, Beside, OwnRates, State, begun, run_alone
+from .alone import NOTHING, FlowsBeside, State, begun, run_alone
 from .blocks import BlockRun, Rates, RepeatedRun
 from .groups import JointGroup
+from .own_rates import OwnRates
 from .rank_state import RankState
 from .ticks import ticks
 
@@ -221,7 +222,7 @@ class Runs:
         return self._course(group, block, lead_s, contention)
 
     def _undisturbed(
-        self, group: JointGroup, block: Block, contention: Contention, beside: Beside
+        self, group: JointGroup, block: Block, contention: Contention, beside: FlowsBeside
     ) -> BlockRun | None:
         """The same of a whole block beside flows, with its host far ahead."""
         known = group.kind, block, contention, _names(beside), None
@@ -235,7 +236,7 @@ class Runs:
         block: Block,
         lead_s: float,
         contention: Contention,
-        beside: Beside = NOTHING,
+        beside: FlowsBeside = NOTHING,
         state: State | None = None,
         whole: BlockRun | None = None,
     ) -> BlockRun | None:
@@ -269,7 +270,7 @@ class Runs:
         block: Block,
         lead_s: float,
         contention: Contention,
-        beside: Beside,
+        beside: FlowsBeside,
         state: State | None = None,
     ) -> BlockRun | None:
         """How a block of a class by itself runs, or goes on from a state, beside flows (``own_rates``) and
@@ -292,7 +293,7 @@ class Runs:
         return self._beside[key]
 
 
-def _names(beside: Beside) -> tuple[object, ...]:
+def _names(beside: FlowsBeside) -> tuple[object, ...]:
     """What tells flows beside a block from others: their demands are kept as long as runs are."""
     demands, delays_s = beside
     return *map(id, demands), *delays_s
