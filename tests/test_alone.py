@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered
 
-from stepsim.sim.engine.alone import NOTHING, FlowsBeside, Course, run_alone, state_of
+from stepsim.sim.engine.alone import NOTHING, Course, FlowsBeside, run_alone, state_of
 from stepsim.sim.engine.blocks import BlockRun, done, go_on
 from stepsim.sim.engine.own_rates import OwnRates
 from stepsim.sim.engine.rank_state import RankState
