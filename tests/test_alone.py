@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import layouts, lowered
 
-from stepsim.sim.engine.alone import Course, OwnRates, run_alone, state_of
+from stepsim.sim.engine.alone import NOTHING, Course, FlowsBeside, run_alone, state_of
 from stepsim.sim.engine.blocks import BlockRun, done, go_on
+from stepsim.sim.engine.own_rates import OwnRates
 from stepsim.sim.engine.rank_state import RankState
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.engine.scope import block_scope
+from stepsim.sim.engine.scope import Scope, block_scope
+from stepsim.sim.network.sharing import Demand
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
@@ -96,16 +98,13 @@ def test_the_rest_of_a_block_is_that_of_its_whole_run(
         links = programs.links[0]
         used = tuple(block.most) or tuple(links)
         ceiling = share_of_links * min(links[name] for name in used)
-        beside = (rates.kind(ceiling, tuple((name, 1.0) for name in used)),) if share_of_links else ()
+        beside = FlowsBeside((one_flow(rates, ceiling, used),)) if share_of_links else NOTHING
         rank = RankState(programs.sms, programs.corun_slowdown)
         found = run_alone(block, -math.inf, rank, rates, beside)
         if found is None or not block.ops:
             continue
-        start, end, own, others, slowed = found
-        whole = BlockRun(block, 0.0, max(end), start, start, end, own, beside=others, slowed=slowed)
-        times = block_scope(block, 0, issued_at=None, tag=())
-        go_on(times, whole, 0.0, 0.0, share * whole.last)
-        state = state_of(times)
+        whole = run_of(block, found)
+        state = state_of(after(whole, share * whole.last))
         known, unknown = (run_alone(block, -math.inf, rank, rates, beside, state, w) for w in (whole, None))
         assert known is not None
         assert unknown is not None
@@ -116,6 +115,59 @@ def test_the_rest_of_a_block_is_that_of_its_whole_run(
         for one, other in zip((*known.rates, *known.beside), (*unknown.rates, *unknown.beside), strict=True):
             assert done(one, max(known.end)) == pytest.approx(done(other, max(known.end)), rel=1e-9)
         assert held_s(known) == pytest.approx(held_s(unknown), rel=1e-9, abs=1e-12)
+
+
+@given(layouts(), st.floats(0.0, 0.9), st.floats(0.0, 1.0), st.sampled_from([0.3, 0.7, 1.0]))
+def test_a_flow_that_begins_later_changes_nothing_before(
+    run: Scenario, since: float, share: float, share_of_links: float
+) -> None:
+    """From any moment: as if nothing were beside the block until then, and the flow from the state that it is
+    in by then.
+    """
+    for block, programs in distinct(run):
+        rates, links = OwnRates(programs.links[0]), programs.links[0]
+        used = tuple(block.most) or tuple(links)
+        flow = one_flow(rates, share_of_links * min(links[name] for name in used), used)
+        rank = RankState(programs.sms, programs.corun_slowdown)
+        undisturbed = run_alone(block, -math.inf, rank, rates)
+        if undisturbed is None or not block.ops:
+            continue
+        whole = run_of(block, undisturbed)
+        times = after(whole, since * whole.last)
+        delay_s = share * (1.0 - since) * whole.last
+        go_on(times, whole, 0.0, 0.0, since * whole.last + delay_s)
+        then = run_alone(block, -math.inf, rank, rates, FlowsBeside((flow,)), state_of(times))
+        course = run_alone(block, -math.inf, rank, rates, FlowsBeside((flow,)))
+        assert course is not None
+        assert then is not None
+        state, beside = state_of(after(whole, since * whole.last)), FlowsBeside((flow,), (delay_s,))
+        known = [
+            run_alone(block, -math.inf, rank, rates, beside, state, w) for w in (run_of(block, course), None)
+        ]
+        for one in known:
+            assert one is not None
+            assert max(one.end) == pytest.approx(delay_s + max(then.end), rel=1e-9, abs=1e-12)
+            moved = done(one.beside[0], max(one.end))
+            assert moved == pytest.approx(
+                done(then.beside[0], max(then.end)), rel=1e-6, abs=1e-12 * flow.ceiling
+            )
+            assert all(at >= delay_s for at, _ in one.beside[0])
+
+
+def one_flow(rates: OwnRates, ceiling: float, used: tuple[str, ...]) -> Demand:
+    return rates.kind(ceiling, tuple((name, 1.0) for name in used))
+
+
+def run_of(block: Block, course: Course) -> BlockRun:
+    start, end, own, others, slowed = course
+    return BlockRun(block, 0.0, max(end), start, start, end, own, beside=others, slowed=slowed)
+
+
+def after(whole: BlockRun, seconds: float) -> Scope:
+    """The ops of a block when its run has gone on for so long."""
+    times = block_scope(whole.block, 0, issued_at=None, tag=())
+    go_on(times, whole, 0.0, 0.0, seconds)
+    return times
 
 
 def held_s(course: Course) -> float:

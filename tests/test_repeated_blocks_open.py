@@ -219,3 +219,23 @@ def test_blocks_run_on_the_compute_stream() -> None:
     work = RepeatedBlocks(((Block("block", (kernel(1.0),)), 1),))
     problems = program_problems(programs(Op("repeated", "side", "compute", work)))
     assert problems == ("class 0, op 0 (repeated): stream: blocks run on the compute stream, got 'side'",)
+
+
+@pytest.mark.parametrize("interferes_s", [0.6, 0.75, 1.0, 1.5, math.inf])
+def test_a_block_beside_a_flow_that_is_about_to_begin_is_the_same_expanded(interferes_s: float) -> None:
+    """It takes SMs at 0.5 s and moves from 1 s on; another takes more in between, at that moment, after it,
+    or never. The block's own collective shares the link with it.
+    """
+    mine = collective("tp", Transfer(0.25, 150.0, math.inf, NVLINK))
+    flow = collective("dp", Transfer(0.5, 100.0, math.inf, NVLINK, sms=50), 0)
+    one = programs(
+        collective("delay", Transfer(0.5, 0.0, math.inf)),
+        flow,
+        collective("later", Transfer(interferes_s, 0.0, math.inf))
+        if interferes_s < math.inf
+        else kernel(0.0),
+        collective("ep", Transfer(0.5, 0.0, math.inf, sms=25 if interferes_s < math.inf else 0), 2),
+        repeated(mine, kernel(1.0), kernel(0.5, 0), times=3),
+    )
+    short, full = (sorted(span.end_s for span in iter_spans(replay(p))) for p in (one, expanded(one)))
+    assert short == pytest.approx(full, rel=1e-12)

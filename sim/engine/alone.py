@@ -2,67 +2,31 @@
 
 Its streams and its host order it; its kernels slow down beside its own collectives and what else the rank has
 held all the while. Its collectives share the rank's links with one another, and with flows of the rank that
-go on beside it all the while.
+go on beside it all the while, or from a moment on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from ..network.sharing import Demand
-from ..network.transfer import Transfer
 from ..program.program import Block, Collective, Compute
-from .shares import Shares
 from .slowed import SlowedWhile
 from .ticks import payload_ticks, ticks
 
 if TYPE_CHECKING:
-    from ..network.sharing import Link
+    from ..network.sharing import Demand, Link
+    from ..network.transfer import Transfer
     from ..program.program import Op
     from .blocks import BlockRun, Rates
+    from .own_rates import OwnRates
     from .rank_state import RankState
     from .scope import Left, Scope
-    from .shares import Share
 
 HOST = -1
-"""In place of an op: the host has issued one."""
-
-
-class OwnRates:
-    """What transfers of a class's own ranks, and flows beside them, move in a second on its ``links``."""
-
-    def __init__(self, links: Mapping[str, float]) -> None:
-        self._shares = Shares(cast("Mapping[Link, float]", links))
-        self._demands: dict[int, tuple[Transfer, Demand]] = {}
-        self._kinds: dict[tuple[object, ...], Demand] = {}
-        self._known: dict[tuple[int, ...], list[Share]] = {}
-
-    def demand(self, transfer: Transfer) -> Demand:
-        """What a transfer asks of the links, by their names: the same object for the same demand."""
-        known = self._demands.get(id(transfer))
-        if known is None:
-            demand = self.kind(transfer.ceiling_bytes_per_s, transfer.local_weights)
-            known = self._demands[id(transfer)] = transfer, demand
-        return known[1]
-
-    def kind(self, ceiling: float, weights: tuple[tuple[str, float], ...]) -> Demand:
-        """The demand with this ceiling, in payload bytes per second, and these bytes on links for each."""
-        key = ceiling, weights
-        if key not in self._kinds:
-            self._kinds[key] = Demand(ceiling, cast("tuple[tuple[Link, float], ...]", weights))
-        return self._kinds[key]
-
-    def of(self, demands: tuple[Demand, ...]) -> list[Share]:
-        """Payload bytes per second of each of them while all move, and what holds it below its ceiling."""
-        key = tuple(map(id, demands))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._shares.shared(demands, [d.weights for d in demands])
-        return known
+"""In place of an op: the host has issued one. Below it: a flow beside the block that begins."""
 
 
 State = tuple["Left | bool", ...]
@@ -90,6 +54,20 @@ def _to_a_tick(left: Left, op: Op) -> Left:
     return ticks(latency_s), payload_ticks(amount, op.work.transfer.ceiling_bytes_per_s)
 
 
+class FlowsBeside(NamedTuple):
+    """Flows of a rank beside a block of it, which begin to move after ``delays_s`` (empty: at once)."""
+
+    demands: tuple[Demand, ...] = ()
+    delays_s: tuple[float, ...] = ()
+
+    def moving(self) -> FlowsBeside:
+        """The same from when all of them move."""
+        return FlowsBeside(self.demands)
+
+
+NOTHING = FlowsBeside()
+
+
 class Course(NamedTuple):
     """How a block runs: start and end by op, rates of progress by op and by flow beside it, and what slowed
     them. What had ended or begun before has 0.
@@ -107,17 +85,18 @@ def run_alone(
     issued_s: float,
     rank: RankState,
     rates: OwnRates,
-    beside: tuple[Demand, ...] = (),
+    beside: FlowsBeside = NOTHING,
     state: State | None = None,
     whole: BlockRun | None = None,
 ) -> Course | None:
     """How a block runs that its rank reaches at 0, its first op issued at ``issued_s`` (-inf: long ago), or
     that is in ``state`` then; ``beside`` it such flows go on, to its end at least. Its ``whole`` run beside
-    these, its host far ahead, where that is known, shows how it goes on from a join of its streams.
+    these, its host far ahead, where that is known, shows how it goes on from a join of its streams once all
+    of them move.
 
     None where only a replay tells: collectives that stand for several calls, or that never end.
     """
-    if issued_s == -math.inf and not beside and block.is_serial:
+    if issued_s == -math.inf and not beside.demands and block.is_serial:
         return _in_turn(block, rank, rates, state)
     return _Alone(block, issued_s, rank, rates, beside, state, whole).course()
 
@@ -185,7 +164,7 @@ class _Alone:
         issued_s: float,
         rank: RankState,
         rates: OwnRates,
-        beside: tuple[Demand, ...],
+        beside: FlowsBeside,
         state: State | None,
         whole: BlockRun | None,
     ) -> None:
@@ -200,11 +179,16 @@ class _Alone:
         self.rows = [[i for i in reversed(row) if self.end[i] == math.inf] for row in rows]  # last first
         self.rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
         self.now, self.kernel = 0.0, _Kernel([])
-        self.queue: list[tuple[float, int]] = []  # ends of latencies of collectives, issues of ops (HOST)
-        self.beside = {-1 - k: _Moving(demand, math.inf, []) for k, demand in enumerate(beside)}
+        self.queue: list[tuple[float, int]] = []  # ends of latencies, issues of ops (HOST), begins of flows
+        self.beside = {-1 - k: _Moving(demand, math.inf, []) for k, demand in enumerate(beside.demands)}
         self.moving = dict(self.beside)
+        for k, delay_s in enumerate(beside.delays_s):
+            if delay_s > 0:
+                del self.moving[-1 - k]
+                heappush(self.queue, (delay_s, HOST - 1 - k))
+        self.coming = len(self.queue)  # how many flows beside it are yet to begin
         self.amounts: dict[int, float] = {}  # payloads of collectives that have begun
-        self.changed = bool(beside)  # whether what moves is not what it was
+        self.changed = bool(self.moving)  # whether what moves is not what it was
         self.first = math.inf, HOST  # when the first collective of those that move ends
         self.slowed: list[SlowedWhile] = []
         self.whole, self.ended = whole, count - sum(map(len, self.rows))
@@ -215,7 +199,7 @@ class _Alone:
         """All times, or None (run_alone)."""
         start = self.start
         while True:
-            if self.ended in self.joins and self.begun == self.ended and not self.left:
+            if self.ended in self.joins and self.begun == self.ended and not self.left and not self.coming:
                 if self.changed and not self._share():
                     return None
                 assert self.whole is not None
@@ -267,8 +251,10 @@ class _Alone:
             self.changed = True
         else:
             self.now, i = heappop(self.queue)
-            if i != HOST:
+            if i > HOST:
                 self._moves(i)
+            elif i < HOST:
+                self._comes(i - HOST)
         return True
 
     def _kernels(self, until: float) -> None:
@@ -336,6 +322,12 @@ class _Alone:
             self._over(i)
             return
         self.moving[i] = _Moving(self.own.demand(work.transfer), self.amounts[i], self.rates[i])
+        self.changed = True
+
+    def _comes(self, number: int) -> None:
+        """A flow beside the block begins."""
+        self.moving[number] = self.beside[number]
+        self.coming -= 1
         self.changed = True
 
     def _share(self) -> bool:

@@ -1,21 +1,23 @@
 """Blocks beside flows of their own rank: reductions of gradients, say, that share its links with them.
 
 What both do depends on one another alone, so that it is known beforehand (alone.py), and remembered for whole
-blocks. The flows are taken out of the clock's hands until the block or the first of them ends, or until
-somebody else interferes: then block and flows go on from the state of that moment.
+blocks. The flows, those in progress and those that have only their latency before them, are taken out of the
+clock's hands until the block or the first of them ends, or until somebody else interferes: then block and
+flows go on from the state of that moment.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..network.sharing import Demand, Link
 from ..program.program import Block, Collective, RepeatedBlocks
-from .alone import state_of
+from .alone import FlowsBeside, state_of
 from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
 from .clock import Clock
+from .flow import Flow
 from .flows import Flows
 from .groups import JointGroup
 from .rank_state import Interruptible, RankState
@@ -23,6 +25,7 @@ from .record import Record, Stretch
 from .rendezvous import RendezvousPoints
 from .runs import Runs
 from .scope import SLACK_S, Scope, block_scope
+from .ticks import ticks
 
 
 @dataclass(slots=True)
@@ -61,6 +64,8 @@ class BlockPlace:
 @dataclass(slots=True)
 class Lent:
     """Flows, by number, that move as a run says, which counts from ``zero``: what was ``left`` of each then.
+    Those of ``delays_s``, after the others, begin so much later, and put at most ``coming`` bytes per second
+    on links.
 
     ``row`` is the run of the block as one of repeated blocks. Either ends ``seconds`` later.
     """
@@ -69,7 +74,10 @@ class Lent:
     row: RepeatedRun
     zero: float
     demands: dict[int, Demand]
+    named: tuple[Demand, ...]  # the same by the names that the rank has for its links
     left: list[float]
+    delays_s: dict[int, float]
+    coming: dict[str, float]
     ends_s: float = field(init=False)
     seconds: float = field(init=False)
 
@@ -78,8 +86,9 @@ class Lent:
         self.seconds = min(self.run.last, self.ends_s)
 
     def links(self) -> dict[str, float]:
-        """By link that they use: nothing that the block puts there."""
-        return {link[1]: 0.0 for demand in self.demands.values() for link in _own(demand)}
+        """By link that they use, what those put there that nobody else knows of."""
+        known: dict[str, float] = dict.fromkeys([str(name) for one in self.named for name in one.links], 0.0)
+        return {**known, **self.coming} if self.coming else known
 
 
 @dataclass
@@ -116,23 +125,30 @@ class BlocksBeside:
 
     def _lent(self, place: BlockPlace, group: JointGroup) -> Lent | None:
         """A run of the block from where it is, if it can be known beforehand."""
-        scope, rank, i = place.scope, self.ranks[place.scope.r], place.i
+        scope, rank, i, block = place.scope, self.ranks[place.scope.r], place.i, place.block
         if rank.changing or rank.stopped or any(number == i for number, _ in rank.awaited):
             return None
         if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return None
-        demands = self.flows.beside(scope.r, place.block.most)
+        demands = self.flows.beside(scope.r, block.most)
         if demands is None:
             return None
-        rates, contention = self.runs.own_rates(group), rank.contention
-        beside = tuple(rates.kind(d.ceiling, _named(d)) for d in demands.values())
-        lead_s = place.lead_s(self.env.time)
+        coming, now, rates = self.flows.coming(scope.r, block.most), self.env.time, self.runs.own_rates(group)
+        for number, flow in coming.items():
+            demands[number] = flow.demand
+        delays_s = {number: flow.since - now for number, flow in coming.items()}
+        beside = FlowsBeside(
+            tuple([rates.named(demand) for demand in demands.values()]),
+            tuple([ticks(delays_s.get(number, 0.0)) for number in demands]) if coming else (),
+        )
         state = state_of(place.times) if place.times is not None else None
-        run = self.runs.beside(group, place.block, lead_s, contention, beside, state)
+        run = self.runs.beside(group, block, place.lead_s(now), rank.contention, beside, state)
         if run is None or run.last == math.inf:
             return None
         left = [self.flows.take(number) for number in demands]
-        return Lent(run, self._row(run, place), self.env.time, demands, left)
+        return Lent(
+            run, self._row(run, place), now, demands, beside.demands, left, delays_s, _most(coming.values())
+        )
 
     def _row(self, run: BlockRun, place: BlockPlace) -> RepeatedRun:
         if place.times is not None:
@@ -149,8 +165,12 @@ class BlocksBeside:
         def uses(link: str, since: float, until: float) -> bool:
             return link in links or row.uses(link, since - zero, until - zero)
 
-        rank.closed, rank.closed_most, rank.closed_uses = blocks, {**links, **place.block.most}, uses
-        self.flows.tell(place.scope.r, rank.closed_most, self.rendezvous_points.move)
+        block_most = place.block.most
+        most = {**links, **block_most}
+        for link, rate in lent.coming.items():
+            most[link] = rate + block_most.get(link, 0.0)
+        rank.closed, rank.closed_most, rank.closed_uses = blocks, most, uses
+        self.flows.tell(place.scope.r, most, self.rendezvous_points.move)
 
     def _give_back(self, place: BlockPlace, lent: Lent, since: float) -> None:
         """The flows go on by themselves, and what slowed them and the block's collectives is noted."""
@@ -171,6 +191,9 @@ class BlocksBeside:
                 self.flows.slowed.add(demand, link, seconds, while_.rate)
         ended = []
         for number, rates, left in zip(numbers, run.beside, lent.left, strict=True):
+            if not rates or rates[0][0] > since:
+                self.flows.put_off(number, lent.delays_s[number] - since, self.rendezvous_points.move)
+                continue
             rest = max(0.0, left - done(rates, since))
             rate = next(rate for at, rate in reversed(rates) if at <= since)
             if since >= lent.ends_s and rest <= rate * SLACK_S:
@@ -181,16 +204,14 @@ class BlocksBeside:
             self.flows.over(number)
 
 
-def _own(demand: Demand) -> Iterator[tuple[int, str]]:
-    """Its links, which are those of one rank."""
-    for link in demand.links:
-        assert isinstance(link, tuple)
-        yield link
-
-
-def _named(demand: Demand) -> tuple[tuple[str, float], ...]:
-    """Its weights by the names that the rank has for its links."""
-    return tuple((link[1], weight) for link, (_, weight) in zip(_own(demand), demand.weights, strict=True))
+def _most(flows: Iterable[Flow]) -> dict[str, float]:
+    """By link of their rank, the bytes per second that they put there by themselves."""
+    found: dict[str, float] = {}
+    for flow in flows:
+        for link, weight in flow.demand.weights:
+            assert isinstance(link, tuple)
+            found[link[1]] = found.get(link[1], 0.0) + weight * flow.rate
+    return found
 
 
 def _done_at(rates: Rates, left: float) -> float:

@@ -62,12 +62,12 @@ class Chain:
         end = scope.end
         for dependency in scope.ops[i].after:
             if end[dependency] < 0:
-                scope.ended(dependency).then(self.go)
+                scope.then(dependency, self.go)
                 return False
         if scope.issued_at is not None and not self.issued:
             sync = scope.issue[i][0]
             if sync >= 0 and end[sync] < 0:
-                scope.ended(sync).then(self.go)
+                scope.then(sync, self.go)
                 return False
             wait_s = scope.issued(i) - self.env.time
             self.issued = True
@@ -92,8 +92,11 @@ class Chain:
         if left is None:
             scope.start[i] = scope.begin[i] = now
         if isinstance(work, Exchange):
-            post = self.rendezvous_points.post
-            self.awaited = [post(part, place, now) for part in work.parts]
+            post, parts = self.rendezvous_points.post, work.parts
+            if len(parts) == 1:
+                self.awaited = (post(parts[0], place, now),)
+            else:
+                self.awaited = [post(part, place, now) for part in parts]
             return
         assert isinstance(work, Collective)
         self.rank.hold(work.transfer)

@@ -94,9 +94,35 @@ class Flows:
                         names.append(other[1])
         return found
 
+    def coming(self, r: int, most: Mapping[str, float]) -> dict[int, Flow]:
+        """Flows known to begin by themselves on links of rank ``r`` alone, which then slow, or are slowed by,
+        communications that put so many bytes per second there.
+        """
+        found: dict[int, Flow] = {}
+        if not self._alone:
+            return found
+        for name, rate in most.items():
+            number = self._alone.get((r, name))
+            if number is None or number in found:
+                continue
+            flow = self._flows[number]
+            if flow.since <= self._env.time:
+                continue
+            weights = dict(flow.demand.weights)
+            own = all(isinstance(link, tuple) and link[0] == r for link in weights)
+            full = rate + weights[r, name] * flow.rate >= self._capacity[r, name] * (1 - SLACK)
+            if own and full:
+                found[number] = flow
+        return found
+
     def take(self, number: int) -> float:
         """Somebody else knows from now on how a flow goes on; its payload bytes that are left."""
         flow, now = self._flows[number], self._env.time
+        if number not in self._demands:  # it is yet to begin
+            for link in flow.demand.links:
+                del self._alone[link]
+            flow.version += 1
+            return flow.left
         if flow.bound is not None:
             self.slowed.add(flow.demand, flow.bound, now - flow.since, flow.rate)
         flow.left = max(0.0, flow.left - flow.rate * (now - flow.since))
@@ -107,11 +133,22 @@ class Flows:
     def give_back(self, number: int, left: float, rate: float, bound: Link | None) -> None:
         """It goes on from here by itself, with so many bytes left, at first at this rate, held by a link."""
         flow = self._flows[number]
+        if number not in self._demands:
+            for link in flow.demand.links:
+                self._share(link)
+            self._demands[number] = flow.demand
+            self._at.put(number, flow.demand, self._shares.solo(flow.demand)[0])
         flow.left, flow.since, flow.rate, flow.version = left, self._env.time, rate, flow.version + 1
         flow.bound = flow.held = bound
         if left:
             self._env.call(left / rate, self._end, (number, flow.version))
             self._touch(number)
+
+    def put_off(self, number: int, latency_s: float, begins: Begins) -> None:
+        """A flow that was taken, and is yet to begin, does so by itself after a latency."""
+        flow = self._flows.pop(number)
+        if not self.later(latency_s, flow.left, flow.demand, flow.done, flow.value):
+            self._env.call(latency_s, lambda _: begins(flow.left, flow.demand, flow.done, flow.value))
 
     def over(self, number: int) -> None:
         """A flow that was given back with nothing left ends."""

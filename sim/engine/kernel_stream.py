@@ -113,12 +113,12 @@ class KernelStream:
         end, op = scope.end, scope.ops[i]
         for dependency in op.after:
             if end[dependency] < 0:
-                scope.ended(dependency).then(self.go)
+                scope.then(dependency, self.go)
                 return False
         if scope.issued_at is not None:
             sync = scope.issue[i][0]
             if sync >= 0 and end[sync] < 0:
-                scope.ended(sync).then(self.go)
+                scope.then(sync, self.go)
                 return False
             if not self.issued and not isinstance(op.work, RepeatedBlocks):
                 self.issued = True

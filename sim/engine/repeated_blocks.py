@@ -63,7 +63,8 @@ class RepeatedBlocksReplay:
         start_s, issued_at = self.env.time, None
         if scope.issued_at is not None:
             issued_at = scope.issued(i)
-            start_s = max(start_s, issued_at)
+            if issued_at > start_s:
+                start_s = issued_at
         scope.start[i] = scope.begin[i] = start_s
         together = self._gathering(scope.r)
         blocks = BlocksInProgress(self, rank, scope, i, repeated, over, in_process, issued_at, together)
@@ -113,11 +114,11 @@ class RepeatedBlocksReplay:
 
     def by_itself(self, r: int, repeated: RepeatedBlocks) -> Gathering:
         """Class ``r`` by itself, in detail where others can be met on the way."""
-        gathering = self._single.get((r, id(repeated)))
+        key = r, id(repeated)
+        gathering = self._single.get(key)
         if gathering is None:
             ways = (IN_DETAIL,) * len(repeated.row) if self.groups.crosses(r, repeated) else None
-            gathering = Gathering(self.groups.alone(r), (repeated,), ways, -1)
-            self._single[r, id(repeated)] = gathering
+            gathering = self._single[key] = Gathering(self.groups.alone(r), (repeated,), ways, -1)
         gathering.detail = -1
         return gathering
 
@@ -201,6 +202,6 @@ class RepeatedBlocksReplay:
         """Run a chain when what comes before op ``i`` on its stream has ended."""
         for earlier in scope.before.get(i, ()):
             if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
-                scope.ended(earlier).then(partial(self._begin_beside, chain, scope, i, stream))
+                scope.then(earlier, partial(self._begin_beside, chain, scope, i, stream))
                 return
         chain.go()

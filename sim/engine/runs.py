@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from ..network.sharing import Demand
 from ..program.program import Block, Program, Programs, RepeatedBlocks
-from .alone import OwnRates, State, begun, run_alone
+from .alone import NOTHING, FlowsBeside, State, begun, run_alone
 from .blocks import BlockRun, Rates, RepeatedRun
 from .groups import JointGroup
+from .own_rates import OwnRates
 from .rank_state import Contention, RankState
 from .ticks import ticks
 
@@ -215,14 +215,14 @@ class Runs:
         if at or (lead_s == math.inf and not block.ops):
             return None
         if lead_s == math.inf:
-            return self._undisturbed(group, block, contention, ())
+            return self._undisturbed(group, block, contention, NOTHING)
         return self._course(group, block, lead_s, contention)
 
     def _undisturbed(
-        self, group: JointGroup, block: Block, contention: Contention, beside: tuple[Demand, ...]
+        self, group: JointGroup, block: Block, contention: Contention, beside: FlowsBeside
     ) -> BlockRun | None:
         """The same of a whole block beside flows, with its host far ahead."""
-        known = group.kind, block, contention, tuple(map(id, beside)), None
+        known = group.kind, block, contention, _names(beside), None
         if known not in self._beside:
             self._beside[known] = self._course(group, block, math.inf, contention, beside)
         return self._beside[known]
@@ -233,7 +233,7 @@ class Runs:
         block: Block,
         lead_s: float,
         contention: Contention,
-        beside: tuple[Demand, ...] = (),
+        beside: FlowsBeside = NOTHING,
         state: State | None = None,
         whole: BlockRun | None = None,
     ) -> BlockRun | None:
@@ -268,7 +268,7 @@ class Runs:
         block: Block,
         lead_s: float,
         contention: Contention,
-        beside: tuple[Demand, ...],
+        beside: FlowsBeside,
         state: State | None = None,
     ) -> BlockRun | None:
         """How a block of a class by itself runs, or goes on from a state, beside flows (``own_rates``) and
@@ -276,14 +276,12 @@ class Runs:
         """
         if len(self._beside) > MOST_REMEMBERED:
             self._beside.clear()
-        known = group.kind, block, contention, tuple(map(id, beside)), state
-        if state is None:
-            free = self._undisturbed(group, block, contention, beside)
-        elif known in self._beside:
-            free = self._beside[known]
-        else:
-            whole = self._undisturbed(group, block, contention, beside)
-            free = self._course(group, block, math.inf, contention, beside, state, whole)
+        known = group.kind, block, contention, _names(beside), state
+        free = self._beside.get(known)
+        if free is None and known not in self._beside:
+            free = self._undisturbed(group, block, contention, beside.moving())
+            if state is not None or beside.delays_s:
+                free = self._course(group, block, math.inf, contention, beside, state, free)
             self._beside[known] = free
         if free is None or lead_s >= (block.issued_s[-1] if block.ops else 0.0) or lead_s >= free.lead_s:
             return free  # none waits for a host that has issued all by then
@@ -291,6 +289,12 @@ class Runs:
         if key not in self._beside:
             self._beside[key] = self._course(group, block, key[-1], contention, beside, state)
         return self._beside[key]
+
+
+def _names(beside: FlowsBeside) -> tuple[object, ...]:
+    """What tells flows beside a block from others: their demands are kept as long as runs are."""
+    demands, delays_s = beside
+    return *map(id, demands), *delays_s
 
 
 def _far_enough(arrivals: Arrivals, leads: Sequence[float]) -> bool:

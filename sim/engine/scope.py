@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, RepeatedBlocks
-from .signal import Signal
+from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, RepeatedBlocks, Work
+from .signal import Callback, Signal
 
 UNKNOWN = -1.0
 """The value of a time that is not known yet."""
@@ -56,7 +56,7 @@ class Scope:
     behind: Mapping[int, int] = field(default_factory=dict)
     before: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     left: dict[int, Left] = field(default_factory=dict)
-    waiting: dict[int, Signal] = field(default_factory=dict)
+    waiting: dict[int, Signal | Callback] = field(default_factory=dict)
     tag: tuple[int, ...] | None = None
     followers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     lose: Callable[[Iterable[int]], None] | None = None
@@ -64,9 +64,19 @@ class Scope:
     def ended(self, i: int) -> Signal:
         """What happens when op ``i``, which has not ended, ends."""
         found = self.waiting.get(i)
-        if found is None:
-            found = self.waiting[i] = Signal()
-        return found
+        if isinstance(found, Signal):
+            return found
+        signal = self.waiting[i] = Signal()
+        if found is not None:
+            signal.then(found)
+        return signal
+
+    def then(self, i: int, callback: Callback) -> None:
+        """Run ``callback`` when op ``i``, which has not ended, ends: most have but one and need no signal."""
+        if i in self.waiting:
+            self.ended(i).then(callback)
+        else:
+            self.waiting[i] = callback
 
     def issued(self, i: int) -> float:
         """When the host issues op ``i``, once what the host waits for has ended."""
@@ -80,7 +90,7 @@ class Scope:
         if self.issued_at is None:
             return -math.inf
         op = self.ops[i]
-        return self.issued(i) + op.host_s - _first_s(op)
+        return self.issued(i) + op.host_s - _first_s(op.work, op.host_s)
 
     def begun(self, i: int, value: tuple[float, tuple[int, int]]) -> None:
         """Op ``i``, messages, began in earnest with the last of them: when, and by whose arrival."""
@@ -100,7 +110,10 @@ class Scope:
         if self.waiting:
             told = self.waiting.pop(i, None)
             if told is not None:
-                told.happen()
+                if isinstance(told, Signal):
+                    told.happen()
+                else:
+                    told()
         if self.followers and i in self.followers:
             assert self.lose is not None
             self.lose(self.followers[i])
@@ -184,8 +197,7 @@ def unknown(count: int) -> Times:
 
 def block_scope(block: Block, r: int, *, issued_at: float | None, tag: tuple[int, ...]) -> Scope:
     """A block from its start, its first op issued at ``issued_at``."""
-    issue = [(-1, at) for at in block.issued_s]
-    return Scope(r, block.ops, issue, issued_at, *unknown(len(block.ops)), tag=tag)
+    return Scope(r, block.ops, block.issue, issued_at, *unknown(len(block.ops)), tag=tag)
 
 
 def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, float]]:
@@ -195,22 +207,22 @@ def issue_times(ops: Sequence[Op], *, last: bool = False) -> list[tuple[int, flo
     of both, the ``last``.
     """
     times, sync, offset = list[tuple[int, float]](), -1, 0.0
-    for i, op in enumerate(ops):
-        host_s = op.host_s
-        first_s = _first_s(op) if host_s and not last and not isinstance(op.work, Exchange) else host_s
-        times.append((sync, offset + first_s))
+    for i, (_, _, _, work, _, _, host_s, host_sync) in enumerate(ops):
+        if not host_s or last or isinstance(work, Exchange):
+            times.append((sync, offset + host_s))
+        elif isinstance(work, RepeatedBlocks):
+            times.append((sync, offset + (work.first_s if work.blocks else host_s)))
+        else:
+            times.append((sync, offset + _first_s(work, host_s)))
         offset += host_s
-        if op.host_sync:
+        if host_sync:
             sync, offset = i, 0.0
     return times
 
 
-def _first_s(op: Op) -> float:
-    """What issuing costs the host until something of the op can begin."""
-    work = op.work
-    if isinstance(work, RepeatedBlocks):
-        return work.first_s if work.blocks else op.host_s
-    return op.host_s / work.calls if isinstance(work, Collective) else op.host_s
+def _first_s(work: Work, host_s: float) -> float:
+    """What issuing a kernel or a collective costs the host until something of it can begin."""
+    return host_s / work.calls if isinstance(work, Collective) else host_s
 
 
 Behind = dict[int, int]
@@ -226,8 +238,7 @@ def _orders(ops: Sequence[Op]) -> tuple[Behind, Before, list[int], list[list[int
     last: dict[str, int] = {}
     repeated: dict[str, int] = {}  # by stream, the last op on it where that is of repeated blocks
     others: dict[str, int] = {}  # and where it is not
-    for i, op in enumerate(ops):
-        stream, work = op.stream, op.work
+    for i, (_, stream, _, work, *_) in enumerate(ops):
         if stream == UNORDERED:
             predecessors.append(-1)
             if isinstance(work, Exchange) and work.parts:
@@ -248,9 +259,8 @@ def _orders(ops: Sequence[Op]) -> tuple[Behind, Before, list[int], list[list[int
                 continue
             if others and not others.keys().isdisjoint(used):
                 before[i] = tuple(others.pop(s) for s in used if s in others)
-            own = dict.fromkeys(used, i)
-            repeated |= own
-            last |= own
+            for s in used:
+                repeated[s] = last[s] = i
         elif stream not in ("compute", UNORDERED):
             earlier = repeated.pop(stream, None)
             if earlier is not None:

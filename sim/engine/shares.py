@@ -6,6 +6,7 @@ Of several full links the one where others have least holds a flow: everyone has
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, cast
 
 from ..network.sharing import Demand, Link, alone, max_min_rates
@@ -14,8 +15,10 @@ from .slowed import SLACK, binding
 if TYPE_CHECKING:
     from .occupancy import Crowd
 
-MOST_REMEMBERED = 2_000_000
-"""Numbers of all shapes whose rates are remembered: 16 MB of references."""
+MOST_REMEMBERED = 4096
+"""Shapes whose rates are remembered, for all replays: they say all that the rates follow from. They have some
+thirty numbers each, where many flows hang together some hundreds.
+"""
 
 ROUNDING = 1e-12
 """By which a rate may miss the ceiling that it is at."""
@@ -30,8 +33,6 @@ class Shares:
     def __init__(self, capacity: Mapping[Link, float]) -> None:
         self._capacity = capacity
         self._solo: dict[int, tuple[Demand, Share]] = {}
-        self._shared: dict[tuple[float, ...], list[tuple[float, int | None]]] = {}
-        self._remembered = 0
 
     def forget(self) -> None:
         """Drop the shares that were computed, because capacities have changed."""
@@ -58,25 +59,16 @@ class Shares:
                 shape += (links.setdefault(link, len(links)), weight)
         names = tuple(links)
         shape += [self._capacity[link] for link in names]
-        found = self._of_shape(tuple(shape), len(demands), len(names))
+        found = _fair(tuple(shape), len(demands), len(names))
         return [
             (rate, own if bound is None else names[bound])
             for (_, own), (rate, bound) in zip(solo, found, strict=True)
         ]
 
-    def _of_shape(self, shape: tuple[float, ...], flows: int, links: int) -> list[tuple[float, int | None]]:
-        """Rates, and the number of the link that holds each below its rate alone."""
-        known = self._shared.get(shape)
-        if known is None:
-            self._remembered += len(shape)
-            if self._remembered > MOST_REMEMBERED:
-                self._shared.clear()
-                self._remembered = len(shape)
-            known = self._shared[shape] = _fair(shape, flows, links)
-        return known
 
-
-def _fair(shape: tuple[float, ...], flows: int, links: int) -> list[tuple[float, int | None]]:
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _fair(shape: tuple[float, ...], flows: int, links: int) -> Sequence[tuple[float, int | None]]:
+    """Rates, and the number of the link that holds each below its rate alone."""
     capacity = dict(enumerate(shape[len(shape) - links :]))
     demands: list[Demand] = []
     crowds: list[tuple[tuple[int, float], ...]] = []
@@ -96,7 +88,7 @@ def _fair(shape: tuple[float, ...], flows: int, links: int) -> list[tuple[float,
             continue
         others = {link: most[link][1 if level >= most[link][0] else 0] for link, _ in crowd if link in most}
         found.append((rate, min(others, key=others.__getitem__, default=None)))
-    return found
+    return tuple(found)
 
 
 def _most(

@@ -35,7 +35,7 @@ from .layers.stages import build_stages
 from .machines import GpuKind, communication_of, machines_of, refuse_different
 from .pipeline import StepWriters
 from .placed_groups import PlacedGroups, RankGroups, gpus, kinds
-from .placements import distinct_placements
+from .placements import distinct_placements, used_groups
 from .plan import StepPlan
 from .process_groups import ProcessGroups
 from .profiled_costs import overlaps, profiled_shape
@@ -97,7 +97,8 @@ def lower(
     """
     used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
     plan = of_other_length(like, scenario, tables) if like else make_plan(scenario, cluster, used, tables)
-    plan = replace(plan, skips=skips)
+    if skips:
+        plan = replace(plan, skips=True)
     loads = distinct_loads(scenario)
     program_of, written = _written(plan, loads, tables)
     machines = [plan.machines[kind] for kind in _kinds(plan, program_of, len(written))]
@@ -175,7 +176,9 @@ def make_plan(
         gpu=where,
         kind=kinds(scenario.cluster, where),
     )
-    groups = placed.of_rank(0)
+    tables = tables or Tables()
+    cut = id(cluster), placed.process_groups.cut_by  # with the cluster, which lives as long as its number
+    _, groups = tables.get(("groups", *cut), lambda: (cluster, placed.of_rank(0)))
     machines = machines_of(scenario, cluster, profile)
     refuse_different(scenario, machines)
     communication = communication_of(scenario, machines)
@@ -186,11 +189,14 @@ def make_plan(
         sizes = activation_bytes(local, scenario.software)
         message_s = message_seconds(scenario, communication, local, groups)
         shape = profiled_shape(shape, stages, blocks, sizes, message_s)
-    tables = tables or Tables()
-    orders = tables.get(
-        ("orders", *ordered_by(scenario, shape)), lambda: step_orders(scenario, schedule, shape)
-    )
+    ordered = ordered_by(scenario, shape)
+    orders = tables.get(("orders", *ordered), lambda: step_orders(scenario, schedule, shape))
     ends_meet = ends_of_model_meet(schedule, shape)
+    talking = tables.get(("talking", *ordered), lambda: frozenset(talking_ranks(schedule, shape)))
+    _, placements = tables.get(
+        ("placements", *cut, used_groups(scenario), talking),
+        lambda: (cluster, distinct_placements(scenario, placed, talking=talking)),
+    )
     return StepPlan(
         scenario=scenario,
         cluster=cluster,
@@ -205,7 +211,7 @@ def make_plan(
         groups=groups,
         placed=placed,
         costs_of=costs_of,
-        placements=distinct_placements(scenario, placed, talking=talking_ranks(schedule, shape)),
+        placements=placements,
         blocks=blocks,
         costs=costs,
         machines=machines,

@@ -17,6 +17,9 @@ from ..program.program import UNORDERED, MessageEnd, Op
 from ..program.program_builder import ProgramBuilder
 from ..scenario.software.pipeline import HostSync
 
+Posted = tuple[bool, Action, int]
+"""A part by whether it sends, its action and its peer: tuples are looked up without a function of Python."""
+
 
 @dataclass(kw_only=True)
 class Messages:
@@ -34,7 +37,7 @@ class Messages:
     host_sync: HostSync = "never"
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
-    posted: dict[Send | Recv, int] = field(default_factory=dict)
+    posted: dict[Posted, int] = field(default_factory=dict)
     priced: dict[tuple[int, ActionKind, int], Transfer] = field(default_factory=dict)
 
     def exchange(self, exchange: MessageGroup) -> int:
@@ -44,7 +47,7 @@ class Messages:
             after, stream = self._after_sends(given), UNORDERED
         else:
             after, stream = self.writer.frontier(), self._stream(exchange)
-        parts = tuple([self._end(part) for part in given])
+        parts = (self._end(given[0]),) if len(given) == 1 else tuple([self._end(part) for part in given])
         waits = self.host_sync != "never" and exchange.blocking and self._host_waits(exchange)
         index, host_s = len(ops), len(given) * self.host_s
         ops.append(Op("exchange", stream, "pp", program.Exchange(parts), after, parts[0].tag, host_s, waits))
@@ -52,7 +55,7 @@ class Messages:
             self.writer.awaited.add(index)
         else:
             for part in given:
-                self.posted[part] = index
+                self.posted[isinstance(part, Send), part.action, part.peer] = index
         return index
 
     def _after_sends(self, parts: tuple[Send | Recv, ...]) -> tuple[int, ...]:
@@ -86,14 +89,15 @@ class Messages:
 
     def wait(self, part: Send | Recv) -> None:
         """The next kernel awaits an earlier part."""
-        self.writer.wait(self.posted[part])
+        self.writer.awaited.add(self.posted[isinstance(part, Send), part.action, part.peer])
 
     def _end(self, part: Send | Recv) -> MessageEnd:
         action, peer = part.action, part.peer
         tag = self.tags.get(action)
         if tag is None:
             tag = self.tags[action] = str(action)
-        key = action.stage, action.kind, peer
+        stage, kind, _ = action
+        key = stage, kind, peer
         transfer = self.priced.get(key)
         if transfer is None:
             transfer = self.priced[key] = self.transfer(part)

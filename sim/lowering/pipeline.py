@@ -67,7 +67,8 @@ class StepWriters:
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
-        shared = _Shared(sharding=sharding, copies=_copies(plan), tables=self.tables)
+        tags = self.tables.get(("tags",), dict[Action, str])
+        shared = _Shared(sharding=sharding, copies=_copies(plan), tags=tags, tables=self.tables)
         return [
             _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
@@ -234,23 +235,24 @@ class _StepWriter:
         """Append the blocks of an action as one op, or as several where parameters are awaited or gradients
         leave between them.
         """
-        if action.kind is FORWARD and action.stage in self.chained:
+        if self.chained and action.kind is FORWARD and action.stage in self.chained:
             self.chained.remove(action.stage)
             self.in_pieces.behind_buckets(action, self.end.parameter_gather())
             self.messages.ends((action,))
             return
         # Each stage's gathers are awaited by its first forward, whichever microbatch that is of.
-        gathers = self.gathers.pop(action.stage, []) if self.gathers and action.kind is FORWARD else []
-        reduces = self.syncs and action == self.final.get(action.stage)
-        blocks = self.plain.get((action.stage, action.kind)) or self._blocks(action)
+        stage, kind, _ = action
+        gathers = self.gathers.pop(stage, []) if self.gathers and kind is FORWARD else []
+        reduces = self.syncs and action == self.final.get(stage)
+        blocks = self.plain.get((stage, kind)) or self._blocks(action)
         if reduces:
-            self.unreduced.remove(action.stage)
+            self.unreduced.remove(stage)
         if gathers or reduces:
             self.in_pieces.beside(action, blocks, gathers, reduces=reduces)
         else:
             self._run(action, blocks)
         self.messages.ends((action,))
-        if self.acts_after and action.kind in GIVES_GRADIENT:
+        if self.acts_after and kind in GIVES_GRADIENT:
             self._after_backward(action)
 
     def _blocks(self, action: Action) -> CountedBlocks:

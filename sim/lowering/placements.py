@@ -82,16 +82,21 @@ def _kinds(placed: PlacedGroups, scenario: Scenario) -> Iterator[Ids]:
         yield found
 
 
+def used_groups(scenario: Scenario) -> tuple[str, ...]:
+    """The names of all groups that a step may use; ``embedding`` are the two ends of a pipeline."""
+    model, checks = scenario.model, scenario.software.host.collective_checks
+    idle = {"pp", *AMAX_GROUPS.values()} - {amax_group(scenario)}
+    if model.moe is None:
+        idle |= {name for name in GROUPS if holds_experts(name)}
+    names = tuple(name for name in GROUPS if name not in idle and (name != "model" or checks))
+    ends = scenario.parallelism.pp > 1 and (model.tied_embeddings or model.mtp_layers)
+    return (*names, "embedding") if ends else names
+
+
 def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]]:
     """The ranks of every group that a step may use, one group a row, by name."""
-    model, checks = scenario.model, scenario.software.host.collective_checks
-    unused = {*AMAX_GROUPS.values()} - {amax_group(scenario)}
-    for name in GROUPS:
-        idle = name in unused or (holds_experts(name) and model.moe is None)
-        if not idle and name != "pp" and (name != "model" or checks):
-            yield name, groups.of(name)
-    if scenario.parallelism.pp > 1 and (model.tied_embeddings or model.mtp_layers):
-        yield "embedding", groups.of("pp")[:, [0, -1]]
+    for name in used_groups(scenario):
+        yield name, groups.of("pp")[:, [0, -1]] if name == "embedding" else groups.of(name)
 
 
 def _placements(where: Ids) -> tuple[list[GroupPlacement], Ids]:

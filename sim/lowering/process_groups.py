@@ -6,7 +6,7 @@ only; which GPUs they run on is in ``placed_groups``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -70,6 +70,13 @@ class ProcessGroups:
 
     parallelism: Parallelism
     two_way: bool = False
+
+    @property
+    def cut_by(self) -> tuple[Hashable, ...]:
+        """All of the layout that the groups follow from."""
+        par = self.parallelism
+        axes = par.tp, par.cp, par.cp_a2a, par.dp, par.pp, par.ep, par.etp
+        return self.two_way, par.order, par.fsdp_shard_size, *axes
 
     @cached_property
     def stages(self) -> Ids:

@@ -92,6 +92,11 @@ class Block:
         return tuple(at - times[0] for at in times)
 
     @cached_property
+    def issue(self) -> tuple[tuple[int, float], ...]:
+        """The same where the host waits for none of them (-1)."""
+        return tuple([(-1, at) for at in self.issued_s])
+
+    @cached_property
     def first_s(self) -> float:
         """Seconds of the host for issuing the first op; 0 without any."""
         return self.ops[0].host_s if self.ops else 0.0

@@ -63,15 +63,20 @@ class ProgramBuilder:
         """Append repeated blocks, one op of the compute stream for each piece; the index of the last. The
         host waits for the end of each piece before it issues the next.
         """
+        last = pieces[-1]
         if len(pieces) > 1:
             for piece in pieces[:-1]:
                 self.compute(name, piece, action=action, host_s=piece.host_s, host_sync=True)
-        return self.compute(name, pieces[-1], action=action, host_s=pieces[-1].host_s)
+        after = self._awaited() if self.awaited else ()
+        self.last_compute = len(self.ops)
+        self.ops.append(Op(name, "compute", "compute", last, after, action, last.host_s))
+        return self.last_compute
 
     def _awaited(self) -> tuple[int, ...]:
         """What the next op on the compute stream waits for, which from now on nothing else does."""
-        after = tuple(sorted(self.awaited))
-        self.awaited.clear()
+        awaited = self.awaited
+        after = tuple(awaited) if len(awaited) == 1 else tuple(sorted(awaited))
+        awaited.clear()
         return after
 
     def _append(self, op: Op) -> int:
