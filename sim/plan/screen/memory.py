@@ -139,7 +139,10 @@ class MemoryScreen:
             ]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
         pairs = pairs_run(draft)
         names = sorted(set(pipeline.of_rank(ranks[0])))
-        own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)
+        held = {stage for rank in ranks for stage in pipeline.held[rank]}
+        own = tuple(
+            names.index(kind) if stage in held else -1 for stage, kind in enumerate(pipeline.kind_of)
+        )
         key = draft.schedule, shape, pairs, own, ranks
         if key not in self.moments:
             orders, together = self.tables.orders(row), self._runs_as_one(row)

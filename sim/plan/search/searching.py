@@ -30,8 +30,14 @@ AUDIT_SEED = 18
 
 
 WORTH_TIGHTENING = 5_000
-"""Actions of a replay from which on its bound is tightened before: of shorter ones bounds by actions take as
-long as the replays that they save."""
+"""Actions of a replay from which on its bound is tightened before, whatever that takes."""
+
+QUICKLY_TIGHTENED = 300
+"""The same where a bound by actions goes through few more of them than the replay does (QUICK times)."""
+
+QUICK = 2.0
+"""Times the actions of a replay, up to which a bound by actions takes much less than that: an action of a
+bound takes a fifth of one of a replay or less, and a replay is of a shortened step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,9 @@ class LayoutSearch:
 
     def __post_init__(self) -> None:
         self._weights = weights(self.wishes.objective, self.among)
+        replayed, bounded = self.among.replayed_actions, self.among.bounded_actions
+        quick = (replayed >= QUICKLY_TIGHTENED) & (bounded <= QUICK * replayed)
+        self._worth_tightening = quick | (replayed >= WORTH_TIGHTENING)
         self.most_s = most_s(self.wishes.limits, self.among)
         self.fits = np.asarray(self.among.fit_probability >= self.wishes.fits, dtype=bool)
         within = self.among.bounds.bound_s <= self.most_s
@@ -99,7 +108,7 @@ class LayoutSearch:
         """Bound the steps of layouts action by action, where a replay takes much longer than that."""
         new = [i for i in dict.fromkeys(numbers) if i not in self.floor_s]
         self.floor_s |= dict.fromkeys(new, 0.0)
-        asked = [i for i in new if self.among.replayed_actions[i] >= WORTH_TIGHTENING]
+        asked = [i for i in new if self._worth_tightening[i]]
         for i, floor_s in zip(asked, self.judging.floors_s(asked), strict=True):
             self.floor_s[i] = floor_s
             self.bound_s[i] = max(self.bound_s[i], floor_s)
@@ -124,7 +133,7 @@ class LayoutSearch:
     def first_of(self, within: NDArray[np.bool_], count: int) -> list[int]:
         """The first in turn of some layouts, ``count`` of them that are not the same to the simulator."""
         found: dict[int, int] = {}
-        for i in in_turn(np.where(within, self.bound, np.inf)):
+        for i in in_turn(np.where(within, self.screened_bound, np.inf)):
             if len(found) == count:
                 break
             found.setdefault(self.judging.one_of(i), i)
