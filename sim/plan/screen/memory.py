@@ -179,9 +179,7 @@ class MemoryScreen:
         pairs = pairs_run(draft)
         names = sorted(set(pipeline.of_rank(ranks[0])))
         held = {stage for rank in ranks for stage in pipeline.held[rank]}
-        own = tuple(
-            names.index(kind) if stage in held else -1 for stage, kind in enumerate(pipeline.kind_of)
-        )
+        own = tuple(names.index(kind) if stage in held else -1 for stage, kind in enumerate(pipeline.kind_of))
         key = draft.schedule, shape, pairs, own, ranks
         if key not in self.moments:
             orders, together = self.tables.orders(row), self._runs_as_one(row)

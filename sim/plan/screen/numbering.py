@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,3 +35,13 @@ def distinct(
     known: dict[Thing, int] = {}
     place = np.array([known.setdefault(thing_of(row), len(known)) for row in rows], dtype=np.int64)
     return place[number], list(known)
+
+
+def sums(counts: NDArray[Any], figures: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``counts @ figures``, so that what is found of a column does not depend on which others there are: a
+    product of matrices may add up in another order where there are more of them."""
+    found = np.zeros((counts.shape[0], figures.shape[1]))
+    for count, row in zip(counts.T, figures, strict=True):
+        if count.any():
+            found += count[:, np.newaxis] * row
+    return found
