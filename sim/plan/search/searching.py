@@ -33,11 +33,19 @@ WORTH_TIGHTENING = 5_000
 """Actions of a replay from which on its bound is tightened before, whatever that takes."""
 
 QUICKLY_TIGHTENED = 300
-"""The same where a bound by actions goes through few more of them than the replay does (QUICK times)."""
+"""The same where a bound by actions goes through few more actions than the replay does (QUICK times), and
+many such layouts may have to be replayed (MANY_NEAR)."""
 
 QUICK = 2.0
 """Times the actions of a replay, up to which a bound by actions takes much less than that: an action of a
 bound takes a fifth of one of a replay or less, and a replay is of a shortened step."""
+
+NEAR = 0.97
+"""What the bounds of screening are of steps, in the median (docs/decisions/0024-layouts-as-arrays.md): who is
+no further than that from the least bound is likely to be replayed."""
+
+MANY_NEAR = 20
+"""Layouts so near, of short replays, from which on bounds by actions take less than the replays they save."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +79,6 @@ class LayoutSearch:
 
     def __post_init__(self) -> None:
         self._weights = weights(self.wishes.objective, self.among)
-        replayed, bounded = self.among.replayed_actions, self.among.bounded_actions
-        quick = (replayed >= QUICKLY_TIGHTENED) & (bounded <= QUICK * replayed)
-        self._worth_tightening = quick | (replayed >= WORTH_TIGHTENING)
         self.most_s = most_s(self.wishes.limits, self.among)
         self.fits = np.asarray(self.among.fit_probability >= self.wishes.fits, dtype=bool)
         within = self.among.bounds.bound_s <= self.most_s
@@ -85,6 +90,15 @@ class LayoutSearch:
         self.screened_bound = self.bound.copy()
         self.bound_s = self.among.bounds.bound_s.copy()
         """Seconds of a step at least, as tight as is known so far."""
+        self._worth_tightening = self._long_or_many()
+
+    def _long_or_many(self) -> NDArray[np.bool_]:
+        """Of which layouts a bound by actions takes less than the replays that it saves."""
+        replayed, bounded = self.among.replayed_actions, self.among.bounded_actions
+        long = np.asarray(replayed >= WORTH_TIGHTENING, dtype=bool)
+        quick = (replayed >= QUICKLY_TIGHTENED) & (bounded <= QUICK * replayed)
+        near = np.isfinite(self.bound) & (NEAR * self.bound <= self.bound.min(initial=np.inf))
+        return long | quick if int((quick & near & ~long).sum()) >= MANY_NEAR else long
 
     def best(self, within: NDArray[np.bool_] | None = None, *, top: int, limit: int | None = None) -> Ranked:
         """The best layouts, of all or of some; of these as many are judged as ``limit`` says.
