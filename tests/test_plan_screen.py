@@ -175,7 +175,7 @@ def test_the_bound_where_forwards_run_beside_backwards(schedule: str, chunks: in
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kept", "by_width"),
-    [("llama3-8b-h100", "training.recompute", False), ("qwen3-30b-a3b-h100", "parallelism.pp", True)],
+    [("llama3-8b-h100", "training.micro_batch", False), ("qwen3-30b-a3b-h100", "parallelism.pp", True)],
 )
 def test_layouts_in_parts_are_screened_as_all_at_once(
     name: str, kept: str, by_width: bool, monkeypatch: pytest.MonkeyPatch

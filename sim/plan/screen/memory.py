@@ -157,11 +157,11 @@ class MemoryScreen:
             kinds = tuple(sorted(pipeline.of_rank(rank)))
             key = kinds, ties and bool(pipeline.ends(rank)), rank if several else 0
             alike.setdefault(key, []).append(rank)
-        kinds = [self.kinds.setdefault(stage, len(self.kinds)) for stage in pipeline.kinds]
+        number = [self.kinds.setdefault(stage, len(self.kinds)) for stage in pipeline.kinds]
         found = []
         for (_, shares_table, versions), ranks in alike.items():
             rows, held = self._moments(row, shape, tuple(ranks)), pipeline.of_rank(ranks[0])
-            stages = tuple(kinds[kind] for kind in held), tuple(kinds[kind] for kind in sorted(set(held)))
+            stages = tuple(number[kind] for kind in held), tuple(number[kind] for kind in sorted(set(held)))
             depth = shape.ranks, shape.chunks, draft.training.activation_offload
             same = stages, shares_table, pipeline.ends_meet, versions, depth, rows.tobytes()
             if same not in self.known_classes:
