@@ -32,7 +32,7 @@ from ...scenario.schedules import traits_of
 from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts, pairs_run
 from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
-from .numbering import dense
+from .numbering import KnownFigures, dense
 from .stages import merged, without_recompute
 
 if TYPE_CHECKING:
@@ -70,38 +70,15 @@ class AlikeRanks:
     rows: Floats
 
 
-class Known:
-    """What is known of each number of ``numbers``: a figure, or so many ``figures``; not a number before."""
-
-    def __init__(self, numbers: Codes, figures: int | None = None) -> None:
-        count = int(numbers.max(initial=-1)) + 1
-        self._of = np.full(count if figures is None else (count, figures), np.nan)
-        self._put = np.zeros(count, dtype=bool)
-
-    def missing(self, numbers: Codes) -> Codes:
-        """The places in ``numbers`` of those of which nothing is known."""
-        return np.flatnonzero(~self._put[numbers])
-
-    def put(self, number: int, figures: float | Sequence[float]) -> None:
-        """These are the figures of a number."""
-        self._of[number] = figures
-        self._put[number] = True
-
-    def of(self, numbers: Codes) -> Floats:
-        """The figures of each."""
-        found: Floats = self._of[numbers]
-        return found
-
-
 @dataclass(kw_only=True)
 class MemoryScreen:
     """Peaks of the layouts of one base."""
 
     tables: ScreenTables
     moments: dict[Any, Any] = field(default_factory=dict)
-    states: dict[Any, Known] = field(default_factory=dict)
-    buffers: dict[Any, Known] = field(default_factory=dict)
-    networks: dict[Any, Known] = field(default_factory=dict)
+    states: dict[Any, KnownFigures] = field(default_factory=dict)
+    buffers: dict[Any, KnownFigures] = field(default_factory=dict)
+    networks: dict[Any, KnownFigures] = field(default_factory=dict)
     leads: dict[Any, float] = field(default_factory=dict)
     kinds: dict[Stage, int] = field(default_factory=dict)
     known_classes: dict[Any, AlikeRanks] = field(default_factory=dict)
@@ -225,7 +202,9 @@ class MemoryScreen:
         stage = stage if self.tables.gathers_again else without_recompute(stage)
         known = self.buffers.get((stage, meets))
         if known is None:
-            known = self.buffers[stage, meets] = Known(self.gathered, len(QUANTITIES) - len(_ACTIVATIONS))
+            known = self.buffers[stage, meets] = KnownFigures(
+                self.gathered, len(QUANTITIES) - len(_ACTIVATIONS)
+            )
         return list(_of_each(self.gathered, rows, known, lambda row: self._stage_buffers(stage, row)).T)
 
     def _stage_buffers(self, stage: Stage, row: int) -> tuple[float, ...]:
@@ -237,7 +216,7 @@ class MemoryScreen:
         key = one.whole, one.ends_meet, one.versions
         known = self.states.get(key)
         if known is None:
-            known = self.states[key] = Known(self.state)
+            known = self.states[key] = KnownFigures(self.state)
         return _of_each(self.state, rows, known, lambda row: self._state_of(one, row))
 
     def _state_of(self, one: AlikeRanks, row: int) -> float:
@@ -249,7 +228,7 @@ class MemoryScreen:
         experts = any(run.kind.experts for run in one.whole.runs)
         known = self.networks.get((experts, one.shares_table))
         if known is None:
-            known = self.networks[experts, one.shares_table] = Known(self.tables.group)
+            known = self.networks[experts, one.shares_table] = KnownFigures(self.tables.group)
         return _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
 
     def _network_of(self, one: AlikeRanks, row: int) -> float:
@@ -307,7 +286,7 @@ def _alike_ranks(
     )
 
 
-def _of_each(number: Codes, rows: Codes, known: Known, of: Callable[[int], Any]) -> NDArray[Any]:
+def _of_each(number: Codes, rows: Codes, known: KnownFigures, of: Callable[[int], Any]) -> NDArray[Any]:
     """By layout of ``rows``, ``of`` one of each ``number`` that they have, kept in ``known``."""
     numbers = number[rows]
     new = known.missing(numbers)

@@ -45,3 +45,26 @@ def sums(counts: NDArray[Any], figures: NDArray[np.float64]) -> NDArray[np.float
         if count.any():
             found += count[:, np.newaxis] * row
     return found
+
+
+class KnownFigures:
+    """What is known of each number of ``numbers``: a figure, or so many ``figures``; not a number before."""
+
+    def __init__(self, numbers: Codes, figures: int | None = None) -> None:
+        count = int(numbers.max(initial=-1)) + 1
+        self._of = np.full(count if figures is None else (count, figures), np.nan)
+        self._put = np.zeros(count, dtype=bool)
+
+    def missing(self, numbers: Codes) -> Codes:
+        """The places in ``numbers`` of those of which nothing is known."""
+        return np.flatnonzero(~self._put[numbers])
+
+    def put(self, number: int, figures: float | Sequence[float]) -> None:
+        """These are the figures of a number."""
+        self._of[number] = figures
+        self._put[number] = True
+
+    def of(self, numbers: Codes) -> NDArray[np.float64]:
+        """The figures of each."""
+        found: NDArray[np.float64] = self._of[numbers]
+        return found
