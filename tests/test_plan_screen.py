@@ -173,13 +173,22 @@ def test_the_bound_where_forwards_run_beside_backwards(schedule: str, chunks: in
 
 
 @pytest.mark.slow
-def test_layouts_in_parts_are_screened_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    space = space_of(load_scenario("llama3-8b-h100"), fix={"training.recompute": "none"})
+@pytest.mark.parametrize(
+    ("name", "kept", "by_width"),
+    [("llama3-8b-h100", "training.micro_batch", False), ("qwen3-30b-a3b-h100", "parallelism.pp", True)],
+)
+def test_layouts_in_parts_are_screened_as_all_at_once(
+    name: str, kept: str, by_width: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = load_scenario(name)
+    space = space_of(run, fix={kept: field_value(run, kept)})
     monkeypatch.setattr(module, "MANY", len(space) + 1)
     whole = screen(space)
     monkeypatch.setattr(module, "MANY", 1)
     for cores in (1, 3):
         monkeypatch.setattr(module, "cores", lambda cores=cores: cores)
         found = screen(space)
-        for name in ("peak_bytes", "static_bytes", "capacity_bytes", "bound_s"):
-            assert (getattr(found, name) == getattr(whole, name)).all()
+        for column in ("peak_bytes", "static_bytes", "capacity_bytes", "bound_s"):
+            assert (getattr(found, column) == getattr(whole, column)).all()
+    widths = [set(space.columns["parallelism.tp"][rows].tolist()) for rows in module._parts(space, 0)]
+    assert (not set.intersection(*widths)) == by_width

@@ -145,6 +145,20 @@ def test_the_proposed_are_the_best_of_all_that_fit(exhaustive: dict[int, float])
 
 
 @pytest.mark.slow
+def test_many_short_replays_are_bounded_first_and_prove_the_same(
+    exhaustive: dict[int, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = plan(small(), fix=FIX, top=4, audit=5, jobs=1)
+    for name, value in (("QUICKLY_TIGHTENED", 0), ("QUICK", float("inf")), ("MANY_NEAR", 1)):
+        monkeypatch.setattr(searching, name, value)
+    found = plan(small(), fix=FIX, top=4, audit=5, jobs=1)
+    assert found.certificate.optimal
+    assert found.certificate.replayed < before.certificate.replayed
+    best = sorted(exhaustive.values())[:4]
+    assert [one.figures.step_time_s for one in found.choices] == pytest.approx(best, rel=1e-9)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("software", ["torchtitan-2024", "deepspeed-zero3-2021"])
 def test_a_twin_takes_the_same_step_and_the_same_memory(software: str) -> None:
     layouts = candidates_of(small(software=software), FIX, {}, lambda _: None)[0].layouts

@@ -19,7 +19,7 @@ from ....schedules.orders.action import ActionKind
 from ...lowering.layers.local_shape import boundary_bytes
 from ...scenario.schedules import traits_of
 from .alike import alike_layouts, pairs_run
-from .numbering import dense
+from .numbering import dense, sums
 from .sharded import ShardedTimes
 from .steps import Kind, RankSteps, steps_of
 from .times import ActionTimes
@@ -118,9 +118,8 @@ class BoundScreen:
         seconds = np.stack([self._step(kind, draft, pipeline, rows) for kind in steps.kinds])
         passed = [self.times.of(ActionKind.FORWARD, stage).kernels[layer] for stage in pipeline.kinds]
         skewed = draft.software.gradients.optimizer_post_validation
-        longest: Floats = (steps.counts @ seconds + (0 if skewed else steps.lead @ np.stack(passed))).max(
-            axis=0
-        )
+        lead = np.zeros_like(steps.lead) if skewed else steps.lead
+        longest: Floats = (sums(steps.counts, seconds) + sums(lead, np.stack(passed))).max(axis=0)
         return longest
 
     def _step(self, kind: Kind, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
@@ -180,12 +179,12 @@ class BoundScreen:
         shares = 2 if schedule.two_way else 1
         kinds, counts = list(pipeline.kind_of), pipeline.counts / shares
         lowest = np.array([min(held) for held in pipeline.held])
-        busy = microbatches * (counts @ (np.stack(forward_s) + np.stack(back_s)))
+        busy = microbatches * sums(counts, np.stack(forward_s) + np.stack(back_s))
         if chained:
             busy = busy + _behind(np.stack(forward_s)[kinds])[lowest]
         if after:
             busy = busy + _behind(np.stack(back_s)[kinds])[lowest]
-        issued = microbatches * (counts @ np.stack(host_s))
+        issued = microbatches * sums(counts, np.stack(host_s))
         longest: Floats = np.maximum(busy, issued).max(axis=0)
         if streams:
             return self._pace(pipeline, microbatches, forward_s, back_s)
@@ -234,12 +233,12 @@ def _around_turns(
     up = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(back[kinds], axis=0)])
     last = len(kinds)
     lowest = np.array([min(held) for held in pipeline.held])
-    own_before, own_after = turns.before @ ahead, turns.after @ back
+    own_before, own_after = sums(turns.before, ahead), sums(turns.after, back)
     hops = (2 * last - 2 - np.stack([turns.first, turns.last]))[:, :, np.newaxis] * message_s
     first = down[last] + up[last] - up[turns.first + 1] + hops[0]
     end = down[last] - down[turns.last + 1] + up[last] + hops[1]
     nearest = lowest[:, np.newaxis] * message_s
-    between = microbatches * (turns.stages @ (ahead + back)) - own_before - own_after
+    between = microbatches * sums(turns.stages, ahead + back) - own_before - own_after
     before = np.maximum(down[lowest] + nearest + own_before, first)
     after = up[lowest] + nearest + own_after
     after = np.where(turns.turning[:, np.newaxis], np.maximum(after, end), after)

@@ -129,9 +129,9 @@ def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:
 
 def largest(rows: Rows) -> Rows:
     """The rows that no other exceeds or equals in every column."""
-    left, kept = rows, []
-    while len(left):
-        row = left[left.sum(axis=1).argmax()]
+    left, kept = np.ascontiguousarray(rows.T), []  # a column each: comparisons go along what is long
+    while left.shape[1]:
+        row = left[:, left.sum(axis=0).argmax()]
         kept.append(row)
-        left = left[(left > row).any(axis=1)]
+        left = left[:, (left > row[:, np.newaxis]).any(axis=0)]
     return np.array(kept).reshape(-1, rows.shape[1])

@@ -8,7 +8,7 @@ together, with counts of what is in flight (``in_flight.py``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -32,7 +32,7 @@ from ...scenario.schedules import traits_of
 from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts, pairs_run
 from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
-from .numbering import dense
+from .numbering import KnownFigures, dense
 from .stages import merged, without_recompute
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
+    from .stages import Pipeline
     from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
@@ -75,10 +76,12 @@ class MemoryScreen:
 
     tables: ScreenTables
     moments: dict[Any, Any] = field(default_factory=dict)
-    states: dict[Any, dict[int, float]] = field(default_factory=dict)
-    buffers: dict[Any, dict[int, tuple[float, ...]]] = field(default_factory=dict)
-    networks: dict[Any, dict[int, float]] = field(default_factory=dict)
+    states: dict[Any, KnownFigures] = field(default_factory=dict)
+    buffers: dict[Any, KnownFigures] = field(default_factory=dict)
+    networks: dict[Any, KnownFigures] = field(default_factory=dict)
     leads: dict[Any, float] = field(default_factory=dict)
+    kinds: dict[Stage, int] = field(default_factory=dict)
+    known_classes: dict[Any, AlikeRanks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tables = self.tables
@@ -96,39 +99,52 @@ class MemoryScreen:
         """Bytes of the fullest stage of each layout, hosts as far ahead as they can be; and those among them
         that it holds all through the step."""
         found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
+        alike: list[tuple[Codes, list[AlikeRanks]]] = []
+        layouts: dict[int, list[Codes]] = {}
         for rows in alike_layouts(self.tables, np.arange(len(self.tables.rows))):
-            for one in self.classes(int(rows[0])):
-                peak, kept = self._peak(one, rows)
+            classes = self.classes(int(rows[0]))
+            alike.append((rows, classes))
+            for one in classes:
+                layouts.setdefault(id(one), []).append(rows)
+        peaks: dict[int, Iterator[tuple[Floats, Floats]]] = {}
+        for rows, classes in alike:
+            for one in classes:
+                if id(one) not in peaks:
+                    peaks[id(one)] = self._peaks(one, layouts[id(one)])
+                peak, kept = next(peaks[id(one)])
                 fuller = peak > found[rows]
                 found[rows] = np.where(fuller, peak, found[rows])
                 static[rows] = np.where(fuller, kept, static[rows])
         return found, static
 
-    def classes(self, row: int) -> tuple[AlikeRanks, ...]:
-        """The classes of pipeline ranks of a layout."""
+    def _peaks(self, one: AlikeRanks, parts: Sequence[Codes]) -> Iterator[tuple[Floats, Floats]]:
+        """Of a class of ranks, the peaks of several parts of the layouts, one after the other."""
+        peak, static = self._peak(one, np.concatenate(parts))
+        ends = np.cumsum([len(rows) for rows in parts])
+        yield from zip(np.split(peak, ends[:-1]), np.split(static, ends[:-1]), strict=True)
+
+    def classes(self, row: int) -> list[AlikeRanks]:
+        """The classes of pipeline ranks of a layout; one that several layouts have is one object."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         shape = self.tables.shape(row)
         several, model = traits_of(draft.schedule).weight_versions, draft.model
         ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
         alike: dict[Any, list[int]] = {}
         for rank in range(shape.ranks):
-            key = sorted(pipeline.of_rank(rank)), bool(pipeline.ends(rank)) and ties, rank if several else 0
-            alike.setdefault(repr(key), []).append(rank)
+            kinds = tuple(sorted(pipeline.of_rank(rank)))
+            key = kinds, ties and bool(pipeline.ends(rank)), rank if several else 0
+            alike.setdefault(key, []).append(rank)
+        number = [self.kinds.setdefault(stage, len(self.kinds)) for stage in pipeline.kinds]
         found = []
-        for ranks in alike.values():
-            stages = [pipeline.kinds[kind] for kind in pipeline.of_rank(ranks[0])]
-            one = AlikeRanks(
-                first=ranks[0],
-                kinds=tuple(pipeline.kinds[kind] for kind in sorted(set(pipeline.of_rank(ranks[0])))),
-                whole=merged(stages),
-                leading=next((stage.runs[0] for stage in stages if stage.runs), None),
-                shares_table=ties and bool(pipeline.ends(ranks[0])),
-                ends_meet=pipeline.ends_meet,
-                versions=ranks[0] if several else 0,
-                rows=self._moments(row, shape, tuple(ranks)),
-            )
-            found.append(one)
-        return tuple(found)
+        for (_, shares_table, versions), ranks in alike.items():
+            rows, held = self._moments(row, shape, tuple(ranks)), pipeline.of_rank(ranks[0])
+            stages = tuple(number[kind] for kind in held), tuple(number[kind] for kind in sorted(set(held)))
+            depth = shape.ranks, shape.chunks, draft.training.activation_offload
+            same = stages, shares_table, pipeline.ends_meet, versions, depth, rows.tobytes()
+            if same not in self.known_classes:
+                self.known_classes[same] = _alike_ranks(pipeline, ranks[0], shares_table, versions, rows)
+            found.append(self.known_classes[same])
+        return found
 
     def _moments(self, row: int, shape: Shape, ranks: tuple[int, ...]) -> Floats:
         """What ranks of a class may hold at their peak."""
@@ -139,7 +155,8 @@ class MemoryScreen:
             ]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
         pairs = pairs_run(draft)
         names = sorted(set(pipeline.of_rank(ranks[0])))
-        own = tuple(names.index(kind) if kind in names else -1 for kind in pipeline.kind_of)
+        held = {stage for rank in ranks for stage in pipeline.held[rank]}
+        own = tuple(names.index(kind) if stage in held else -1 for stage, kind in enumerate(pipeline.kind_of))
         key = draft.schedule, shape, pairs, own, ranks
         if key not in self.moments:
             orders, together = self.tables.orders(row), self._runs_as_one(row)
@@ -183,9 +200,12 @@ class MemoryScreen:
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""
         stage = stage if self.tables.gathers_again else without_recompute(stage)
-        known = self.buffers.setdefault((stage, meets), {})
-        place, buffers = _of_each(self.gathered, rows, known, lambda row: self._stage_buffers(stage, row))
-        return list(buffers[place].T)
+        known = self.buffers.get((stage, meets))
+        if known is None:
+            known = self.buffers[stage, meets] = KnownFigures(
+                self.gathered, len(QUANTITIES) - len(_ACTIVATIONS)
+            )
+        return list(_of_each(self.gathered, rows, known, lambda row: self._stage_buffers(stage, row)).T)
 
     def _stage_buffers(self, stage: Stage, row: int) -> tuple[float, ...]:
         plan = self.tables.plan_of_rank(row, 0, [stage])
@@ -193,10 +213,11 @@ class MemoryScreen:
         return tuple(getattr(own, name) for name in QUANTITIES[len(_ACTIVATIONS) :])
 
     def _state(self, one: AlikeRanks, rows: Codes) -> Floats:
-        known = self.states.setdefault((one.whole, one.ends_meet, one.versions), {})
-        place, values = _of_each(self.state, rows, known, lambda row: self._state_of(one, row))
-        found: Floats = values[place]
-        return found
+        key = one.whole, one.ends_meet, one.versions
+        known = self.states.get(key)
+        if known is None:
+            known = self.states[key] = KnownFigures(self.state)
+        return _of_each(self.state, rows, known, lambda row: self._state_of(one, row))
 
     def _state_of(self, one: AlikeRanks, row: int) -> float:
         plan = self.tables.plan_of_rank(row, one.first, [one.whole])
@@ -205,10 +226,10 @@ class MemoryScreen:
 
     def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
         experts = any(run.kind.experts for run in one.whole.runs)
-        known = self.networks.setdefault((experts, one.shares_table), {})
-        place, values = _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
-        found: Floats = values[place]
-        return found
+        known = self.networks.get((experts, one.shares_table))
+        if known is None:
+            known = self.networks[experts, one.shares_table] = KnownFigures(self.tables.group)
+        return _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
 
     def _network_of(self, one: AlikeRanks, row: int) -> float:
         plan = self.tables.plan_of_rank(row, one.first, [one.whole])
@@ -248,15 +269,31 @@ class MemoryScreen:
         return found[:2], np.minimum(found[2], 2)
 
 
-def _of_each(
-    number: Codes, rows: Codes, known: dict[int, Any], of: Callable[[int], Any]
-) -> tuple[Codes, NDArray[Any]]:
-    """``of`` one layout of each ``number`` that the ``rows`` have, kept in ``known``; and its place."""
-    numbers, first, place = np.unique(number[rows], return_index=True, return_inverse=True)
-    for one, row in zip(numbers.tolist(), rows[first].tolist(), strict=True):
-        if one not in known:
-            known[one] = of(row)
-    return place.ravel(), np.array([known[one] for one in numbers.tolist()])
+def _alike_ranks(
+    pipeline: Pipeline, first: int, shares_table: bool, versions: int, rows: Floats
+) -> AlikeRanks:
+    held = pipeline.of_rank(first)
+    stages = [pipeline.kinds[kind] for kind in held]
+    return AlikeRanks(
+        first=first,
+        kinds=tuple(pipeline.kinds[kind] for kind in sorted(set(held))),
+        whole=merged(stages),
+        leading=next((stage.runs[0] for stage in stages if stage.runs), None),
+        shares_table=shares_table,
+        ends_meet=pipeline.ends_meet,
+        versions=versions,
+        rows=rows,
+    )
+
+
+def _of_each(number: Codes, rows: Codes, known: KnownFigures, of: Callable[[int], Any]) -> NDArray[Any]:
+    """By layout of ``rows``, ``of`` one of each ``number`` that they have, kept in ``known``."""
+    numbers = number[rows]
+    new = known.missing(numbers)
+    if len(new):
+        for one, place in zip(*np.unique(numbers[new], return_index=True), strict=True):
+            known.put(int(one), of(int(rows[new[place]])))
+    return known.of(numbers)
 
 
 def _column(tables: ScreenTables, name: str) -> Codes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,3 +35,36 @@ def distinct(
     known: dict[Thing, int] = {}
     place = np.array([known.setdefault(thing_of(row), len(known)) for row in rows], dtype=np.int64)
     return place[number], list(known)
+
+
+def sums(counts: NDArray[Any], figures: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``counts @ figures``, so that what is found of a column does not depend on which others there are: a
+    product of matrices may add up in another order where there are more of them."""
+    found = np.zeros((counts.shape[0], figures.shape[1]))
+    for count, row in zip(counts.T, figures, strict=True):
+        if count.any():
+            found += count[:, np.newaxis] * row
+    return found
+
+
+class KnownFigures:
+    """What is known of each number of ``numbers``: a figure, or so many ``figures``; not a number before."""
+
+    def __init__(self, numbers: Codes, figures: int | None = None) -> None:
+        count = int(numbers.max(initial=-1)) + 1
+        self._of = np.full(count if figures is None else (count, figures), np.nan)
+        self._put = np.zeros(count, dtype=bool)
+
+    def missing(self, numbers: Codes) -> Codes:
+        """The places in ``numbers`` of those of which nothing is known."""
+        return np.flatnonzero(~self._put[numbers])
+
+    def put(self, number: int, figures: float | Sequence[float]) -> None:
+        """These are the figures of a number."""
+        self._of[number] = figures
+        self._put[number] = True
+
+    def of(self, numbers: Codes) -> NDArray[np.float64]:
+        """The figures of each."""
+        found: NDArray[np.float64] = self._of[numbers]
+        return found

@@ -1,13 +1,14 @@
 """Every layout of a space at once: whether it fits, and what its step takes at least.
 
 Layouts of many are split among the cores by how deep their pipelines are, whose stages and orders then are
-worked out once all the same: what one says of a layout does not depend on others.
+worked out once all the same; or by how tensors are cut, where layers take more work than pipelines, as those
+with experts do. What one says of a layout does not depend on others.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -59,6 +60,15 @@ MANY = 1000
 
 _DEPTHS = ("parallelism.pp", "parallelism.vpp")
 """Fields that tell most pipelines apart."""
+
+_PIPELINES = (*_DEPTHS, "parallelism.stage_split", "training.recompute", "schedule")
+"""Fields that tell all of them apart, but for how many microbatches they have."""
+
+_WIDTH = ("parallelism.tp",)
+"""The field that tells most layers apart."""
+
+_LAYERS = (*_WIDTH, "parallelism.cp", "parallelism.ep", "parallelism.etp", "training.micro_batch")
+"""Fields that tell nearly all of them apart."""
 
 
 def screen(
@@ -114,13 +124,20 @@ def _wanted(space: Space, memory: Screened, *, within: float, fits: float) -> Ma
 
 
 def _parts(space: Space, number: int) -> list[NDArray[np.int64]]:
-    """The layouts of a base, in as many parts as there are cores for, about as many pipelines in each."""
+    """The layouts of a base, in as many parts as there are cores for: about as many pipelines in each,
+    or about as many layers, whichever there are more of."""
     rows = np.flatnonzero(space.base == number)
     count = -(-cores() // len(space.bases)) if len(space) >= MANY else 1
     if count == 1 or not len(rows):
         return [rows]
-    depth, _ = dense([space.codes[name][rows] for name in _DEPTHS])
-    return [rows[depth % count == part] for part in range(count)]
+
+    def numbered(names: Sequence[str]) -> tuple[NDArray[np.int64], list[int]]:
+        return dense([space.codes[name][rows] for name in names])
+
+    width, widths = numbered(_WIDTH)
+    deep = len(widths) < count or len(numbered(_LAYERS)[1]) < len(numbered(_PIPELINES)[1])
+    part_of = (numbered(_DEPTHS)[0] if deep else width) % count
+    return [rows[part_of == part] for part in range(count)]
 
 
 def _shared(rows: int, columns: int) -> Floats:

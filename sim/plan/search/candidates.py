@@ -101,18 +101,33 @@ class Candidates:
         """Actions of all pipeline ranks that a replay runs, as far as steps are shortened (brief/steady.py),
         and what it takes besides: what it costs goes with them.
         """
-        training, parallel = self.base.training, self.base.parallelism
+        parallel = self.base.parallelism
+        gathers = self._of_each("parallelism.zero", parallel.zero, self._moves_shards) & (self._of("pp") > 1)
+        whole = ~self._of_each("schedule", self.base.schedule, lambda name: bool(traits_of(name).filling))
+        short = np.where(gathers | whole, self._groups, np.minimum(self._groups, SHORT_GROUPS))
+        sizes = self._of("tp") * self._of("cp")
+        crosses = (self._of("cp") > 1) & (sizes > cluster_of(self.base.cluster).nvlink_domain)
+        stages = self._of("pp") * self._of("vpp")
+        detailed = gathers | crosses & (self._of("pp") > 1)
+        layers = np.where(detailed, DETAIL * self.base.model.num_layers / stages, 0.0)
+        return np.asarray(BESIDES + 2 * short * self._of("pp") * stages * (1.0 + layers))
+
+    @cached_property
+    def bounded_actions(self) -> NDArray[np.float64]:
+        """The same of a bound by actions (brief/floor.py), which knows no layers and goes through all of a
+        step."""
+        return np.asarray(BESIDES + 2 * self._groups * self._of("pp") ** 2 * self._of("vpp"))
+
+    @cached_property
+    def _groups(self) -> NDArray[np.float64]:
+        """Of each layout, its microbatches for each pipeline rank."""
+        training = self.base.training
         batch = self.column("training.global_batch", training.global_batch)
         micro = self.column("training.micro_batch", training.micro_batch)
-        pp, vpp = (self.column(f"parallelism.{name}", getattr(parallel, name)) for name in ("pp", "vpp"))
-        groups = batch / (micro * self.column("parallelism.dp", parallel.dp) * pp)
-        gathers = self._of_each("parallelism.zero", parallel.zero, self._moves_shards) & (pp > 1)
-        whole = ~self._of_each("schedule", self.base.schedule, lambda name: bool(traits_of(name).filling))
-        short = np.where(gathers | whole, groups, np.minimum(groups, SHORT_GROUPS))
-        tp, cp = (self.column(f"parallelism.{name}", getattr(parallel, name)) for name in ("tp", "cp"))
-        crosses = (cp > 1) & (tp * cp > cluster_of(self.base.cluster).nvlink_domain) & (pp > 1)
-        layers = np.where(gathers | crosses, DETAIL * self.base.model.num_layers / (pp * vpp), 0.0)
-        return np.asarray(BESIDES + 2 * short * pp * pp * vpp * (1.0 + layers))
+        return np.asarray(batch / (micro * self._of("dp") * self._of("pp")))
+
+    def _of(self, axis: str) -> NDArray[np.float64]:
+        return self.column(f"parallelism.{axis}", getattr(self.base.parallelism, axis))
 
     def _of_each(self, field: str, value: Any, holds: Callable[[Any], bool]) -> NDArray[np.bool_]:
         """What ``holds`` for the value of a field of each layout, asked once for each value."""

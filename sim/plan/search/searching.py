@@ -30,8 +30,22 @@ AUDIT_SEED = 18
 
 
 WORTH_TIGHTENING = 5_000
-"""Actions of a replay from which on its bound is tightened before: of shorter ones bounds by actions take as
-long as the replays that they save."""
+"""Actions of a replay from which on its bound is tightened before, whatever that takes."""
+
+QUICKLY_TIGHTENED = 300
+"""The same where a bound by actions goes through few more actions than the replay does (QUICK times), and
+many such layouts may have to be replayed (MANY_NEAR)."""
+
+QUICK = 2.0
+"""Times the actions of a replay, up to which a bound by actions takes much less than that: an action of a
+bound takes a fifth of one of a replay or less, and a replay is of a shortened step."""
+
+NEAR = 0.97
+"""What the bounds of screening are of steps, in the median (docs/decisions/0024-layouts-as-arrays.md): who is
+no further than that from the least bound is likely to be replayed."""
+
+MANY_NEAR = 20
+"""Layouts so near, of short replays, from which on bounds by actions take less than the replays they save."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +90,15 @@ class LayoutSearch:
         self.screened_bound = self.bound.copy()
         self.bound_s = self.among.bounds.bound_s.copy()
         """Seconds of a step at least, as tight as is known so far."""
+        self._worth_tightening = self._long_or_many()
+
+    def _long_or_many(self) -> NDArray[np.bool_]:
+        """Of which layouts a bound by actions takes less than the replays that it saves."""
+        replayed, bounded = self.among.replayed_actions, self.among.bounded_actions
+        long = np.asarray(replayed >= WORTH_TIGHTENING, dtype=bool)
+        quick = (replayed >= QUICKLY_TIGHTENED) & (bounded <= QUICK * replayed)
+        near = np.isfinite(self.bound) & (NEAR * self.bound <= self.bound.min(initial=np.inf))
+        return long | quick if int((quick & near & ~long).sum()) >= MANY_NEAR else long
 
     def best(self, within: NDArray[np.bool_] | None = None, *, top: int, limit: int | None = None) -> Ranked:
         """The best layouts, of all or of some; of these as many are judged as ``limit`` says.
@@ -99,7 +122,7 @@ class LayoutSearch:
         """Bound the steps of layouts action by action, where a replay takes much longer than that."""
         new = [i for i in dict.fromkeys(numbers) if i not in self.floor_s]
         self.floor_s |= dict.fromkeys(new, 0.0)
-        asked = [i for i in new if self.among.replayed_actions[i] >= WORTH_TIGHTENING]
+        asked = [i for i in new if self._worth_tightening[i]]
         for i, floor_s in zip(asked, self.judging.floors_s(asked), strict=True):
             self.floor_s[i] = floor_s
             self.bound_s[i] = max(self.bound_s[i], floor_s)
@@ -124,7 +147,7 @@ class LayoutSearch:
     def first_of(self, within: NDArray[np.bool_], count: int) -> list[int]:
         """The first in turn of some layouts, ``count`` of them that are not the same to the simulator."""
         found: dict[int, int] = {}
-        for i in in_turn(np.where(within, self.bound, np.inf)):
+        for i in in_turn(np.where(within, self.screened_bound, np.inf)):
             if len(found) == count:
                 break
             found.setdefault(self.judging.one_of(i), i)
