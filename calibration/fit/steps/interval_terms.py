@@ -7,9 +7,9 @@ sources. Its error is scaled by a standard deviation whose terms are found toget
 degrees of freedom, since errors of runs have heavy tails, and with a scale of its own above the prediction,
 since waits only lengthen a step (a two-piece distribution). Families count alike; each term has a wide prior,
 so that one that few families show stays near what was measured otherwise. How many such standard deviations,
-above and below, hold nine in ten is then counted on the same runs (a normalised conformal score): the ends
-that make the narrowest intervals. And everything is done again without each source in turn, which says what
-the intervals hold of a source that they never saw.
+above and below, hold nine in ten is then counted on the same families (a normalised conformal score): the
+ends that make the narrowest intervals. And everything is done again without each source in turn, which says
+what the intervals hold of a source that they never saw.
 
 Sources: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018, J. Am. Stat. Assoc. 113, section 5.2 (scores
 scaled by their local spread); Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's
@@ -268,9 +268,10 @@ def _likeliest(table: _Table) -> NDArray[np.float64]:
 
 def _ends(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> tuple[float, float]:
     """Standard deviations below and above predictions that hold nine in ten of ``rows`` by the narrowest
-    intervals, each run by what is measured for its source."""
+    intervals, each run by what is measured for its source; families count alike."""
+    many = Counter(row.family for row in rows)
     spreads = [deviations_of(parts_of(row.doubt, others[row.source])) for row in rows]
-    errors = [(row.error, *spread, 1.0) for row, spread in zip(rows, spreads, strict=True)]
+    errors = [(row.error, *spread, 1.0 / many[row.family]) for row, spread in zip(rows, spreads, strict=True)]
     return narrowest_ends(errors, _LEVEL)
 
 
