@@ -68,6 +68,12 @@ def test_split_backwards_reduce_once(schedule: str) -> None:
     assert reductions(job) == [Counter({"amax": 8})] * 2
 
 
+def test_a_stage_without_layers_has_no_maxima() -> None:
+    fields = {"tp": 2, "dp": 2, "pp": 4, "schedule": "1f1b", "microbatches": 4}
+    job = run("replicas", stage_split=[4, 4, 0, 0], **fields)
+    assert reductions(job) == [Counter({"amax": 8})] * 2 + [Counter()] * 2
+
+
 @pytest.mark.parametrize(
     "fields", [{"precision": "bf16"}, {"fp8_scaling": "current"}, {"amax_group": "none"}, {"tp": 1, "dp": 1}]
 )

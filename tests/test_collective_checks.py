@@ -330,3 +330,19 @@ def test_messages_between_hosts_grow_with_their_chunks_up_to_the_nic() -> None:
     assert rate == pytest.approx(min(4 * default, cluster.nic_bytes_per_s_per_gpu))
     assert rate > 2 * default
     assert get_interconnect("ib-ndr400-x8").message_chunk_bytes == NCCL_MESSAGE_CHUNK_BYTES
+
+
+def test_each_parameter_is_copied_once_however_many_gathers_bring_them() -> None:
+    """Two chunks that are gathered apart share the copies of one gather; each takes longer on a Grace."""
+    fields = {"dp": 4, "pp": 2, "zero": 1, "vpp": 2, "schedule": "interleaved"}
+
+    def copies_s(ahead: bool, **machine: Any) -> list[float]:
+        software = {"preset": "nanotron-2024", "gradients": {"overlap_param_gather": ahead}}
+        ops = lowered(scenario(**fields, **machine, software=software)).programs.classes[0].ops
+        return [op.host_s for op in ops if op.name == "copies of parameters"]
+
+    (at_once,) = copies_s(ahead=False)
+    assert len(copies_s(ahead=True)) == 2
+    assert sum(copies_s(ahead=True)) == pytest.approx(at_once)
+    (slower,) = copies_s(ahead=False, node={"launch_factor": 2.5})
+    assert slower == pytest.approx(2.5 * at_once)

@@ -67,6 +67,29 @@ def test_the_replay_without_overlap_lies_inside() -> None:
     assert not assumed(waiting.interval or overlapped)
 
 
+def test_a_stage_without_parameters_reduces_nothing() -> None:
+    """Of four stages the third holds no layer and no end of the model; what the others hide still counts."""
+    document = {
+        "model": {
+            "num_layers": 8,
+            "hidden_size": 1024,
+            "num_attention_heads": 8,
+            "ffn_hidden_size": 4096,
+            "vocab_size": 32000,
+            "mlp": "gelu",
+        },
+        "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 16, "interconnect": "ib-ndr400-x8"},
+        "parallelism": {"pp": 4, "dp": 4, "stage_split": [4, 4, 0, 0]},
+        "training": {"seq_length": 1024, "global_batch": 32, "micro_batch": 1, "precision": "bf16"},
+        "software": "generic-megatron",
+    }
+    run = scenario_from_document(document, "empty stage")
+    plan = lower(run, build_cluster(run)).plan
+    assert plan.held_parameters(2) == 0.0
+    assert hidden_at_most_s(plan, 8) > 0.0
+    assert simulate(run).interval is not None
+
+
 def test_gathers_and_reductions_count_once_a_microbatch() -> None:
     """Twice gathered and once reduced each, but for ends that are kept: linear in microbatches, and as many
     bytes as two gathers and a reduction of all parameters come to."""

@@ -163,6 +163,10 @@ BROKEN = {
         _set("transfers", "sum", "sms", value=100),
         "class 0: its collectives can hold 200 SMs at once, and there are 100 in all",
     ),
+    "more than all of HBM": (
+        _set("transfers", "sum", "hbm", value=1001),
+        "transfer: hbm: expected thousandths of the bandwidth, at most 1000, got 1001",
+    ),
     "nothing to do": (_set("classes", value=[]), "no class has an op"),
     "no time passes": (
         lambda document: document.update(

@@ -80,11 +80,12 @@ def _solo_s(ops: Iterable[Op]) -> float:
 
 
 def _whole_s(plan: StepPlan, index: int) -> float:
-    """Reductions of a rank that holds all its parameters, bucket by bucket, and gathers of updated ones."""
+    """Reductions of a rank that holds all its parameters, bucket by bucket, and gathers of updated ones;
+    a rank between those with layers and the head holds none."""
     gradients = plan.scenario.software.gradients
-    if plan.groups["dp"].ranks == 1:
-        return 0.0
     held, seconds = plan.held_parameters(index), 0.0
+    if plan.groups["dp"].ranks == 1 or not held:
+        return seconds
     reductions = gradients_of(plan, index)
     if gradients.overlap_grad_reduce and gradients.overlap_assumed == "all":
         bucket = min(reductions.bucket_elements, held)

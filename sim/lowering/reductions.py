@@ -30,6 +30,8 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
     zero = plan.scenario.parallelism.zero
     if rule == "nanotron-buckets" and zero >= 1:
         reductions.listed = tensor_count(plan, plan.held_stages(index))
+        reductions.listed_bytes = plan.held_elements(index).shared * plan.local.element_bytes
+        reductions.copy_host_s *= plan.profile.steps.host * plan.cluster.node.launch_factor
     if software.reduces_at_once(zero):
         reductions.bucket_elements = math.inf
     elif rule in ("nanotron-buckets", "megatron-buckets"):

@@ -213,6 +213,8 @@ def _transfer_problems(
         "hbm": transfer.hbm,
     }
     yield from _amounts("transfer: ", amounts)
+    if transfer.hbm > 1000:
+        yield f"transfer: hbm: expected thousandths of the bandwidth, at most 1000, got {transfer.hbm!r}"
     if not transfer.ceiling_bytes_per_s > 0:
         yield f"transfer: ceiling_bytes_per_s: expected above 0, got {transfer.ceiling_bytes_per_s!r}"
     tiers = tuple(dict.fromkeys(name.partition(".")[0] for name in LINKS))

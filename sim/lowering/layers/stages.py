@@ -90,7 +90,7 @@ def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
             head=i == head,
             loss=i == count - 1,
             in_one_go=layers_in_one_go(scenario.training),
-            scales=amax_group(scenario) is not None,
+            scales=bool(runs) and amax_group(scenario) is not None,
         )
         for i, runs in enumerate(_runs(scenario, layers, head))
     )

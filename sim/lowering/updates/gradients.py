@@ -47,9 +47,10 @@ class Gradients:
     ``uncut``: buckets close with the parameter that fills them (torch's DDP, Megatron core); of a layer of
     so many elements, those of its parameters, in the order of their gradients. An all_reduce of a bucket is
     then a group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced), or one
-    message where the bucket is ``flat`` (Megatron core's buffer). ``listed`` parameters come back as lists:
-    flat buffers are made of them, and copied back one parameter and one rank at a time. ``nan_check``: the
-    host has a bucket reduced when it knows that its norm is a number.
+    message where the bucket is ``flat`` (Megatron core's buffer). ``listed`` parameters, ``listed_bytes``
+    together, come back as lists: flat buffers are made of them, and copied back one parameter and one rank at
+    a time, which takes the host ``copy_host_s`` each. ``nan_check``: the host has a bucket reduced when it
+    knows that its norm is a number.
     """
 
     communicator: str
@@ -65,6 +66,8 @@ class Gradients:
     uncut: Mapping[float, tuple[float, ...]] | None = None
     flat: bool = False
     listed: int = 0
+    listed_bytes: float = 0.0
+    copy_host_s: float = COPY_HOST_S
     replicas: str = ""
     offload: Offload | None = None
     nan_check: bool = False
@@ -166,14 +169,15 @@ class Gradients:
 
         Parameters into a flat buffer for each rank, torch's own gathered buffer into these, each read and
         written; then a copy for each parameter and each rank. What the host takes for all of these copies
-        hides what they move, but for what is more.
+        hides what they move, but for what is more. A gather of a part has its share of the copies.
         """
         writer.wait(gathered)
         flat = MemoryBound(hbm_bytes=4.0 * size_bytes, launches=2 * self.shards)
         work = Compute(self.costs.seconds(flat), "memory-bound", bytes=flat.hbm_bytes)
-        writer.compute("flat lists", work, category="optimizer", host_s=2 * self.shards * COPY_HOST_S)
+        writer.compute("flat lists", work, category="optimizer", host_s=2 * self.shards * self.copy_host_s)
         copies = MemoryBound(hbm_bytes=2.0 * size_bytes)
-        host_s = self.listed * self.shards * COPY_HOST_S
+        part = min(1.0, size_bytes / self.listed_bytes)
+        host_s = part * self.listed * self.shards * self.copy_host_s
         seconds = max(self.costs.seconds(copies) - host_s, 0.0)
         work = Compute(seconds, "memory-bound", bytes=copies.hbm_bytes)
         return writer.compute("copies of parameters", work, category="optimizer", host_s=host_s)
