@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..engine.record import Stretch
@@ -149,13 +150,14 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
     One that is issued after something there that the host has waited for is as much later as that.
     """
     ops, leads_s = record.programs.classes[r].ops, dict[tuple[int, int], float]()
-    for i, (sync, _) in enumerate(record.issues(r)):
-        if i < since or sync >= since:
+    for i, (sync, _) in enumerate(islice(record.issues(r), since, None), since):
+        if sync >= since:
             continue
         work = ops[i].work
         if isinstance(work, RepeatedBlocks):
-            if any(_piece_waits(piece, work, issued[i], slack_s, leads_s) for piece in record.pieces(r, i)):
-                return True
+            for piece in record.pieces(r, i):
+                if _piece_waits(piece, work, issued[i], slack_s, leads_s):
+                    return True
         elif record.begin[r][i] <= issued[i] + slack_s:
             return True
         elif isinstance(work, Collective) and work.calls > 1:
