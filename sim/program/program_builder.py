@@ -70,7 +70,9 @@ class ProgramBuilder:
         after = self._awaited() if self.awaited else ()
         self.last_compute = len(self.ops)
         # As ``Op(...)`` does, whose own constructor is a function of Python: most ops are written here.
-        self.ops.append(tuple.__new__(Op, (name, "compute", "compute", last, after, action, last.host_s, False)))
+        self.ops.append(
+            tuple.__new__(Op, (name, "compute", "compute", last, after, action, last.host_s, False))
+        )
         return self.last_compute
 
     def _awaited(self) -> tuple[int, ...]:
