@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -32,6 +33,19 @@ def test_it_is_the_step_of_simulate(runs: list[Scenario]) -> None:
     search = Search()
     for run in runs:
         agrees(search, run)
+
+
+def test_it_leaves_nothing_to_the_garbage_collector() -> None:
+    """A search of many has no pauses then, and each step's memory is free before the next begins."""
+    search, run = Search(), scenario(pp=4, dp=2)
+    search.step_of(run)
+    gc.collect()
+    gc.disable()
+    try:
+        search.step_of(run)
+        assert not gc.collect()
+    finally:
+        gc.enable()
 
 
 @pytest.mark.slow

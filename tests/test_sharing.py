@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from stepsim.sim.network import sharing
 from stepsim.sim.network.sharing import FEW, Demand, max_min_rates
 
 Case = tuple[list[Demand], dict[Hashable, float]]
@@ -45,7 +46,7 @@ def load(demands: list[Demand], rates: list[float], link: Hashable) -> float:
 
 
 @pytest.mark.slow
-@given(cases(most=60))
+@given(cases(most=90))
 def test_rates_are_feasible_and_each_has_a_bottleneck(case: Case) -> None:
     """A ceiling, or a full link on which nobody has a higher level. That alone makes the rates unique."""
     demands, capacity = case
@@ -68,7 +69,7 @@ def test_rates_are_feasible_and_each_has_a_bottleneck(case: Case) -> None:
 
 
 @pytest.mark.slow
-@given(cases(most=60), st.randoms(use_true_random=False))
+@given(cases(most=90), st.randoms(use_true_random=False))
 def test_rates_do_not_depend_on_order(case: Case, random: Random) -> None:
     demands, capacity = case
     order = list(range(len(demands)))
@@ -76,6 +77,16 @@ def test_rates_do_not_depend_on_order(case: Case, random: Random) -> None:
     shuffled = max_min_rates([demands[i] for i in order], capacity)
     rates = max_min_rates(demands, capacity)
     assert shuffled == pytest.approx([rates[i] for i in order], rel=1e-9)
+
+
+@given(cases(most=30))
+def test_arrays_and_plain_python_agree_to_the_last_bit(case: Case) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        found = []
+        for few in (1000, 1):
+            patch.setattr(sharing, "FEW", few)
+            found.append(max_min_rates(*case))
+    assert found[0] == found[1]
 
 
 @given(cases())

@@ -13,12 +13,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ..engine.record import Stretch
 from ..program.program import Collective, RepeatedBlocks
 
 if TYPE_CHECKING:
+    from ..engine.blocks import RepeatedRun
     from ..engine.record import Piece, Record
     from ..program.program import Op
 
@@ -149,18 +151,25 @@ def _waits_for_host(record: Record, r: int, since: int, issued: list[float], sla
     One that is issued after something there that the host has waited for is as much later as that.
     """
     ops, leads_s = record.programs.classes[r].ops, dict[tuple[int, int], float]()
-    for i, (sync, _) in enumerate(record.issues(r)):
-        if i < since or sync >= since:
+    start, begin, end, at_once = record.start[r], record.begin[r], record.end[r], record.at_once[r]
+    for i, (sync, _) in enumerate(islice(record.issues(r), since, None), since):
+        if sync >= since:
             continue
         work = ops[i].work
         if isinstance(work, RepeatedBlocks):
-            if any(_piece_waits(piece, work, issued[i], slack_s, leads_s) for piece in record.pieces(r, i)):
-                return True
-        elif record.begin[r][i] <= issued[i] + slack_s:
+            run = at_once.get(i)
+            if run is not None:
+                if _run_waits(run, start[i] - run.first, work, issued[i], slack_s, leads_s):
+                    return True
+                continue
+            for piece in record.pieces(r, i):
+                if _piece_waits(piece, work, issued[i], slack_s, leads_s):
+                    return True
+        elif begin[i] <= issued[i] + slack_s:
             return True
         elif isinstance(work, Collective) and work.calls > 1:
             last_s = issued[i] + ops[i].host_s * (1.0 - 1.0 / work.calls)
-            if record.end[r][i] - work.last_s <= last_s + slack_s:
+            if end[i] - work.last_s <= last_s + slack_s:
                 return True
     return False
 
@@ -176,14 +185,27 @@ def _piece_waits(
     op of the blocks is issued at ``issued_s``. ``leads_s``, by run and blocks, are those that are known.
     """
     if isinstance(piece, Stretch):
-        lead_s = piece.at + piece.run.first - issued_s - segment.issued_s[piece.run.number]
-        key = id(piece.run), id(segment)
-        if key not in leads_s:
-            leads_s[key] = piece.run.lead_s(segment)
-        return leads_s[key] >= lead_s - slack_s
+        return _run_waits(piece.run, piece.at, segment, issued_s, slack_s, leads_s)
     if piece.issued_at is None:
         return False
     return any(begin <= piece.issued(k) + slack_s for k, begin in enumerate(piece.begin))
+
+
+def _run_waits(
+    run: RepeatedRun,
+    at: float,
+    segment: RepeatedBlocks,
+    issued_s: float,
+    slack_s: float,
+    leads_s: dict[tuple[int, int], float],
+) -> bool:
+    """The same of a ``run`` whose times count from ``at``."""
+    lead_s = at + run.first - issued_s - segment.issued_s[run.number]
+    key = id(run), id(segment)
+    known = leads_s.get(key)
+    if known is None:
+        known = leads_s[key] = run.lead_s(segment)
+    return known >= lead_s - slack_s
 
 
 def _issued(record: Record, r: int) -> list[float]:

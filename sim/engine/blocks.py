@@ -174,9 +174,11 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
     """
     at, ended, begun, left = zero + base, scope.end, run.begun, scope.left
     over = since + SLACK_S  # what takes no time too: members that ended now are past it
-    for i, (start, begin, end) in enumerate(zip(run.start, run.begin, run.end, strict=True)):
-        if ended[i] >= 0:
+    starts, begins, ends = run.start, run.begin, run.end
+    for i, known in enumerate(ended):
+        if known >= 0:
             continue
+        start, begin, end = starts[i], begins[i], ends[i]
         if base + end <= over:
             if not begun or i not in begun:
                 scope.start[i], scope.begin[i] = at + start, at + begin
@@ -196,6 +198,8 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
 
 def parts_of(runs: Sequence[BlockRun]) -> dict[str, float]:
     """Their seconds by what the compute stream did; blocks in a row are often one and the same run."""
+    if len(runs) == 1:
+        return dict(runs[0].parts)
     counts = Counter(map(id, runs))
     found: dict[str, float] = {}
     for run in {id(run): run for run in runs}.values():

@@ -23,6 +23,10 @@ NAMES = {
 }
 
 
+Named = tuple[float, list[tuple[str, float]]]
+"""The seconds of a run of repeated blocks, in all and by the name of what the path was doing."""
+
+
 def critical_path(record: Record, between: tuple[float, float] | None = None) -> dict[str, float]:
     """Seconds of the step, or ``between`` two times of it, by what the critical path was doing, largest
     first.
@@ -32,7 +36,7 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
     def inside(first: float, last: float) -> float:
         return max(0.0, min(last, until) - max(first, since))
 
-    parts: dict[str, float] = {}
+    parts, known = dict[str, float](), dict[int, Named]()
     lasts = [max(ends, default=0.0) for ends in record.end]
     now = max(lasts)
     at = lasts.index(now), record.end[lasts.index(now)].index(now)
@@ -40,7 +44,7 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
     while now > since:  # what lies before is not asked for
         r, i = at
         start, begin = record.start[r][i], record.begin[r][i]
-        _attribute(record, at, record.programs.classes[r].ops[i], inside(begin, now), parts)
+        _attribute(record, at, record.programs.classes[r].ops[i], inside(begin, now), parts, known)
         source = record.released(r, i)
         if source is not None and source != at and record.start[source[0]][source[1]] > start:
             at, begin = source, record.start[source[0]][source[1]]
@@ -62,14 +66,28 @@ def _add(parts: dict[str, float], name: str, seconds: float) -> None:
         parts[name] = parts.get(name, 0.0) + seconds
 
 
-def _attribute(record: Record, at: tuple[int, int], op: Op, seconds: float, parts: dict[str, float]) -> None:
+def _attribute(
+    record: Record,
+    at: tuple[int, int],
+    op: Op,
+    seconds: float,
+    parts: dict[str, float],
+    known: dict[int, Named],
+) -> None:
+    """Add so many seconds of an op to the ``parts``; ``known`` are those of runs of repeated blocks."""
     if seconds <= 0:
         return
     if isinstance(op.work, RepeatedBlocks):
-        found = repeated_parts(record, *at)
-        whole_s = sum(found.values())
-        for name, part in found.items():  # all of it, but where its stream was awaited and not its end
-            _add(parts, NAMES.get(name, name), part * seconds / whole_s)
+        run = record.whole(*at)
+        named = known.get(id(run)) if run is not None else None
+        if named is None:
+            found = repeated_parts(record, *at)
+            named = sum(found.values()), [(NAMES.get(name, name), part) for name, part in found.items()]
+            if run is not None:
+                known[id(run)] = named
+        whole_s, shares = named
+        for name, part in shares:  # all of it, but where its stream was awaited and not its end
+            _add(parts, name, part * seconds / whole_s)
     elif isinstance(op.work, Compute):
         kind = NAMES.get(op.work.kind, op.work.kind)
         _add(parts, "optimizer" if op.category == "optimizer" and op.work.kind != "fixed" else kind, seconds)

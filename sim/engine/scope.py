@@ -238,7 +238,7 @@ def _orders(ops: Sequence[Op]) -> tuple[Behind, Before, list[int], list[list[int
     last: dict[str, int] = {}
     repeated: dict[str, int] = {}  # by stream, the last op on it where that is of repeated blocks
     others: dict[str, int] = {}  # and where it is not
-    for i, (_, stream, _, work, *_) in enumerate(ops):
+    for i, (_, stream, _, work, _, _, _, _) in enumerate(ops):
         if stream == UNORDERED:
             predecessors.append(-1)
             if isinstance(work, Exchange) and work.parts:

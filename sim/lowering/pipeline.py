@@ -201,6 +201,7 @@ class _StepWriter:
             else:
                 self._step(instruction.step)
         self.end.write(self.unreduced, self.in_pieces.put_off)
+        del self.in_pieces  # which refers to this writer: else the ops stay until the garbage collector comes
         return self.writer.ops
 
     def _step(self, step: Step) -> None:

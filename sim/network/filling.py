@@ -1,7 +1,7 @@
 """Progressive filling over arrays: the rates of sharing.py where many activities share links.
 
-One round per level at which a link or a ceiling binds, each linear in the pairs of activity and link. For
-a handful of activities plain Python is faster, so sharing.py chooses.
+One round per level at which a link or a ceiling binds, each linear in the pairs of activity and link. Up
+to some sixty activities plain Python is faster, so sharing.py chooses.
 """
 
 from __future__ import annotations

@@ -69,7 +69,10 @@ class ProgramBuilder:
                 self.compute(name, piece, action=action, host_s=piece.host_s, host_sync=True)
         after = self._awaited() if self.awaited else ()
         self.last_compute = len(self.ops)
-        self.ops.append(Op(name, "compute", "compute", last, after, action, last.host_s))
+        # As ``Op(...)`` does, whose own constructor is a function of Python: most ops are written here.
+        self.ops.append(
+            tuple.__new__(Op, (name, "compute", "compute", last, after, action, last.host_s, False))
+        )
         return self.last_compute
 
     def _awaited(self) -> tuple[int, ...]:
