@@ -9,10 +9,14 @@ from stepsim.sim.result.step import IntervalPart
 
 
 def doubt(
-    regime: Regime, *causes: IntervalPart, experts: RoutedExperts | None = None, network: float = 0.0
+    regime: Regime,
+    *causes: IntervalPart,
+    experts: RoutedExperts | None = None,
+    network: float = 0.0,
+    sigma: float = 0.05,
 ) -> Doubt:
-    """The doubt of a step in that regime, for one cause of every step and ``causes`` besides."""
-    base = IntervalPart(name="what no curve knows", share=1.0, sigma=0.05, source="made", kind="steps")
+    """The doubt of a step in that regime, for one cause of every step, of ``sigma``, and ``causes`` besides."""
+    base = IntervalPart(name="what no curve knows", share=1.0, sigma=sigma, source="made", kind="steps")
     kind = StepKind(sizes={}, kinds={})
     sample = StepSample(shares={"matrix": 1.0 - network, "network": network}, step_s=1.0, kind=kind)
     return Doubt(causes=(base, *causes), regime=regime, experts=experts or RoutedExperts(), sample=sample)

@@ -338,10 +338,10 @@ def test_exchanges_hide_under_another_microbatch(
         assert after_s == pytest.approx(before_s / 8, rel=1e-9)
     gained_s = alone.step_time_s - beside.step_time_s
     assert gained_s <= (before_s - after_s) * (1 + 1e-9)
-    # Two copies of a token over NVLink: what kernels lose to the SMs that exchanges hold may be as much as is
-    # hidden. Eight copies, as large models send, or a network between the experts, are worth it.
+    # Two copies of a token over NVLink: what kernels lose to the SMs and the HBM that exchanges take may be
+    # as much as is hidden. Eight copies, as large models send, or a network between experts, are worth it.
     small = topk == 2 and gpus_per_node == 8
-    assert gained_s > (-0.002 if small else 0.02) * alone.step_time_s
+    assert gained_s > (-0.01 if small else 0.02) * alone.step_time_s
 
 
 @pytest.mark.slow

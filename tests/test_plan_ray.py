@@ -177,7 +177,7 @@ def test_a_task_that_takes_its_workers_with_it_is_an_error_that_says_so(ray: Any
         os.kill(os.getpid(), signal.SIGKILL)
         return 0
 
-    with pytest.raises(ClusterError, match=f"workers of a replay were lost, {RETRIES + 1} in turn"):
+    with pytest.raises(ClusterError, match=f"lost, {RETRIES + 1} in turn"):
         [*OnRay(dies, same).run([1])]
 
 
@@ -199,7 +199,7 @@ def test_errors_of_tasks_arrive_as_they_were_raised(ray: Any) -> None:
 @pytest.mark.cluster
 def test_nodes_that_would_give_another_answer_are_named(ray: Any, tmp_path: Path) -> None:
     here = os.getpid()
-    with pytest.raises(ClusterError, match=f"node {platform.node()} has another version of stepsim"):
+    with pytest.raises(ClusterError, match=rf"node {platform.node()} .*version"):
         [*OnRay(square, lambda: "here" if os.getpid() == here else "there").run([1])]
 
     def reads() -> str:
@@ -207,7 +207,7 @@ def test_nodes_that_would_give_another_answer_are_named(ray: Any, tmp_path: Path
             raise ValueError("fabric.yaml: no such file")
         return "read"
 
-    with pytest.raises(ClusterError, match=f"on node {platform.node()}: fabric.yaml: no such file"):
+    with pytest.raises(ClusterError, match=f"node {platform.node()}: fabric.yaml"):
         [*OnRay(square, reads).run([1])]
 
 
@@ -219,7 +219,7 @@ def test_nodes_that_lack_a_module_are_an_error_that_says_so(
     monkeypatch.syspath_prepend(tmp_path)
     import of_this_machine  # type: ignore[import-not-found]
 
-    with pytest.raises(ClusterError, match="No module named 'of_this_machine'"):
+    with pytest.raises(ClusterError, match="'of_this_machine'"):
         [*OnRay(of_this_machine.same, same).run([1])]
 
 
@@ -234,7 +234,7 @@ def test_nodes_without_stepsim_are_an_error_that_says_so(
     (tmp_path / "stepsim" / "__init__.py").write_text("raise ImportError('none here')\n", encoding="utf-8")
     ray.init(log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": str(tmp_path)}})
     try:
-        with pytest.raises(ClusterError, match="another version: The remote function failed to import"):
+        with pytest.raises(ClusterError, match=r"version: .*import"):
             [*OnRay(square, same).run([1])]
     finally:
         ray.shutdown()

@@ -217,7 +217,8 @@ def test_memory_falls_with_the_shard_group(zero: int) -> None:
 
 
 def test_gathers_hide_behind_long_layers_and_not_behind_short_ones() -> None:
-    """Exposed are the first and the last unit behind long sequences, and nearly all behind short ones."""
+    """Exposed are the first and the last unit behind long sequences, and a third of the step behind short
+    ones, whose kernels still read all weights."""
 
     def share(seq_length: int) -> float:
         result = simulate(
@@ -235,7 +236,7 @@ def test_gathers_hide_behind_long_layers_and_not_behind_short_ones() -> None:
         return result.exposed_communication_s["dp"] / result.step_time_s
 
     assert share(4096) < 0.1
-    assert share(32) > 0.4
+    assert share(32) > 0.3
 
 
 def test_deepspeed_refuses_a_pipeline() -> None:

@@ -11,7 +11,7 @@ from validation_cases import case_document
 from stepsim.calibration.cases.case import Case, CaseHardware, build
 from stepsim.calibration.cases.preset import preset_of, software_document
 from stepsim.calibration.cases.recipes import RECIPE_FACTS, recipe_fields
-from stepsim.sim.scenario.software import software_names
+from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF
 
 CASE = build(case_document())
@@ -49,11 +49,12 @@ def test_buckets_of_one_host_are_what_its_logs_print() -> None:
 
 def test_checkpoints_of_llm_foundry_stop_early_where_its_tables_are_of_torch_2_1() -> None:
     """By the image that the source names beside each row."""
-    early = {"recompute_stops_early": True}
+    name = "llm-foundry-2023"
+    assert get_software(name).kernels.recompute_stops_early
     for gpu in ("H100-SXM5-80GB", "A100-SXM4-80GB"):
-        assert recipe_fields("llm-foundry-2023", a_case(gpu, "bf16")) == early
+        assert recipe_fields(name, a_case(gpu, "bf16")) == {}
     for gpu, precision in (("A100-SXM4-40GB", "bf16"), ("H100-SXM5-80GB", "fp8")):
-        assert recipe_fields("llm-foundry-2023", a_case(gpu, precision)) == {}
+        assert recipe_fields(name, a_case(gpu, precision))["recompute_stops_early"] is False
 
 
 def hosts(*counts: int) -> list[CaseHardware]:
