@@ -15,7 +15,7 @@ def doubt(
     network: float = 0.0,
     sigma: float = 0.05,
 ) -> Doubt:
-    """The doubt of a step in that regime, for one cause of every step, of ``sigma``, and ``causes`` besides."""
+    """The doubt of a step in that regime, for one cause of every step (``sigma``) and ``causes`` besides."""
     base = IntervalPart(name="what no curve knows", share=1.0, sigma=sigma, source="made", kind="steps")
     kind = StepKind(sizes={}, kinds={})
     sample = StepSample(shares={"matrix": 1.0 - network, "network": network}, step_s=1.0, kind=kind)
