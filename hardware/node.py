@@ -42,9 +42,9 @@ superchip)."""
 
 GRACE_LAUNCHES = 33.17 / 13.48
 """A torch.nn.Linear's forward on a GH200's host, 33.17 us, against 13.48 us on a DGX H100's Xeon 8480C
-(NVIDIA/TransformerEngine issue 2053, which measured 37.08 us on a GB200's). That work on GH200 waits for its
-host up to four times the batch of work on H100 PCIe and A100 hosts, of which it computes 1.9 to 2.7 times as
-fast (Vellaisamy et al. 2025, ISPASS, arXiv:2504.11750), makes it 1.5 to 2.1 times."""
+(github.com/NVIDIA/TransformerEngine/issues/2053, which measured 37.08 us on a GB200's). That work on GH200
+waits for its host up to four times the batch of work on H100 PCIe and A100 hosts, of which it computes 1.9 to
+2.7 times as fast (Vellaisamy et al. 2025, ISPASS, arXiv:2504.11750), makes it 1.5 to 2.1 times."""
 
 DGX_A100 = Node(
     name="DGX A100",
@@ -84,7 +84,7 @@ NVL72_TRAY = Node(
     pcie_switches=0,
     cpus="2 x Grace",
     source="GB200 NVL72: 18 trays of four GPUs, nine of two NVSwitches (counts unverified);"
-    " launches: NVIDIA/TransformerEngine issue 2053, GH200",
+    " launches: github.com/NVIDIA/TransformerEngine/issues/2053, GH200",
     memory_bytes_per_s=2 * 500e9,
     c2c_bytes_per_s=C2C_BYTES_PER_S / 2,  # two GPUs share a Grace
     launch_factor=GRACE_LAUNCHES,
@@ -128,7 +128,7 @@ GRACE_HOPPER = Node(
     cpus="a Grace for each GPU",
     source="JUPITER: four GH200, 150 GB/s a pair and direction"
     " (apps.fz-juelich.de/jsc/hps/jupiter/configuration.html); C2C: NVIDIA Grace data sheet;"
-    " launches: NVIDIA/TransformerEngine issue 2053",
+    " launches: github.com/NVIDIA/TransformerEngine/issues/2053",
     memory_bytes_per_s=4 * 500e9,
     c2c_bytes_per_s=C2C_BYTES_PER_S,
     launch_factor=GRACE_LAUNCHES,

@@ -76,7 +76,7 @@ _STREAMS = 4
 
 # Ada's and Hopper's tensor cores keep some 14 bits of the sums of 8-bit products (DeepSeek-V3,
 # arXiv:2412.19437, section 3.3.2); Blackwell's keep FP32's. Sums that are split so as to lose less are 1.1 to
-# 1.2 times slower (pytorch/ao issue 2377); the least is taken.
+# 1.2 times slower (github.com/pytorch/ao/issues/2377); the least is taken.
 _FEW_BITS = ("ada", "hopper")
 _SPLIT_SUMS = 1.1
 

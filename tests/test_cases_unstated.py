@@ -57,8 +57,9 @@ def test_a_vocabulary_that_a_source_states_stands(framework: str, assumed: list[
     assert scenario_document(case, as_stated=True)["model"]["vocab_size"] == stated
 
 
-def test_a_source_left_out_has_the_network_that_is_stated(tmp_path: Path) -> None:
-    """What its own runs told of its site is left out with them."""
+@pytest.mark.parametrize("fitted", [True, False])
+def test_a_source_left_out_has_the_network_that_is_stated(tmp_path: Path, fitted: bool) -> None:
+    """What its own runs told of its site is left out with them, whether or not they shaped constants."""
     layout = {
         "tp": 1, "pp": 1, "vpp": 1, "dp": 16, "schedule": "none", "sequence_parallel": False,
         "micro_batch": 1, "global_batch": 16,
@@ -69,7 +70,8 @@ def test_a_source_left_out_has_the_network_that_is_stated(tmp_path: Path) -> Non
     path = write_cases(tmp_path / "a.yaml", [document])
     case = read_cases(path)[0]
     nothing = Constants(gpus={}, presets={})
-    halves = Halves(constants=(nothing, nothing), sources={"a": nothing}, fitted=0, cases=1, families=1)
+    sources = {"a": nothing} if fitted else {}
+    halves = Halves(constants=(nothing, nothing), sources=sources, fitted=0, cases=1, families=1)
     report = validate([path], halves=halves)
     assert report.rows[0].prediction.step_time_s == brief_step(to_scenario(case)).step_time_s
     left_out = brief_step(to_scenario(case, as_stated=True)).step_time_s

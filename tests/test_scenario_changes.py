@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused_at
+from small_documents import SMALL
 from small_scenarios import layouts
 
 from stepsim.sim.reliability.ask import ask
@@ -25,15 +26,6 @@ from stepsim.sim.simulate import simulate
 
 NAME = "llama3.1-405b-16k"
 BASE = load_scenario(NAME)
-SMALL: dict[str, Any] = {
-    "model": "llama3-8b",
-    "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 32, "interconnect": "ib-ndr400-x8"},
-    "parallelism": {"tp": 2, "pp": 2},
-    "training": {"global_batch": 64, "micro_batch": 1, "seq_length": 4096, "precision": "bf16"},
-    "software": "megatron-core-2024",
-}
-
-
 ENDLESS = BASE.software.host.model_copy(update={"step_fixed_s": float("inf")})
 
 

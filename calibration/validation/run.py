@@ -150,8 +150,8 @@ def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -
     for number, (source, case) in enumerate(sources):
         if _is_judged(case, "family"):
             tasks[number, "family"] = _Task(case, left_out(halves, case.family))
-        if _is_judged(case, "source") and source in halves.sources:
-            tasks[number, "source"] = _Task(case, halves.sources[source], as_stated=True)
+        if _is_judged(case, "source"):
+            tasks[number, "source"] = _Task(case, halves.sources.get(source), as_stated=True)
         if _is_judged(case, "gpu"):
             tasks[number, "gpu"] = _Task(case, without_own_gpu=True)
     return {which: task for which, task in tasks.items() if not _as_shipped(task)}
