@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from stepsim.sim.plan.search.layout_plan import LayoutPlan
 from stepsim.sim.scenario.load import load_scenario
@@ -25,6 +34,13 @@ DOCUMENT: dict[str, Any] = {
     "software": "megatron-2022-sp",
 }
 
+LARGE: dict[str, Any] = {
+    **DOCUMENT,
+    "model": {**DOCUMENT["model"], "num_layers": 64},
+    "training": {**DOCUMENT["training"], "global_batch": 1024},
+}
+"""A job whose search takes seconds."""
+
 FIX = {
     "parallelism.cp": 1,
     "parallelism.stage_split": "uniform",
@@ -44,3 +60,36 @@ def answer(plan: LayoutPlan) -> dict[str, Any]:
     said = plan.to_dict()
     del said["timing"], said["remembered"]
     return said
+
+
+def heeds_interrupts() -> None:
+    """What a shell starts in the background ignores them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def interrupted(folder: Path, *options: str, lines: int) -> tuple[Path, dict[str, Any], str]:
+    """The plan of the large job, interrupted as Ctrl-C does it once its journal has ``lines`` lines.
+
+    The signal reaches the process and its workers. Returns the scenario's file, the answer in JSON, and
+    what was said beside it.
+    """
+    journal, scenario = folder / "plan.jsonl", folder / "large.yaml"
+    scenario.write_text(yaml.safe_dump(LARGE), encoding="utf-8")
+    command = [sys.executable, "-m", "stepsim.cli.main", "plan", str(scenario), "--json", "--top", "100"]
+    with subprocess.Popen(
+        [*command, *options, "--journal", str(journal)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heeds_interrupts,
+    ) as running:
+        began = time.monotonic()
+        while time.monotonic() - began < 300 and running.poll() is None:
+            if journal.exists() and len(journal.read_text(encoding="utf-8").splitlines()) >= lines:
+                break
+            time.sleep(0.02)
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=300)
+    assert running.returncode == 130, err
+    return scenario, json.loads(out), err

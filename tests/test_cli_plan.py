@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shlex
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import yaml
-from small_plans import DOCUMENT
+from small_plans import DOCUMENT, interrupted
 from typer.testing import CliRunner, Result
 
 from stepsim.cli.main import app
@@ -178,37 +173,9 @@ def test_a_sensitivity_is_told(scenario: str, tmp_path: Path) -> None:
     ElementTree.fromstring(picture.read_text(encoding="utf-8"))
 
 
-def heeds_interrupts() -> None:
-    """What a shell starts in the background ignores them."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 @pytest.mark.slow
 def test_a_search_that_is_interrupted_tells_the_best_so_far(tmp_path: Path) -> None:
-    """As Ctrl-C does it: the signal reaches the process and its workers."""
-    journal = tmp_path / "plan.jsonl"
-    scenario = tmp_path / "large.yaml"
-    model = {**DOCUMENT["model"], "num_layers": 64}
-    document = {**DOCUMENT, "model": model, "training": {**DOCUMENT["training"], "global_batch": 1024}}
-    scenario.write_text(yaml.safe_dump(document), encoding="utf-8")
-    command = [sys.executable, "-m", "stepsim.cli.main", "plan", str(scenario), "--json", "--top", "100"]
-    with subprocess.Popen(
-        [*command, "--journal", str(journal)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=heeds_interrupts,
-    ) as running:
-        began = time.monotonic()
-        while time.monotonic() - began < 300 and running.poll() is None:
-            if journal.exists() and len(journal.read_text(encoding="utf-8").splitlines()) > 1:
-                break
-            time.sleep(0.02)
-        os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=300)
-    assert running.returncode == 130, err
-    told = json.loads(out)
+    scenario, told, _ = interrupted(tmp_path, lines=2)
     assert told["certificate"]["interrupted"]
     assert not told["certificate"]["optimal"]
     assert told["choices"]

@@ -7,7 +7,6 @@ import os
 import platform
 import secrets
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from small_plans import DOCUMENT, FIX, answer, small
+from small_plans import FIX, answer, interrupted, small
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
@@ -27,10 +25,6 @@ from stepsim.sim.plan.questions.sweep import sweep
 from stepsim.sim.plan.search.on_ray import RETRIES, ClusterError, OnRay, connected
 from stepsim.sim.plan.search.plan import Means, plan, wishes_of
 from stepsim.sim.scenario.load import load_scenario
-
-MODEL = {**DOCUMENT["model"], "num_layers": 64}
-LARGE = {**DOCUMENT, "model": MODEL, "training": {**DOCUMENT["training"], "global_batch": 1024}}
-"""A job whose search takes seconds."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -270,26 +264,7 @@ def test_a_search_that_is_interrupted_goes_on_where_it_was(ray: Any, tmp_path: P
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_ctrl_c_prints_the_best_so_far_and_leaves_the_cluster(two_nodes: Any, tmp_path: Path) -> None:
-    journal, scenario = tmp_path / "plan.jsonl", tmp_path / "large.yaml"
-    scenario.write_text(yaml.safe_dump(LARGE), encoding="utf-8")
-    command = [sys.executable, "-m", "stepsim.cli.main", "plan", str(scenario), "--json", "--top", "100"]
-    with subprocess.Popen(
-        [*command, "--ray", "--journal", str(journal)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as running:
-        began = time.monotonic()
-        while time.monotonic() - began < 300 and running.poll() is None:
-            if journal.exists() and len(journal.read_text(encoding="utf-8").splitlines()) > 3:
-                break
-            time.sleep(0.02)
-        os.killpg(running.pid, signal.SIGINT)
-        out, err = running.communicate(timeout=300)
-    assert running.returncode == 130, err
-    told = json.loads(out)
+    _, told, err = interrupted(tmp_path, "--ray", lines=4)
     assert told["certificate"]["interrupted"]
     assert not told["certificate"]["optimal"]
     assert told["choices"]

@@ -6,22 +6,40 @@ curves of ``hardware/profile.py`` they state. Which GPU the profile will be used
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ..catalogue import unknown_name
 from ..collective_curve import CollectiveCurve
-from ..collective_kinds import KINDS, known_kind
-from ..fields import NO_BOOL, Flag, number, quantity, whole
+from ..collective_kinds import KINDS
+from ..fields import NO_BOOL, Flag, number, whole
 from ..gpus import gpu_names
 from ..limits import MOST_GPUS
 from ..profile import AttentionCurve, GemmShape, Harness, Tile
 from ..provenance import Provenance
 from ..quantities import Dimension, parse_quantity
 from ..step_factors import CAUSES, OwnStep, StepFactors, StepKind
+from .values import (
+    PLAIN,
+    Blend,
+    Bytes,
+    Correction,
+    Count,
+    Ends,
+    Factor,
+    Intervals,
+    Part,
+    Rate,
+    Residual,
+    Seconds,
+    Share,
+    Size,
+    StepTime,
+    Tail,
+    kind_of,
+)
 
 FORMAT = 1
 CPU = "cpu"
@@ -37,70 +55,6 @@ _RANGES: dict[str, Dimension | None] = {
 }  # fmt: skip
 
 
-def _number_of(value: Any) -> Any:
-    """YAML 1.1 calls 2e-2 text, and some readers every key; what is no number stays as it is."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        return value
-
-
-def _kind_of(value: Any) -> Any:
-    """The collective that a name means; any other value as it is."""
-    return (isinstance(value, str) and known_kind(value)) or value
-
-
-_PLAIN = BeforeValidator(_number_of)
-
-Seconds = Annotated[float, *quantity("seconds", 0.0, 60.0, text_only=True), Field(examples=["12.3 us"])]
-Rate = Annotated[float, *quantity("bytes_per_s", 1e3, 1e18, text_only=True), Field(examples=["380 GB/s"])]
-Bytes = Annotated[float, *quantity("bytes", 1.0, 1e18, text_only=True), Field(examples=["8 B", "1 GB"])]
-Share = Annotated[float, _PLAIN, number(gt=0, le=1)]
-Part = Annotated[float, _PLAIN, number(ge=0, le=1)]
-Residual = Annotated[float, _PLAIN, number(ge=0, le=1e6)]
-Blend = Annotated[float, _PLAIN, number(ge=1, le=1000)]
-"""An exponent of two times that are joined smoothly: from their sum to all but the larger one."""
-Tail = Annotated[float, _PLAIN, number(ge=0, le=1e6)]
-Correction = Annotated[float, _PLAIN, number(ge=1e-3, le=1000)]
-Factor = Annotated[float, _PLAIN, number(ge=0.1, le=10)]
-Size = Annotated[float, _PLAIN, number(gt=0, le=1e12)]
-StepTime = Annotated[float, *quantity("seconds", 1e-6, 1e6, text_only=True), Field(examples=["4.31 s"])]
-Count = Annotated[int, *whole(1), _PLAIN]
-End = Annotated[str, Field(strict=True)] | Annotated[float, number()]
-"""One end of an interval: a number, or text with a unit."""
-
-
-def _ends(value: Any) -> Any:
-    """Two ends that are finite numbers, or quantities of one kind."""
-    for end in value if isinstance(value, list | tuple) else ():
-        plain = _number_of(end)
-        if isinstance(plain, bool) or not isinstance(plain, int | float | str):
-            raise ValueError(f"{end!r} is no number")
-        if not isinstance(plain, str) and not math.isfinite(plain):
-            raise ValueError(f"{end!r} is not finite")
-        if isinstance(plain, str):
-            _quantity_of_some_kind(plain)
-    return value
-
-
-def _quantity_of_some_kind(text: str) -> None:
-    """ValueError for text that is a quantity of no kind that a profile states."""
-    for dimension in get_args(Dimension):
-        try:
-            parse_quantity(text, dimension)
-        except ValueError:
-            continue
-        return
-    raise ValueError(f"{text!r} is neither a number nor a quantity, such as 1.2 us")
-
-
-Ends = Annotated[tuple[End, End], BeforeValidator(_ends)]
-Intervals = dict[str, Ends]
-"""By name of a constant of the same block, the range that holds nine in ten of its bootstrap replicas."""
-
-
 class _Block(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
@@ -109,7 +63,7 @@ class ProvenanceBlock(_Block):
     """Where a block's constants come from. Residuals are |predicted / measured - 1|."""
 
     source: str = Field(description="files and tools that the constants were fitted on")
-    points: Annotated[int, *whole(0), _PLAIN] = 0
+    points: Annotated[int, *whole(0), PLAIN] = 0
     median_residual: Residual | None = None
     p90_residual: Residual | None = None
     held_out_median: Residual | None = None
@@ -250,9 +204,9 @@ class CollectiveBlock(_Block):
 
     kind: Annotated[
         Literal[KINDS],  # type: ignore[valid-type]  # a tuple of names, which typing lists
-        BeforeValidator(_kind_of),
+        BeforeValidator(kind_of),
     ]
-    ranks: Annotated[int, *whole(2, MOST_GPUS), _PLAIN]
+    ranks: Annotated[int, *whole(2, MOST_GPUS), PLAIN]
     domains: Count = Field(description="NVLink domains that the group spans: its hosts, on most systems")
     latency: Seconds
     sqrt_term_at_1MB: Seconds  # noqa: N815 - the unit's own capitals
@@ -306,7 +260,7 @@ class OwnStepBlock(_Block):
     shares: dict[Literal[CAUSES], Part]  # type: ignore[valid-type]  # names, which typing spells out
     sizes: dict[str, Size]
     kinds: dict[str, str]
-    pull: Annotated[float, _PLAIN, number(ge=-3, le=3)] = 0.0
+    pull: Annotated[float, PLAIN, number(ge=-3, le=3)] = 0.0
 
     @property
     def record(self) -> OwnStep:
@@ -335,7 +289,7 @@ class StepsBlock(_Block):
     node: Factor = 1.0
     network: Factor = 1.0
     fixed: Seconds = 0.0
-    reach: Annotated[float, _PLAIN, number(ge=0.01, le=1000)] = 1.0
+    reach: Annotated[float, PLAIN, number(ge=0.01, le=1000)] = 1.0
     runs: tuple[OwnStepBlock, ...] = Field(min_length=1)
     provenance: ProvenanceBlock
 
