@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
-from small_scenarios import scenario
+from small_scenarios import every_op, lowered, scenario
 from test_eager_kernels import COSTS
 
 from stepsim.sim.lowering.layers.attention_core import attention_backward, attention_forward
@@ -64,3 +65,19 @@ def test_a_compiler_makes_one_kernel_of_the_softmax() -> None:
         )
     )
     assert compiled == fused < chain
+
+
+def host_seconds(*, compiled: bool = False, **layout: Any) -> float:
+    """What a rank's host spends on a step whose launches cost next to nothing."""
+    host = {"host_s_per_kernel": 1e-9, "host_s_per_dtensor": 1e-3}
+    software = {"preset": "generic-fsdp", "host": host, "kernels": {"torch_compile": compiled}}
+    program = lowered(scenario(mlp="swiglu", software=software, **layout)).programs.classes[0]
+    return sum(op.host_s * times for op, times in every_op(program))
+
+
+def test_operators_on_distributed_tensors_cost_their_host_more() -> None:
+    """Under tensor parallelism alone, and not where layers are compiled."""
+    split = host_seconds(tp=2, sequence_parallel=True)
+    assert split > 0.01
+    assert host_seconds(tp=2, sequence_parallel=True, compiled=True) < 0.001
+    assert host_seconds(tp=1, dp=2) < 0.001
