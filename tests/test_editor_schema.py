@@ -17,6 +17,7 @@ from stepsim.sim.scenario.documents import scenario_names
 from stepsim.sim.scenario.editor_schema import FILE, editor_schema
 from stepsim.sim.scenario.model.catalogue import model_names
 from stepsim.sim.scenario.optimizers import optimizer_names
+from stepsim.sim.scenario.software.called import framework_names
 from stepsim.sim.scenario.software.presets import software_names
 from stepsim.sim.scenario.yaml_source import read_tree
 
@@ -54,7 +55,7 @@ def test_it_is_a_schema_that_says_what_every_field_is() -> None:
 def test_names_are_enums() -> None:
     root, blocks = SCHEMA["properties"], SCHEMA["$defs"]
     assert names_of(root["model"]) == set(model_names())
-    assert names_of(root["software"]) == set(software_names())
+    assert names_of(root["software"]) == {*software_names(), *framework_names()}
     assert names_of(root["extends"]) == set(scenario_names())
     assert names_of(blocks["ClusterSpec"]["properties"]["gpu"]) == set(gpu_names())
     assert names_of(blocks["ClusterSpec"]["properties"]["interconnect"]) == set(interconnect_names())

@@ -87,9 +87,9 @@ BROKEN = {
     "no such model": ("llama3-8b", "llama3-80b", "1:8", ["model", "Did you mean llama3-8b?", "gpt3-175b"]),
     "no such software": (
         "megatron-core-2024",
-        "megatron",
+        "megatronn",
         "13:11",
-        ["software", "'megatron'", "nanotron-2024"],
+        ["software", "'megatronn'", "nanotron-2024"],
     ),
     "duplicate key": ("  tp: 4", "  tp: 4\n  tp: 8", "5:3", ["parallelism.tp", "given twice", "line 4"]),
     "duplicate under an alias": (

@@ -13,6 +13,10 @@ from stepsim.calibration.cases.to_scenario import to_scenario
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "tests" / "data" / "unseen").glob("*.yaml"))
 CASES = [case for path in FILES for case in read_cases(path)]
+ADDRESS = re.compile(
+    r"https://github\.com/[\w.-]+/[\w.-]+/(blob/[0-9a-f]{40}/\S+|(issues|pull)/\d+)|https://docs\.nvidia\.com/\S+"
+)
+"""A file at a commit, a thread, or a page of a vendor's documentation."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
@@ -21,7 +25,7 @@ def test_a_run_is_a_scenario_with_its_figure_on_the_page(case: Case) -> None:
     assert run.world_size == case.hardware.gpus
     assert run.training.global_batch == case.layout.global_batch
     address = case.notes.split()[-1]
-    assert re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+/blob/[0-9a-f]{40}/\S+", address)
+    assert ADDRESS.fullmatch(address)
     page = (ROOT / "docs" / "unseen-runs.md").read_text(encoding="utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith(f"| {case.id} |")]
     assert f"[{case.measured.step_time_s:.4g} s]({address})" in row

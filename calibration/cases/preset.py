@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...sim.scenario.frameworks import applies, lookup_in
 from ...sim.scenario.presets import WITHOUT_CUDNN
 from ...sim.scenario.software import get_software
+from ...sim.scenario.software.called import mentions
+from ...sim.scenario.software.rules import rules_of
 from ...sim.scenario.software.software import grouped
 from .case import CaseSoftware
 
@@ -53,6 +56,7 @@ RULES = (
     PresetChoice(r"mlperf\D*4\.", "mlperf-4"),
     PresetChoice(r"mlperf\D*5\.0", "mlperf-5.0"),
     PresetChoice(r"mlperf\D*(5\.1|[6-9]\.)", "mlperf-5.1"),
+    PresetChoice(r"nemo", "megatron-2022-sp", until=2022),  # there was no Megatron core yet
     PresetChoice(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
     PresetChoice(r"megatron[ -]bridge.* 26\.(0[6-9]|1)", "megatron-bridge-26.06", since=2026),
     PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
@@ -62,10 +66,10 @@ RULES = (
     PresetChoice(r"^megatron-lm", "megatron-2021", until=2021),
     PresetChoice(r"^megatron-lm", "megatron-2022-sp", since=2022, until=2022),
     PresetChoice(r"^megatron-lm", "megatron-2023", since=2023),
-    PresetChoice(r"gpt-neox", "megatron-deepspeed-2022"),
+    PresetChoice(r"gpt-neox", "gpt-neox-2022"),
     # Of which no code was read: what they are like, by what they are written in and cut parameters with.
-    PresetChoice(r"\b(jax|flax|xla|levanter|pax(ml)?|t5x|easylm)\b", "generic-jax"),
-    PresetChoice(r"fsdp|zero-?3|fully.sharded|torchtune|lightning|accelerate|transformers", "generic-fsdp"),
+    PresetChoice(mentions("generic-jax"), "generic-jax"),
+    PresetChoice(rf"fsdp|zero-?3|fully.sharded|{mentions('generic-fsdp')}", "generic-fsdp"),
     PresetChoice(r"", "generic-megatron-2022", until=2022),
     PresetChoice(r"", "generic-megatron"),
 )
@@ -117,6 +121,18 @@ def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
     return VOCABULARIES.get(preset, rows) if assumed else rows
 
 
+def known_precision(preset: str, layout: Mapping[str, Any]) -> str:
+    """The type of the products of a run with ``preset``: what its source states, but where the framework
+    takes another in such a layout whatever its configuration says."""
+    lookup = lookup_in({"parallelism": layout})
+    fixed = (
+        rule.always
+        for rule in rules_of(preset)
+        if rule.path == "training.precision" and rule.always and applies(rule, lookup)
+    )
+    return str(next(fixed, layout["precision"]))
+
+
 UNFUSED = {
     "fused_norm": False,
     "fused_activation": False,
@@ -130,6 +146,8 @@ FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
 """What ``fused_kernels: true`` says of a trainer whose code nobody read; other presets know better."""
 
 MODEL_FACTS: dict[str, dict[str, Any]] = {
+    # Rotary in the configurations that it ships (configs/*.yml), dropout 0 unless told (neox_args.py)
+    "gpt-neox-2022": {"position": "rope", "dropout": 0.0},
     "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
     # training_results_v3.0 to v4.1, gpt3 conf/*.yaml: hidden_dropout and attention_dropout are 0
     "mlperf-3.0": {"dropout": 0.0},
@@ -151,8 +169,11 @@ SAME_NAME = (
 DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
 """What a framework's text says of how tokens reach experts, in words of a preset."""
 
-GRAPHS = "cuda graphs"
-"""What a framework's text says of layers that are launched as one graph."""
+WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("cuda graphs", {"cuda_graphs": True}),  # layers are launched as one graph
+    ("each projection gathers", {"tp_gathers_each": True}),
+)
+"""What else a framework's text says, in words of a preset."""
 
 
 def preset_of(software: CaseSoftware) -> str:
@@ -177,8 +198,8 @@ def software_document(
         fields["overlap_assumed"] = "none"  # the source says what runs beside compute
     if known := [name for words, name in DISPATCHERS if words in framework]:
         fields["moe_dispatcher"] = known[0]
-    if GRAPHS in framework:
-        fields["cuda_graphs"] = True
+    for words, meant in WORDS:
+        fields |= meant if words in framework else {}
     if not software.fused_kernels:
         fields |= UNFUSED
     elif preset.startswith("generic-"):

@@ -19,6 +19,7 @@ from .preset import (
     MODEL_FACTS,
     known_engine,
     known_network,
+    known_precision,
     known_site,
     known_vocabulary,
     preset_of,
@@ -77,7 +78,9 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
         | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)},
-        "training": {"seq_length": case.model.seq_length} | {key: getattr(layout, key) for key in TRAINING},
+        "training": {"seq_length": case.model.seq_length}
+        | {key: getattr(layout, key) for key in TRAINING}
+        | {"precision": known_precision(software["preset"], asdict(layout))},
         "schedule": layout.schedule,
         "software": software,
     }

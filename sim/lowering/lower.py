@@ -312,10 +312,13 @@ def kernel_pricing(
         eager = host_s, calls * host_s
         ungraphed = eager if software.host.graphs_leave_out_experts else None
         host_s = 0.0
+    distributed = scenario.parallelism.tp > 1 and host_s > 0 and not software.kernels.torch_compile
+    slower = own.host * cluster.node.launch_factor
     return KernelPricing(
         seconds=seconds,
         transfer=transfer,
         host_s=host_s,
+        host_operator_s=slower * software.host.host_s_per_dtensor if distributed else 0.0,
         host_collective_s=calls * host_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
         late_s=lambda gemm, seconds, beside: late_seconds(gemm, seconds, beside, cluster.gpu, profile),

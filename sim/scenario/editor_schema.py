@@ -16,6 +16,7 @@ from .model.catalogue import model_names
 from .optimizers import optimizer_names
 from .page import blocks
 from .schema import json_schema
+from .software.called import framework_names
 from .software.presets import software_names
 
 FILE = "scenario.schema.json"
@@ -63,9 +64,10 @@ def _add_names(definitions: dict[str, Any]) -> None:
     own_file = {"type": "string", "pattern": _OWN_FILE}
     scenario["extends"] |= {"anyOf": [_enum(scenario_names()), own_file]}
     scenario["model"]["anyOf"][:1] = [_enum(model_names()), own_file]
-    scenario["software"]["anyOf"][0] = _enum(software_names())
+    presets = (*software_names(), *framework_names())
+    scenario["software"]["anyOf"][0] = _enum(presets)
     definitions["Model"]["properties"]["preset"] |= {"anyOf": [_enum(model_names()), own_file]}
-    definitions["Software"]["properties"]["preset"] |= _enum(software_names())
+    definitions["Software"]["properties"]["preset"] |= _enum(presets)
     definitions["Training"]["properties"]["optimizer"]["anyOf"][0] = _enum(optimizer_names())
 
 

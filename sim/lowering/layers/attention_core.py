@@ -8,6 +8,7 @@ mask alone, gives way to torch's (Megatron-LM core/fusions/fused_softmax.py, for
 from __future__ import annotations
 
 from ....kernels.kernel import Attention, Direction, Gemm
+from ...scenario.software.software import Software
 from .context import context_backward, context_forward
 from .context_tiles import AttentionKernel, ContextTile
 from .layer_builder import LayerBuilder
@@ -110,11 +111,18 @@ def _weighted(local: LocalShape, width: int) -> Gemm:
     )
 
 
+def _softmax_is_one_kernel(local: LocalShape, software: Software) -> bool:
+    """A fused kernel has the causal mask alone; a compiler fuses scale, any mask and the reduction (torch
+    _inductor/scheduler.py: pointwise chains into reductions)."""
+    kernels = software.kernels
+    return kernels.torch_compile or (kernels.fused_softmax and local.window is None)
+
+
 def _unfused_forward(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
     builder.kernel("QK^T", _scores(local, local.head_dim))
-    if software.kernels.fused_softmax and local.window is None:
+    if _softmax_is_one_kernel(local, software):
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:
         # scale (r, w), masked_fill (r, w), cast to FP32 (r e, w 4), softmax (r 4, w 4), cast back (r 4, w e)
@@ -131,7 +139,7 @@ def _unfused_backward(builder: LayerBuilder) -> None:
     builder.kernel("dP", _scores(local, values))
     if local.dropout:
         builder.memory("attention dropout backward", (2 * e + 1) * scores)
-    if software.kernels.fused_softmax and local.window is None:
+    if _softmax_is_one_kernel(local, software):
         builder.memory("softmax backward", 3 * e * scores)  # read probabilities and gradient, write
     else:
         # casts around an FP32 softmax backward (r 4+4, w 4), masked_fill and scale (r, w each)

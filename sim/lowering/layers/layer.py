@@ -44,7 +44,7 @@ from .recompute import FULL, NOTHING, Recompute, by_operators, title
 
 
 def _qkv(local: LocalShape) -> Linear:
-    return Linear(name="qkv", inputs=local.hidden, outputs=local.qkv_width)
+    return Linear(name="qkv", inputs=local.hidden, outputs=local.qkv_width, joined=3)
 
 
 def _proj(local: LocalShape) -> Linear:

@@ -29,8 +29,9 @@ class KernelPricing:
     """What kernels and collectives inside a layer cost on this machine with this software.
 
     ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
-    ``host_s`` per kernel launch, ``host_collective_s`` per collective call; ``check_s(axis)`` is what a
-    check of the call adds, of the group along an axis. ``late_s(product, seconds, beside)`` is what the
+    ``host_s`` per kernel launch, ``host_collective_s`` per collective call, ``host_operator_s`` more per
+    product and TP collective where tensors are distributed ones; ``check_s(axis)`` is what a check of the
+    call adds, of the group along an axis. ``late_s(product, seconds, beside)`` is what the
     tiles of a product lose beside a collective that holds SMs (kernels/gemm.py). ``left`` is the share of
     the SMs that kernels have at most, where exchanges have the others to themselves. Where every launch
     ``blocks``, the host issues a kernel when the one before it is done, and the GPU stands still meanwhile.
@@ -42,6 +43,7 @@ class KernelPricing:
     transfer: Callable[[str, str, float], Transfer]
     host_s: float
     host_collective_s: float
+    host_operator_s: float = 0.0
     check_s: Callable[[str], float] = lambda axis: 0.0
     late_s: Callable[[Gemm, float, HeldSms], float] = lambda gemm, seconds, beside: 0.0
     sms: int = 0
@@ -121,7 +123,7 @@ class LayerBuilder:
             seconds /= self.costs.left
         after = tuple(sorted(self.awaited))
         seconds += self._late_s(kernel, seconds, after) if parts == 1 else 0.0
-        host_s = count * self.costs.host_s
+        host_s = count * self.costs.host_s + (self.costs.host_operator_s if isinstance(kernel, Gemm) else 0.0)
         if self.costs.blocks:
             seconds, host_s = seconds + host_s, 0.0
         work = Compute(seconds, KIND[type(kernel)], kernel.flops / parts, kernel.hbm_bytes / parts)
@@ -187,6 +189,7 @@ class LayerBuilder:
         start = self.last_kernel() if after is None else after
         transfer = self.costs.transfer(axis, kind, payload_bytes)
         host_s = self.costs.host_collective_s + self.costs.check_s(axis)
+        host_s += self.costs.host_operator_s if axis == "tp" else 0.0
         if self.costs.blocks:
             transfer, host_s = replace(transfer, latency_s=transfer.latency_s + host_s), 0.0
         work = Collective(kind, axis, transfer)

@@ -34,6 +34,8 @@ class Linear:
     name: str
     inputs: int
     outputs: int
+    joined: int = 1
+    """Matrices that it stands for, as queries, keys and values are one product."""
 
     def forward(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """Y = X W; ``rows`` of the activation only where a chunk is meant."""
@@ -86,13 +88,22 @@ def column_forward(
         builder.kernel(first.name, first.forward(local))
     elif not software.exchange.tp_comm_overlap:
         builder.tp(f"{first.name} all_gather", "all_gather", _wire_bytes(local))
+        _gather_again(builder, first, first.joined - 1)
         builder.kernel(first.name, first.forward(local))
     else:
         _gathered_gemm(builder, first.name, first.forward)
     for linear in others:
+        _gather_again(builder, linear, linear.joined)
         builder.kernel(linear.name, linear.forward(local))
     if kept_whole:
         transpose(builder, local.tokens * local.hidden)
+
+
+def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
+    """The gathers of matrices that do not share that of the first one on their input."""
+    if builder.local.sequence_parallel and builder.software.exchange.tp_gathers_each:
+        for _ in range(times):
+            builder.tp(f"{linear.name} all_gather", "all_gather", _wire_bytes(builder.local))
 
 
 def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other") -> None:
@@ -138,12 +149,9 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
     reduced: list[int] = []
     for position, linear in enumerate(linears, 1):
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
-        last = position == len(linears)
-        if local.tp > 1 and (last or not local.sequence_parallel):
-            kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
-            reduced.append(
-                builder.tp(f"{linear.name} dgrad {kind}", kind, local.hidden_bytes, wait=not overlaps)
-            )
+        for _ in range(_reductions(builder, linear, last=position == len(linears))):
+            name = f"{linear.name} dgrad {_reduction(local)}"
+            reduced.append(builder.tp(name, _reduction(local), local.hidden_bytes, wait=not overlaps))
     for _ in linears[1:]:
         builder.memory("input gradient add", 3 * local.hidden_bytes)
     if gathered is not None:
@@ -154,15 +162,28 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
     builder.join(*reduced)
 
 
+def _reductions(builder: LayerBuilder, linear: Linear, *, last: bool) -> int:
+    """How often tensor parallelism reduces input gradients behind the matrix, of which some share a sum."""
+    local = builder.local
+    if local.tp == 1:
+        return 0
+    if not local.sequence_parallel:
+        return 1
+    return linear.joined if builder.software.exchange.tp_gathers_each else int(last)
+
+
+def _reduction(local: LocalShape) -> Literal["reduce_scatter", "all_reduce"]:
+    return "reduce_scatter" if local.sequence_parallel else "all_reduce"
+
+
 def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
     """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
     local = builder.local
     _quantise_output_gradients(builder, linears, maker)
     for position, linear in enumerate(linears, 1):
         builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
-        if local.tp > 1 and (position == len(linears) or not local.sequence_parallel):
-            kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
-            builder.tp(f"{linear.name} dgrad {kind}", kind, local.hidden_bytes)
+        for _ in range(_reductions(builder, linear, last=position == len(linears))):
+            builder.tp(f"{linear.name} dgrad {_reduction(local)}", _reduction(local), local.hidden_bytes)
     for _ in linears[1:]:
         builder.memory("input gradient add", 3 * local.hidden_bytes)
 

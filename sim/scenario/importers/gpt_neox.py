@@ -77,10 +77,8 @@ def read_neox(job: ImportJob) -> Imported:
                     f"it stands in {settings.found[name].file} and in {file.name}; gpt-neox takes it once",
                 )
             settings.found[name] = one
-    draft.put(
-        "software.preset", "megatron-deepspeed-2022", "gpt-neox: DeepSpeed's engine around Megatron's layers"
-    )
-    draft.put("software.name", "gpt-neox", "it is neither Megatron-DeepSpeed's nor BigScience's fork")
+    draft.put("software.preset", "gpt-neox-2022", "gpt-neox: DeepSpeed's engine around Megatron's layers")
+    draft.put("software.name", "gpt-neox", "no measured step of it has shaped a constant")
     gpus = world_size(settings, settings.setting("num_nodes"), settings.setting("num_gpus"))
     _model(settings)
     _layout(settings, gpus)

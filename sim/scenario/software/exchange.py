@@ -35,6 +35,11 @@ class ExchangeSoftware(SoftwareGroup):
         description="backward gathers the input of a column-parallel layer again"
         " (arXiv:2205.05198 section 4.2.2)",
     )
+    tp_gathers_each: bool = Field(
+        default=False,
+        description="each column-parallel matrix gathers its own input and reduces its own gradient, queries,"
+        " keys and values apart (torch ColwiseParallel with sharded inputs); else those of one input do once",
+    )
     tp_async_backward: bool = Field(
         default=True, description="backward TP collectives overlap the other gradient GEMM"
     )

@@ -1,0 +1,43 @@
+"""Frameworks by their own names stand for presets, in scenarios and in measured cases alike."""
+
+from __future__ import annotations
+
+import pytest
+
+import stepsim
+from stepsim.sim.scenario.software import get_software, software_names
+from stepsim.sim.scenario.software.called import framework_names, software_called
+
+
+@pytest.mark.parametrize("name", framework_names())
+def test_a_framework_is_a_preset_however_it_is_written(name: str) -> None:
+    preset = software_called(name)
+    assert preset in software_names()
+    assert name not in software_names()
+    for written in (name.upper(), name.replace("-", "_"), name.replace(" ", "-")):
+        assert get_software(written) == get_software(preset)
+
+
+def test_a_scenario_may_name_the_framework() -> None:
+    scenario = stepsim.load_scenario("llama3-8b-h100")
+    by_name, by_preset = (scenario.with_({"software": one}) for one in ("LitGPT", "generic-fsdp"))
+    assert by_name == by_preset
+
+
+def test_an_unknown_framework_is_refused_with_all_presets() -> None:
+    with pytest.raises(ValueError, match="generic-fsdp"):
+        get_software("no such trainer")
+
+
+def test_torchtitan_without_sharding_runs_in_full_precision() -> None:
+    """Mixed precision is FSDP's there: a note says so of a scenario that wants another."""
+    scenario = stepsim.load_scenario("llama3-8b-h100").with_(
+        {
+            "software": "torchtitan",
+            "cluster": {"gpus": 8},
+            "parallelism": {"tp": 8, "cp": 1, "dp": 1, "pp": 1, "sequence_parallel": True},
+            "training": {"precision": "bf16", "global_batch": 8, "micro_batch": 1},
+        }
+    )
+    notes = [str(one) for one in stepsim.simulate(scenario).assumptions]
+    assert any("FP32 where tensors or stages are split" in note for note in notes)
