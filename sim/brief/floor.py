@@ -351,10 +351,10 @@ class _Rank:
         """When an op ends that may start then; None where it waits for another rank."""
         work = op.work
         if isinstance(work, RepeatedBlocks):
-            if not self._arrives():
+            arrived_s = self._arrival_s()
+            if arrived_s is None:
                 return None
-            assert self.arrived_s is not None, "that is when it arrives"
-            start_s = max(start_s, self.arrived_s)
+            start_s = max(start_s, arrived_s)
             end_s = start_s + self._blocks_s(work, start_s)
             self.arrivals.done_s[self.number] = end_s
             return end_s
@@ -368,20 +368,19 @@ class _Rank:
         begin."""
         if self.arrived_s is not None:
             return True
-        if not self._arrives():
-            return False
-        assert self.arrived_s is not None, "that is when it arrives"
-        self.arrivals.done_s[self.number] = max(self.arrived_s, self.free_s.get("compute", 0.0))
-        return True
+        arrived_s = self._arrival_s()
+        if arrived_s is not None:
+            self.arrivals.done_s[self.number] = max(arrived_s, self.free_s.get("compute", 0.0))
+        return arrived_s is not None
 
-    def _arrives(self) -> bool:
-        """Whether it is known when the inputs of the last action that was written are there."""
+    def _arrival_s(self) -> float | None:
+        """When the inputs of the last action that was written are there; None while nobody knows."""
         if self.arrived_s is None:
             kind, microbatch = self.order.rows[self.begun - 1]
             _, awaited, message_s = self.coming[kind]
             done_s = 0.0 if awaited < 0 else self.arrivals.done_s[awaited + microbatch]
             self.arrived_s = None if done_s is None else done_s + message_s
-        return self.arrived_s is not None
+        return self.arrived_s
 
     def _blocks_s(self, work: RepeatedBlocks, start_s: float) -> float:
         beside_s = self.taken_until_s - start_s

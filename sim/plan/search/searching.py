@@ -113,6 +113,7 @@ class LayoutSearch:
             final=self.final,
             tighten=self._tightened if within is None else None,
             limit=limit,
+            begin=self._begin,
             tell=self.tell,
         )
         self.value |= ranked.value
@@ -190,9 +191,16 @@ class LayoutSearch:
         return sorted(itertools.islice(sayable, self.wishes.audit))
 
     def ahead(self, numbers: Iterable[int]) -> None:
-        """Replay layouts that will be asked for, the longest first, so that no worker waits for the last."""
+        """Replay layouts that will be asked for."""
+        self.judging.ahead(self._longest_first(numbers))
+
+    def _begin(self, sure: Sequence[int]) -> None:
+        self.judging.soon = self._longest_first(sure)
+
+    def _longest_first(self, numbers: Iterable[int]) -> list[int]:
+        """Layouts in the order in which workers begin with them, so that none of them waits for the last."""
         actions = self.among.replayed_actions
-        self.judging.ahead(sorted(dict.fromkeys(numbers), key=lambda i: (-actions[i], i)))
+        return sorted(dict.fromkeys(numbers), key=lambda i: (-actions[i], i))
 
     def audited(self, ranked: Ranked) -> Certificate:
         """The certificate of ``ranked``, with some of what the bounds ruled out replayed."""
