@@ -11,7 +11,6 @@ shorter, which tests hold (docs/decisions/0063-replays-are-bounded-twice.md).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...schedules.orders.action import Action, ActionKind
@@ -43,24 +42,20 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     """
     if not _tells(plan):
         return 0.0
+    known = Tables() if tables is None else tables
+    by_order = ordered_by(plan.scenario, plan.shape)
+    orders = known.get(("action by action", *by_order), lambda: [*map(_compact, plan.orders)])
+    if None in orders:
+        return 0.0
     timed = _Timed(sms=plan.cluster.gpu.sms)
     arrivals = _Arrivals(plan=plan)
     joined = _Joined(members=joined_communicators(plan))
-    known = Tables() if tables is None else tables
     ranks = [
-        _Rank(
-            index=index,
-            written=written,
-            order=known.get(
-                ("action by action", *ordered_by(plan.scenario, plan.shape), index), partial(_compact, order)
-            ),
-            timed=timed,
-            arrivals=arrivals,
-            joined=joined,
-        )
+        _Rank(index=index, written=written, order=order, timed=timed, arrivals=arrivals, joined=joined)
         for index, (written, order) in enumerate(
-            zip(ranks_without_messages(plan, known), plan.orders, strict=True)
+            zip(ranks_without_messages(plan, known), orders, strict=True)
         )
+        if order is not None
     ]
     left = ranks
     while left:
@@ -73,8 +68,7 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
 def _tells(plan: StepPlan) -> bool:
     whole = not plan.two_way and plan.ends == "together" and not plan.scenario.training.activation_offload
     alike = len(plan.placements.first) == 1 and len(distinct_loads(plan.scenario)) == 1
-    plain = all(isinstance(step, Action) for order in plan.orders for step in order)
-    return whole and alike and plain and sharding_rule(plan.scenario) is None
+    return whole and alike and sharding_rule(plan.scenario) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +135,11 @@ class _Order:
     places: Mapping[Step | None, int]
 
 
-def _compact(order: Order) -> _Order:
+def _compact(order: Order) -> _Order | None:
+    """An order of actions; None of one with pairs of them."""
     actions = tuple(step for step in order if isinstance(step, Action))
+    if len(actions) < len(order):
+        return None
     first: dict[tuple[int, ActionKind], int] = {}
     for place, (stage, kind, _) in enumerate(actions):
         first.setdefault((stage, kind), place)
@@ -175,6 +172,7 @@ class _Arrivals:
 
     plan: StepPlan
     done_s: list[float | None] = field(init=False)
+    messages: dict[int, MessageTransfers] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = self.plan.shape
@@ -200,7 +198,9 @@ class _Arrivals:
         peer = self.plan.schedule.rank_of(sent.stage, sent.microbatch, self.plan.shape)
         if peer == index:
             return 0.0
-        return MessageTransfers(plan=self.plan, index=index, alike={})(Recv(sent, peer)).solo_s
+        if index not in self.messages:
+            self.messages[index] = MessageTransfers(plan=self.plan, index=index, alike={})
+        return self.messages[index](Recv(sent, peer)).solo_s
 
 
 @dataclass(kw_only=True)
