@@ -65,8 +65,8 @@ def in_turn(bounds: NDArray[np.float64], first: Sequence[int] = ()) -> list[int]
     >>> in_turn(np.array([2.0, math.inf, 1.0, 3.0]), [3])
     [3, 2, 0]
     """
-    order = np.argsort(bounds, kind="stable")
-    order = order[np.isfinite(bounds[order])]
+    there = np.flatnonzero(np.isfinite(bounds))
+    order = there[np.argsort(bounds[there], kind="stable")]
     return [*dict.fromkeys([*first, *order.tolist()])]
 
 

@@ -76,6 +76,7 @@ class LayoutSearch:
     tell: Told = nothing_told
     value: dict[int, float] = field(default_factory=dict)
     floor_s: dict[int, float] = field(default_factory=dict)
+    _drawn: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._weights = weights(self.wishes.objective, self.among)
@@ -183,7 +184,14 @@ class LayoutSearch:
         """
         if ranked.interrupted or not ranked.best:
             return []
-        pruned = np.array([i for i in np.flatnonzero(self.open).tolist() if i not in ranked.value], dtype=int)
+        if (judged := tuple(ranked.value)) not in self._drawn:
+            self._drawn[judged] = self._draw(judged)
+        return self._drawn[judged]
+
+    def _draw(self, judged: tuple[int, ...]) -> list[int]:
+        open_ones = self.open.copy()
+        open_ones[list(judged)] = False
+        pruned = np.flatnonzero(open_ones)
         drawn = random.Random(AUDIT_SEED)
         waits = np.array([drawn.expovariate(1.0) for _ in pruned]) * self.among.replayed_actions[pruned] ** 2
         turns = pruned[np.argsort(waits, kind="stable")].tolist()
