@@ -45,6 +45,17 @@ def test_best_first_is_exhaustive_and_judges_no_more_than_it_must(
     values, bounds = space
     open_ones = [i for i in range(len(values)) if bounds[i] < math.inf]
     first = data.draw(st.lists(st.sampled_from(open_ones), max_size=1)) if open_ones else []
+    limit = data.draw(st.one_of(st.none(), st.integers(1, 10)))
+    sure: list[int] = []
+    few = best_first(
+        bounds,
+        lambda numbers: (values[i] for i in numbers),
+        top=top,
+        first=first,
+        limit=limit,
+        begin=sure.extend,
+    )
+    assert set(sure) <= few.value.keys()
     found = best_first(bounds, lambda numbers: (values[i] for i in numbers), top=top, first=first)
     true = sorted((values[i], i) for i in open_ones if values[i] < math.inf)[:top]
     assert found.proven

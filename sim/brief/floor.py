@@ -3,8 +3,9 @@
 Each pipeline rank runs the actions of its order one after the other, each when its rank is free and what it
 waits for has arrived, and takes what its blocks take by themselves. Reductions of gradients and gathers of
 parameters run beside them on streams of their own, from where the software issues them, and hold SMs until
-they end. What each rank writes is asked of ``sim/lowering/pipeline.py``; the engine shares links besides, so
-that no step is shorter, which tests hold (docs/decisions/0063-replays-are-bounded-twice.md).
+they end. What each rank writes is asked of ``sim/lowering/pipeline.py``, for those actions that are more than
+their blocks: of most there is nothing to be asked. The engine shares links besides, so that no step is
+shorter, which tests hold (docs/decisions/0063-replays-are-bounded-twice.md).
 """
 
 from __future__ import annotations
@@ -17,16 +18,18 @@ from ...schedules.p2p.point_to_point import Recv
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
 from ..lowering.message_sizes import MessageTransfers
-from ..lowering.pipeline import write_without_messages
+from ..lowering.pipeline import ranks_without_messages
+from ..lowering.tables import Tables, ordered_by
 from ..program.program import Collective, Compute, RepeatedBlocks
 from ..program.solo import solo_ends
 from ..scenario.sharding import sharding_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
+    from ...schedules.orders.action import Order, Step
+    from ..lowering.pipeline import RankWithoutMessages
     from ..lowering.plan import StepPlan
-    from ..lowering.tables import Tables
     from ..program.program import Block, Op
 
 FORWARD, WEIGHT_GRAD = ActionKind.FORWARD, ActionKind.WEIGHT_GRAD
@@ -39,33 +42,33 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     """
     if not _tells(plan):
         return 0.0
+    known = Tables() if tables is None else tables
+    by_order = ordered_by(plan.scenario, plan.shape)
+    orders = known.get(("action by action", *by_order), lambda: [*map(_compact, plan.orders)])
+    if None in orders:
+        return 0.0
     timed = _Timed(sms=plan.cluster.gpu.sms)
     arrivals = _Arrivals(plan=plan)
     joined = _Joined(members=joined_communicators(plan))
     ranks = [
-        _Rank(
-            index=index,
-            ops=ops,
-            actions=[step for step in plan.orders[index] if isinstance(step, Action)],
-            timed=timed,
-            arrivals=arrivals,
-            joined=joined,
+        _Rank(index=index, written=written, order=order, timed=timed, arrivals=arrivals, joined=joined)
+        for index, (written, order) in enumerate(
+            zip(ranks_without_messages(plan, known), orders, strict=True)
         )
-        for index, ops in enumerate(write_without_messages(plan, tables))
+        if order is not None
     ]
     left = ranks
     while left:
         stuck = [rank for rank in left if not rank.goes_on()]
         assert len(stuck) < len(left) or any(rank.moved for rank in left), "orders that deadlock are refused"
-        left = stuck
+        left = stuck[::-1]
     return max(rank.last_s for rank in ranks)
 
 
 def _tells(plan: StepPlan) -> bool:
     whole = not plan.two_way and plan.ends == "together" and not plan.scenario.training.activation_offload
     alike = len(plan.placements.first) == 1 and len(distinct_loads(plan.scenario)) == 1
-    plain = all(isinstance(step, Action) for order in plan.orders for step in order)
-    return whole and alike and plain and sharding_rule(plan.scenario) is None
+    return whole and alike and sharding_rule(plan.scenario) is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,45 +123,84 @@ class _Timed:
         return self.blocks[key]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """The order of a rank: its ``actions``; for each its place among the distinct ``kinds`` of them, stages
+    and what is computed, and its microbatch; the place of the ``first`` of each kind, and of each action."""
+
+    actions: tuple[Action, ...]
+    rows: tuple[tuple[int, int], ...]
+    kinds: tuple[Action, ...]
+    first: tuple[int, ...]
+    places: Mapping[Step | None, int]
+
+
+def _compact(order: Order) -> _Order | None:
+    """An order of actions; None of one with pairs of them."""
+    actions = tuple(step for step in order if isinstance(step, Action))
+    if len(actions) < len(order):
+        return None
+    first: dict[tuple[int, ActionKind], int] = {}
+    for place, (stage, kind, _) in enumerate(actions):
+        first.setdefault((stage, kind), place)
+    number = {one: count for count, one in enumerate(first)}
+    return _Order(
+        actions=actions,
+        rows=tuple((number[stage, kind], microbatch) for stage, kind, microbatch in actions),
+        kinds=tuple(Action(stage, kind, 0) for stage, kind in first),
+        first=tuple(first.values()),
+        places={action: place for place, action in enumerate(actions)},
+    )
+
+
 class _Coming(NamedTuple):
-    """Actions of one kind and stage that a rank comes to: how their ``names`` begin; the numbers of the one
-    of microbatch 0 and of the one that it waits for (None: none counts), and the seconds of its message.
+    """Actions of one kind and stage: the numbers of the one of microbatch 0 and of the one that it waits for
+    (-1: none), and the seconds of its message.
     """
 
-    names: str
-    first: int | None = None
-    awaited: int | None = None
+    first: int
+    awaited: int = -1
     message_s: float = 0.0
 
 
 @dataclass(kw_only=True)
 class _Arrivals:
     """When what actions wait for is there: ``done_s`` of those that have ended, by their numbers. Whole and
-    split backwards may follow one another, and count as one."""
+    split backwards may follow one another, and count as one; nobody waits for weight gradients, which share
+    the last number.
+    """
 
     plan: StepPlan
-    done_s: dict[int, float] = field(default_factory=dict)
+    done_s: list[float | None] = field(init=False)
+    messages: dict[int, MessageTransfers] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shape = self.plan.shape
+        numbers = 2 * shape.stages * shape.microbatches
+        self.done_s = [None] * (numbers + shape.microbatches)
 
     def coming(self, action: Action, index: int) -> _Coming:
         """What rank ``index`` waits for before actions like that one."""
-        stage, kind, microbatch = action
-        names, forward = str(action).removesuffix(str(microbatch)), kind is FORWARD
+        stage, kind, _ = action
         if kind is WEIGHT_GRAD:
-            return _Coming(names)
-        first, before = self._first(stage, forward), stage - 1 if forward else stage + 1
+            return _Coming(self._first(self.plan.shape.stages, forward=False))
+        forward = kind is FORWARD
+        first, before = self._first(stage, forward=forward), stage - 1 if forward else stage + 1
         if not 0 <= before < self.plan.shape.stages:
-            return _Coming(names, first)
+            return _Coming(first)
         message_s = self._message_s(action._replace(stage=before), index)
-        return _Coming(names, first, self._first(before, forward), message_s)
+        return _Coming(first, self._first(before, forward=forward), message_s)
 
-    def _first(self, stage: int, forward: bool) -> int:
+    def _first(self, stage: int, *, forward: bool) -> int:
         return (2 * stage + forward) * self.plan.shape.microbatches
 
     def _message_s(self, sent: Action, index: int) -> float:
         peer = self.plan.schedule.rank_of(sent.stage, sent.microbatch, self.plan.shape)
         if peer == index:
             return 0.0
-        return MessageTransfers(plan=self.plan, index=index, alike={})(Recv(sent, peer)).solo_s
+        if index not in self.messages:
+            self.messages[index] = MessageTransfers(plan=self.plan, index=index, alike={})
+        return self.messages[index](Recv(sent, peer)).solo_s
 
 
 @dataclass(kw_only=True)
@@ -175,38 +217,122 @@ class _Joined:
         return max(came.values()) if len(came) == len(set(self.members[name])) else None
 
 
+class _Plain(NamedTuple):
+    """Actions that are nothing but their blocks: their ``work``, what it takes by itself, and what comes."""
+
+    work: RepeatedBlocks
+    alone_s: float
+    coming: _Coming
+
+
 @dataclass(kw_only=True)
 class _Rank:
-    """One rank on its way through its ops: ``next_op`` is the first that has not run.
+    """One rank on its way through its order: ``begun`` actions of it, and of what these have ``written`` the
+    ops that have ended; ``awaited`` is the number of what it cannot go on without (-1: none).
 
     Of the SMs a part is ``taken`` until ``taken_until_s``, without a gap since the last op that ran. What is
     queued behind a collective that holds none (``unheld`` streams) might leave a gap, and is not counted.
     """
 
     index: int
-    ops: Sequence[Op]
-    actions: Sequence[Action]
+    written: RankWithoutMessages
+    order: _Order
     timed: _Timed
     arrivals: _Arrivals
     joined: _Joined
+    apart: list[int] = field(init=False)
+    coming: list[_Coming] = field(init=False)
+    plain: list[_Plain | None] = field(init=False)
     ends_s: list[float] = field(default_factory=list)
     free_s: dict[str, float] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
-    action: str = ""
-    number: int = -1
     begun: int = 0
-    coming: dict[tuple[int, str], _Coming] = field(default_factory=dict)
+    ended: bool = False
+    arrived_s: float | None = 0.0
+    number: int = 0
     last_s: float = 0.0
     taken: float = 0.0
     taken_until_s: float = 0.0
     unheld: set[str] = field(default_factory=set)
+    awaited: int = -1
     moved: bool = False
 
+    def __post_init__(self) -> None:
+        places = self.order.places
+        apart = {places[action] for action in self.written.apart() if action in places}
+        self.apart = sorted(apart.union(self.order.first), reverse=True)
+        self.coming = [self.arrivals.coming(action, self.index) for action in self.order.kinds]
+        self.plain = [self._plain(*both) for both in zip(self.order.kinds, self.coming, strict=True)]
+        self.written.begin()
+
+    def _plain(self, action: Action, coming: _Coming) -> _Plain | None:
+        work = self.written.blocks_of(action)
+        return None if work is None else _Plain(work, self.timed.of(work, 0.0).alone_s, coming)
+
     def goes_on(self) -> bool:
-        """Run all ops that can be; whether these were the last."""
-        ops, ends_s, free_s = self.ops, self.ends_s, self.free_s
-        first = place = len(ends_s)
-        while place < len(ops):
+        """Run all that can be run; whether that was the last."""
+        self.moved = False
+        if self.awaited >= 0 and self.arrivals.done_s[self.awaited] is None:
+            return False
+        self.awaited = -1
+        before = self.begun, len(self.ends_s)
+        whole = self._goes_on()
+        self.moved = before != (self.begun, len(self.ends_s))
+        return whole
+
+    def _goes_on(self) -> bool:
+        rows, last = self.order.rows, len(self.order.rows)
+        while self._ops_end() and self._action_ends():
+            if self.begun < last and not self._in_turn():
+                return False
+            if self.begun < last:
+                kind, microbatch = rows[self.begun]
+                self.number = self.coming[kind].first + microbatch
+                self.written.write(self.order.actions[self.begun])
+                self.arrived_s = None
+                self.begun += 1
+            elif self.ended:
+                return True
+            else:
+                self.written.end()
+                self.ended = True
+        return False
+
+    def _in_turn(self) -> bool:
+        """Run the actions that are nothing but their blocks up to the next that is more; whether all ran."""
+        rows, done_s, plain, begun = self.order.rows, self.arrivals.done_s, self.plain, self.begun
+        while self.apart and self.apart[-1] < begun:
+            self.apart.pop()
+        upto = self.apart[-1] if self.apart else len(rows)
+        if self.written.last_compute < 0 or self.written.awaits:
+            return True
+        free_s, whole = self.free_s.get("compute", 0.0), True
+        for kind, microbatch in rows[begun:upto]:
+            one = plain[kind]
+            if one is None:
+                break
+            work, alone_s, (first, awaited, message_s) = one
+            start_s = free_s
+            if awaited >= 0:
+                arrived_s = done_s[awaited + microbatch]
+                if arrived_s is None:
+                    self.awaited, whole = awaited + microbatch, False
+                    break
+                start_s = max(start_s, arrived_s + message_s)
+            if start_s < self.taken_until_s:
+                alone_s = self._blocks_s(work, start_s)
+            free_s = done_s[first + microbatch] = start_s + alone_s
+            begun += 1
+        if begun > self.begun:
+            self.begun = begun
+            self.ends_s[self.written.last_compute] = self.free_s["compute"] = free_s
+            self.last_s = max(self.last_s, free_s)
+        return whole
+
+    def _ops_end(self) -> bool:
+        """Run the ops that were written; whether all of them ran."""
+        ops, ends_s, free_s = self.written.ops, self.ends_s, self.free_s
+        for place in range(len(ends_s), len(ops)):
             op = ops[place]
             start_s = free_s.get(op.stream, 0.0)
             for before in op.after:
@@ -214,24 +340,21 @@ class _Rank:
                     start_s = ends_s[before]
             end_s = self._end_s(op, start_s)
             if end_s is None:
-                break
+                return False
             ends_s.append(end_s)
             free_s[op.stream] = end_s
             if end_s > self.last_s:
                 self.last_s = end_s
-            place += 1
-        self.moved = place > first
-        return place == len(ops)
+        return True
 
     def _end_s(self, op: Op, start_s: float) -> float | None:
         """When an op ends that may start then; None where it waits for another rank."""
         work = op.work
         if isinstance(work, RepeatedBlocks):
-            if op.action != self.action:
-                arrived_s = self._begins(op.action)
-                if arrived_s is None:
-                    return None
-                start_s = max(start_s, arrived_s)
+            arrived_s = self._arrival_s()
+            if arrived_s is None:
+                return None
+            start_s = max(start_s, arrived_s)
             end_s = start_s + self._blocks_s(work, start_s)
             self.arrivals.done_s[self.number] = end_s
             return end_s
@@ -240,32 +363,30 @@ class _Rank:
         assert isinstance(work, Collective), "messages are not written"
         return self._collective_end_s(work, op.stream, start_s)
 
+    def _action_ends(self) -> bool:
+        """Whether the last action that was written has ended; of a stage without blocks, as soon as it may
+        begin."""
+        if self.arrived_s is not None:
+            return True
+        arrived_s = self._arrival_s()
+        if arrived_s is not None:
+            self.arrivals.done_s[self.number] = max(arrived_s, self.free_s.get("compute", 0.0))
+        return arrived_s is not None
+
+    def _arrival_s(self) -> float | None:
+        """When the inputs of the last action that was written are there; None while nobody knows."""
+        if self.arrived_s is None:
+            kind, microbatch = self.order.rows[self.begun - 1]
+            _, awaited, message_s = self.coming[kind]
+            done_s = 0.0 if awaited < 0 else self.arrivals.done_s[awaited + microbatch]
+            self.arrived_s = None if done_s is None else done_s + message_s
+        return self.arrived_s
+
     def _blocks_s(self, work: RepeatedBlocks, start_s: float) -> float:
         beside_s = self.taken_until_s - start_s
         if beside_s <= 0.0:
             return self.timed.of(work, 0.0).alone_s
         return self.timed.of(work, self.taken).beside(beside_s)
-
-    def _begins(self, tag: str) -> float | None:
-        """When the inputs of the action of that name are there; None while nobody knows. The actions before
-        it have ended, those of stages without blocks as soon as they may begin."""
-        done_s = self.arrivals.done_s
-        while True:
-            stage, kind, microbatch = action = self.actions[self.begun]
-            coming = self.coming.get((stage, kind))
-            if coming is None:
-                coming = self.coming[stage, kind] = self.arrivals.coming(action, self.index)
-            names, first, awaited, message_s = coming
-            arrived_s = 0.0 if awaited is None else done_s.get(awaited + microbatch)
-            if arrived_s is None:
-                return None
-            arrived_s += message_s
-            self.begun += 1
-            self.number = -1 if first is None else first + microbatch
-            if tag == names + str(microbatch):
-                self.action = tag
-                return arrived_s
-            done_s[self.number] = max(arrived_s, self.free_s.get("compute", 0.0))
 
     def _collective_end_s(self, work: Collective, stream: str, start_s: float) -> float | None:
         name = work.communicator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
-from ...schedules.p2p.point_to_point import Instruction, MessageGroup, RunAction, Wait, point_to_point
+from ...schedules.p2p.point_to_point import Instruction, MessageGroup, Wait, point_to_point
 from ..network.transfer import Transfer
 from ..program.program import Block, Op, RepeatedBlocks
 from ..program.program_builder import ProgramBuilder
@@ -83,16 +83,67 @@ def _copies(plan: StepPlan) -> ActivationCopies | None:
     return activation_copies(plan)
 
 
-def write_without_messages(plan: StepPlan, tables: Tables | None = None) -> list[list[Op]]:
-    """The ops of all pipeline ranks, in host order, but for the messages between them: what each computes,
-    reduces, gathers and updates in its order, whatever it waits for.
+def ranks_without_messages(plan: StepPlan, tables: Tables | None = None) -> list[RankWithoutMessages]:
+    """All pipeline ranks, each to be written action by action: what it computes, reduces, gathers and updates
+    in its order, whatever it waits for.
     """
     sharding = sharding_of(plan, sharding_rule(plan.scenario))
     shared = _Shared(sharding=sharding, copies=_copies(plan), tables=tables or Tables())
     return [
-        _StepWriter(plan, index, "blocking", shared).write(map(RunAction, order))
-        for index, order in enumerate(plan.orders)
+        RankWithoutMessages(_StepWriter(plan, index, "blocking", shared)) for index in range(len(plan.orders))
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class RankWithoutMessages:
+    """The program of a pipeline rank but for its messages, as far as somebody has gone through its order.
+
+    Most actions are their blocks and nothing else: whoever goes through them asks for these (``blocks_of``),
+    and has those alone written (``write``) that are ``apart``.
+    """
+
+    _writer: _StepWriter
+
+    def begin(self) -> None:
+        """Append what comes before all actions."""
+        self._writer.begin()
+
+    def write(self, action: Action) -> None:
+        """Append an action, with what is gathered and reduced around it."""
+        self._writer.run(action)
+
+    def end(self) -> None:
+        """Append what comes after all actions."""
+        self._writer.finish()
+
+    @property
+    def ops(self) -> list[Op]:
+        """What was written so far, in host order."""
+        return self._writer.writer.ops
+
+    @property
+    def last_compute(self) -> int:
+        """The op behind which the next one of the compute stream comes; -1 before there is any."""
+        return self._writer.writer.last_compute
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the next op of the compute stream waits for what runs on others."""
+        return bool(self._writer.writer.awaited)
+
+    def apart(self) -> set[Step | None]:
+        """The actions that are more than their blocks, or may be: the last of each stage, at which gradients
+        leave, and those that calls of the software follow. Parameters come at the first forward of a stage.
+        """
+        return {*self._writer.calls, *self._writer.final.values()}
+
+    def blocks_of(self, action: Action) -> RepeatedBlocks | None:
+        """The blocks of any other action; None where the host waits in between, or there are none, so that it
+        is written too."""
+        writer = self._writer
+        blocks = writer.plain.get((action.stage, action.kind)) or writer.blocks_of(action)
+        pieces = writer.shared.repeated(tuple(blocks)) if blocks else ()
+        return pieces[0] if len(pieces) == 1 else None
 
 
 @dataclass
@@ -186,12 +237,7 @@ class _StepWriter:
             pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
-        if self._gathers_ahead and not self._gathers_by_hooks:
-            if self._gathers_in_chain:
-                self.chained = set(self.plan.held_stages(self.index))
-            else:
-                self.gathers = self.end.parameter_gather().ahead()
-        self._call(None)
+        self.begin()
         exchange = self._exchange if self.rebuilds else self.messages.exchange
         for instruction in instructions:
             if isinstance(instruction, MessageGroup):
@@ -199,12 +245,26 @@ class _StepWriter:
             elif isinstance(instruction, Wait):
                 self.messages.wait(instruction.part)
             else:
-                self._step(instruction.step)
-        self.end.write(self.unreduced, self.in_pieces.put_off)
-        del self.in_pieces  # which refers to this writer: else the ops stay until the garbage collector comes
+                self.run(instruction.step)
+        self.finish()
         return self.writer.ops
 
-    def _step(self, step: Step) -> None:
+    def begin(self) -> None:
+        """Append what comes before all actions."""
+        if self._gathers_ahead and not self._gathers_by_hooks:
+            if self._gathers_in_chain:
+                self.chained = set(self.plan.held_stages(self.index))
+            else:
+                self.gathers = self.end.parameter_gather().ahead()
+        self._call(None)
+
+    def finish(self) -> None:
+        """Append what comes after all of them."""
+        self.end.write(self.unreduced, self.in_pieces.put_off)
+        del self.in_pieces  # which refers to this writer: else the ops stay until the garbage collector comes
+
+    def run(self, step: Step) -> None:
+        """Append a step of the order, and what the software calls after it."""
         if isinstance(step, Action):
             self._action(step)
         elif not self._pair(step):
@@ -245,7 +305,7 @@ class _StepWriter:
         stage, kind, _ = action
         gathers = self.gathers.pop(stage, []) if self.gathers and kind is FORWARD else []
         reduces = self.syncs and action == self.final.get(stage)
-        blocks = self.plain.get((stage, kind)) or self._blocks(action)
+        blocks = self.plain.get((stage, kind)) or self.blocks_of(action)
         if reduces:
             self.unreduced.remove(stage)
         if gathers or reduces:
@@ -256,7 +316,7 @@ class _StepWriter:
         if self.acts_after and kind in GIVES_GRADIENT:
             self._after_backward(action)
 
-    def _blocks(self, action: Action) -> CountedBlocks:
+    def blocks_of(self, action: Action) -> CountedBlocks:
         """The blocks of an action, with what sharded data parallelism moves around them."""
         key = action.stage, action.kind
         if key not in self.rows:

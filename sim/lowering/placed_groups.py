@@ -125,4 +125,5 @@ def domains(gpu: Ids, cluster: Cluster) -> Ids:
 
 def placement_on(gpu: Ids, cluster: Cluster) -> GroupPlacement:
     """How a group on these GPUs sits over NVLink domains."""
-    return placement_of_parts(np.unique(domains(gpu, cluster), return_counts=True)[1].tolist())
+    there = np.bincount(domains(gpu, cluster))  # which, unlike np.unique, does not sort thousands of ranks
+    return placement_of_parts(there[there > 0].tolist())

@@ -14,14 +14,13 @@ import numpy as np
 
 from ..fold.can_bind import can_bind
 from ..lowering.layers.routing import distinct_loads
-from ..lowering.lower import talking_ranks
 from ..lowering.placed_groups import PlacedGroups, domains, gpus
-from ..lowering.placements import distinct_placements
 from ..lowering.process_groups import ProcessGroups
 from ..scenario.machine import cluster_of
-from ..scenario.schedules import schedule_named, traits_of
+from ..scenario.schedules import traits_of
 from ..scenario.sharding import same_stages
 from .legality import ZERO
+from .ways import ways_placed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -90,8 +89,7 @@ class Twins:
         where = gpus(draft.cluster, cluster)
         groups = ProcessGroups(parallelism=draft.parallelism, two_way=traits_of(draft.schedule).two_way)
         placed = PlacedGroups(process_groups=groups, cluster=cluster, gpu=where)
-        talking = talking_ranks(schedule_named(draft.schedule), draft.pipeline_shape)
-        ways = distinct_placements(draft, placed, talking=talking)
+        ways = ways_placed(draft, placed, cluster)
         if can_bind(cluster) or len(ways.first) > 1 or len(distinct_loads(draft)) > 1:
             return None
         own = placed.of_rank(0)

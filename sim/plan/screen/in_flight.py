@@ -91,7 +91,8 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     """What a rank holds after each change, one moment a row: len(QUANTITIES) columns for each of ``kinds``.
 
     ``kind_of`` numbers the kind of each virtual stage. A step changes what is held as it begins and as it
-    ends (``timeline._keep``, ``timeline._release``).
+    ends (``timeline._keep``, ``timeline._release``). Where no backward is split a step ends with less than it
+    began with, and only beginnings are told.
     """
     rows = np.zeros((2 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
     kind, of_stage, step = actions.kind, kind_of[actions.stage], actions.step
@@ -114,7 +115,7 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     change(weight, ("operands",), -1, ends=True)
     change(_outer(actions, gives, first=False), ("unreduced",), -1, ends=True)
     held: Rows = rows.reshape(len(rows), -1).cumsum(axis=0)
-    return held
+    return held if split.any() else held[::2]
 
 
 def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerKind, LayerRun
     from ...lowering.layers.stages import Stage
+    from ...scenario.models import Scenario
     from .stages import Pipeline
     from .tables import ScreenTables
 
@@ -70,6 +71,21 @@ class AlikeRanks:
     rows: Floats
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LikeRanks:
+    """Ranks of a pipeline with stages of the same ``kinds``, so many, before it is known in which order they
+    are run: ``ranks`` are those that tell what any of them holds, ``own`` the kind of each virtual stage that
+    these have (-1 of all others), ``stages`` the numbers of the kinds of a rank's stages, and of the kinds.
+    """
+
+    ranks: tuple[int, ...]
+    shares_table: bool
+    versions: int
+    kinds: int
+    own: tuple[int, ...]
+    stages: tuple[tuple[int, ...], tuple[int, ...]]
+
+
 @dataclass(kw_only=True)
 class MemoryScreen:
     """Peaks of the layouts of one base."""
@@ -81,6 +97,7 @@ class MemoryScreen:
     networks: dict[Any, KnownFigures] = field(default_factory=dict)
     leads: dict[Any, float] = field(default_factory=dict)
     kinds: dict[Stage, int] = field(default_factory=dict)
+    alike: dict[Any, list[_LikeRanks]] = field(default_factory=dict)
     known_classes: dict[Any, AlikeRanks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -126,45 +143,51 @@ class MemoryScreen:
     def classes(self, row: int) -> list[AlikeRanks]:
         """The classes of pipeline ranks of a layout; one that several layouts have is one object."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
-        shape = self.tables.shape(row)
-        several, model = traits_of(draft.schedule).weight_versions, draft.model
-        ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
-        alike: dict[Any, list[int]] = {}
-        for rank in range(shape.ranks):
-            kinds = tuple(sorted(pipeline.of_rank(rank)))
-            key = kinds, ties and bool(pipeline.ends(rank)), rank if several else 0
-            alike.setdefault(key, []).append(rank)
-        number = [self.kinds.setdefault(stage, len(self.kinds)) for stage in pipeline.kinds]
-        found = []
-        for (_, shares_table, versions), ranks in alike.items():
-            rows, held = self._moments(row, shape, tuple(ranks)), pipeline.of_rank(ranks[0])
-            stages = tuple(number[kind] for kind in held), tuple(number[kind] for kind in sorted(set(held)))
-            depth = shape.ranks, shape.chunks, draft.training.activation_offload
-            same = stages, shares_table, pipeline.ends_meet, versions, depth, rows.tobytes()
+        shape, found = self.tables.shape(row), []
+        depth = pipeline.ends_meet, shape.ranks, shape.chunks, draft.training.activation_offload
+        for like in self._like_ranks(draft, pipeline):
+            rows = self._moments(row, shape, like)
+            same = like.stages, like.shares_table, like.versions, depth, rows.tobytes()
             if same not in self.known_classes:
-                self.known_classes[same] = _alike_ranks(pipeline, ranks[0], shares_table, versions, rows)
+                self.known_classes[same] = _alike_ranks(
+                    pipeline, like.ranks[0], like.shares_table, like.versions, rows
+                )
             found.append(self.known_classes[same])
         return found
 
-    def _moments(self, row: int, shape: Shape, ranks: tuple[int, ...]) -> Floats:
+    def _like_ranks(self, draft: Scenario, pipeline: Pipeline) -> list[_LikeRanks]:
+        """The ranks of a pipeline that hold stages of the same kinds, worked out once for it."""
+        traits, model = traits_of(draft.schedule), draft.model
+        ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
+        several = bool(traits.weight_versions)
+        key = id(pipeline), ties, several, bool(traits.filling)  # of all pipelines, which tables keep
+        if key not in self.alike:
+            alike: dict[Any, list[int]] = {}
+            for rank in range(len(pipeline.held)):
+                kinds = tuple(sorted(pipeline.of_rank(rank)))
+                same = kinds, ties and bool(pipeline.ends(rank)), rank if several else 0
+                alike.setdefault(same, []).append(rank)
+            number = [self.kinds.setdefault(stage, len(self.kinds)) for stage in pipeline.kinds]
+            # Each next rank of a schedule that fills runs fewer forwards ahead, in the same turns.
+            most = 1 if traits.filling else len(pipeline.held)
+            self.alike[key] = [
+                _like_ranks(pipeline, tuple(ranks[:most]), number, shares_table, versions)
+                for (_, shares_table, versions), ranks in alike.items()
+            ]
+        return self.alike[key]
+
+    def _moments(self, row: int, shape: Shape, like: _LikeRanks) -> Floats:
         """What ranks of a class may hold at their peak."""
-        draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
-        if traits_of(draft.schedule).filling:
-            ranks = ranks[
-                :1
-            ]  # each next rank of such a schedule runs fewer forwards ahead, in the same turns
-        pairs = pairs_run(draft)
-        names = sorted(set(pipeline.of_rank(ranks[0])))
-        held = {stage for rank in ranks for stage in pipeline.held[rank]}
-        own = tuple(names.index(kind) if stage in held else -1 for stage, kind in enumerate(pipeline.kind_of))
-        key = draft.schedule, shape, pairs, own, ranks
+        draft = self.tables.draft(row)
+        key = draft.schedule, shape, pairs_run(draft), like.own, like.ranks
         if key not in self.moments:
             orders, together = self.tables.orders(row), self._runs_as_one(row)
             each = [
-                largest(held_rows(actions_of_rank(orders[rank], together), np.array(own), len(names)))
-                for rank in ranks
+                largest(held_rows(actions_of_rank(orders[rank], together), np.array(like.own), like.kinds))
+                for rank in like.ranks
             ]
-            self.moments[key] = largest(np.concatenate(each)).astype(np.float64)
+            rows = each[0] if len(each) == 1 else largest(np.concatenate(each))
+            self.moments[key] = rows.astype(np.float64)
         found: Floats = self.moments[key]
         return found
 
@@ -267,6 +290,23 @@ class MemoryScreen:
             ranks = [tables.groups(row)[1][name].ranks for row in tables.group_rows]
             found.append(np.array(ranks, dtype=np.int64)[tables.group])
         return found[:2], np.minimum(found[2], 2)
+
+
+def _like_ranks(
+    pipeline: Pipeline, ranks: tuple[int, ...], number: Sequence[int], shares_table: bool, versions: int
+) -> _LikeRanks:
+    held = pipeline.of_rank(ranks[0])
+    names = sorted(set(held))
+    stages = {stage for rank in ranks for stage in pipeline.held[rank]}
+    place = {kind: place for place, kind in enumerate(names)}
+    return _LikeRanks(
+        ranks=ranks,
+        shares_table=shares_table,
+        versions=versions,
+        kinds=len(names),
+        own=tuple(place[kind] if stage in stages else -1 for stage, kind in enumerate(pipeline.kind_of)),
+        stages=(tuple(number[kind] for kind in held), tuple(number[kind] for kind in names)),
+    )
 
 
 def _alike_ranks(

@@ -132,14 +132,15 @@ class ShardedTimes:
         known = self.costs.setdefault((kind, stage), {})
         number, first = dense([self.form[rows[sharded]], self.place[rows[sharded]]])
         alike: dict[int, list[int]] = {}
+        of_form: dict[int, tuple[int, tuple[ShardedPiece, ...]]] = {}
         costs = []
         for case, row in enumerate(rows[sharded[first]].tolist()):
             key = int(self.form[row]), int(self.place[row])
             if key not in known:
-                pieces = self._pieces(kind, stage, row)
-                each = np.array([self._around(piece, key[1]) for piece in pieces])
-                parts = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces)
-                known[key] = self.parts.setdefault(parts, len(self.parts)), each
+                if key[0] not in of_form:
+                    of_form[key[0]] = self._parts(kind, stage, row)
+                number_of_parts, pieces = of_form[key[0]]
+                known[key] = number_of_parts, np.array([self._around(piece, key[1]) for piece in pieces])
             alike.setdefault(known[key][0], []).append(case)
             costs.append(known[key][1])
         every = list(self.parts)
@@ -150,6 +151,12 @@ class ShardedTimes:
             each = np.stack([costs[case] for case in cases])[place[number[mine]]]
             found[sharded[mine]] = self._seconds(every[which], each, self.tables.layer[rows[sharded[mine]]])
         return found
+
+    def _parts(self, kind: ActionKind, stage: Stage, row: int) -> tuple[int, tuple[ShardedPiece, ...]]:
+        """What an action runs, and the number of its parts."""
+        pieces = self._pieces(kind, stage, row)
+        parts = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces)
+        return self.parts.setdefault(parts, len(self.parts)), pieces
 
     def _seconds(self, parts: tuple[ShardedPart, ...], around: Floats, layer: Codes) -> Floats:
         """Seconds of ``parts``; ``around``: by layout and part, what ``_around`` gives.

@@ -51,7 +51,7 @@ class Pipeline:
             np.add.at(found[rank], list(self.of_rank(rank)), 1)
         return found
 
-    @property
+    @cached_property
     def ends_meet(self) -> bool:
         """Whether a rank holds both ends of the model."""
         last = len(self.kind_of) - 1

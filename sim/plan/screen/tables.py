@@ -18,10 +18,10 @@ from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.layers.stages import build_stages
-from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders, talking_ranks
+from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders
 from ...lowering.machines import GpuKind
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
-from ...lowering.placements import Placements, distinct_placements
+from ...lowering.placements import Placements
 from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.profiled_costs import profiled_shape
@@ -31,6 +31,7 @@ from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named, traits_of
 from ...scenario.sharding import ShardingRule, sharding_rule
 from ..axes import field_value
+from ..ways import ways_placed
 from .in_flight import enough_microbatches
 from .numbering import dense, distinct
 from .stages import Pipeline, pipeline_of
@@ -190,30 +191,10 @@ class ScreenTables:
         return self.placed[number]
 
     def placements(self, row: int) -> Placements:
-        """How differently the ranks of a layout are placed.
-
-        Where sizes are powers of two, and so are domains, groups fill these evenly, and all ranks are alike.
-        """
+        """How differently the ranks of a layout are placed."""
         number = int(self.group[row])
         if number not in self.known_placements:
-            draft, placed = self.draft(row), self.groups(row)[0]
-            par, cluster = draft.parallelism, self.cluster
-            sizes = (
-                par.tp,
-                par.cp,
-                par.pp,
-                par.dp,
-                par.ep,
-                par.etp,
-                par.cp_a2a or 1,
-                par.fsdp_shard_size or 1,
-            )
-            powers = (*sizes, cluster.nvlink_domain, cluster.gpus_per_node)
-            if self.base.cluster.placement is None and all(size & (size - 1) == 0 for size in powers):
-                found = Placements(of_rank=np.zeros(0, dtype=np.int64), first=(0,), groups={})
-            else:
-                schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
-                found = distinct_placements(draft, placed, talking=talking_ranks(schedule, shape))
+            found = ways_placed(self.draft(row), self.groups(row)[0], self.cluster)
             self.known_placements[number] = found
         return self.known_placements[number]
 

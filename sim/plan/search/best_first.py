@@ -30,6 +30,9 @@ Tighten = Callable[[Sequence[int]], Sequence[float]]
 AT_ONCE = 8
 """Bounds that are tightened together: enough for all workers, and few that nobody asks for."""
 
+Begin = Callable[[Sequence[int]], None]
+"""Told candidates that are about to be judged, so that they may be begun in another order."""
+
 Told = Callable[[int, int, int | None, float], None]
 """Called with how many were judged, how many may be left, the best so far and its value."""
 
@@ -52,14 +55,18 @@ def nothing_told(_judged: int, _left: int, _best: int | None, _value: float) -> 
     """Tells nobody."""
 
 
+def nobody_begins(_sure: Sequence[int]) -> None:
+    """Begins with nobody before it is asked for."""
+
+
 def in_turn(bounds: NDArray[np.float64], first: Sequence[int] = ()) -> list[int]:
     """Candidates in the order in which they are judged: ``first``, then by their bounds.
 
     >>> in_turn(np.array([2.0, math.inf, 1.0, 3.0]), [3])
     [3, 2, 0]
     """
-    order = np.argsort(bounds, kind="stable")
-    order = order[np.isfinite(bounds[order])]
+    there = np.flatnonzero(np.isfinite(bounds))
+    order = there[np.argsort(bounds[there], kind="stable")]
     return [*dict.fromkeys([*first, *order.tolist()])]
 
 
@@ -72,6 +79,7 @@ def best_first(
     final: Callable[[int, float], float] | None = None,
     tighten: Tighten | None = None,
     limit: int | None = None,
+    begin: Begin = nobody_begins,
     tell: Told = nothing_told,
 ) -> Ranked:
     """The ``top`` candidates of the least value, where no value is below its bound.
@@ -79,7 +87,7 @@ def best_first(
     Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
     to know is asked of few. ``tighten`` gives better bounds of those that come next. At most ``limit`` are
-    judged. Equal values rank by their number.
+    judged. ``begin`` hears who will be judged for sure, whatever is found. Equal values rank by their number.
     """
     search = _Search(
         bounds=np.array(bounds, dtype=np.float64),
@@ -88,6 +96,7 @@ def best_first(
         final=final,
         tighten=tighten,
         limit=limit,
+        begin=begin,
         tell=tell,
         first=tuple(dict.fromkeys(first)),
     )
@@ -117,6 +126,7 @@ class _Search:
     final: Callable[[int, float], float] | None
     tighten: Tighten | None
     limit: int | None
+    begin: Begin
     tell: Told
     first: tuple[int, ...]
     best: list[tuple[float, int]] = field(default_factory=list)
@@ -147,15 +157,16 @@ class _Search:
     def next_round(self) -> None:
         """Judge who comes next as far as bounds are tight, if these are as many as will be judged for sure;
         else tighten some."""
-        left = in_turn(self.bounds)
+        left, worst = in_turn(self.bounds), self.worst
         tight = [*itertools.takewhile(self._is_tight, left)]
-        loose = [i for i in left[len(tight) :] if not self._is_tight(i) and self.bounds[i] < self.worst]
-        if not loose or len(tight) + self._better_than(self.bounds[loose[0]]) >= self.top:
-            queue = dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])
-            self.judge_all([*queue], hopeless=self._is_hopeless)
+        hoped = itertools.takewhile(lambda i: self.bounds[i] < worst, left[len(tight) :])
+        asked = [*itertools.islice(itertools.filterfalse(self._is_tight, hoped), AT_ONCE)]
+        if not asked or len(tight) + self._better_than(self.bounds[asked[0]]) >= self.top:
+            queue = [*dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])]
+            self.begin([i for place, i in enumerate(queue) if self._is_sure(i, place)])
+            self.judge_all(queue, hopeless=self._is_hopeless)
             return
         assert self.tighten is not None, "without it all bounds are as tight as can be"
-        asked = loose[:AT_ONCE]
         for i, bound in zip(asked, self.tighten(asked), strict=True):
             self.bounds[i] = max(self.bounds[i], bound)
         self.tightened.update(asked)
@@ -164,6 +175,12 @@ class _Search:
         """How many were judged to be better. They and as many of those bounded by less as there are places
         left come before ``bound`` for sure, so that all of these have to be judged."""
         return bisect.bisect_left(self.best, (bound, -1))
+
+    def _is_sure(self, i: int, place: int) -> bool:
+        """Whether candidate ``i``, so far behind others in the queue, will be judged whatever these are."""
+        no_worse = bisect.bisect_right(self.best, (float(self.bounds[i]), math.inf))
+        before = i in self.first or place + no_worse < self.top
+        return before and (self.limit is None or place < self.limit - len(self.value))
 
     def _is_tight(self, i: int) -> bool:
         return self.tighten is None or i in self.tightened or i in self.first

@@ -38,7 +38,9 @@ def hopeful(optimistic: NDArray[np.float64], known: NDArray[np.float64]) -> NDAr
     >>> hopeful(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([[2.0, 4.0]])).tolist()
     [True, False]
     """
-    alive: NDArray[np.bool_] = np.ones(len(optimistic), dtype=bool)
+    left = np.arange(len(optimistic))
     for row in known:
-        alive &= np.any(optimistic < row, axis=1)
+        left = left[np.any(optimistic[left] < row, axis=1)]
+    alive: NDArray[np.bool_] = np.zeros(len(optimistic), dtype=bool)
+    alive[left] = True
     return alive

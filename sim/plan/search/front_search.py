@@ -49,7 +49,8 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
         best = {gpus: costs[costs[:, 2] == gpus, 0].min() for gpus in set(costs[:, 2].tolist())}
         left = _left(search)
         hoped = _costs(search, left, search.bound_s[left])
-        left = left[_near(hoped, best) & hopeful(hoped, costs)]
+        near = _near(hoped, best)
+        left = left[near][hopeful(hoped[near], costs)]
         whole = len(left) == 0
         left = left[among.replayed_actions[left] <= MOST_ACTIONS - actions]
         hoped = _costs(search, left, search.bound_s[left])
@@ -58,8 +59,8 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
         turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1][:ROUND]]]
         asked = turns[actions + np.cumsum(among.replayed_actions[turns]) <= MOST_ACTIONS].tolist()
         if not asked or spent >= MOST:
-            near = np.flatnonzero(_near(costs, best))
-            return [int(known[near[k]]) for k in front_of(costs[near])], whole
+            within = np.flatnonzero(_near(costs, best))
+            return [int(known[within[k]]) for k in front_of(costs[within])], whole
         spent += len(asked)
         actions += float(among.replayed_actions[asked].sum())
         for _ in search.values(asked):
@@ -96,8 +97,9 @@ def _gain(hoped: Floats, costs: Floats, best: dict[float, float]) -> float:
 
 def _near(costs: Floats, best: dict[float, float]) -> NDArray[np.bool_]:
     """Whether the step is within reach of the best one on as many GPUs."""
-    most = np.array([WITHIN * best.get(gpus, np.inf) for gpus in costs[:, 2].tolist()])
-    return np.asarray(costs[:, 0] <= most, dtype=bool)
+    gpus, place = np.unique(costs[:, 2], return_inverse=True)
+    most = np.array([WITHIN * best.get(each, np.inf) for each in gpus.tolist()], dtype=np.float64)
+    return np.asarray(costs[:, 0] <= most[place.ravel()], dtype=bool)
 
 
 def _costs(search: LayoutSearch, numbers: Numbers, step_s: Floats) -> Floats:

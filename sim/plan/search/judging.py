@@ -69,7 +69,8 @@ class Judging:
     but not known: what there is to tell is the same for any number of them. ``alike`` gives the layout whose
     replay stands for that of another; by default each for itself. ``by_number``: workers know layouts by
     their numbers. ``unsayable`` gives why a layout is passed
-    over without a replay, empty for all others; ``passed_over`` are those so far, with the reason.
+    over without a replay, empty for all others; ``passed_over`` are those so far, with the reason. Workers
+    begin with the ``soon``, of what is asked for next.
     """
 
     scenario_of: Callable[[int], Scenario]
@@ -81,6 +82,7 @@ class Judging:
     by_number: bool = False
     unsayable: Callable[[int], str] | None = None
     passed_over: dict[int, str] = field(default_factory=dict)
+    soon: Sequence[int] = ()
     _floors_s: dict[int, float] = field(default_factory=dict, repr=False)
     _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
@@ -89,7 +91,8 @@ class Judging:
 
     def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
         wanted, ahead = itertools.tee(numbers)
-        results = self.workers.run(self._tasks(ahead))
+        soon, self.soon = self.soon, ()
+        results = self.workers.run(self._tasks(itertools.chain(soon, ahead)))
         try:
             for number in wanted:
                 if reason := self.passes_over(number):

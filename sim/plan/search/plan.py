@@ -27,7 +27,7 @@ from .objective import Objective, PlanLimits
 from .on_ray import OnRay
 from .searching import LayoutSearch, Wishes
 from .words import short
-from .workers import Local, Workers, cores
+from .workers import POOL_ABOVE_S, Local, Workers, cores
 
 if TYPE_CHECKING:
     from ...scenario.documents import Changes
@@ -47,11 +47,14 @@ class Means:
     ray: bool = False
     journal: Path | None = None
 
-    def workers(self, function: Callable[[Any], Any], base: Scenario) -> Workers[Any, Any]:
-        """Who runs a function of what is made of the scenario ``base``. Raises ClusterError of Ray."""
+    def workers(
+        self, function: Callable[[Any], Any], base: Scenario, *, many: bool = False
+    ) -> Workers[Any, Any]:
+        """Who runs a function of what is made of the scenario ``base``: of ``many`` things, so that nobody
+        waits to see whether a pool is worth it. Raises ClusterError of Ray."""
         if self.ray:
             return OnRay(function, made_of=partial(answer_key, base), jobs=self.jobs)
-        return Local(function, self.jobs or cores())
+        return Local(function, self.jobs or cores(), after_s=0.0 if many else POOL_ABOVE_S)
 
 
 def plan(
@@ -126,6 +129,8 @@ def planned(
     screened: Callable[[Candidates], None] | None = None,
 ) -> LayoutPlan:
     """As ``plan``, of what is typed already; ``screened`` hears all layouts before any is replayed."""
+    from ..screen.screen import MANY
+
     say = progress or (lambda _: None)
     clock = [time.perf_counter()]
     if wishes.emission is not None:
@@ -137,7 +142,8 @@ def planned(
     clock.append(time.perf_counter())
     if means.ray:
         say("connecting to Ray")
-    workers = means.workers(Answering(ReplayOf(), among.layouts.scenario_of), base)
+    answering = Answering(ReplayOf(), among.layouts.scenario_of)
+    workers = means.workers(answering, base, many=len(among.layouts) >= MANY)
     try:
         judging = Judging(
             scenario_of=among.layouts.scenario_of,

@@ -76,6 +76,7 @@ class LayoutSearch:
     tell: Told = nothing_told
     value: dict[int, float] = field(default_factory=dict)
     floor_s: dict[int, float] = field(default_factory=dict)
+    _drawn: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._weights = weights(self.wishes.objective, self.among)
@@ -113,6 +114,7 @@ class LayoutSearch:
             final=self.final,
             tighten=self._tightened if within is None else None,
             limit=limit,
+            begin=self._begin,
             tell=self.tell,
         )
         self.value |= ranked.value
@@ -182,7 +184,14 @@ class LayoutSearch:
         """
         if ranked.interrupted or not ranked.best:
             return []
-        pruned = np.array([i for i in np.flatnonzero(self.open).tolist() if i not in ranked.value], dtype=int)
+        if (judged := tuple(ranked.value)) not in self._drawn:
+            self._drawn[judged] = self._draw(judged)
+        return self._drawn[judged]
+
+    def _draw(self, judged: tuple[int, ...]) -> list[int]:
+        open_ones = self.open.copy()
+        open_ones[list(judged)] = False
+        pruned = np.flatnonzero(open_ones)
         drawn = random.Random(AUDIT_SEED)
         waits = np.array([drawn.expovariate(1.0) for _ in pruned]) * self.among.replayed_actions[pruned] ** 2
         turns = pruned[np.argsort(waits, kind="stable")].tolist()
@@ -190,9 +199,16 @@ class LayoutSearch:
         return sorted(itertools.islice(sayable, self.wishes.audit))
 
     def ahead(self, numbers: Iterable[int]) -> None:
-        """Replay layouts that will be asked for, the longest first, so that no worker waits for the last."""
+        """Replay layouts that will be asked for."""
+        self.judging.ahead(self._longest_first(numbers))
+
+    def _begin(self, sure: Sequence[int]) -> None:
+        self.judging.soon = self._longest_first(sure)
+
+    def _longest_first(self, numbers: Iterable[int]) -> list[int]:
+        """Layouts in the order in which workers begin with them, so that none of them waits for the last."""
         actions = self.among.replayed_actions
-        self.judging.ahead(sorted(dict.fromkeys(numbers), key=lambda i: (-actions[i], i)))
+        return sorted(dict.fromkeys(numbers), key=lambda i: (-actions[i], i))
 
     def audited(self, ranked: Ranked) -> Certificate:
         """The certificate of ``ranked``, with some of what the bounds ruled out replayed."""
