@@ -112,7 +112,7 @@ def _summary(
     """The figures of some rows. An interval is the narrower of both, as that of a prediction is."""
     ends = [
         min(
-            (spread.quantile_below * one.sigma, spread.quantile * one.above),
+            (spread.quantile * one.sigma, spread.quantile * one.above),
             before.get(one.row.name, (inf, inf)),
             key=sum,
         )
