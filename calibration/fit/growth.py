@@ -21,7 +21,7 @@ LEAST_SIGMA = 0.005
 
 ALIKE = 0.1
 """How the families of one source go together in whether an interval of nine in ten misses them: a correlation
-of 0.05 to 0.10, by an analysis of variance over 23 sources left out (decision 86)."""
+of 0.03 to 0.10, by an analysis of variance over 23 sources left out (decision 86)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
