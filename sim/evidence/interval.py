@@ -25,7 +25,8 @@ from .interval_beyond import beyond_measured, routed_experts, unlike_measured, w
 from .interval_hardware import unmeasured_hardware
 from .interval_overlap import OVERLAP, assumed_overlap
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
-from .own_steps import SourceSpread, StepSample, conditioned, samples_of
+from .own_steps import StepSample, conditioned, samples_of
+from .run_noise import deviations_that_hold
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
@@ -96,7 +97,7 @@ def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
 def _overlaps(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Iterator[IntervalPart]:
     """Overlaps that are assumed, beside what is ``known``: each of such a size that it alone reaches the step
     without it."""
-    counted = steps.deviations(deviations_of(known)[1])
+    counted = deviations_that_hold(steps.quantile, deviations_of(known)[1])
     yield from (replace(part, sigma=part.sigma / counted) for part in doubt.causes if part.kind == OVERLAP)
 
 
@@ -133,8 +134,8 @@ def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[flo
     """How many standard deviations of such parts hold nine in ten, below the prediction and above it."""
     own = any(part.kind == "own steps" for part in parts)
     below, above = deviations_of(part for part in parts if part.kind != OVERLAP)
-    by: MeasuredSteps | SourceSpread = steps.sources if own else steps
-    return by.deviations(below), by.deviations(above)
+    quantile = steps.sources.quantile if own else steps.quantile
+    return deviations_that_hold(quantile, below), deviations_that_hold(quantile, above)
 
 
 def reach_of(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:

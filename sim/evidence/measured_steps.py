@@ -46,12 +46,6 @@ POOLED = 10.0
 """Families for which the residual of all GPUs' steps counts beside a GPU's own, which shows in as many as its
 families: of three families it says little. Of 3, 10, 30 and 100, 10 is the likeliest (decision 73)."""
 
-NOISE = 0.025
-"""Runs of one configuration differ by a standard deviation of 1.8 % (docs/accuracy.md), runs of a kind by
-2.8 % (``SourceSpread.run``). No standard deviation of a step is known better than that, so it is added to all
-of them, as a stabiliser of the score (Papadopoulos, Gammerman and Vovk 2008, Normalized nonconformity
-measures for regression with conformal prediction). Without it the surest are less sure than told."""
-
 KINDS = ("kernels", "communication", "host", "clock", "beyond")
 """Causes whose standard deviations come from elsewhere (hardware/deviations.yaml) and are weighed here."""
 
@@ -103,10 +97,10 @@ class Doubt:
 class MeasuredSteps:
     """``weights`` by kind of cause, ``terms`` by difference, of EXPERTS and WAITS, each a standard deviation
     of the logarithm with its source. Within ``quantile`` times the sum of the whole standard deviation and
-    NOISE lie nine in ten of the runs of sources that shaped no constant. ``steps`` is what no curve knows of
-    steps on any GPU, ``families_on`` how many families each GPU has measured. ``sources`` says how far one
-    cluster is from others. ``left_out`` is the share of measured steps that intervals hold by residuals
-    without their own source, by group."""
+    NOISE (run_noise.py) lie nine in ten of the runs of sources that shaped no constant. ``steps`` is what no
+    curve knows of steps on any GPU, ``families_on`` how many families each GPU has measured. ``sources`` says
+    how far one cluster is from others. ``left_out`` is the share of measured steps that intervals hold by
+    residuals without their own source, by group."""
 
     quantile: float
     weights: Mapping[str, float]
@@ -116,10 +110,6 @@ class MeasuredSteps:
     families: tuple[Regime, ...]
     sources: SourceSpread
     left_out: Mapping[str, float]
-
-    def deviations(self, sigma: float) -> float:
-        """How many of so large standard deviations hold nine in ten: the fewer, the larger they are."""
-        return self.quantile * (1.0 + NOISE / sigma) if sigma > 0 else self.quantile
 
     def pooled(self, sigma: float, gpu: str) -> float:
         """The residual of a GPU's steps, each of its families beside POOLED of all GPUs."""

@@ -1,5 +1,5 @@
 """What measured steps say of intervals: weights of causes, what differences to measured runs add, what many
-GPUs wait for one another, and the quantiles.
+GPUs wait for one another, and the quantile.
 
 Whoever asks for a prediction has a cluster and a stack that nobody here has seen. So every run is predicted
 with constants that never saw its source, and is as unlike measured runs as it is unlike those of all other
@@ -36,7 +36,6 @@ from ....sim.evidence.measured_steps import (
     DIFFERENCES,
     EXPERTS,
     KINDS,
-    NOISE,
     WAITS,
     Doubt,
     MeasuredSteps,
@@ -46,6 +45,7 @@ from ....sim.evidence.measured_steps import (
     nearest,
     spanning,
 )
+from ....sim.evidence.run_noise import NOISE
 from ..growth import NORMAL_NINTH, spreads_that_hold, weighted_quantile, witnesses
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _values(steps: MeasuredSteps) -> dict[str, float]:
 
 
 def _left_out(rows: Sequence[StepRow]) -> dict[str, float]:
-    """Share of runs held, each by a fit and quantiles without its source."""
+    """Share of runs held, each by a fit and a quantile without its source."""
     held: list[tuple[StepRow, bool]] = []
     for source, steps in without_each_source(rows):
         for row in (row for row in rows if row.source == source):

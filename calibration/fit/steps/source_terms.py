@@ -5,8 +5,8 @@ may be slower (``common``), or its matrix products, its kernels bound by memory,
 of one kind have more in common, the less the further they are apart; what is left is of one run. The spreads
 are those that make the errors likeliest with which every source was predicted by constants of all others.
 Each has a wide prior, worth one source, and errors beyond ``CLIP`` count as that, since the errors of runs
-have heavy tails. How many standard deviations hold nine in ten is counted on what one run of a source leaves
-of its others, each source with the spreads that all others give.
+have heavy tails. How many standard deviations, each with NOISE, hold nine in ten is counted on what one run
+of a source leaves of its others, each source with the spreads that all others give.
 
 Source: Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 5.4.1 (the likelihood).
 """
@@ -23,6 +23,7 @@ import numpy as np
 
 from ....hardware.step_factors import CAUSES
 from ....sim.evidence.own_steps import CLIP, SourceSpread, StepSample, conditioned, distances
+from ....sim.evidence.run_noise import NOISE
 from ..growth import NORMAL_NINTH, spreads_that_hold, witnesses
 
 if TYPE_CHECKING:
@@ -83,13 +84,13 @@ class _Block:
 
 
 def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
-    """The spreads of all ``rows``, and the quantiles. ValueError where there are no two sources."""
+    """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
     spread = _likeliest([*_blocks(rows).values()], _STARTED)
     without = spreads_without(rows, spread)
     counts = witnesses((row.source, row.family) for row in rows)
     count = {row.name: one for row, one in zip(rows, counts, strict=True)}
     left = [
-        (one.error, one.sigma, one.above, one.weight * count[one.row.name])
+        (one.error, one.sigma + NOISE, one.above + NOISE, one.weight * count[one.row.name])
         for one in calibrated(rows, without)
     ]
     if not left:
@@ -161,7 +162,7 @@ def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> It
 
 
 def _likeliest(blocks: Sequence[_Block], begun: SourceSpread) -> SourceSpread:
-    """The spreads that make the errors likeliest; the quantiles stay."""
+    """The spreads that make the errors likeliest; the quantile stays."""
     from scipy.optimize import minimize
 
     if len(blocks) < 2:
@@ -179,7 +180,7 @@ def _likeliest(blocks: Sequence[_Block], begun: SourceSpread) -> SourceSpread:
 
 
 def _spread(logs: NDArray[np.float64], counted: SourceSpread) -> SourceSpread:
-    """Spreads of these logarithms, with the quantiles of ``counted``."""
+    """Spreads of these logarithms, with the quantile of ``counted``."""
     return replace(counted, **dict(zip(NAMES, np.exp(logs).tolist(), strict=True)))
 
 
