@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 from made_doubts import doubt
 
 from stepsim.calibration.fit.growth import (
+    ALIKE,
     NORMAL_NINTH,
     LeftOut,
     growth_per_doubling,
-    narrowest_ends,
+    spreads_that_hold,
+    witnesses,
 )
 from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.deviations import shipped_deviations
@@ -39,6 +41,7 @@ from stepsim.sim.evidence.measured_steps import (
     spanning,
     unlike,
 )
+from stepsim.sim.evidence.run_noise import NOISE, deviations_that_hold
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.report.tables import headline
@@ -116,6 +119,14 @@ def test_a_gpus_own_residual_counts_by_its_families(sigma: float, common: float,
     assert abs(pooled(few + more) - sigma) <= abs(pooled(few) - sigma) + 1e-12
 
 
+@given(less=st.floats(0.001, 0.5), more=st.floats(1.001, 10.0))
+def test_a_larger_standard_deviation_reaches_further_but_not_as_many_times(less: float, more: float) -> None:
+    near, far = (deviations_that_hold(1.3, sigma) for sigma in (less, less * more))
+    assert near * less < far * less * more
+    assert far < near
+    assert near * less > 1.3 * NOISE
+
+
 @given(measured=st.sampled_from(measured_steps().families))
 def test_software_gpu_precision_and_experts_that_nobody_measured_widen(measured: Regime) -> None:
     usual = measured_steps().steps  # so that it is no news of a GPU that its steps are off by so much
@@ -155,25 +166,42 @@ def test_the_order_of_families_and_what_others_cover_change_nothing(
     ),
     share=st.sampled_from([0.5, 0.9]),
 )
-def test_no_ends_that_hold_as_much_are_narrower(
-    errors: list[tuple[float, float, float, float]], share: float
-) -> None:
+def test_no_fewer_spreads_hold_as_much(errors: list[tuple[float, float, float, float]], share: float) -> None:
     weights = sum(weight for *_, weight in errors)
 
-    def held(below: float, above: float) -> float:
-        inside = [w for error, low, high, w in errors if -below * low <= error <= above * high]
+    def held(spreads: float) -> float:
+        inside = [w for error, low, high, w in errors if -spreads * low <= error <= spreads * high]
         return sum(inside) / weights
 
-    def width(below: float, above: float) -> float:
-        return sum(weight * (below * low + above * high) for _, low, high, weight in errors)
+    found = spreads_that_hold(errors, share)
+    assert held(found * (1 + 1e-9)) >= share - 1e-9
+    assert found == 0 or held(found * (1 - 1e-9)) < share
 
-    below, above = narrowest_ends(errors, share)
-    slack = 1 + 1e-9
-    assert held(below * slack, above * slack) >= share - 1e-9
-    lows = [0.0, *(-error / low * slack for error, low, _, _ in errors if error < 0)]
-    highs = [0.0, *(error / high * slack for error, _, high, _ in errors if error > 0)]
-    holding = [width(low, high) for low in lows for high in highs if held(low, high) >= share]
-    assert width(below, above) <= min(holding) * slack
+
+@given(
+    families=st.lists(st.integers(1, 5), min_size=1, max_size=30),
+    others=st.lists(st.integers(1, 5), min_size=1, max_size=30),
+)
+def test_families_count_alike_and_more_of_one_source_say_ever_less(
+    families: list[int], others: list[int]
+) -> None:
+    """``families`` of a source, each of so many rows, beside ``others`` of another."""
+    rows = [
+        (source, str(family))
+        for source, sizes in (("a", families), ("b", others))
+        for family, many in enumerate(sizes)
+        for _ in range(many)
+    ]
+    counted = witnesses(rows)
+    of_family: dict[tuple[str, str], float] = {}
+    for row, weight in zip(rows, counted, strict=True):
+        of_family[row] = of_family.get(row, 0.0) + weight
+    for source, sizes in (("a", families), ("b", others)):
+        own = [weight for (name, _), weight in of_family.items() if name == source]
+        assert own == pytest.approx([own[0]] * len(own))
+        assert 1.0 - 1e-9 <= sum(own) <= min(len(sizes), 1 / ALIKE) + 1e-9
+    whole = [sum(w for (name, _), w in of_family.items() if name == source) for source in "ab"]
+    assert (whole[0] >= whole[1] - 1e-9) == (len(families) >= len(others))
 
 
 @given(

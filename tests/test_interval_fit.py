@@ -21,7 +21,7 @@ from stepsim.calibration.fit.steps.interval_terms import (
 from stepsim.calibration.validation.regions.deviations_file import deviations_text
 from stepsim.cli.main import app
 from stepsim.hardware.deviations import deviations_document, measured_collectives, shipped_deviations
-from stepsim.sim.evidence.interval import interval_of
+from stepsim.sim.evidence.interval import interval_of, parts_of, reach_of
 from stepsim.sim.evidence.measured_steps import (
     WAITS,
     Regime,
@@ -177,9 +177,19 @@ def test_the_shipped_range_of_collectives_is_that_of_the_logs(shared: Path) -> N
     assert tuple(found["architectures"]) == shipped.architectures
 
 
-def test_ends_are_counted_apart_where_runs_are_slower_rather_than_faster() -> None:
-    rows = [replace(row, error=abs(row.error) - 0.01) for row in made_rows()]
-    steps = fit_interval_terms(rows)
-    assert steps.quantile > 2 * steps.quantile_below
-    even = fit_interval_terms(made_rows())
-    assert even.quantile == pytest.approx(even.quantile_below, rel=0.35)
+def test_standard_deviations_are_those_of_a_normal_distribution() -> None:
+    """Of normal errors each term is as large as they are, although terms are found by a distribution with
+    heavy tails."""
+    steps = fit_interval_terms(made_rows(many=600))
+    assert steps.terms["experts"].sigma == pytest.approx(0.2, rel=0.15)
+    below, above = reach_of(parts_of(doubt(steps.families[0]), steps), steps)
+    assert below == above
+    assert 0.8 * 1.645 * 0.05 < below < 1.3 * 1.645 * 0.05
+
+
+def test_a_source_of_many_families_has_no_more_say_than_some_of_few() -> None:
+    """Wild errors of every fourth family: in one source of many, or in as many sources of few."""
+    rows = [row for row in made_rows(many=300) if not row.doubt.experts.share]
+    wild = [replace(row, error=4 * row.error) if n % 4 == 0 else row for n, row in enumerate(rows)]
+    one = [replace(row, source="one") if n % 4 == 0 else row for n, row in enumerate(wild)]
+    assert fit_interval_terms(one).quantile < fit_interval_terms(wild).quantile

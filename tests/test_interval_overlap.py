@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -65,6 +66,18 @@ def test_the_replay_without_overlap_lies_inside() -> None:
     assert assumed(overlapped)
     assert waiting.step_time_s < overlapped.high_s
     assert not assumed(waiting.interval or overlapped)
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_what_is_told_hidden_is_no_less_than_what_a_replay_waits_for(zero: int) -> None:
+    """With the optimizer's gather at the end of the step, which it waits for with overlap and without."""
+    overlapped = simulate(scenario("generic-megatron", zero=zero, batch=16))
+    waiting = simulate(scenario("generic-megatron", zero=zero, batch=16, overlap_grad_reduce=False))
+    interval = overlapped.interval
+    assert interval is not None
+    (part,) = assumed(interval)
+    told_s = overlapped.step_time_s * math.expm1(interval.quantile * part)
+    assert told_s >= waiting.step_time_s - overlapped.step_time_s > 0
 
 
 def test_a_stage_without_parameters_reduces_nothing() -> None:

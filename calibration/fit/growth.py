@@ -19,6 +19,10 @@ LEAST_DISTANCE = 0.5
 LEAST_SIGMA = 0.005
 """What is stated where left-out points show no growth at all."""
 
+ALIKE = 0.1
+"""How the families of one source go together in whether an interval of nine in ten misses them: a correlation
+of 0.03 to 0.10, by an analysis of variance over 23 sources left out (decision 86)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
@@ -59,32 +63,29 @@ def weighted_quantile(ascending: Sequence[tuple[float, float]], share: float) ->
     return ascending[-1][0]
 
 
-def narrowest_ends(errors: Iterable[tuple[float, float, float, float]], share: float) -> tuple[float, float]:
-    """How many spreads below and above zero hold ``share`` of the weights by the narrowest intervals on
-    average; each error with its spread below, that above, and its weight.
+def spreads_that_hold(errors: Iterable[tuple[float, float, float, float]], share: float) -> float:
+    """How many spreads on either side of zero hold ``share`` of the weights; each error with its spread
+    below, that above, and its weight.
 
-    >>> narrowest_ends([(-1.0, 1.0, 2.0, 1.0), (-0.5, 1.0, 2.0, 1.0), (4.0, 1.0, 2.0, 1.0)], 0.6)
-    (1.0, 0.0)
+    >>> spreads_that_hold([(-1.0, 1.0, 2.0, 1.0), (-0.5, 1.0, 2.0, 1.0), (4.0, 1.0, 2.0, 1.0)], 0.6)
+    1.0
     """
-    listed = list(errors)
     scores = sorted(
-        (error / (above if error > 0 else below), weight) for error, below, above, weight in listed
+        (abs(error) / (high if error > 0 else low), weight) for error, low, high, weight in errors
     )
-    mean_below = sum(below * weight for _, below, _, weight in listed)
-    mean_above = sum(above * weight for _, _, above, weight in listed)
-    wanted, last, held = share * sum(weight for _, weight in scores) * (1 - 1e-12), -1, 0.0
-    best, least = (math.inf, math.inf), math.inf
-    for low, weight in scores:
-        while held < wanted and last + 1 < len(scores):
-            last += 1
-            held += scores[last][1]
-        if held < wanted:
-            break
-        ends = max(0.0, -low), max(0.0, scores[last][0])
-        if (width := ends[0] * mean_below + ends[1] * mean_above) < least:
-            best, least = ends, width
-        held -= weight
-    return best
+    return weighted_quantile(scores, share)
+
+
+def witnesses(rows: Iterable[tuple[str, str]]) -> list[float]:
+    """What each of ``rows``, of a source and a family, counts: families alike, but those of one source less
+    the more it has, since the same is wrong with them (the design effect: Kish 1965, Survey Sampling).
+
+    >>> [round(one, 2) for one in witnesses([("a", "1"), ("a", "1"), ("b", "2"), ("b", "3")])]
+    [0.5, 0.5, 0.91, 0.91]
+    """
+    listed = list(rows)
+    many, families = Counter(listed), Counter(source for source, _ in set(listed))
+    return [1.0 / (many[row] * (1.0 + ALIKE * (families[row[0]] - 1))) for row in listed]
 
 
 def _needed(point: LeftOut) -> float:

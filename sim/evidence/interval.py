@@ -5,7 +5,8 @@ profile's curves, else of hardware/deviations.yaml), how far it lies from what w
 (measured_steps.py here, and the measured ranges of curves and collectives) and how causes go together:
 errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
 sustained clock, of what no curve knows and of each difference to measured runs are independent. Waits of many
-GPUs for one another only lengthen a step. How many standard deviations hold nine in ten is measured, too.
+GPUs for one another only lengthen a step. How many standard deviations hold nine in ten is measured, too, and
+falls with their size: none is known better than runs of one configuration agree.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from .interval_beyond import beyond_measured, routed_experts, unlike_measured, w
 from .interval_hardware import unmeasured_hardware
 from .interval_overlap import OVERLAP, assumed_overlap
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
-from .own_steps import SourceSpread, StepSample, conditioned, samples_of
+from .own_steps import StepSample, conditioned, samples_of
+from .run_noise import deviations_that_hold
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
@@ -81,14 +83,22 @@ def interval_of(step_time_s: float, doubt: Doubt, steps: MeasuredSteps) -> Inter
 def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
     """What is uncertain, each by the weight that ``steps`` gives it, and what they add; or, where it is less,
     what measured steps of the user's own leave open: to know more never widens."""
-    shipped = (
-        *(_weighed(part, doubt, steps) for part in doubt.causes),
+    known = (
+        *(_weighed(part, doubt, steps) for part in doubt.causes if part.kind != OVERLAP),
         *waits_of_many(doubt, steps),
         *unlike_measured(doubt, steps),
     )
+    shipped = *known, *_overlaps(doubt, known, steps)
     if not doubt.own:
         return shipped
-    return min(shipped, tuple(_after_own_steps(doubt, steps)), key=lambda parts: sum(_reach(parts, steps)))
+    return min(shipped, tuple(_after_own_steps(doubt, steps)), key=lambda parts: sum(reach_of(parts, steps)))
+
+
+def _overlaps(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Iterator[IntervalPart]:
+    """Overlaps that are assumed, beside what is ``known``: each of such a size that it alone reaches the step
+    without it."""
+    counted = deviations_that_hold(steps.quantile, deviations_of(known)[1])
+    yield from (replace(part, sigma=part.sigma / counted) for part in doubt.causes if part.kind == OVERLAP)
 
 
 def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
@@ -108,27 +118,31 @@ def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPar
 
 def interval_of_parts(step_time_s: float, parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Interval:
     """The interval of a step whose ``parts`` are weighed already."""
-    below, above = _reach(parts, steps)
+    below, above = reach_of(parts, steps)
+    counted_below, counted_above = _counted(parts, steps)
     return Interval(
         level=LEVEL,
         low_s=step_time_s * math.exp(-below),
         high_s=step_time_s * math.exp(above),
         parts=parts,
-        quantile=_counted(parts, steps).quantile,
-        quantile_below=_counted(parts, steps).quantile_below,
+        quantile=counted_above,
+        quantile_below=counted_below,
     )
 
 
-def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> MeasuredSteps | SourceSpread:
-    """What says how many standard deviations of such parts hold nine in ten."""
-    return steps.sources if any(part.kind == "own steps" for part in parts) else steps
+def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
+    """How many standard deviations of such parts hold nine in ten, below the prediction and above it."""
+    own = any(part.kind == "own steps" for part in parts)
+    below, above = deviations_of(part for part in parts if part.kind != OVERLAP)
+    quantile = steps.sources.quantile if own else steps.quantile
+    return deviations_that_hold(quantile, below), deviations_that_hold(quantile, above)
 
 
-def _reach(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
-    """How far the interval reaches below the prediction, and above it, in logarithms."""
-    counted = _counted(parts, steps)
+def reach_of(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
+    """How far an interval of weighed ``parts`` reaches below the prediction, and above it, in logarithms."""
+    counted_below, counted_above = _counted(parts, steps)
     below, above = deviations_of(parts)
-    return counted.quantile_below * below, counted.quantile * above
+    return counted_below * below, counted_above * above
 
 
 def deviations_of(parts: Iterable[IntervalPart]) -> tuple[float, float]:
@@ -144,12 +158,9 @@ def deviations_of(parts: Iterable[IntervalPart]) -> tuple[float, float]:
 
 def _weighed(part: IntervalPart, doubt: Doubt, steps: MeasuredSteps) -> IntervalPart:
     """Residuals of measurements by the weight that measured steps give to their kind, those of a GPU's steps
-    pooled with other GPUs'; an overlap that is assumed so that it alone reaches the step without it; all
-    others as they are."""
+    pooled with other GPUs'; all others as they are."""
     if part.kind == "steps":
         return replace(part, sigma=steps.pooled(part.sigma, doubt.regime.gpu))
-    if part.kind == OVERLAP:
-        return replace(part, sigma=part.sigma / steps.quantile)
     weight = steps.weights.get(part.kind)
     if weight is None:
         return part

@@ -81,16 +81,20 @@ def _solo_s(ops: Iterable[Op]) -> float:
 
 def _whole_s(plan: StepPlan, index: int) -> float:
     """Reductions of a rank that holds all its parameters, bucket by bucket, and gathers of updated ones;
-    a rank between those with layers and the head holds none."""
+    a rank between those with layers and the head holds none. What it waits for in any case counts, too: it is
+    among what its path waits for."""
     gradients = plan.scenario.software.gradients
     held, seconds = plan.held_parameters(index), 0.0
     if plan.groups["dp"].ranks == 1 or not held:
         return seconds
-    reductions = gradients_of(plan, index)
-    if gradients.overlap_grad_reduce and gradients.overlap_assumed == "all":
-        bucket = min(reductions.bucket_elements, held)
+    reductions, every = gradients_of(plan, index), gradients.overlap_assumed == "all"
+    gathers = gradients.overlap_param_gather and reductions.sharded
+    if not (gathers or (gradients.overlap_grad_reduce and every)):
+        return seconds
+    if every:
+        bucket = min(reductions.bucket_elements, held) if gradients.overlap_grad_reduce else held
         kind = "reduce_scatter" if reductions.sharded else "all_reduce"
         seconds += held / bucket * reductions.transfer(kind, bucket * reductions.wire_bytes).solo_s
-    if gradients.overlap_param_gather and reductions.sharded:
+    if reductions.sharded:
         seconds += reductions.transfer("all_gather", held * plan.local.element_bytes).solo_s
     return seconds

@@ -96,14 +96,13 @@ class Doubt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSteps:
     """``weights`` by kind of cause, ``terms`` by difference, of EXPERTS and WAITS, each a standard deviation
-    of the logarithm with its source. From ``quantile_below`` of the whole standard deviation below a
-    prediction to ``quantile`` above it lie nine in ten of the runs of sources that shaped no constant.
-    ``steps`` is what no curve knows of steps on any GPU, ``families_on`` how many families each GPU has
-    measured. ``sources`` says how far one cluster is from others. ``left_out`` is the share of measured steps
-    that intervals hold by residuals without their own source, by group."""
+    of the logarithm with its source. Within ``quantile`` times the sum of the whole standard deviation and
+    NOISE (run_noise.py) lie nine in ten of the runs of sources that shaped no constant. ``steps`` is what no
+    curve knows of steps on any GPU, ``families_on`` how many families each GPU has measured. ``sources`` says
+    how far one cluster is from others. ``left_out`` is the share of measured steps that intervals hold by
+    residuals without their own source, by group."""
 
     quantile: float
-    quantile_below: float
     weights: Mapping[str, float]
     terms: Mapping[str, Deviation]
     steps: float
@@ -130,7 +129,6 @@ def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
     """Measured steps read from a document as ``stepsim calibrate residuals`` writes it."""
     return MeasuredSteps(
         quantile=float(document["quantile"]),
-        quantile_below=float(document["quantile_below"]),
         weights={kind: float(document["weights"][kind]) for kind in KINDS},
         terms={
             name: Deviation(

@@ -34,8 +34,8 @@ the same."""
 class SourceSpread:
     """Standard deviations of the logarithms of durations, by what differs between sources: all of a step
     (``common``), what takes its time, its ``kind``, a ``run``; ``fixed_s`` in seconds. Errors of steps
-    ``reach`` apart have 1/e of ``kind`` in common. From ``quantile_below`` of the whole below a prediction to
-    ``quantile`` above it lie nine in ten of the other runs of a source of which one was seen."""
+    ``reach`` apart have 1/e of ``kind`` in common. Within ``quantile`` times the sum of the whole
+    and NOISE (run_noise.py) lie nine in ten of the other runs of a source of which one was seen."""
 
     common: float
     matrix: float
@@ -48,7 +48,6 @@ class SourceSpread:
     run: float
     reach: float
     quantile: float
-    quantile_below: float
 
     @property
     def factors(self) -> NDArray[np.float64]:

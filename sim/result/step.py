@@ -165,7 +165,7 @@ class Interval:
     """From ``low_s`` to ``high_s`` with probability ``level``; ``parts`` are independent of one another.
 
     ``quantile`` standard deviations of all parts together reach from the prediction to ``high_s``, in the
-    logarithm, ``quantile_below`` to ``low_s``: measured steps are slower than predicted rather than faster.
+    logarithm, ``quantile_below`` to ``low_s``: the fewer, the larger they are on that side.
     """
 
     level: float

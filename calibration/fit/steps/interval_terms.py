@@ -1,15 +1,16 @@
 """What measured steps say of intervals: weights of causes, what differences to measured runs add, what many
-GPUs wait for one another, and the quantiles.
+GPUs wait for one another, and the quantile.
 
 Whoever asks for a prediction has a cluster and a stack that nobody here has seen. So every run is predicted
 with constants that never saw its source, and is as unlike measured runs as it is unlike those of all other
 sources. Its error is scaled by a standard deviation whose terms are found together: Student's t with four
 degrees of freedom, since errors of runs have heavy tails, and with a scale of its own above the prediction,
-since waits only lengthen a step (a two-piece distribution). Families count alike; each term has a wide prior,
-so that one that few families show stays near what was measured otherwise. How many such standard deviations,
-above and below, hold nine in ten is then counted on the same families (a normalised conformal score): the
-ends that make the narrowest intervals. And everything is done again without each source in turn, which says
-what the intervals hold of a source that they never saw.
+since waits only lengthen a step (a two-piece distribution). It holds nine in ten within as much as a normal
+distribution of that standard deviation, as which all causes are stated. Families count alike; each term has a
+wide prior, so that one that few families show stays near what was measured otherwise. How many such standard
+deviations, each with NOISE, hold nine in ten is then counted on the same families, those of one source as
+far as they say something new (a normalised conformal score). And everything is done again without each
+source in turn, which says what the intervals hold of a source that they never saw.
 
 Sources: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018, J. Am. Stat. Assoc. 113, section 5.2 (scores
 scaled by their local spread); Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's
@@ -29,7 +30,7 @@ import numpy as np
 import yaml
 
 from ....hardware.deviations import Deviation
-from ....sim.evidence.interval import deviations_of, parts_of
+from ....sim.evidence.interval import deviations_of, parts_of, reach_of
 from ....sim.evidence.interval_overlap import OVERLAP
 from ....sim.evidence.measured_steps import (
     DIFFERENCES,
@@ -44,7 +45,8 @@ from ....sim.evidence.measured_steps import (
     nearest,
     spanning,
 )
-from ..growth import narrowest_ends, weighted_quantile
+from ....sim.evidence.run_noise import NOISE
+from ..growth import NORMAL_NINTH, spreads_that_hold, weighted_quantile, witnesses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,6 +59,8 @@ _HEAD = """\
 
 _LEVEL = 0.9
 _FREEDOM = 4.0
+_SCALE = NORMAL_NINTH / 2.1318
+"""The scale at which Student's t holds nine in ten within as much as a normal distribution does."""
 _LOOSENESS = math.log(2.0)
 """Standard deviation of a prior, in logarithms: a factor of two either way, worth one family. With three, the
 one step of 262,144 tokens would make every doubling of the sequence 21 % by itself."""
@@ -112,7 +116,7 @@ class _Table:
         above = below + wait * self.waits
         late = self.errors > 0
         both = np.sqrt(below) + np.sqrt(above)
-        scores = self.errors**2 / np.where(late, above, below)
+        scores = self.errors**2 / (_SCALE**2 * np.where(late, above, below))
         tails = (_FREEDOM + 1) / 2 * np.log1p(scores / _FREEDOM)
         slope = -(_FREEDOM + 1) / 2 * scores / (_FREEDOM + scores) / np.where(late, above, below)
         of_above = self.weights * (0.5 / (both * np.sqrt(above)) + np.where(late, slope, 0.0))
@@ -154,8 +158,8 @@ def _learnt(rows: Sequence[StepRow]) -> MeasuredSteps:
     others = {source: _without(known, fitted, source) for source in {row.source for row in rows}}
     values = _likeliest(_table(rows, others))
     found = _with_values(known, dict(zip(_NAMES, map(_rounded, values.tolist()), strict=True)))
-    below, above = _ends(rows, {source: _with_values(one, _values(found)) for source, one in others.items()})
-    return replace(found, quantile=_rounded(above), quantile_below=_rounded(below))
+    held = _quantile(rows, {source: _with_values(one, _values(found)) for source, one in others.items()})
+    return replace(found, quantile=_rounded(held))
 
 
 def _with_values(steps: MeasuredSteps, values: Mapping[str, float]) -> MeasuredSteps:
@@ -171,12 +175,12 @@ def _values(steps: MeasuredSteps) -> dict[str, float]:
 
 
 def _left_out(rows: Sequence[StepRow]) -> dict[str, float]:
-    """Share of runs held, each by a fit and quantiles without its source."""
+    """Share of runs held, each by a fit and a quantile without its source."""
     held: list[tuple[StepRow, bool]] = []
     for source, steps in without_each_source(rows):
         for row in (row for row in rows if row.source == source):
-            below, above = deviations_of(parts_of(row.doubt, steps))
-            held.append((row, -steps.quantile_below * below <= row.error <= steps.quantile * above))
+            below, above = reach_of(parts_of(row.doubt, steps), steps)
+            held.append((row, -below <= row.error <= above))
     groups = {
         "high trust": [inside for row, inside in held if row.fitted],
         "medium trust": [inside for row, inside in held if not row.fitted],
@@ -266,13 +270,16 @@ def _likeliest(table: _Table) -> NDArray[np.float64]:
     return values
 
 
-def _ends(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> tuple[float, float]:
-    """Standard deviations below and above predictions that hold nine in ten of ``rows`` by the narrowest
-    intervals, each run by what is measured for its source; families count alike."""
-    many = Counter(row.family for row in rows)
-    spreads = [deviations_of(parts_of(row.doubt, others[row.source])) for row in rows]
-    errors = [(row.error, *spread, 1.0 / many[row.family]) for row, spread in zip(rows, spreads, strict=True)]
-    return narrowest_ends(errors, _LEVEL)
+def _quantile(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> float:
+    """How many times their standard deviations and NOISE hold nine in ten of ``rows``, each run by what is
+    measured for its source."""
+    found = []
+    counts = witnesses((row.source, row.family) for row in rows)
+    for row, count in zip(rows, counts, strict=True):
+        parts = parts_of(row.doubt, others[row.source])
+        below, above = deviations_of(part for part in parts if part.kind != OVERLAP)
+        found.append((row.error, below + NOISE, above + NOISE, count))
+    return spreads_that_hold(found, _LEVEL)
 
 
 def _rounded(value: float) -> float:
@@ -312,7 +319,6 @@ def steps_text(steps: MeasuredSteps) -> str:
     """sim/evidence/measured_steps.yaml; the same bytes for the same numbers."""
     document = {
         "quantile": steps.quantile,
-        "quantile_below": steps.quantile_below,
         "weights": dict(steps.weights),
         "terms": {name: asdict(one) for name, one in steps.terms.items()},
         "steps": steps.steps,

@@ -5,7 +5,7 @@ may be slower (``common``), or its matrix products, its kernels bound by memory,
 of one kind have more in common, the less the further they are apart; what is left is of one run. The spreads
 are those that make the errors likeliest with which every source was predicted by constants of all others.
 Each has a wide prior, worth one source, and errors beyond ``CLIP`` count as that, since the errors of runs
-have heavy tails. How many standard deviations, above and below, hold nine in ten is counted on what one run
+have heavy tails. How many standard deviations, each with NOISE, hold nine in ten is counted on what one run
 of a source leaves of its others, each source with the spreads that all others give.
 
 Source: Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 5.4.1 (the likelihood).
@@ -23,7 +23,8 @@ import numpy as np
 
 from ....hardware.step_factors import CAUSES
 from ....sim.evidence.own_steps import CLIP, SourceSpread, StepSample, conditioned, distances
-from ..growth import narrowest_ends
+from ....sim.evidence.run_noise import NOISE
+from ..growth import NORMAL_NINTH, spreads_that_hold, witnesses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,14 +84,18 @@ class _Block:
 
 
 def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
-    """The spreads of all ``rows``, and the quantiles. ValueError where there are no two sources."""
+    """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
     spread = _likeliest([*_blocks(rows).values()], _STARTED)
     without = spreads_without(rows, spread)
-    left = [(one.error, one.sigma, one.above, one.weight) for one in calibrated(rows, without)]
+    counts = witnesses((row.source, row.family) for row in rows)
+    count = {row.name: one for row, one in zip(rows, counts, strict=True)}
+    left = [
+        (one.error, one.sigma + NOISE, one.above + NOISE, one.weight * count[one.row.name])
+        for one in calibrated(rows, without)
+    ]
     if not left:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
-    below, above = narrowest_ends(left, _LEVEL)
-    return rounded(replace(spread, quantile=above, quantile_below=below))
+    return rounded(replace(spread, quantile=spreads_that_hold(left, _LEVEL)))
 
 
 def weighted_quantile(pairs: Sequence[tuple[float, float]], level: float) -> float:
@@ -157,7 +162,7 @@ def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> It
 
 
 def _likeliest(blocks: Sequence[_Block], begun: SourceSpread) -> SourceSpread:
-    """The spreads that make the errors likeliest; the quantiles stay."""
+    """The spreads that make the errors likeliest; the quantile stays."""
     from scipy.optimize import minimize
 
     if len(blocks) < 2:
@@ -175,7 +180,7 @@ def _likeliest(blocks: Sequence[_Block], begun: SourceSpread) -> SourceSpread:
 
 
 def _spread(logs: NDArray[np.float64], counted: SourceSpread) -> SourceSpread:
-    """Spreads of these logarithms, with the quantiles of ``counted``."""
+    """Spreads of these logarithms, with the quantile of ``counted``."""
     return replace(counted, **dict(zip(NAMES, np.exp(logs).tolist(), strict=True)))
 
 
@@ -217,6 +222,4 @@ def _some(rows: Sequence[SourceRow], most: int) -> list[SourceRow]:
     return sorted(rows, key=lambda row: hashlib.sha256(row.name.encode()).digest())[:most]
 
 
-_STARTED = SourceSpread(
-    **{name: STARTS.get(name, 0.05) for name in NAMES}, quantile=1.6449, quantile_below=1.6449
-)
+_STARTED = SourceSpread(**{name: STARTS.get(name, 0.05) for name in NAMES}, quantile=NORMAL_NINTH)

@@ -16,6 +16,7 @@ from statistics import median
 from ....sim.evidence.interval_beyond import waits_of_many
 from ....sim.evidence.measured_steps import EXPERTS, Doubt, MeasuredSteps, measured_steps
 from ....sim.evidence.own_steps import SourceSpread
+from ....sim.evidence.run_noise import NOISE
 from ...cases.errors import quantile as quantile_of
 from ...fit.steps.source_terms import Calibrated, SourceRow, calibrated, spreads_without, weighted_quantile
 from ..run import JUDGED, Report
@@ -112,7 +113,7 @@ def _summary(
     """The figures of some rows. An interval is the narrower of both, as that of a prediction is."""
     ends = [
         min(
-            (spread.quantile_below * one.sigma, spread.quantile * one.above),
+            (spread.quantile * (one.sigma + NOISE), spread.quantile * (one.above + NOISE)),
             before.get(one.row.name, (inf, inf)),
             key=sum,
         )
