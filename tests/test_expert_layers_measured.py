@@ -1,9 +1,9 @@
 """Layers of experts against those that NVIDIA measured: Megatron-LM's own benchmark of them on eight H100.
 
 NVIDIA/Megatron-LM tests/functional_tests/test_cases/common/moe_perf, baseline.json at 57a0267: milliseconds
-of a forward and a backward of one ``MoELayer`` over 4,096 tokens a rank, EP8, routers forced to balance, behind
-a product that gives the host a lead. Its activation is a chain of small kernels that multiplies by the router's
-probabilities in FP32; ``CHAIN`` are the bytes of an element that its recipes, and ours, do not move.
+of a forward and a backward of one ``MoELayer`` over 4,096 tokens a rank, EP8, routers forced to balance,
+behind a product that gives the host a lead. Its activation is a chain of small kernels that multiplies by
+the router's probabilities in FP32; ``CHAIN`` are the bytes of an element that no recipe moves.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def seconds(op: Op) -> float:
 
 
 def chain_s(shape: str, direction: int) -> float:
-    hidden, ffn, _, topk = SHAPES[shape]
+    _, ffn, _, topk = SHAPES[shape]
     return CHAIN[direction] * 4096 * topk * ffn / 2.9e12
 
 
@@ -97,7 +97,7 @@ def test_a_layer_of_experts_takes_what_nvidia_measured(case: tuple[str, str, str
 @pytest.mark.parametrize("direction", [0, 1])
 @pytest.mark.parametrize("shape", list(SHAPES))
 def test_rows_of_few_bits_are_padded_unless_the_permutation_does_it(shape: str, direction: int) -> None:
-    """What DeepEP's layer takes longer than HybridEP's under FP8 than in 16 bit are two copies of the rows."""
+    """What DeepEP's layer takes longer than HybridEP's under FP8 alone are two copies of the rows."""
 
     def longer_ms(precision: str) -> float:
         return (

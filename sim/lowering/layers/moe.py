@@ -325,9 +325,10 @@ def _sort(builder: LayerBuilder, name: str) -> None:
 
 
 def _pad(builder: LayerBuilder, name: str) -> None:
-    """Rows are copied to where those of each expert are a multiple of what products of few bits take, or back.
+    """Rows are copied to where each expert's number of them is a multiple of 16 or 32, or back.
 
-    HybridEP's permutation does that as it copies; a capacity is such a multiple by itself.
+    Products of 8 or 4 bits take no other (Megatron-LM experts.py, TEGroupedMLP: Fp8Padding). HybridEP's
+    permutation does that as it copies; a capacity is such a multiple by itself.
     """
     local, software = builder.local, builder.software
     experts = _held(local)
