@@ -111,13 +111,18 @@ def known_network(preset: str, interconnect: str, assumed: bool) -> str:
 
 
 VOCABULARIES = {"megatron-zero-bubble-2023": 32_000}
-"""Rows of an embedding that no source states, by preset: inferred from the pace of its runs
-(docs/decisions/0082-what-repositories-of-sources-hold.md)."""
+"""Rows of an embedding that a source gives by its models' sizes alone, by preset.
+
+The zero-bubble paper names its models 1.5B, 6.2B, 14.6B and 28.3B and states their layers and widths
+(arXiv:2401.10241, Table 3). With an embedding that is also the head, as in its first script, all four names
+are right for 25,000 to 33,500 rows; SentencePiece models of that size, which its scripts have, have 32,000
+(docs/decisions/0090-sizes-tell-the-vocabulary.md).
+"""
 
 
 def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
-    """The rows of the embedding of a run with ``preset``: what its source states, or if that is ``assumed``,
-    what its runs are known to have had."""
+    """The rows of the embedding of a run with ``preset``: those of its case, or if they are ``assumed``,
+    those that the stated sizes of its source's models leave."""
     return VOCABULARIES.get(preset, rows) if assumed else rows
 
 

@@ -66,6 +66,9 @@ RECIPE_FACTS = (
         precisions=("fp8",),
         fields={"recompute_stops_early": False, "bias_grad_apart": False},
     ),
+    # Megatron-Bridge scripts/performance/configs of 2025, for Qwen3 (set_qwen3_specific_overrides) and for
+    # DeepSeek-V3 (set_deepseek_v3_common_configs) alike: moe_router_fusion True.
+    RecipeFact(presets=("megatron-bridge-2025",), experts=True, fields={"moe_router_fusion": True}),
     # Megatron-Bridge scripts/performance/configs, perf_recipes/*/h100: no graphs under FP8, no fused grouped
     # MLP, moe_flex_dispatcher_backend deepep.
     RecipeFact(

@@ -63,11 +63,11 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
     software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
     model = model_document(case.model)
+    rows = known_vocabulary(software["preset"], case.model.vocab_size, "model.vocab_size" in case.assumed)
+    model |= {"vocab_size": rows, "padded_vocab_size": rows}
     if not as_stated:
         assumed = "hardware.interconnect" in case.assumed
         cluster["interconnect"] = known_network(software["preset"], cluster["interconnect"], assumed)
-        rows = known_vocabulary(software["preset"], case.model.vocab_size, "model.vocab_size" in case.assumed)
-        model |= {"vocab_size": rows, "padded_vocab_size": rows}
     if case.measured_network:
         cluster["measured_network"] = measured_network_document(case.measured_network)
         spec = ClusterSpec.model_validate(cluster)

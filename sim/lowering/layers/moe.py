@@ -29,13 +29,14 @@ TOKENS = "tokens"
 """Kind of the exchange that brings tokens to experts and back; its payload is one copy of the tokens."""
 
 # Kernels of router and permutation that move little, in number: softmax or sigmoid, top-k, masks, counts,
-# cumulative sums, auxiliary loss, index maps (router.py, moe_utils.py, token_dispatcher.preprocess).
-_ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 24, 8
-
-# Kernels that make a dropless all-to-all's sizes out of all ranks' counts of tokens, and copy them to the
-# host: DeepEP's one kernel in their place leaves 17 of 31 (Megatron-LM docs/discussions,
-# deepseek-v3-gb200-optimization.md, 2.1.4 and 2.2.1).
+# cumulative sums, auxiliary loss, index maps (router.py, moe_utils.py, token_dispatcher.preprocess). Of a
+# forward of DeepSeek-V3's router NVIDIA counts 72, 31 with fusion, and 17 with DeepEP's one kernel in place
+# of those that make a dropless all-to-all's sizes out of all ranks' counts of tokens and copy them to the
+# host; one of them is the product (Megatron-LM docs/discussions, deepseek-v3-gb200-optimization.md, 2.1.4
+# and 2.2.1). Of the backward nobody has published a number: autograd's operations, counted in the code.
 _COUNTS_LAUNCHES, _COUNT_BYTES = 14, 8
+_ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 72 - _COUNTS_LAUNCHES - 1, 31 - _COUNTS_LAUNCHES - 1
+_ROUTER_BACKWARD_LAUNCHES, _FUSED_ROUTER_BACKWARD_LAUNCHES = 12, 4
 
 
 def moe_forward(builder: LayerBuilder) -> None:
@@ -111,7 +112,7 @@ def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -
     if software.exchange.moe_dispatcher == "alltoall":
         _move(builder, "permute backward", local.norm_tokens + experts.sent(local.norm_tokens))
     builder.memory(
-        "top-k backward", 16.0 * local.norm_tokens * experts.total, launches=_launches(software) // 2
+        "top-k backward", 16.0 * local.norm_tokens * experts.total, launches=_backward_launches(software)
     )
     row_input_grad(builder.on(local.here.plain), _router(local))
     if not split:
@@ -142,6 +143,7 @@ def work(builder: LayerBuilder) -> None:
     local = builder.local
     first_half(builder)
     _grouped(builder, _matrices(local)[1], "forward")
+    _pad(builder, "unpad rows")
     _sort(builder, "sort by source")
     _etp(builder, "reduce_scatter")
 
@@ -153,6 +155,7 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
     _etp(builder, "all_gather")
     _sort(builder, "sort by expert")
     if product:
+        _pad(builder, "pad rows")
         _grouped(builder, _matrices(local)[0], "forward")
     if _activation_in_products(builder):
         # The first product's kernel writes the quantised copies beside its own output.
@@ -172,6 +175,7 @@ def work_backward(
     local = builder.local
     _etp(builder, "all_gather")
     _sort(builder, "sort by source backward")
+    _pad(builder, "pad rows backward")
     first, second = _matrices(local)
     for linear in (second, first):
         if linear is second and "moe_act" in recompute:
@@ -186,6 +190,7 @@ def work_backward(
             builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
         elif linear is second:
             activation_backward(builder.on(_rows(local)))
+    _pad(builder, "unpad rows backward")
     _sort(builder, "sort by expert backward")
     _etp(builder, "reduce_scatter")
 
@@ -319,6 +324,19 @@ def _sort(builder: LayerBuilder, name: str) -> None:
         _move(builder, name, 2 * _held(local).rows(local.norm_tokens))
 
 
+def _pad(builder: LayerBuilder, name: str) -> None:
+    """Rows are copied to where each expert's number of them is a multiple of 16 or 32, or back.
+
+    Products of 8 or 4 bits take no other (Megatron-LM experts.py, TEGroupedMLP: Fp8Padding). HybridEP's
+    permutation does that as it copies; a capacity is such a multiple by itself.
+    """
+    local, software = builder.local, builder.software
+    experts = _held(local)
+    copied = software.kernels.expert_rows_padded and software.exchange.moe_dispatcher != "hybridep"
+    if local.recipe and experts.dropless and copied:
+        builder.memory(name, 2.0 * experts.rows(local.norm_tokens) * local.hidden * local.element_bytes)
+
+
 def _count(builder: LayerBuilder) -> None:
     """Tell all ranks how many tokens go to each expert, where no capacity says it beforehand."""
     experts = _held(builder.local)
@@ -345,3 +363,8 @@ def _move(builder: LayerBuilder, name: str, rows: float) -> None:
 
 def _launches(software: Software) -> int:
     return _FUSED_ROUTER_LAUNCHES if software.kernels.moe_router_fusion else _ROUTER_LAUNCHES
+
+
+def _backward_launches(software: Software) -> int:
+    fused = software.kernels.moe_router_fusion
+    return _FUSED_ROUTER_BACKWARD_LAUNCHES if fused else _ROUTER_BACKWARD_LAUNCHES

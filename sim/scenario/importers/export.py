@@ -102,6 +102,7 @@ _EXPERTS = (
     "moe_router_fusion",
     "grouped_gemm",
     "fused_grouped_mlp",
+    "expert_rows_padded",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
 _EIGHT_BITS = (
@@ -113,6 +114,7 @@ _EIGHT_BITS = (
     "fused_amax",
     "fused_quantise",
     "fused_grouped_mlp",
+    "expert_rows_padded",
 )
 
 

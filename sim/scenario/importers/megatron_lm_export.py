@@ -272,9 +272,11 @@ def _software(scenario: Scenario, version: Version) -> Options:
     if scenario.model.moe is not None:
         flexible = software.exchange.moe_dispatcher != "alltoall"
         hybrid = software.exchange.moe_dispatcher == "hybridep"
+        eight_bits = scenario.training.precision in ("fp8", "mxfp8", "nvfp4")
         options += [("moe_token_dispatcher_type", "flex" if flexible else "alltoall"),
                     ("moe_flex_dispatcher_backend", "hybridep" if hybrid else None),
-        ("moe_router_fusion", software.kernels.moe_router_fusion),
+                    ("moe_router_fusion", software.kernels.moe_router_fusion),
+                    ("moe_router_padding_for_fp8", eight_bits and not software.kernels.expert_rows_padded),
                     ("moe_shared_expert_overlap", software.exchange.moe_shared_expert_overlap),
                     ("overlap_moe_expert_parallel_comm", software.exchange.moe_a2a_overlap)]  # fmt: skip
     if software.host.cuda_graphs:

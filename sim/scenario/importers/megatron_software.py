@@ -178,7 +178,9 @@ def _exchanges(settings: Settings) -> None:
         settings.flag("overlap_moe_expert_parallel_comm"),
     )
     delayed = settings.flag("delay_wgrad_compute")
-    permuted = settings.flag("moe_permute_fusion")
+    settings.flag("moe_permute_fusion")
+    padding = ("moe_router_padding_for_fp8", "moe_router_padding_for_quantization")
+    padded = [settings.flag(name) for name in padding]
     settings.flag("moe_router_force_load_balancing")
     for name in ("moe_permute_fusion_into_hybridep", "moe_deepep_num_sms", "moe_hybridep_num_sms"):
         if settings.has(name) and moe:
@@ -221,8 +223,13 @@ def _exchanges(settings: Settings) -> None:
     )
     draft.put(
         "software.kernels.moe_router_fusion",
-        fused or permuted,
-        settings.origin("moe_router_fusion", "moe_permute_fusion", default=f"{DEFAULT}: off"),
+        fused,
+        settings.origin("moe_router_fusion", default=f"{DEFAULT}: off"),
+    )
+    draft.put(
+        "software.kernels.expert_rows_padded",
+        False if any(padded) else None,
+        settings.origin(*padding),
     )
     if delayed and not together:
         settings.refuse(

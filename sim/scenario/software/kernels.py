@@ -97,6 +97,11 @@ class KernelSoftware(SoftwareGroup):
         " activation apply it and quantise (TransformerEngine pull request 2622, cuDNN's CuTe DSL kernels)",
     )
     moe_router_fusion: bool = Field(default=False, description="router and permutation maps in a few kernels")
+    expert_rows_padded: bool = Field(
+        default=False,
+        description="experts without a capacity under a recipe of fewer bits: rows are copied to padded"
+        " places before the products and back (TransformerEngine Fp8Padding; HybridEP permutes them there)",
+    )
     torch_compile: bool = Field(default=False, description="chains of small kernels are compiled into one")
     recompute_stops_early: bool = Field(
         default=False,
