@@ -76,7 +76,8 @@ RECIPE_FACTS = (
     RecipeFact(
         presets=("nemo-2024",), widths=(12288,), fields={"main_grad_bytes": 2, "bucket_elements": 1.15e8}
     ),
-    # dgxc-benchmarking nemotron/nemotron4-340b-synth.yaml: the same, bucket_cap_mb 50; cross_entropy_loss_fusion
+    # dgxc-benchmarking nemotron/nemotron4-340b-synth.yaml: the same, bucket_cap_mb 50, and
+    # cross_entropy_loss_fusion
     RecipeFact(
         presets=("nemo-2024",),
         widths=(18432,),
@@ -145,8 +146,9 @@ RECIPE_FACTS = (
     ),
     # Cisco/benchmarks/llama31_8b/implementations/nemo: the code of 5.0 (FP8_RECIPE delayed,
     # MCORE_CUDA_GRAPH False, tp_only_amax_red True), but for MegatronCommOverlapCallback, which pretrain.py
-    # leaves out (main: "# trainer.callbacks.append(get_overlap_callback(cfg))"). It alone reads TP_COMM_OVERLAP,
-    # and puts its bucket over that of conf/custom.yaml (BUCKET_SIZE 64), so that each parameter is a bucket.
+    # leaves out (main: "# trainer.callbacks.append(get_overlap_callback(cfg))"). It alone reads
+    # TP_COMM_OVERLAP, and puts its bucket over that of conf/custom.yaml (BUCKET_SIZE 64), so that here each
+    # parameter is a bucket.
     RecipeFact(
         presets=("mlperf-5.1",),
         gpus=("H100",),
