@@ -294,3 +294,29 @@ def test_large_training_gemms_run_near_the_best_measured_shape(name: str, low: f
     # Under tensor parallelism the shards are thin.
     thin, wide = Gemm(m=4096, n=512, k=2048), Gemm(m=4096, n=12288, k=4096)
     assert flops_per_s(thin) < 0.9 * flops_per_s(wide)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "causal", "tflops"),
+    [
+        (4096, False, 517),
+        (8192, False, 530),
+        (16384, False, 538),
+        (4096, True, 444),
+        (8192, True, 464),
+        (16384, True, 498),
+    ],
+)
+def test_cudnns_backward_on_hopper_is_as_nvidia_measures_it_on_h200(
+    tokens: int, causal: bool, tflops: float
+) -> None:
+    """The curve is of H100 without a mask (arXiv:2407.08608 figure 6). These points are of H200 with cuDNN 9.1,
+    and no fit has seen them: NVIDIA/cudnn-frontend benchmark/benchmark_results.csv at 505fcfeb."""
+    name = "H200-SXM-141GB"
+    burst = replace(load_profile(name), clock_fraction=1.0, power_limited=0.0)
+    kernel = Attention(
+        batch=16384 // tokens, seq_q=tokens, seq_kv=tokens, heads=16, kv_heads=16, head_dim=128,
+        causal=causal, implementation="cudnn", direction="backward",
+    )  # fmt: skip
+    predicted = kernel.flops / kernel_seconds(kernel, get_gpu(name), burst) / 1e12
+    assert predicted == pytest.approx(tflops, rel=0.055)

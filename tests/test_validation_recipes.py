@@ -10,7 +10,8 @@ from validation_cases import case_document
 
 from stepsim.calibration.cases.case import Case, CaseHardware, build
 from stepsim.calibration.cases.preset import preset_of, software_document
-from stepsim.calibration.cases.recipes import RECIPE_FACTS, recipe_fields
+from stepsim.calibration.cases.recipes import RECIPE_FACTS, fields_instead, recipe_fields
+from stepsim.calibration.cases.to_scenario import scenario_document
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF
 
@@ -28,7 +29,8 @@ def a_case(gpu: str, precision: str, **layout: Any) -> Case:
 def test_every_fact_is_of_presets_and_fields_that_there_are() -> None:
     for fact in RECIPE_FACTS:
         assert set(fact.presets) <= set(software_names())
-        assert set(fact.fields) <= set(GROUP_OF)
+        assert fact.fields or fact.instead
+        assert {*fact.fields, *fact.instead} <= set(GROUP_OF)
 
 
 def test_a_later_fact_holds_over_an_earlier_one() -> None:
@@ -55,6 +57,36 @@ def test_checkpoints_of_llm_foundry_stop_early_where_its_tables_are_of_torch_2_1
         assert recipe_fields(name, a_case(gpu, "bf16")) == {}
     for gpu, precision in (("A100-SXM4-40GB", "bf16"), ("H100-SXM5-80GB", "fp8")):
         assert recipe_fields(name, a_case(gpu, precision))["recompute_stops_early"] is False
+
+
+def test_a_run_whose_code_leaves_the_overlap_out_has_none_whatever_its_case_says() -> None:
+    """Cisco's pretrain.py of MLPerf 5.1 appends no MegatronCommOverlapCallback; NVIDIA's does."""
+    software = replace(CASE.software, framework="NeMo / Megatron core (MLPerf 5.1)", tp_comm_overlap=True)
+    cisco, nvidia = (
+        scenario_document(replace(a_case(gpu, "fp8", tp=2), software=software))["software"]
+        for gpu in ("H100-SXM5-80GB", "GB200-NVL72")
+    )
+    assert cisco["exchange"]["tp_comm_overlap"] is False
+    assert cisco["gradients"]["bucket_elements"] == 64
+    assert nvidia["exchange"]["tp_comm_overlap"] is True
+    assert "bucket_elements" not in nvidia.get("gradients", {})
+
+
+@pytest.mark.parametrize(("width", "grad_bytes"), [(12288, 2), (18432, 2), (4096, 4)])
+def test_gradients_of_nemo_1_are_16_bit_where_the_recipe_of_a_model_says_so(
+    width: int, grad_bytes: int
+) -> None:
+    """optim.grad_sync_dtype bf16: in the files of GPT-3 175B and Nemotron-4 340B."""
+    name = "nemo-2024"
+    case = replace(CASE, model=replace(CASE.model, hidden_size=width))
+    fields = recipe_fields(name, case)
+    assert fields.get("main_grad_bytes", get_software(name).gradients.main_grad_bytes) == grad_bytes
+
+
+def test_gpt_3_of_2025_ran_as_nemo_1_does_without_cudnns_attention() -> None:
+    wide = replace(CASE, model=replace(CASE.model, hidden_size=12288))
+    assert fields_instead("nemo-2025", wide) == {"attention": "fa2"}
+    assert fields_instead("nemo-2025", CASE) == {}
 
 
 def hosts(*counts: int) -> list[CaseHardware]:

@@ -57,7 +57,8 @@ RULES = (
     PresetChoice(r"mlperf\D*5\.0", "mlperf-5.0"),
     PresetChoice(r"mlperf\D*(5\.1|[6-9]\.)", "mlperf-5.1"),
     PresetChoice(r"nemo", "megatron-2022-sp", until=2022),  # there was no Megatron core yet
-    PresetChoice(r"megatron[ -](lm )?core|megatron[ -]bridge|nemo", "megatron-core-2024", until=2024),
+    PresetChoice(r"nemo", "nemo-2024", until=2024),
+    PresetChoice(r"megatron[ -](lm )?core|megatron[ -]bridge", "megatron-core-2024", until=2024),
     PresetChoice(r"megatron[ -]bridge.* 26\.(0[6-9]|1)", "megatron-bridge-26.06", since=2026),
     PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
     PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2025", since=2025),
@@ -187,9 +188,12 @@ def preset_of(software: CaseSoftware) -> str:
 
 
 def software_document(
-    software: CaseSoftware, gpu: str = "", recipe: Mapping[str, Any] | None = None
+    software: CaseSoftware,
+    gpu: str = "",
+    recipe: Mapping[str, Any] | None = None,
+    instead: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The ``software`` of a scenario: a preset, and what the case itself says otherwise.
+    """The ``software`` of a scenario: a preset, and what the case itself says otherwise, but for ``instead``.
 
     A flag that is None leaves the preset's own value, or that of the ``recipe`` (recipes.py).
     ``fused_kernels: true`` does too, where the preset tells which of its kernels are fused; so does
@@ -225,7 +229,7 @@ def software_document(
         fields["point_to_point"] = "blocking"
     elif software.p2p_overlap and get_software(preset).pipeline.point_to_point == "blocking":
         fields["point_to_point"] = "async"
-    return {"preset": preset, **grouped(fields)}
+    return {"preset": preset, **grouped({**fields, **(instead or {})})}
 
 
 WHOLE_SPECS = ("aleph-alpha-2023",)

@@ -7,7 +7,7 @@ preset.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 class RecipeFact:
     """Fields of the software of ``presets`` where all that is said of a run holds.
 
-    ``gpus`` are beginnings of their names; what is empty or None says nothing.
+    ``gpus`` are beginnings of their names, ``widths`` hidden sizes, which tell the models of a release apart;
+    what is empty or None says nothing. ``instead`` holds over what a case says, too: what the code of a run
+    does where the settings that its case was read off have no effect.
     """
 
     presets: tuple[str, ...]
-    fields: Mapping[str, Any] = field(hash=False)
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    instead: Mapping[str, Any] = field(default_factory=dict, hash=False)
     gpus: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
+    widths: tuple[int, ...] = ()
     experts: bool | None = None
     tensor_parallel: bool | None = None
     virtual_stages: bool | None = None
@@ -43,6 +47,7 @@ class RecipeFact:
             preset in self.presets
             and (not self.gpus or case.hardware.gpu.startswith(self.gpus))
             and (not self.precisions or case.layout.precision in self.precisions)
+            and (not self.widths or case.model.hidden_size in self.widths)
             and all(wanted is None or wanted == is_so for wanted, is_so in said)
         )
 
@@ -69,6 +74,27 @@ RECIPE_FACTS = (
     # Megatron-Bridge scripts/performance/configs of 2025, for Qwen3 (set_qwen3_specific_overrides) and for
     # DeepSeek-V3 (set_deepseek_v3_common_configs) alike: moe_router_fusion True.
     RecipeFact(presets=("megatron-bridge-2025",), experts=True, fields={"moe_router_fusion": True}),
+    # NVIDIA/dgxc-benchmarking nemo_megatron/gpt3_175b_hydra.yaml, and NeMo-Framework-Launcher
+    # conf/training/gpt3/175b_fp8.yaml: optim.grad_sync_dtype bf16, bucket_cap_mb 220
+    RecipeFact(
+        presets=("nemo-2024",), widths=(12288,), fields={"main_grad_bytes": 2, "bucket_elements": 1.15e8}
+    ),
+    # dgxc-benchmarking nemotron/nemotron4-340b-synth.yaml: the same, bucket_cap_mb 50, and
+    # cross_entropy_loss_fusion
+    RecipeFact(
+        presets=("nemo-2024",),
+        widths=(18432,),
+        fields={"main_grad_bytes": 2, "bucket_elements": 2.6e7, "cross_entropy": "fused"},
+    ),
+    # dgxc-benchmarking ran GPT-3 175B under NeMo 24.05 as long as it did (nemo_megatron/launch.sh FW_VERSION,
+    # CHANGELOG): the optimizer of Apex, a loss that is not fused, and NVTE_FUSED_ATTN 0 (configure.sh), which
+    # leaves FlashAttention-2.
+    RecipeFact(
+        presets=("nemo-2025",),
+        widths=(12288,),
+        fields={"cross_entropy": "vocab-parallel", "casts_by_slice": False, "bucket_elements": 1.15e8},
+        instead={"attention": "fa2"},
+    ),
     # Megatron-Bridge scripts/performance/configs, perf_recipes/*/h100: no graphs under FP8, no fused grouped
     # MLP, moe_flex_dispatcher_backend deepep.
     RecipeFact(
@@ -122,12 +148,16 @@ RECIPE_FACTS = (
         fields={"bucket_elements": 768e6},
     ),
     # Cisco/benchmarks/llama31_8b/implementations/nemo: the code of 5.0 (FP8_RECIPE delayed,
-    # MCORE_CUDA_GRAPH False, tp_only_amax_red True)
+    # MCORE_CUDA_GRAPH False, tp_only_amax_red True), but for MegatronCommOverlapCallback, which pretrain.py
+    # leaves out (main: "# trainer.callbacks.append(get_overlap_callback(cfg))"). It alone reads
+    # TP_COMM_OVERLAP, and puts its bucket over that of conf/custom.yaml (BUCKET_SIZE 64), so that here each
+    # parameter is a bucket.
     RecipeFact(
         presets=("mlperf-5.1",),
         gpus=("H100",),
         fields={"fp8_scaling": "delayed", "cuda_graphs": False, "fused_amax": False, "fused_quantise": False,
-                "logits_fp32": True, "amax_group": "tensor"},
+                "logits_fp32": True, "amax_group": "tensor", "bucket_elements": 64},
+        instead={"tp_comm_overlap": False},
     ),
     # AMD/benchmarks/llama31_8b: Megatron on ROCm's TransformerEngine
     RecipeFact(
@@ -142,8 +172,16 @@ RECIPE_FACTS = (
 
 def recipe_fields(preset: str, case: Case) -> dict[str, Any]:
     """Fields of the software that the recipe of ``case`` has, as no case says it."""
-    fields: dict[str, Any] = {}
-    for fact in RECIPE_FACTS:
-        if fact.holds(preset, case):
-            fields |= fact.fields
-    return fields
+    return _joined(fact.fields for fact in RECIPE_FACTS if fact.holds(preset, case))
+
+
+def fields_instead(preset: str, case: Case) -> dict[str, Any]:
+    """Fields of the software that the code of the run has, whatever ``case`` says."""
+    return _joined(fact.instead for fact in RECIPE_FACTS if fact.holds(preset, case))
+
+
+def _joined(all_fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    joined: dict[str, Any] = {}
+    for fields in all_fields:
+        joined |= fields
+    return joined

@@ -26,7 +26,7 @@ from .preset import (
     software_document,
     stage_split,
 )
-from .recipes import recipe_fields
+from .recipes import fields_instead, recipe_fields
 
 if TYPE_CHECKING:
     from ...sim.scenario.models import Scenario
@@ -58,8 +58,10 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     layout = case.layout
     stages = layout.pp * layout.vpp
     cluster: dict[str, Any] = asdict(case.hardware) | segments(case)
-    recipe = recipe_fields(preset_of(case.software), case)
-    software = software_document(case.software, case.hardware.gpu, recipe)
+    release = preset_of(case.software)
+    software = software_document(
+        case.software, case.hardware.gpu, recipe_fields(release, case), fields_instead(release, case)
+    )
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
     software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
     model = model_document(case.model)
