@@ -129,11 +129,11 @@ EAGER_HOST_S = 4.0e-5
 
 vTrain's steps of small models on one A100 host (VIA-Research/vTrain data/ground_truth_single.csv) take
 3.00 ms longer for each layer of 1,024 and microbatch, on two, four and eight GPUs alike, where kernels take
-half of it: the host's time for 74 launches of Megatron-LM's layer, whose backward runs the layer again (which
-the cases assume; without that, 59 launches and 51 us). No fit counts these steps. How launches were counted, and other
-measurements, are in docs/decisions/0087-launches-counted.md: in public profiler traces of GPUs that wait for
-their host launches are 42 us (GP100, HolisticTraceAnalysis) and 56 us (H100, TraceLens) apart, with what the
-profiler itself takes."""
+half of it: the host's time for 74 launches of Megatron-LM's layer, whose backward runs the layer again
+(which the cases assume; without that, 59 launches and 51 us). No fit counts these steps. How launches were
+counted, and other measurements, are in docs/decisions/0087-launches-counted.md: in public profiler traces of
+GPUs that wait for their host launches are 42 us (GP100, HolisticTraceAnalysis) and 56 us (H100, TraceLens)
+apart, with what the profiler itself takes."""
 
 HOSTS_CARRIED = {
     "nanotron-2025": "nanotron-2024",
