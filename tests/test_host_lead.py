@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stepsim.sim.engine.host_lead import host_lead_s
 from stepsim.sim.engine.replay import replay
-from stepsim.sim.lowering.state.in_flight import QUEUE, in_flight_bytes
+from stepsim.sim.lowering.state.in_flight import QUEUE, QUEUED_BY_COLLECTIVE, in_flight_bytes
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
 
@@ -63,8 +63,12 @@ def forward(check_s: float) -> Block:
     return Block("layer", (*kernels, *[Op("sum", "tp", "tp", SUM, host_s=1e-3 + check_s)] * 2))
 
 
+QUEUED = 18 + 2 * QUEUED_BY_COLLECTIVE
+"""Entries of the queue that this block takes, whatever its calls cost the host."""
+
+
 def test_hosts_that_are_not_checked_fill_the_queue() -> None:
-    assert in_flight_bytes(forward(0.0), 1e-3) == pytest.approx(2e6 * QUEUE / 20)
+    assert in_flight_bytes(forward(0.0), 1e-3) == pytest.approx(2e6 * QUEUE / QUEUED)
     assert in_flight_bytes(forward(0.0), 1e-3, lead_s=0.0) == in_flight_bytes(forward(0.0), 1e-3)
 
 
@@ -73,4 +77,4 @@ def test_hosts_that_are_checked_hold_what_they_are_ahead(lead_layers: float) -> 
     """And what the block at hand moves."""
     block = forward(5e-3)
     held = in_flight_bytes(block, 1e-3, 5e-3, lead_layers * block.host_s)
-    assert held == pytest.approx(2e6 * min(QUEUE / 20, max(1.0, lead_layers)))
+    assert held == pytest.approx(2e6 * min(QUEUE / QUEUED, max(1.0, lead_layers)))
