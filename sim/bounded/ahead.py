@@ -100,5 +100,7 @@ def _most(states: list[State]) -> list[State]:
             found.append(state)
     if len(found) <= MOST_STATES:
         return found
-    lost, left, here, _ = zip(*(found if len({at for *_, at in found}) == 1 else map(_left, found)), strict=True)
+    lost, left, here, _ = zip(
+        *(found if len({at for *_, at in found}) == 1 else map(_left, found)), strict=True
+    )
     return [(max(lost), max(left), max(here), found[0][3] if any(here) else NOWHERE)]

@@ -84,7 +84,9 @@ class _Writer:
                 if isinstance(piece, Block):
                     joined = self._block(piece, joined, op.action)
                 else:
-                    self.ops.append(op._replace(work=piece, after=joined, host_s=piece.host_s, host_sync=False))
+                    self.ops.append(
+                        op._replace(work=piece, after=joined, host_s=piece.host_s, host_sync=False)
+                    )
                     joined = (len(self.ops) - 1,)
             self.joined = self.last_compute = joined
             self.ends.append(joined)

@@ -180,8 +180,8 @@ class LayerBuilder:
         wait: bool = True,
         category: str = "",
     ) -> int:
-        """Append a collective of the group along ``axis``, on that axis's stream. Returns its index. It counts
-        as communication of that axis, or of ``category``.
+        """Append a collective of the group along ``axis``, on that axis's stream. Returns its index. It
+        counts as communication of that axis, or of ``category``.
 
         It starts after op ``after`` (default: the last one on the compute stream) and what is
         awaited. With ``wait`` the next kernel awaits it; without, the caller joins it later.
