@@ -60,7 +60,7 @@ def put_precision(settings: Settings) -> None:
 
 def _amax_group(settings: Settings) -> tuple[str, str]:
     """Who agrees on maxima under delayed scaling, and where that is said: all that hold the same weights,
-    unless an option says those of tp and cp, or NeMo's own layers that nobody does (reduce_amax of its recipe;
+    unless an option says those of tp and cp, or NeMo's own layers that nobody does (its recipe's reduce_amax;
     those of Megatron core have TransformerEngine's default).
     """
     within, core = settings.flag("tp_only_amax_red"), settings.flag("mcore_gpt")
