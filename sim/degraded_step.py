@@ -31,6 +31,7 @@ def degraded_step(
     from .degradation.of_scenario import check_begins
     from .struck import struck
 
+    lowered, healthy = _meetings_apart(run, lowered, healthy)
     found = struck(run, lowered, events, healthy[1])
     # A step that never ends has no end to come after; the healthy one has.
     hangs = found.record.makespan_s == math.inf
@@ -43,6 +44,17 @@ def degraded_step(
     if lowered.plan.scenario.cluster.variation is not None and not hangs:
         result = replace(result, variation=_variation(run, lowered, events, healthy[1], found))
     return result
+
+
+def _meetings_apart(
+    run: StepRun, lowered: Lowered, healthy: tuple[Folded, Record]
+) -> tuple[Lowered, tuple[Folded, Record]]:
+    """The step and its healthy replay with reductions that replicas meet in between their rows of blocks."""
+    from .bounded.meetings import meetings_apart
+    from .fold.ranks import HEALTHY
+
+    apart = lowered if run.jobs else meetings_apart(lowered)
+    return (lowered, healthy) if apart is lowered else (apart, run.step(apart, HEALTHY))
 
 
 def _variation(

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_scenarios import every_op, lowered, scenario
+from small_scenarios import changed, every_op, lowered, scenario
 
-from stepsim.sim.program.program import Collective
+from stepsim.sim.bounded.meetings import meetings_apart
+from stepsim.sim.engine.replay import replay
+from stepsim.sim.lowering.lower import Lowered
+from stepsim.sim.program.program import Collective, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -29,7 +32,11 @@ def run(amax_group: str, **fields: Any) -> Scenario:
 
 def reductions(job: Scenario) -> list[Counter[str]]:
     """By program, how often each group reduces maxima."""
-    step, found = lowered(job), []
+    return reductions_of(lowered(job))
+
+
+def reductions_of(step: Lowered) -> list[Counter[str]]:
+    found = []
     for program in step.programs.classes:
         called: Counter[str] = Counter()
         for op, count in every_op(program):
@@ -101,3 +108,35 @@ def test_more_replicas_take_longer() -> None:
         return simulate(run("replicas", **fields)).step_time_s - simulate(run("none", **fields)).step_time_s
 
     assert 0 < added(2) < added(16) < added(128)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    tp=st.sampled_from([1, 2]),
+    dp=st.sampled_from([2, 4]),
+    pp=st.sampled_from([1, 2]),
+    schedule=st.sampled_from(["1f1b", "interleaved", "zb-h1"]),
+    zero=st.sampled_from([0, 1]),
+    host_s=st.sampled_from([0.0, 2e-5]),
+)
+def test_reductions_of_replicas_are_ops_where_replicas_differ(
+    tp: int, dp: int, pp: int, schedule: str, zero: int, host_s: float
+) -> None:
+    """What they are in their blocks, they are between them: the step is the same."""
+    fields = {"schedule": schedule, "vpp": 2 if schedule == "interleaved" else 1} if pp > 1 else {}
+    job = run("replicas", tp=tp, dp=dp, pp=pp, zero=zero, **fields)
+    job = changed(job, software={"host_s_per_kernel": host_s})
+    step = lowered(job)
+    apart = meetings_apart(step)
+    assert reductions_of(apart) == reductions_of(step)
+    for program in apart.programs.classes:
+        assert not any(
+            "amax" in op.work.communicators for op in program.ops if isinstance(op.work, RepeatedBlocks)
+        )
+    assert replay(apart.programs).step_s == pytest.approx(replay(step.programs).step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("amax_group", ["none", "tensor"])
+def test_what_no_replicas_meet_in_stays_in_its_blocks(amax_group: str) -> None:
+    step = lowered(run(amax_group, tp=2, dp=2))
+    assert meetings_apart(step) is step

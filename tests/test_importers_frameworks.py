@@ -66,6 +66,21 @@ def test_llm_foundry_refuses_microbatches_of_unequal_size_and_asks_for_auto() ->
         (("", ""), "model.tied_embeddings", True),
         (("sequence_parallel: true", "fp8: true\n  fp8_hybrid: true"), "training.precision", "fp8"),
         (("sequence_parallel: true", "fp8: false\n  fp8_hybrid: true"), "training.precision", "bf16"),
+        (
+            ("sequence_parallel: true", "fp8: true\n  reduce_amax: false"),
+            "software.exchange.amax_group",
+            "none",
+        ),
+        (
+            ("sequence_parallel: true", "fp8: true\n  reduce_amax: false\n  mcore_gpt: true"),
+            "software.exchange.amax_group",
+            "replicas",
+        ),
+        (
+            ("sequence_parallel: true", "fp8: true\n  tp_only_amax_red: true"),
+            "software.exchange.amax_group",
+            "tensor",
+        ),
     ],
 )
 def test_nemo(change: tuple[str, str], path: str, value: object) -> None:
@@ -118,6 +133,11 @@ def test_primus_reads_presets_that_are_given() -> None:
     base = "hidden_size: 1024\nnum_attention_heads: 16\nnum_layers: 99\n"
     files = {"run.yaml": PRIMUS, "llama3.1_8B.yaml": preset, "base.yaml": base}
     assert scenario(files, {"gpus": "8"}).model.num_layers == 16
+
+
+def test_primus_has_no_maxima_reduced() -> None:
+    text = PRIMUS.replace("overrides: {", "overrides: {fp8: hybrid, ", 1)
+    assert at(imported({"run.yaml": text}, {"gpus": "8"}).document, "software.exchange.amax_group") == "none"
 
 
 def test_primus_refuses_its_own_schedules() -> None:

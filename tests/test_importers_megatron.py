@@ -77,6 +77,8 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
          {"kind": "modules", "modules": ["mlp", "layernorm"]}),
         # FP8 is delayed unless a recipe says otherwise.
         ("--fp8-format hybrid", "software.kernels.fp8_scaling", "delayed"),
+        ("--fp8-format hybrid", "software.exchange.amax_group", "replicas"),
+        ("--fp8-format hybrid --tp-only-amax-red", "software.exchange.amax_group", "tensor"),
         ("--fp8-format e4m3 --fp8-recipe mxfp8", "training.precision", "mxfp8"),
         ("--fp8-format hybrid --fp8-recipe tensorwise", "software.kernels.fp8_scaling", "current"),
         # Moments in 16 bit by the optimizer that knows types.

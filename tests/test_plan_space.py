@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused_at
 from small_scenarios import presets_for, scenario
 
 from stepsim.schedules.pipeline import names
@@ -143,3 +144,21 @@ def test_what_no_scenario_has_is_refused_by_its_field(fix: dict[str, Any], field
     with pytest.raises(ScenarioError) as error:
         space_of(load_scenario("llama3-70b-h100"), fix=fix)
     assert error.value.problems[0].path == field
+
+
+UNKNOWN_THERE = {"software.kernels.attention": "fa3", "cluster.gpu": "H100-SXM5-80GB"}
+"""FlashAttention-3 is Hopper's."""
+
+
+def test_what_no_layout_has_is_refused_as_a_step_refuses_it() -> None:
+    run = load_scenario("llama3-70b-h100").with_({**UNKNOWN_THERE, "cluster.gpu": "MI300X"})
+    with refused_at("software.kernels.attention", "MI300X", "fa2"):
+        space_of(run)
+
+
+def test_a_gpu_that_no_layout_runs_on_is_counted_beside_one_that_many_do() -> None:
+    run = load_scenario("llama3-70b-h100").with_(UNKNOWN_THERE)
+    both = space_of(run, vary={"cluster.gpu": ["H100-SXM5-80GB", "MI300X"]})
+    assert len(both) == len(space_of(run))
+    assert both.refused["not modelled: software.kernels.attention"] > 0
+    assert len(space_of(run, vary={"cluster.gpu": ["MI300X"]})) == 0

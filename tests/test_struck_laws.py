@@ -24,6 +24,7 @@ from test_step_fault_laws import LINES
 
 from stepsim.sim.bounded import bounds as bounds_module
 from stepsim.sim.bounded import conditions
+from stepsim.sim.lowering.layers.amax import AMAX_GROUPS, amax_group
 from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -52,6 +53,11 @@ OTHER: dict[str, Any] = {"dp": 8, "gpus_per_node": 4, "hidden_size": 1024, "ffn_
 
 ANY_GAP = 0.99
 """A tolerance that all bounds meet, however far apart."""
+
+EIGHT_BIT: dict[str, Any] = {"gpu": "H100-SXM5-80GB", "precision": "fp8"}
+
+MAXIMA = ("megatron-core-2025", "nemo-2025", "megatron-bridge-2025", "mlperf-3.0", "mlperf-5.0")
+"""Software with TransformerEngine, whose ranks may agree on maxima of 8-bit tensors behind each stage."""
 
 MOST_RANKS = 64
 
@@ -105,6 +111,11 @@ class Wrong:
         return changed(self.job, cluster={"placement": place, "fabric": SHARED, "neighbours": others})
 
 
+def reduces_maxima(job: Scenario) -> bool:
+    """Whether replicas meet behind each virtual stage."""
+    return amax_group(job) == AMAX_GROUPS["replicas"] and job.parallelism.dp > 1
+
+
 def hosts_of(job: Scenario) -> int:
     return max(1, job.world_size // job.cluster.gpus_per_node)
 
@@ -121,7 +132,12 @@ def jobs(draw: st.DrawFn, *, few: bool) -> Scenario:
         sizes = draw(st.sampled_from([{}, LARGE]))
         cp, tp, pp, dp = draw(st.sampled_from([one for one in SHAPES if one[3] > 2 or not few]))
         sharded = {"zero": draw(st.sampled_from([0, 1] if few or pp > 1 else [0, 1, 2, 3]))}
-        job = draw(layouts(cp=cp, tp=tp, pp=pp, dp=dp, **sharded, **sizes, **cluster))
+        maxima = draw(st.integers(0, 2)) == 0
+        kind = {**EIGHT_BIT, "software": draw(st.sampled_from(MAXIMA))} if maxima else {}
+        job = draw(layouts(cp=cp, tp=tp, pp=pp, dp=dp, **sharded, **sizes, **cluster, **kind))
+        if maxima:
+            among = draw(st.sampled_from(["tensor", "replicas", "replicas"]))
+            job = changed(job, software={"fp8_scaling": "delayed", "amax_group": among})
     except ValueError:  # its framework has no such sharding, or no such schedule with it
         reject()
     return job
@@ -193,7 +209,9 @@ def test_a_step_is_that_of_all_ranks_or_bounds_hold_it(drawn: Wrong) -> None:
     except (NotSupported, ValueError):  # a switch that is not there, or that the job cannot do without
         reject()
     every = drawn.simulated(fold=False)
-    event("replayed whole" if found.step_bounds is None else "between bounds")
+    known = "replayed whole" if found.step_bounds is None else "between bounds"
+    reduced = reduces_maxima(drawn.job)
+    event(f"{known}, replicas reduce maxima" if reduced else known)
     if found.step_bounds is None:
         assert found.step_time_s == pytest.approx(every.step_time_s, rel=1e-9)
         return

@@ -119,8 +119,10 @@ def test_all_that_a_case_may_set_are_fields_of_the_software() -> None:
     assert Software.model_validate(document)  # extra fields are forbidden
 
 
-def test_nanotron_alone_prints_the_memory_of_rank_0() -> None:
+def test_who_prints_the_memory_of_rank_0() -> None:
+    rounds = "NeMo / Megatron core (MLPerf 5.0)"
     assert reports_first_rank(replace(SOFTWARE, framework="nanotron", year=2024))
+    assert reports_first_rank(replace(SOFTWARE, framework=rounds, year=2025))
     assert not reports_first_rank(SOFTWARE)
 
 

@@ -269,6 +269,7 @@ def stage_split(
 def reports_first_rank(software: CaseSoftware) -> bool:
     """Whether the memory that this software prints is that of global rank 0, not of the fullest rank.
 
-    nanotron logs from rank 0 alone (helpers.py, log_memory; the README of the case files says so too).
+    nanotron logs from rank 0 alone (helpers.py, log_memory; the README of the case files says so too). So do
+    MLPerf's runs of NeMo 2: max_memory_usage of their logs (the notes of the cases).
     """
-    return preset_of(software) == "nanotron-2024"
+    return preset_of(software) in ("nanotron-2024", "mlperf-5.0", "mlperf-5.1")

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from .edges import LayerEdges
     from .graph import StepGraph
 
-State = tuple[float, float, float]
+State = tuple[float, float, float, int]
 """What a way up to a place loses: for good; since a group was awaited last, what the stage that loses most of
-those that it has left would lose; and what the one that it is in does.
+those that it has left would lose; what the one that it is in does; and which one that is.
 """
 
-START: State = (0.0, 0.0, 0.0)
+NOWHERE = -1
+"""The stage of a way that has left all that it was in."""
+
+START: State = (0.0, 0.0, 0.0, NOWHERE)
 
 MOST_STATES = 6
 """Of a place: of more than these one is made that loses no less."""
@@ -31,7 +34,8 @@ MOST_STATES = 6
 
 def ahead_s(graph: StepGraph, spread: Sequence[float]) -> float:
     """Seconds by which the step of ``graph`` may be sooner at most, where the factors of a group in a stage
-    differ by ``spread``.
+    differ by ``spread``. A message leaves no stage: a way goes on behind it in that of either end, or in the
+    one that it is in, which awaited it.
     """
     if not any(spread):
         return 0.0
@@ -42,11 +46,13 @@ def ahead_s(graph: StepGraph, spread: Sequence[float]) -> float:
         if step < count:
             node = graph.nodes[step]
             before = [state for b in node.before for state in end[b]] or [START]
-            behind = _most(_through(node.edges, before, spread[node.stage]))
+            if node.message:
+                behind = _most(before)
+            else:
+                inside = [_entering(state, node.stage) for state in before]
+                behind = _most(_through(node.edges, inside, spread[node.stage]))
             if step in graph.meet:
                 start[step] = _most([_left(state) for state in behind])
-            elif node.message:
-                end[step] = _most([_left(state) for state in behind])
             else:
                 end[step] = behind
             continue
@@ -58,33 +64,43 @@ def ahead_s(graph: StepGraph, spread: Sequence[float]) -> float:
 
 
 def _through(edges: LayerEdges, before: Iterable[State], spread: float) -> list[State]:
-    """The states behind an op, those of the ones before it given."""
+    """The states behind an op, those of the ones before it given, in its stage."""
     found = []
-    for lost_s, left_s, here_s in before:
+    for lost_s, left_s, here_s, stage in before:
         if edges.through_s > NEVER:
-            found.append((lost_s, left_s, here_s + spread * edges.through_s))
+            found.append((lost_s, left_s, here_s + spread * edges.through_s, stage))
         if edges.head_s > NEVER:
             chosen_s = min(left_s, here_s + spread * edges.head_s)
-            found.append((lost_s + chosen_s, 0.0, spread * edges.tail_s))
+            found.append((lost_s + chosen_s, 0.0, spread * edges.tail_s, stage))
     return found
+
+
+def _entering(state: State, stage: int) -> State:
+    """A state as its way enters an op of a stage, which may be the one that it is in."""
+    if state[3] == stage:
+        return state
+    lost_s, left_s, here_s, _ = _left(state)
+    return lost_s, left_s, here_s, stage
 
 
 def _left(state: State) -> State:
     """A state as its stage is left."""
-    lost_s, left_s, here_s = state
-    return lost_s + min(left_s, here_s), max(left_s, here_s), 0.0
+    lost_s, left_s, here_s, _ = state
+    return lost_s + min(left_s, here_s), max(left_s, here_s), 0.0, NOWHERE
 
 
 def _most(states: list[State]) -> list[State]:
-    """Those of ``states`` that another does not exceed in everything."""
+    """Those of ``states`` that another of the same stage does not exceed in everything."""
     if len(states) == 1:
         return states
     found: list[State] = []
     for state in sorted(set(states), reverse=True):
-        _, left_s, here_s = state
-        if not any(left_s <= left and here_s <= here for _, left, here in found):
+        _, left_s, here_s, stage = state
+        if not any(left_s <= left and here_s <= here and stage == at for _, left, here, at in found):
             found.append(state)
     if len(found) <= MOST_STATES:
         return found
-    lost, left, here = zip(*found, strict=True)
-    return [(max(lost), max(left), max(here))]
+    lost, left, here, _ = zip(
+        *(found if len({at for *_, at in found}) == 1 else map(_left, found)), strict=True
+    )
+    return [(max(lost), max(left), max(here), found[0][3] if any(here) else NOWHERE)]

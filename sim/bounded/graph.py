@@ -18,6 +18,7 @@ import numpy as np
 
 from ..network.transfer import MOST_HBM
 from ..program.program import Collective, Compute, RepeatedBlocks
+from .at_once import COMPUTE
 from .edges import NOTHING, LayerEdges, edges_of_work
 from .sent import exchanges_in, messages_of
 from .waits import waits_of
@@ -180,7 +181,8 @@ def _nodes(
 ) -> Iterator[StepNode]:
     waits = waits_of(program)
     _, _, ends, _ = record.of_class(r)
-    held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing)]
+    between = _between_kernels(program)
+    held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing) and i not in between]
     windows = [record.times(r, i)[::2] for i in held]
     sms, hbm = (
         max((one[k] for one in map(_taken, (program.ops[i].work for i in held))), default=0) for k in (0, 1)
@@ -209,6 +211,19 @@ def _nodes(
             holds=i in held,
             edges=edges,
         )
+
+
+def _between_kernels(program: Program) -> set[int]:
+    """Ops beside which no kernel runs: they wait for the last one before, and the next for them."""
+    found, last = set[int](), -1
+    waiting: list[int] = []
+    for i, op in enumerate(program.ops):
+        if op.stream == COMPUTE:
+            found.update(k for k in waiting if k in op.after)
+            last, waiting = i, []
+        elif last in op.after:
+            waiting.append(i)
+    return found
 
 
 def _within_s(

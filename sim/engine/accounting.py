@@ -213,7 +213,7 @@ def _awaited(
         exposed = sum(last - first for first, last in parts)
         axis = ops[i].category
         time.expose(axis if axis != "optimizer" else "dp", exposed)
-        if busy and axis in IN_LAYER:
+        if busy and (axis in IN_LAYER or ops[i].action):  # of layers, or of an action as blocks have it
             time.busy_s += exposed
         cursor = end
     return cursor

@@ -144,6 +144,13 @@ def _unsupported(profile: GpuProfile) -> Iterable[LayoutRule]:
         yield rule(one.reads, partial(_asked, one, profile))
 
 
+def refuse_any_layout(scenario: Scenario, profile: GpuProfile) -> None:
+    """Raise NotSupported for what lowering refuses of a scenario whatever its layout."""
+    for one in REFUSALS:
+        if not one.reads:
+            one.refuse(scenario, profile)
+
+
 def _asked(one: LayoutRefusal, profile: GpuProfile, draft: Scenario) -> None:
     one.refuse(draft, profile)
 

@@ -21,7 +21,7 @@ from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
 from .axes import LAYOUT, Values, field_value, layout_values, unique
 from .draft import draft_of, typed, unpadded
-from .legality import DP, LayoutRule, rules
+from .legality import DP, LayoutRule, refuse_any_layout, rules
 from .twins import Twins
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ def space_of(
 
     Raises:
         ScenarioError: a field or a value that a scenario does not have.
-        NotSupported: GPUs that differ, or other jobs on the fabric, beside which layouts are not compared.
+        NotSupported: GPUs that differ, or other jobs on the fabric, beside which layouts are not compared;
+            what no layout of it has, such as kernels that its GPU has not.
     """
     if scenario.cluster.variation is not None:
         raise NotSupported("cluster.variation", "layouts are compared on equal GPUs; leave it out")
@@ -188,6 +189,8 @@ def space_of(
             refused[base.problems[0].path] += 1
         else:
             used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
+            if not outer:
+                refuse_any_layout(base, used)
             parts.append(_layouts(base, changes, inner, used))
     return _joined(scenario, outer, parts, refused)
 
@@ -293,7 +296,13 @@ def _with_dp(
 def _cut(
     codes: dict[str, Codes], values: Mapping[str, Values], rule: LayoutRule, base: Scenario, kept: set[int]
 ) -> tuple[dict[str, Codes], Counter[str]]:
-    """The rows that a rule leaves, with all ``kept`` codes of its field; and how many it cuts why."""
+    """The rows that a rule leaves, with all ``kept`` codes of its field; and how many it cuts why. One that
+    reads no field of a layout is asked once, and cuts all rows or none.
+    """
+    if not rule.reads:
+        reason, rows = rule.breaks(base), len(next(iter(codes.values())))
+        none = {name: code[:0] for name, code in codes.items()}
+        return (none, Counter({reason: rows})) if reason else (codes, Counter())
     key, places = numbered([codes[name] for name in rule.reads], [len(values[name]) for name in rule.reads])
     reasons, of_key = [""], np.zeros(key.max(initial=0) + 1, dtype=np.int64)
     for number, row in places.items():
@@ -354,7 +363,8 @@ def _joined(
             codes[name] = np.repeat(np.array(own, dtype=np.int64), sizes)
         else:
             renamed = [
-                np.array([found.index(v) for v in part.values[name]])[part.codes[name]] for part in parts
+                np.array([found.index(v) for v in part.values[name]], dtype=np.int64)[part.codes[name]]
+                for part in parts
             ]
             codes[name] = np.concatenate([np.zeros(0, dtype=np.int64), *renamed])
     for part in parts:

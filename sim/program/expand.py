@@ -6,11 +6,15 @@ streams joined. The engine's short cut must give the same times (tests/test_repe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from .bind import bound
 from .program import UNORDERED, Block, Op, Program, Programs, RepeatedBlocks
+
+Piece = Block | RepeatedBlocks
+"""Of a row: a block whose ops are written one by one, or blocks that stay as they are."""
 
 
 def rendezvous_expanded(programs: Programs) -> Programs:
@@ -25,7 +29,36 @@ def rendezvous_expanded(programs: Programs) -> Programs:
 
 def expand(program: Program, chosen: Callable[[RepeatedBlocks], bool]) -> Program:
     """The program with the ``chosen`` repeated blocks expanded into their ops."""
-    writer = _Writer(chosen)
+    return _written(program, lambda work: work.row if chosen(work) else ())
+
+
+def expand_blocks(programs: Programs, chosen: Callable[[Block], bool]) -> Programs:
+    """The programs with the ops of ``chosen`` blocks in their place, between what is left of their rows."""
+    known: dict[int, tuple[Piece, ...]] = {}
+
+    def pieces(work: RepeatedBlocks) -> tuple[Piece, ...]:
+        if id(work) not in known:
+            known[id(work)] = tuple(_pieces(work, chosen))
+        return known[id(work)]
+
+    written = {id(one): one for one in programs.classes}
+    written = {key: _written(one, pieces) for key, one in written.items()}
+    return replace(programs, classes=tuple(written[id(one)] for one in programs.classes))
+
+
+def _pieces(work: RepeatedBlocks, chosen: Callable[[Block], bool]) -> Iterator[Piece]:
+    """The row of repeated blocks, cut around the chosen ones; nothing where none is."""
+    if not any(chosen(block) for block, _ in work.blocks):
+        return
+    for apart, row in groupby(work.blocks, lambda pair: chosen(pair[0])):
+        if apart:
+            yield from (block for block, count in row for _ in range(count))
+        else:
+            yield RepeatedBlocks(tuple(row))
+
+
+def _written(program: Program, pieces: Callable[[RepeatedBlocks], Sequence[Piece]]) -> Program:
+    writer = _Writer(pieces)
     for op in program.ops:
         writer.write(op)
     return Program(ops=tuple(writer.ops))
@@ -33,9 +66,11 @@ def expand(program: Program, chosen: Callable[[RepeatedBlocks], bool]) -> Progra
 
 @dataclass
 class _Writer:
-    """``ends[i]`` are the written ops that end op i; ``joined`` those that the compute stream awaits next."""
+    """``ends[i]`` are the written ops that end op i; ``joined`` those that the compute stream awaits next.
+    Repeated blocks are written as their ``pieces``, or as they are where they have none.
+    """
 
-    chosen: Callable[[RepeatedBlocks], bool]
+    pieces: Callable[[RepeatedBlocks], Sequence[Piece]]
     ops: list[Op] = field(default_factory=list)
     ends: list[tuple[int, ...]] = field(default_factory=list)
     joined: tuple[int, ...] = ()
@@ -43,10 +78,16 @@ class _Writer:
 
     def write(self, op: Op) -> None:
         after = tuple(sorted({end for earlier in op.after for end in self.ends[earlier]}))
-        if isinstance(op.work, RepeatedBlocks) and self.chosen(op.work):
+        if isinstance(op.work, RepeatedBlocks) and (pieces := self.pieces(op.work)):
             joined = tuple(sorted({*after, *self.joined, *self.last_compute}))
-            for block in op.work.row:
-                joined = self._block(block, joined, op.action)
+            for piece in pieces:
+                if isinstance(piece, Block):
+                    joined = self._block(piece, joined, op.action)
+                else:
+                    self.ops.append(
+                        op._replace(work=piece, after=joined, host_s=piece.host_s, host_sync=False)
+                    )
+                    joined = (len(self.ops) - 1,)
             self.joined = self.last_compute = joined
             self.ends.append(joined)
             if op.host_sync and joined:  # the host waits for what it issued last, which awaits all else

@@ -39,6 +39,7 @@ def amax_group(scenario: Scenario) -> str | None:
 
 def amax_reduction(builder: LayerBuilder) -> Block:
     """The reduction behind the layers of a virtual stage, forward or backward."""
-    group = AMAX_GROUPS[builder.software.exchange.amax_group]
-    builder.collective(group, "amax all_reduce", "all_reduce", _BYTES)
+    among = builder.software.exchange.amax_group
+    category = "dp" if among == "replicas" else "tp"
+    builder.collective(AMAX_GROUPS[among], "amax all_reduce", "all_reduce", _BYTES, category=category)
     return builder.block("amax reduction")

@@ -180,8 +180,10 @@ class LayerBuilder:
         *,
         after: int | None = None,
         wait: bool = True,
+        category: str = "",
     ) -> int:
-        """Append a collective of the group along ``axis``, on that axis's stream. Returns its index.
+        """Append a collective of the group along ``axis``, on that axis's stream. Returns its index. It
+        counts as communication of that axis, or of ``category``.
 
         It starts after op ``after`` (default: the last one on the compute stream) and what is
         awaited. With ``wait`` the next kernel awaits it; without, the caller joins it later.
@@ -195,7 +197,7 @@ class LayerBuilder:
         work = Collective(kind, axis, transfer)
         deps = tuple(sorted({*self.awaited, *(() if start < 0 else (start,))}))
         stream = axis.partition(".")[0]  # cp.ring and cp.heads are groups of the same stream
-        self.ops.append(Op(name, stream, stream, work, deps, host_s=host_s))
+        self.ops.append(Op(name, stream, category or stream, work, deps, host_s=host_s))
         index = len(self.ops) - 1
         if wait or self.costs.blocks:
             self.join(index)

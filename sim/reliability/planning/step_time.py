@@ -235,6 +235,7 @@ class SimulatedStep:
     def _slowdown(self, degradation: DegradationKey) -> float:
         from ...bounded.bounds import bounded
         from ...bounded.conditions import differing
+        from ...bounded.meetings import meetings_apart
         from ...engine.collection import collection_paused
         from ...engine.replay import replay
         from ...fold.ranks import Degradation as Whole
@@ -244,7 +245,7 @@ class SimulatedStep:
 
         with collection_paused():
             if self._lowered is None:
-                lowered = lower(self.scenario, build_cluster(self.scenario))
+                lowered = meetings_apart(lower(self.scenario, build_cluster(self.scenario)))
                 self._lowered = (lowered, replay(folded(lowered).programs).makespan_s)
             lowered, healthy = self._lowered
             wrong = Whole(

@@ -138,10 +138,17 @@ def _unused(scenario: Scenario) -> set[str]:
         (("cp_comm",), par.cp == 1),
         (("point_to_point",), par.pp == 1),
         (_EIGHT_BITS, scenario.training.precision not in ("fp8", "mxfp8", "nvfp4")),
+        (("amax_group",), not _scales_later(scenario)),
         (("bucket_elements",), not scenario.software.gradients.overlap_grad_reduce),
     ):
         unused |= set(names) if idle else set()
     return unused
+
+
+def _scales_later(scenario: Scenario) -> bool:
+    """Whether 8-bit tensors are scaled by maxima of earlier steps, which ranks may have to agree on."""
+    delayed = scenario.software.kernels.fp8_scaling == "delayed"
+    return delayed and scenario.training.precision == "fp8" and scenario.world_size > scenario.parallelism.pp
 
 
 def _plain(scenario: Scenario, block: str) -> dict[str, Any]:

@@ -213,6 +213,8 @@ def _training(scenario: Scenario, version: Version) -> Options:
             ("fp8_recipe", "mxfp8" if training.precision == "mxfp8" else recipe),
         ]
         options.append(("fp8_param_gather", scenario.software.kernels.fp8_parameters))
+        if recipe == "delayed":
+            options.append(("tp_only_amax_red", scenario.software.exchange.amax_group == "tensor"))
     elif training.precision == "nvfp4":
         options.append(("fp4_format", "e2m1"))
     recompute = training.recompute

@@ -1,7 +1,8 @@
 """In which widths a Megatron-LM run keeps products, optimizer states and gradients, and how it reduces these.
 
 Sources: Megatron-LM megatron/training/arguments.py; core/distributed/distributed_data_parallel_config.py;
-core/optimizer/optimizer_config.py.
+core/optimizer/optimizer_config.py; core/parallel_state.py, get_amax_reduction_group; TransformerEngine
+pytorch/fp8.py, reduce_and_update_fp8_tensors (of delayed scaling alone, if the recipe has reduce_amax).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def put_precision(settings: Settings) -> None:
         settings.refuse("fp16", "fp16 and bf16 are both set; Megatron-LM takes one of them")
     kind = "fp16" if half else "bf16" if brain else "fp32"
     origin = settings.origin("fp16" if half else "bf16", default=DEFAULT)
-    form = settings.text("fp8_format", "fp8")
+    agreed, form = _amax_group(settings), settings.text("fp8_format", "fp8")
     if settings.flag("fp8_hybrid") or settings.flag("fp8_e4m3"):
         form = form or "hybrid"
     recipe = settings.choice("fp8_recipe", among=_RECIPES, default=("fp8", "delayed"))
@@ -38,6 +39,8 @@ def put_precision(settings: Settings) -> None:
             scaling,
             settings.origin("fp8_recipe", default=f"{DEFAULT}: delayed"),
         )
+        if scaling == "delayed":
+            draft.put("software.exchange.amax_group", *agreed)
         gathered = settings.flag("fp8_param_gather") or settings.flag("fp8_param")
         draft.put(
             "software.kernels.fp8_parameters", gathered, settings.origin("fp8_param_gather", default=DEFAULT)
@@ -53,6 +56,17 @@ def put_precision(settings: Settings) -> None:
         kind, origin = "nvfp4", settings.origin("fp4_format", "fp4")
     settings.text("fp4_recipe")
     draft.put("training.precision", kind, origin)
+
+
+def _amax_group(settings: Settings) -> tuple[str, str]:
+    """Who agrees on maxima under delayed scaling, and where that is said: all that hold the same weights,
+    unless an option says those of tp and cp, or NeMo's own layers that nobody does (its recipe's reduce_amax;
+    those of Megatron core have TransformerEngine's default).
+    """
+    within, core = settings.flag("tp_only_amax_red"), settings.flag("mcore_gpt")
+    if not (settings.flag("reduce_amax", default=True) or core):
+        return "none", settings.origin("reduce_amax")
+    return "tensor" if within else "replicas", settings.origin("tp_only_amax_red", default=DEFAULT)
 
 
 def put_optimizer(settings: Settings) -> None:

@@ -58,6 +58,10 @@ _REFUSED = {
 }  # fmt: skip
 
 
+_NO_AMAX = "te_patches/delayed_scaling_patches.py of Primus"
+"""It takes ``reduce_amax`` from the recipe of delayed scaling, before every Megatron run."""
+
+
 def _recognises(file: SourceFile) -> bool:
     if file.kind in ("shell", "arguments"):
         return "use_turbo_" in file.text or "PRIMUS" in file.text
@@ -190,6 +194,7 @@ def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
         )
     if "bf16" not in settings.found and "fp16" not in settings.found:
         settings.found["bf16"] = Setting(value=True, file="trainer_base.yaml of Primus", name="bf16")
+    settings.found["reduce_amax"] = Setting(value=False, file=_NO_AMAX, name="reduce_amax")
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, {})
     if settings.flag("use_turbo_attention") or settings.flag("use_turbo_gemm"):

@@ -1,0 +1,54 @@
+"""Programs whose replicas meet between rows of blocks, where they meet in blocks of nothing else.
+
+A block that is one reduction of all replicas, such as that of maxima behind a virtual stage, makes all ranks
+whose rows have it one group, which runs together, so that a step has no bounds and the times of each rank
+differ each time. As an op of its own it is what it means (expand.py), replicas run by themselves in between,
+and bounds hold of it as of reductions of gradients. Knows ranks and their programs; replays nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..fold.ranks import HEALTHY, ranks_of
+from ..program.expand import expand_blocks
+from ..program.program import Collective, RepeatedBlocks
+from .conditions import crossing
+from .replicas import replicas_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..lowering.lower import Lowered
+    from ..program.program import Block, Programs
+
+
+def meetings_apart(lowered: Lowered) -> Lowered:
+    """The step with blocks that are collectives of several replicas, and nothing else, as ops of programs;
+    the same one where it has none.
+    """
+    if not any(_communicators(block) for block in _blocks(lowered.programs)):
+        return lowered
+    ranks = ranks_of(lowered)
+    replicas = replicas_of(lowered.plan.process_groups, ranks, HEALTHY)
+    across = frozenset(crossing(ranks, replicas)) if replicas else frozenset()
+    if not any(_communicators(block) & across for block in _blocks(lowered.programs)):
+        return lowered
+    programs = expand_blocks(lowered.programs, lambda block: bool(_communicators(block) & across))
+    return replace(lowered, programs=programs)
+
+
+def _blocks(programs: Programs) -> Iterator[Block]:
+    """The distinct blocks of all programs, each at least once."""
+    rows = {id(op.work): op.work for program in programs.classes for op in program.ops}
+    for work in rows.values():
+        if isinstance(work, RepeatedBlocks):
+            yield from (block for block, _ in work.blocks)
+
+
+def _communicators(block: Block) -> frozenset[str]:
+    """Whom a block of collectives alone calls; nobody where it has kernels."""
+    works = [op.work for op in block.ops]
+    named = frozenset(work.communicator for work in works if isinstance(work, Collective))
+    return named if all(isinstance(work, Collective) for work in works) else frozenset()

@@ -1,0 +1,82 @@
+"""Every software preset on every GPU: a step, its memory and a search of layouts answer, or all three refuse.
+
+What a GPU or a stack has not is refused at a field, and no other error may come of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+from small_plans import FIX
+from small_scenarios import scenario
+
+from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.sim.brief.memory import memory_by_order
+from stepsim.sim.plan.search.plan import candidates_of
+from stepsim.sim.scenario.blocks import Precision
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
+from stepsim.sim.scenario.software import software_names
+from stepsim.sim.scenario.software.kernels import AttentionKernel
+from stepsim.sim.simulate import simulate
+
+ONE_LAYOUT = {**FIX, "parallelism.tp": 2, "parallelism.pp": 2, "training.micro_batch": 2}
+"""What leaves a few layouts of a job of eight GPUs."""
+
+
+def job(gpu: str, software: dict[str, Any], precision: str) -> Scenario | None:
+    """A job of eight GPUs; None where the scenario itself is refused."""
+    fields = {"num_layers": 2, "tp": 2, "pp": 2, "dp": 2, "schedule": "1f1b", "microbatches": 2}
+    try:
+        return scenario(
+            gpu=gpu,
+            gpus_per_node=4,
+            interconnect="ib-ndr400-x8",
+            software=software,
+            precision=precision,
+            **fields,
+        )
+    except ScenarioError:
+        return None
+
+
+def refused(ask: Callable[[], object]) -> str:
+    """At which field something is refused; empty where it answers. All other errors are the test's."""
+    try:
+        ask()
+    except NotSupported as refusal:
+        return refusal.field
+    return ""
+
+
+def answers(one: Scenario) -> bool:
+    """Whether a step, its memory and a search all answer; else all are refused at one field."""
+    step = refused(lambda: simulate(one))
+    assert refused(lambda: memory_by_order(one)) == step
+    assert refused(lambda: candidates_of(one, ONE_LAYOUT, {}, lambda _: None)) == step
+    return not step
+
+
+KINDS = {get_gpu(name).architecture: name for name in gpu_names()}
+"""A GPU of each architecture, whose kernels and types are those of its likes."""
+
+
+@pytest.mark.parametrize("gpu", gpu_names())
+def test_every_preset_answers_or_is_refused_at_a_field(gpu: str) -> None:
+    precision = "bf16" if get_gpu(gpu).has_math("bf16") else "fp16"
+    jobs = [job(gpu, {"preset": name}, precision) for name in software_names()]
+    answered = [answers(one) for one in jobs if one is not None]
+    assert any(answered), "some software runs on it"
+
+
+@pytest.mark.parametrize("gpu", KINDS.values())
+def test_every_attention_in_every_precision_answers_or_is_refused_at_a_field(gpu: str) -> None:
+    kinds = [
+        {"preset": "megatron-core-2025", "kernels": {"attention": one}} for one in get_args(AttentionKernel)
+    ]
+    jobs = [job(gpu, software, precision) for software in kinds for precision in get_args(Precision)]
+    answered = [answers(one) for one in jobs if one is not None]
+    assert any(answered), "some kernel runs on it"
