@@ -173,7 +173,8 @@ class _Search:
             return
         queue = [*dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])]
         self.begin([i for place, i in enumerate(queue) if self._is_sure(i, place)])
-        self.judge_all(queue, hopeless=self._is_hopeless)
+        likely = itertools.islice(filter(self._is_tight, left[len(tight) :]), 1)
+        self.judge_all(queue, hopeless=self._is_hopeless, likely=[*likely])
 
     def _tighten(self, asked: Sequence[int]) -> None:
         assert self.tighten is not None, "without it all bounds are as tight as can be"
@@ -198,12 +199,16 @@ class _Search:
     def _is_hopeless(self, i: int) -> bool:
         return bool(self.bounds[i] >= self.worst) and i not in self.first
 
-    def judge_all(self, queue: Sequence[int], hopeless: Callable[[int], bool]) -> None:
-        """Judge candidates in that order, until one is ``hopeless``."""
+    def judge_all(
+        self, queue: Sequence[int], hopeless: Callable[[int], bool], likely: Sequence[int] = ()
+    ) -> None:
+        """Judge candidates in that order, until one is ``hopeless``. A worker that has nothing else to do may
+        be ahead of who is ``likely`` to be judged next."""
 
         def hopeful() -> Iterator[int]:
             """Whom it may come to, as far as is known when workers that are ahead ask for the next."""
-            for i in queue if self.limit is None else queue[: self.limit - len(self.value)]:
+            most = None if self.limit is None else self.limit - len(self.value)
+            for i in [*queue, *likely][:most]:
                 if i not in self.value and hopeless(i):
                     return
                 yield i
