@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,25 @@ def test_workers_in_a_pool_give_results_in_order_and_stop_early() -> None:
         assert list(workers.run(range(5))) == [0, 1, 4, 9, 16]
     finally:
         workers.close()
+
+
+def test_what_is_under_way_when_nobody_asks_any_more_is_not_begun_twice(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    workers = Local(partial(_noted, seen), 2, after_s=0.0)
+    try:
+        results = workers.run(range(6))
+        assert next(results) == 0
+        results.close()
+        assert list(workers.run(range(1, 6))) == [1, 4, 9, 16, 25]
+    finally:
+        workers.close()
+    assert sorted(seen.read_text().split()) == ["0", "1", "2", "3", "4", "5"]
+
+
+def _noted(seen: Path, number: int) -> int:
+    with seen.open("a", encoding="utf-8") as file:
+        file.write(f"{number}\n")
+    return number * number
 
 
 def _square(number: int) -> int:

@@ -30,6 +30,10 @@ Tighten = Callable[[Sequence[int]], Sequence[float]]
 AT_ONCE = 8
 """Bounds that are tightened together: enough for all workers, and few that nobody asks for."""
 
+FEW = 64
+"""Bounds that are tightened together once as many are judged as are asked for: some may lie between the worst
+of them and a better one that is still to be found, and are then tightened for nothing."""
+
 Begin = Callable[[Sequence[int]], None]
 """Told candidates that are about to be judged, so that they may be begun in another order."""
 
@@ -156,16 +160,23 @@ class _Search:
 
     def next_round(self) -> None:
         """Judge who comes next as far as bounds are tight, if these are as many as will be judged for sure;
-        else tighten some."""
+        else tighten some. Where few are left who may be better than the worst, all their bounds come first,
+        so that whoever is judged is judged beside others.
+        """
         left, worst = in_turn(self.bounds), self.worst
         tight = [*itertools.takewhile(self._is_tight, left)]
         hoped = itertools.takewhile(lambda i: self.bounds[i] < worst, left[len(tight) :])
-        asked = [*itertools.islice(itertools.filterfalse(self._is_tight, hoped), AT_ONCE)]
-        if not asked or len(tight) + self._better_than(self.bounds[asked[0]]) >= self.top:
-            queue = [*dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])]
-            self.begin([i for place, i in enumerate(queue) if self._is_sure(i, place)])
-            self.judge_all(queue, hopeless=self._is_hopeless)
+        loose = [*itertools.islice(itertools.filterfalse(self._is_tight, hoped), FEW + 1)]
+        few = worst < math.inf and len(loose) <= FEW
+        if loose and (few or len(tight) + self._better_than(self.bounds[loose[0]]) < self.top):
+            self._tighten(loose if few else loose[:AT_ONCE])
             return
+        queue = [*dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])]
+        self.begin([i for place, i in enumerate(queue) if self._is_sure(i, place)])
+        likely = itertools.islice(filter(self._is_tight, left[len(tight) :]), 1)
+        self.judge_all(queue, hopeless=self._is_hopeless, likely=[*likely])
+
+    def _tighten(self, asked: Sequence[int]) -> None:
         assert self.tighten is not None, "without it all bounds are as tight as can be"
         for i, bound in zip(asked, self.tighten(asked), strict=True):
             self.bounds[i] = max(self.bounds[i], bound)
@@ -188,12 +199,16 @@ class _Search:
     def _is_hopeless(self, i: int) -> bool:
         return bool(self.bounds[i] >= self.worst) and i not in self.first
 
-    def judge_all(self, queue: Sequence[int], hopeless: Callable[[int], bool]) -> None:
-        """Judge candidates in that order, until one is ``hopeless``."""
+    def judge_all(
+        self, queue: Sequence[int], hopeless: Callable[[int], bool], likely: Sequence[int] = ()
+    ) -> None:
+        """Judge candidates in that order, until one is ``hopeless``. A worker that has nothing else to do may
+        be ahead of who is ``likely`` to be judged next."""
 
         def hopeful() -> Iterator[int]:
             """Whom it may come to, as far as is known when workers that are ahead ask for the next."""
-            for i in queue if self.limit is None else queue[: self.limit - len(self.value)]:
+            most = None if self.limit is None else self.limit - len(self.value)
+            for i in [*queue, *likely][:most]:
                 if i not in self.value and hopeless(i):
                     return
                 yield i

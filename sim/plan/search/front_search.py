@@ -63,6 +63,7 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
             return [int(known[within[k]]) for k in front_of(costs[within])], whole
         spent += len(asked)
         actions += float(among.replayed_actions[asked].sum())
+        search.ahead(asked)
         for _ in search.values(asked):
             pass
 

@@ -55,7 +55,7 @@ class Local(Generic[Task, Done]):
     jobs: int
     after_s: float = POOL_ABOVE_S
     _spent_s: float = 0.0
-    _spare: deque[Future[Done]] = field(default_factory=deque, repr=False)
+    _spare: list[tuple[Task, Future[Done]]] = field(default_factory=list, repr=False)
     _pool: ProcessPoolExecutor | None = field(default=None, repr=False)
 
     def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
@@ -70,7 +70,8 @@ class Local(Generic[Task, Done]):
             yield done
 
     def spared(self) -> list[Done]:
-        done = [self._spare.popleft() for _ in range(len(self._spare))]
+        done = [future for _, future in self._spare if future.done()]
+        self._spare = [one for one in self._spare if not one[1].done()]
         return [future.result() for future in done if not future.cancelled() and future.exception() is None]
 
     def close(self) -> None:
@@ -89,20 +90,26 @@ class Local(Generic[Task, Done]):
         return self._pool
 
     def _by_pool(self, pool: ProcessPoolExecutor, tasks: Iterable[Task]) -> Generator[Done, None, None]:
-        flying: deque[Future[Done]] = deque()
+        flying: deque[tuple[Task, Future[Done]]] = deque()
         try:
             for task in tasks:
-                with warnings.catch_warnings():  # of threads, of which this process has none of its own
-                    warnings.simplefilter("ignore", DeprecationWarning)
-                    flying.append(pool.submit(_work, task))
+                flying.append((task, self._begun(pool, task)))
                 if len(flying) > AHEAD * self.jobs:
-                    yield flying.popleft().result()
+                    yield flying.popleft()[1].result()
             while flying:
-                yield flying.popleft().result()
+                yield flying.popleft()[1].result()
         finally:
-            for future in flying:
-                if not future.cancel():
-                    future.add_done_callback(self._spare.append)
+            self._spare += [one for one in flying if not one[1].cancel()]
+
+    def _begun(self, pool: ProcessPoolExecutor, task: Task) -> Future[Done]:
+        """What a worker has done or is about to do, or begins with now."""
+        for place, (known, future) in enumerate(self._spare):
+            if known == task:
+                del self._spare[place]
+                return future
+        with warnings.catch_warnings():  # of threads, of which this process has none of its own
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return pool.submit(_work, task)
 
 
 _function: Callable[[Any], Any] | None = None
