@@ -192,11 +192,12 @@ def _awaited(
 ) -> float:
     """Attribute the time from ``cursor`` on until all ops of ``waited`` have ended, which is returned.
 
-    ``busy``: a pipeline action waits for them. What ends at the same time counts in the order of the program.
+    ``busy``: a pipeline action waits for them. What ends at the same time counts in the order of the program,
+    and collectives of an action before all else, as in its blocks.
     """
     ops, ends = record.programs.classes[r].ops, record.end[r]
     if len(waited) > 1:
-        waited = sorted(waited, key=lambda d: (round(ends[d] / SLACK_S), d))
+        waited = sorted(waited, key=lambda d: (not _of_action(ops[d]), round(ends[d] / SLACK_S), d))
     for i in waited:
         reached, begin, end = record.times(r, i)
         if end <= cursor:
@@ -213,10 +214,15 @@ def _awaited(
         exposed = sum(last - first for first, last in parts)
         axis = ops[i].category
         time.expose(axis if axis != "optimizer" else "dp", exposed)
-        if busy and (axis in IN_LAYER or ops[i].action):  # of layers, or of an action as blocks have it
+        if _of_action(ops[i]) or (busy and axis in IN_LAYER):
             time.busy_s += exposed
         cursor = end
     return cursor
+
+
+def _of_action(op: Op) -> bool:
+    """Whether it is a collective out of a pipeline action's blocks."""
+    return op.action != "" and isinstance(op.work, Collective)
 
 
 def _late(

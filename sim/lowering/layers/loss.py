@@ -3,8 +3,9 @@
 vocab-parallel: every rank keeps its share of the logits and reduces the maximum, the target's logit
 and the sum of exponentials of each token (Megatron-LM vocab_parallel_cross_entropy). fused: the same
 in one pass each way. gathered: the logits are gathered and every rank computes the whole loss. eager:
-torch's cross_entropy on FP32 copies, which keeps the log-softmax, on a rank's share of the vocabulary.
-Bytes count reads (r) and writes (w) at HBM per logit.
+torch's cross_entropy on FP32 copies, which keeps the log-softmax; of a rank's share of the vocabulary it is
+DTensor's, kernel by kernel (torch/distributed/tensor/parallel/loss.py). Bytes count reads (r) and writes (w)
+at HBM per logit.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def loss_backward(builder: LayerBuilder) -> Block:
     elif software.kernels.cross_entropy == "vocab-parallel":
         builder.memory("loss backward", logits * (2 * wide + cast), launches=4)  # scaled in place r w; cast
     elif software.kernels.cross_entropy == "eager":
-        builder.memory("loss backward", logits * (4 * wide + cast), launches=5)  # as below, on the own share
+        # zeros w, exponential r w, sum r r w, scaled r w; else as below, on the own share
+        each, launches = (8, 8) if local.tp > 1 else (4, 5)
+        builder.memory("loss backward", logits * (each * wide + cast), launches=launches)
     else:
         # zero fill w; log-softmax backward r r w; cast; own slice r w
         whole = logits * local.tp
@@ -64,7 +67,8 @@ def logits_bytes(local: LocalShape, software: Software) -> float:
         # gathered, as FP32, log-softmax of it, and the gradient of that; and what the gather went through
         return _share(local) * local.tp * (e + 3 * wide + _gathered_through(local))
     if software.kernels.cross_entropy == "eager":
-        return _share(local) * 3 * wide  # log-softmax, the gradient of the loss by it, and of what it took
+        # log-softmax, the gradient of the loss by it, and of what it took; DTensor's has an exponential too
+        return _share(local) * (4 if local.tp > 1 else 3) * wide
     if not software.kernels.loss_in_place:
         return _share(local) * 2 * wide  # what the loss was given and its own copy; 16 bit are free by then
     return _share(local) * (wide + e)
@@ -130,7 +134,9 @@ def _eager(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
     cast = e + wide if software.kernels.logits_fp32 else 0
-    builder.memory("logits cast, log-softmax", logits * (cast + 2 * wide), launches=6)  # r w
-    if local.tp > 1:  # DTensor's loss_parallel: maximum, sum, target
+    if local.tp == 1:
+        builder.memory("logits cast, log-softmax", logits * (cast + 2 * wide), launches=6)  # r w
+    else:  # DTensor's loss_parallel: maximum r, shifted r w, exponential r w, sum r, shifted r w
+        builder.memory("logits cast, log-softmax", logits * (cast + 8 * wide), launches=10)
         for what in ("maximum", "sum", "target"):
             builder.tp(f"loss {what} all_reduce", "all_reduce", local.tokens * 4.0)
