@@ -85,6 +85,21 @@ class Scope:
         assert base is not None
         return base + offset
 
+    def issued_from(self, i: int, at: float) -> float:
+        """The same, and not before a time, at which the op is ready."""
+        if self.issued_at is None:
+            return at
+        sync, offset = self.issue[i]
+        issued = (self.issued_at if sync < 0 else self.end[sync]) + offset
+        if issued > at:
+            return issued
+        return at
+
+    def reached(self, i: int, at: float) -> float:
+        """Op ``i``, messages, which is ready at a time, is reached; when that is."""
+        self.start[i] = self.begin[i] = at = self.issued_from(i, at)
+        return at
+
     def all_issued(self, i: int) -> float:
         """When the host has issued the last of the calls of op ``i``, which has been issued; else -inf."""
         if self.issued_at is None:

@@ -129,7 +129,7 @@ class StepPlan:
         ends = (parameters.head + parameters.embedding) * self.local.element_bytes
         return ends + parameters.body * self.local.weights.held
 
-    @property
+    @cached_property
     def two_way(self) -> bool:
         """Whether microbatches travel both ways, so that every stage is there twice (DualPipe)."""
         return stage_to_rank(self.schedule.rank_of, self.shape) is None
