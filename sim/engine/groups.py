@@ -129,10 +129,10 @@ class JointGroups:
         program = self.programs.classes[r]
         found = self._called.get(id(program))
         if found is None:
-            works = (op.work for op in program.ops)
-            distinct = {id(one): one for one in works if isinstance(one, RepeatedBlocks)}.values()
+            works = [op.work for op in program.ops if isinstance(op.work, RepeatedBlocks)]
+            distinct = {id(work): work for work in works}.values()
             found = self._called[id(program)] = frozenset(
-                name for one in distinct for name in one.communicators
+                [name for one in distinct for name in one.communicators]
             )
         return found
 
