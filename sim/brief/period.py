@@ -186,9 +186,12 @@ def _piece_waits(
     """
     if isinstance(piece, Stretch):
         return _run_waits(piece.run, piece.at, segment, issued_s, slack_s, leads_s)
-    if piece.issued_at is None:
+    at = piece.issued_at
+    if at is None:
         return False
-    return any(begin <= piece.issued(k) + slack_s for k, begin in enumerate(piece.begin))
+    # the host waits for no op of a block, so that each is issued so long after the first
+    waits = zip(piece.begin, piece.issue, strict=True)
+    return any(begin <= at + offset + slack_s for begin, (_, offset) in waits)
 
 
 def _run_waits(

@@ -334,15 +334,16 @@ class Flows:
         del self._flows[number]
         if flow.bound is not None:
             self.slowed.add(flow.demand, flow.bound, self._env.time - flow.since, flow.rate)
-        self._leave(number, flow)
+        if number in self._demands:
+            self._leave(number, flow)
+        else:
+            for link in flow.demand.links:
+                del self._alone[link]
         flow.done.happen(flow.value)
 
     def _leave(self, number: int, flow: Flow) -> None:
         """Free the links of a flow that has ended or stopped, so that others on them get its share."""
-        if self._demands.pop(number, None) is None:
-            for link in flow.demand.links:
-                del self._alone[link]
-            return
+        del self._demands[number]
         for link, _ in flow.demand.weights:
             for other in self._at.leave(link, number):
                 if self._flows[other].held == link:

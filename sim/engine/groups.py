@@ -129,9 +129,11 @@ class JointGroups:
         program = self.programs.classes[r]
         found = self._called.get(id(program))
         if found is None:
-            distinct = {id(op.work): op.work for op in program.ops}.values()
-            called = (one.communicators for one in distinct if isinstance(one, RepeatedBlocks))
-            found = self._called[id(program)] = frozenset(name for names in called for name in names)
+            works = [op.work for op in program.ops if isinstance(op.work, RepeatedBlocks)]
+            distinct = {id(work): work for work in works}.values()
+            found = self._called[id(program)] = frozenset(
+                [name for one in distinct for name in one.communicators]
+            )
         return found
 
     def _group(self, members: tuple[int, ...]) -> JointGroup:

@@ -70,7 +70,7 @@ class P2PQueue:
         i = self.layout.receives.get((name, tag))
         if i is None or self.scope.start[i] >= 0 or self.rank.stopped:
             return None
-        return self._reached(i, self.late_s), i
+        return self.scope.reached(i, self.late_s), i
 
     def received(self, i: int, done: Signal) -> None:
         """The message of such a receive has ended."""
@@ -79,8 +79,8 @@ class P2PQueue:
     def leave(self, until_s: float) -> None:
         """Receives that nobody asked for are posted too, those that the host issues up to a time."""
         for i in self.layout.receives.values():
-            if self.scope.start[i] < 0 and self._issued(i, self.late_s) <= until_s:
-                self._reached(i, self.late_s)
+            if self.scope.start[i] < 0 and self.scope.issued_from(i, self.late_s) <= until_s:
+                self.scope.reached(i, self.late_s)
 
     def forget(self) -> None:
         """The replay is over: nobody will be told."""
@@ -93,19 +93,8 @@ class P2PQueue:
         self.scope.begun(i, value)
         self.scope.ends(i, now)
 
-    def _issued(self, i: int, at: float) -> float:
-        if self.scope.issued_at is None:
-            return at
-        issued = self.scope.issued(i)
-        return max(at, issued)
-
-    def _reached(self, i: int, at: float) -> float:
-        scope = self.scope
-        scope.start[i] = scope.begin[i] = at = self._issued(i, at)
-        return at
-
     def _post(self, i: int) -> None:
-        at = self._reached(i, self.env.time)
+        at = self.scope.reached(i, self.env.time)
         work = self.scope.ops[i].work
         assert isinstance(work, Exchange)
         place, rendezvous_points = (self.scope.r, i), self.rendezvous_points

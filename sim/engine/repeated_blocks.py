@@ -18,7 +18,7 @@ from .chain import Chain
 from .clock import Clock
 from .flows import Flows
 from .gathering import Gathering
-from .groups import IN_DETAIL, JointGroups
+from .groups import IN_DETAIL, JointGroup, JointGroups
 from .kernel_stream import InProcess, Process
 from .rank_state import RankState, Uses
 from .record import Record
@@ -66,7 +66,8 @@ class RepeatedBlocksReplay:
             if issued_at > start_s:
                 start_s = issued_at
         scope.start[i] = scope.begin[i] = start_s
-        together = self._gathering(scope.r)
+        group = self.groups.of(scope.r)
+        together = self._gathering(scope.r, group) if len(group.members) > 1 else None
         blocks = BlocksInProgress(self, rank, scope, i, repeated, over, in_process, issued_at, together)
         if not blocks.go_on():
             return False
@@ -92,11 +93,8 @@ class RepeatedBlocksReplay:
             rank.open()
         return signal
 
-    def _gathering(self, r: int) -> Gathering | None:
-        """Where class ``r`` runs its next repeated blocks with the others of its group; None if alone."""
-        group = self.groups.of(r)
-        if len(group.members) == 1:
-            return None
+    def _gathering(self, r: int, group: JointGroup) -> Gathering | None:
+        """Where class ``r`` runs its next repeated blocks with the others of its group; None if by itself."""
         number = self._met[r] = self._met.get(r, -1) + 1
         key = group.members[0], number
         if key not in self._gatherings:

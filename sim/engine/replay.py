@@ -14,7 +14,7 @@ from typing import Any
 import simpy
 
 from ..network.sharing import Link
-from ..program.program import Collective, Compute, Exchange, Program, Programs, RepeatedBlocks
+from ..program.program import Collective, Compute, Exchange, Programs, RepeatedBlocks
 from .chain import Chain
 from .changes import begin_changes
 from .clock import Call, Clock
@@ -100,10 +100,6 @@ def _known(times: Iterable[float]) -> list[float]:
     return [math.inf if t < 0 else t for t in times]
 
 
-def _are_kernels(program: Program, row: Iterable[int]) -> bool:
-    return all(isinstance(program.ops[i].work, Compute | RepeatedBlocks) for i in row)
-
-
 class _Replay:
     def __init__(self, programs: Programs) -> None:
         self.env = Clock()
@@ -144,8 +140,8 @@ class _Replay:
                 self.record.knows(program, layout)
             scope = program_scope(program, layout, r, self.record.of_class(r), issued_at=issued_at[r])
             scope.tag = tag
-            for row, alone in zip(layout.rows, layout.chains, strict=True):
-                if alone:
+            for row, kind in zip(layout.rows, layout.kinds, strict=True):
+                if kind == "communications":
                     chain = Chain(
                         self.env,
                         self.ranks[r],
@@ -155,7 +151,7 @@ class _Replay:
                         row,
                     )
                     begins.append((late_s, chain.start))
-                elif self.rates is None and _are_kernels(program, row):
+                elif self.rates is None and kind == "kernels":
                     stream = KernelStream(self.env, self.ranks[r], self.repeated_blocks, scope, row)
                     self.env.process(stream.process(late_s))
                 else:

@@ -9,8 +9,19 @@ import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
-from ..program.program import UNORDERED, Block, Collective, Exchange, Op, Program, RepeatedBlocks, Work
+from ..program.program import (
+    UNORDERED,
+    Block,
+    Collective,
+    Compute,
+    Exchange,
+    Op,
+    Program,
+    RepeatedBlocks,
+    Work,
+)
 from .signal import Callback, Signal
 
 UNKNOWN = -1.0
@@ -85,6 +96,21 @@ class Scope:
         assert base is not None
         return base + offset
 
+    def issued_from(self, i: int, at: float) -> float:
+        """The same, and not before a time, at which the op is ready."""
+        if self.issued_at is None:
+            return at
+        sync, offset = self.issue[i]
+        issued = (self.issued_at if sync < 0 else self.end[sync]) + offset
+        if issued > at:
+            return issued
+        return at
+
+    def reached(self, i: int, at: float) -> float:
+        """Op ``i``, messages, which is ready at a time, is reached; when that is."""
+        self.start[i] = self.begin[i] = at = self.issued_from(i, at)
+        return at
+
     def all_issued(self, i: int) -> float:
         """When the host has issued the last of the calls of op ``i``, which has been issued; else -inf."""
         if self.issued_at is None:
@@ -119,10 +145,14 @@ class Scope:
             self.lose(self.followers[i])
 
 
+RowKind = Literal["communications", "kernels", "mixed"]
+"""Ops of a row: collectives and messages alone, kernels and repeated blocks alone, or both."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What is the same in every class that runs a program: ``rows`` of ops that follow one another on a
-    stream, or by themselves, and the fields of a Scope. ``chains`` says which rows are communications.
+    stream, or by themselves, and the fields of a Scope. ``kinds`` says what the ops of each row are.
 
     ``lacks`` says of messages that no stream orders how many ops each waits for, ``followers`` which wait
     for an op, ``receives`` which receive and wait for none, by sending class and tag. ``predecessors``: the
@@ -130,7 +160,7 @@ class Layout:
     """
 
     rows: tuple[tuple[int, ...], ...]
-    chains: tuple[bool, ...]
+    kinds: tuple[RowKind, ...]
     lacks: Mapping[int, int]
     followers: Mapping[int, tuple[int, ...]]
     receives: Mapping[tuple[int, str], int]
@@ -156,7 +186,7 @@ def layout_of(program: Program, *, host: bool) -> Layout:
     rows = tuple(map(tuple, streams))
     return Layout(
         rows=rows,
-        chains=tuple(all(isinstance(ops[i].work, Collective | Exchange) for i in row) for row in rows),
+        kinds=tuple([_kind({type(ops[i].work) for i in row}) for row in rows]),
         lacks=lacks,
         followers={i: tuple(waiting) for i, waiting in followers.items()},
         receives=_receives(ops, [i for i, count in lacks.items() if not count]),
@@ -165,6 +195,12 @@ def layout_of(program: Program, *, host: bool) -> Layout:
         before=before,
         predecessors=predecessors,
     )
+
+
+def _kind(works: set[type]) -> RowKind:
+    if works <= {Collective, Exchange}:
+        return "communications"
+    return "kernels" if works <= {Compute, RepeatedBlocks} else "mixed"
 
 
 def _receives(ops: Sequence[Op], ready: Iterable[int]) -> dict[tuple[int, str], int]:

@@ -106,7 +106,7 @@ class StepPlan:
 
     @cached_property
     def _held(self) -> list[tuple[int, ...]]:
-        return [tuple(dict.fromkeys(a.stage for a in actions_of(order))) for order in self.orders]
+        return [tuple(dict.fromkeys([a.stage for a in actions_of(order)])) for order in self.orders]
 
     @cached_property
     def _splits_backward(self) -> bool:

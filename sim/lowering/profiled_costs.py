@@ -51,9 +51,10 @@ def profiled_shape(
 
 def splits_backward(orders: Orders) -> bool:
     """Whether any weight gradient is an action of its own."""
-    return any(action.kind is ActionKind.WEIGHT_GRAD for order in orders for action in actions_of(order))
+    kind = ActionKind.WEIGHT_GRAD
+    return any(kind in {action.kind for action in actions_of(order)} for order in orders)
 
 
 def overlaps(orders: Orders) -> bool:
     """Whether any forward and backward run as one."""
-    return any(isinstance(step, Overlap) for order in orders for step in order)
+    return any(Overlap in set(map(type, order)) for order in orders)

@@ -40,22 +40,27 @@ class Stage:
     @property
     def layers(self) -> int:
         """Transformer layers."""
-        return sum(run.count for run in self.runs)
+        return sum([run.count for run in self.runs])
 
     @property
     def recomputed(self) -> int:
         """Layers that are recomputed in full."""
-        return sum(run.count for run in self.runs if run.recompute == FULL)
+        return sum([run.count for run in self.runs if run.recompute == FULL])
 
     @property
     def heads(self) -> int:
         """How often a microbatch passes the head: once for the model, and for each predicted token."""
-        return self.head * (1 + sum(kind.prediction for kind in self.kinds))
+        return self.head * self._predicted
 
     @property
     def losses(self) -> int:
         """How often a microbatch passes the loss on this stage."""
-        return self.loss * (1 + sum(kind.prediction for kind in self.kinds))
+        return self.loss * self._predicted
+
+    @property
+    def _predicted(self) -> int:
+        """Tokens that a microbatch predicts at each place, here at the end of the model."""
+        return 1 + sum([run.count for run in self.runs if run.kind.prediction])
 
     @property
     def kinds(self) -> tuple[LayerKind, ...]:

@@ -6,9 +6,9 @@ The sums are those of timeline.py, in the same order; there is no clock, and onl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ....schedules.orders.action import ActionKind, actions_of
+from ....schedules.orders.action import ActionKind
 from .timeline import Held, Peak, StageSizes
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def peak_of_order(
 ) -> Most:
     """Of a rank that runs these actions, none of which are pairs. ``Peak.at_s`` is not known."""
     known = {s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()}
-    actions = tuple(actions_of(order))
-    most, parts, fullest = 0.0, (0.0, 0.0, 0.0, 0.0), ""
+    actions = cast("Sequence[Action]", order)
+    most, parts, fullest = 0.0, (0.0, 0.0, 0.0, 0.0), None
     for action, held in _held(actions, known):
         total = held[0] + held[1] + held[2] + held[3]
         if total > most:
-            most, parts, fullest = total * (1 + 1e-12), held, str(action)
-    return Peak(held=Held(*parts), action=fullest), _layers_in_flight(actions, stages)
+            most, parts, fullest = total * (1 + 1e-12), held, action
+    return Peak(held=Held(*parts), action=str(fullest or "")), _layers_in_flight(actions, stages)
 
 
 def _layers_in_flight(actions: Sequence[Action], stages: Sequence[Stage]) -> int:
@@ -47,7 +47,8 @@ def _layers_in_flight(actions: Sequence[Action], stages: Sequence[Stage]) -> int
     for stage, kind, _ in actions:
         if kind is FORWARD:
             layers += layers_of[stage]
-            most = max(most, layers)
+            if layers > most:
+                most = layers
         elif kind is not WEIGHT_GRAD:
             layers -= layers_of[stage]
     return most
@@ -58,15 +59,16 @@ def _held(actions: Sequence[Action], known: Mapping[int, StageSizes]) -> Iterato
     weight gradient.
     """
     activations = logits = gradients = gathered = 0.0
-    begun: set[tuple[int, bool]] = set()
+    forwards, backwards = set[int](), set[int]()  # stages that have begun one
     last = {a.stage: i for i, a in enumerate(actions) if a.kind is BACKWARD or a.kind is INPUT_GRAD}
     reduced = {a.stage: i for i, a in enumerate(actions) if a.kind is BACKWARD or a.kind is WEIGHT_GRAD}
     for i, action in enumerate(actions):
         stage, kind, _ = action
         one = known[stage]
-        own, begins = one.own, (stage, kind is FORWARD)
-        first = begins not in begun
-        begun.add(begins)
+        own, begun = one.own, forwards if kind is FORWARD else backwards
+        first = stage not in begun
+        if first:
+            begun.add(stage)
         if kind is FORWARD:
             activations += one.kept
             logits += one.logits
