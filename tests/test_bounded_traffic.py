@@ -88,7 +88,7 @@ def test_a_collective_is_slower_while_any_replica_sends(slow: tuple[float, ...],
 
 
 def test_what_replicas_add_by_passes_is_what_they_add_by_replays() -> None:
-    """Gradients are reduced beside messages of pipelines that drift apart."""
+    """Gradients are reduced beside messages of pipelines that drift apart; hosts keep ahead."""
     one = lowered(
         scenario(
             pp=4,
@@ -102,7 +102,7 @@ def test_what_replicas_add_by_passes_is_what_they_add_by_replays() -> None:
             ffn_hidden_size=16384,
             num_attention_heads=32,
             seq_length=2048,
-            software="megatron-core-2024",
+            software={"preset": "megatron-core-2024", "host": {"host_s_per_kernel": 6e-6}},
             gpu="H100-SXM5-80GB",
             interconnect="ib-ndr400-x8",
         )

@@ -310,8 +310,8 @@ def test_large_training_gemms_run_near_the_best_measured_shape(name: str, low: f
 def test_cudnns_backward_on_hopper_is_as_nvidia_measures_it_on_h200(
     tokens: int, causal: bool, tflops: float
 ) -> None:
-    """The curve is of H100 without a mask (arXiv:2407.08608 figure 6). These points are of H200 with cuDNN 9.1,
-    and no fit has seen them: NVIDIA/cudnn-frontend benchmark/benchmark_results.csv at 505fcfeb."""
+    """The curve is of H100 without a mask (arXiv:2407.08608 figure 6). No fit has seen these points of H200
+    and cuDNN 9.1: NVIDIA/cudnn-frontend benchmark/benchmark_results.csv at 505fcfeb."""
     name = "H200-SXM-141GB"
     burst = replace(load_profile(name), clock_fraction=1.0, power_limited=0.0)
     kernel = Attention(

@@ -117,7 +117,7 @@ class KernelSoftware(SoftwareGroup):
     fused_amax: bool = Field(
         default=False,
         description="norms and activations take the maximum that a scale needs as they write"
-        " (TransformerEngine 2.8, pull requests 2004 and 2013); false: a pass of its own",
+        " (TransformerEngine 2.7, pull requests 2004 and 2013); false: a pass of its own",
     )
     fused_quantise: bool = Field(
         default=False,
