@@ -117,6 +117,19 @@ def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
     return VOCABULARIES.get(preset, rows) if assumed else rows
 
 
+IN_TURN = ("nanotron-2025",)
+"""Presets of runs whose TP collectives and kernels took turns, where sources assume an overlap: inferred
+from the pace of these runs (docs/decisions/0011-jobs-that-checked-their-collectives.md)."""
+
+
+def known_overlap(document: Mapping[str, Any], assumed: bool) -> dict[str, Any]:
+    """The ``software`` of a run: what its source states, or if its overlap is ``assumed``, what its runs are
+    known to have had."""
+    if not assumed or document["preset"] not in IN_TURN:
+        return dict(document)
+    return {**document, "exchange": document.get("exchange", {}) | {"tp_in_turn": True}}
+
+
 UNFUSED = {
     "fused_norm": False,
     "fused_activation": False,
