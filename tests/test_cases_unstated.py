@@ -11,7 +11,7 @@ from validation_cases import case_document, write_cases
 from stepsim.calibration.cases.case import Case, build, read_cases
 from stepsim.calibration.cases.constants import Constants
 from stepsim.calibration.cases.halves import Halves
-from stepsim.calibration.cases.preset import SITE_NETWORKS, VOCABULARIES, preset_of
+from stepsim.calibration.cases.preset import IN_TURN, SITE_NETWORKS, VOCABULARIES, known_overlap, preset_of
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 from stepsim.calibration.validation.predict import predict
 from stepsim.calibration.validation.run import validate
@@ -34,7 +34,7 @@ def test_every_known_network_and_preset_exists() -> None:
     assert set(SITE_NETWORKS) <= set(software_names())
     for name in SITE_NETWORKS.values():
         get_interconnect(name)
-    assert set(VOCABULARIES) <= set(software_names())
+    assert set(VOCABULARIES) | set(IN_TURN) <= set(software_names())
 
 
 @pytest.mark.parametrize("framework", [TRAINER["software.framework"], "Megatron-LM"])
@@ -76,6 +76,14 @@ def test_the_zero_bubble_paper_names_its_models_by_what_they_hold(
         size = parameters(model.model_copy(update=update), positions=case.model.seq_length).total
         found += f"{size / 1e9:.1f}" == f"{billions:.1f}"
     assert found == right
+
+
+@pytest.mark.parametrize("preset", ["nanotron-2025", "nanotron-2024"])
+@pytest.mark.parametrize("assumed", [True, False])
+def test_an_overlap_that_a_source_states_stands(preset: str, assumed: bool) -> None:
+    stated = {"preset": preset, "exchange": {"tp_comm_overlap": True}}
+    in_turn = {"tp_in_turn": True} if assumed and preset in IN_TURN else {}
+    assert known_overlap(stated, assumed) == stated | {"exchange": stated["exchange"] | in_turn}
 
 
 @pytest.mark.parametrize("fitted", [True, False])

@@ -87,6 +87,27 @@ def test_each_collective_of_a_layer_holds_the_host_for_its_group(tp: int) -> Non
     assert not added - checked
 
 
+@given(tp=st.sampled_from([2, 4]), layers=st.integers(1, 3), overlap=st.booleans(), backward=st.booleans())
+def test_kernels_and_collectives_that_take_turns_never_run_together(
+    tp: int, layers: int, overlap: bool, backward: bool
+) -> None:
+    """And a step takes as long as with the overlap, or longer."""
+    fields = {"tp": tp, "sequence_parallel": True, "num_layers": layers, "hidden_size": 1024}
+    exchange = {"tp_comm_overlap": overlap, "tp_async_backward": backward}
+    software = {"preset": "nanotron-2024", "host": {"host_s_per_kernel": 0.0}}  # no host keeps them apart
+    beside, in_turn = (
+        simulate(scenario(**fields, software=software | {"exchange": exchange | {"tp_in_turn": turns}}))
+        for turns in (False, True)
+    )
+    spans = in_turn.spans
+    compute = spans[spans["stream"] == "compute"].sort_values("start_s")
+    for one in spans[spans["stream"] == "tp"].itertuples():
+        begun = compute["start_s"] < one.end_s - 1e-12
+        beside_it = compute[begun & (compute["end_s"] > one.start_s + 1e-12)]
+        assert beside_it.empty, (one.name, beside_it["name"].tolist())
+    assert in_turn.step_time_s >= beside.step_time_s * (1 - 1e-9)
+
+
 def test_a_host_that_is_ahead_hides_its_checks() -> None:
     """Small layers wait for the host, large ones do not."""
     small = {"tp": 2, "sequence_parallel": True}

@@ -19,7 +19,7 @@ CLOCKS = tuple(percent / 100 for percent in range(60, 101))
 CORUNS = tuple(percent / 100 for percent in range(0, 42, 2))
 HOSTS_S = tuple(
     tenths / 1e7
-    for tenths in (*range(20, 100, 5), *range(100, 400, 10), *range(400, 1000, 50), *range(1000, 2001, 100))
+    for tenths in (*range(20, 100, 5), *range(100, 600, 10), *range(600, 1000, 50), *range(1000, 2001, 100))
 )  # 2 to 200 us in steps of 2 to 25 %; a launch that blocks takes the most
 FIXED_S = (0.0, *(float(f"{1e-3 * 200 ** (i / 40):.2g}") for i in range(41)))  # 1 to 200 ms
 

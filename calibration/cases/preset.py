@@ -139,6 +139,19 @@ def known_precision(preset: str, layout: Mapping[str, Any]) -> str:
     return str(next(fixed, layout["precision"]))
 
 
+IN_TURN = ("nanotron-2025",)
+"""Presets of runs whose TP collectives and kernels took turns, where sources assume an overlap: inferred
+from the pace of these runs (docs/decisions/0011-jobs-that-checked-their-collectives.md)."""
+
+
+def known_overlap(document: Mapping[str, Any], assumed: bool) -> dict[str, Any]:
+    """The ``software`` of a run: what its source states, or if its overlap is ``assumed``, what its runs are
+    known to have had."""
+    if not assumed or document["preset"] not in IN_TURN:
+        return dict(document)
+    return {**document, "exchange": document.get("exchange", {}) | {"tp_in_turn": True}}
+
+
 UNFUSED = {
     "fused_norm": False,
     "fused_activation": False,

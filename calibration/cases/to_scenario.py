@@ -19,6 +19,7 @@ from .preset import (
     MODEL_FACTS,
     known_engine,
     known_network,
+    known_overlap,
     known_precision,
     known_site,
     known_vocabulary,
@@ -75,6 +76,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         spec = ClusterSpec.model_validate(cluster)
         if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
             software["preset"] = CHECKED.get(software["preset"], software["preset"])
+    if not as_stated:
+        software = known_overlap(software, "software.tp_comm_overlap" in case.assumed)
     return {
         "model": known_facts(model) | MODEL_FACTS.get(preset_of(case.software), {}),
         "cluster": cluster,

@@ -162,10 +162,13 @@ class LayerBuilder:
         """Append a TP collective; see ``collective``.
 
         TransformerEngine has products beside its own chunks choose their tiles for the SMs that are left
-        (userbuffers: ``_math_sms``); other products lose their last tiles to it.
+        (userbuffers: ``_math_sms``); other products lose their last tiles to it. Where collectives
+        and kernels take turns, the next kernel awaits it whatever the caller would run beside it.
         """
+        exchange = self.software.exchange
+        wait = wait or exchange.tp_in_turn
         index = self.collective("tp", name, kind, payload_bytes, after=after, wait=wait)
-        exchange, work = self.software.exchange, self.ops[index].work
+        work = self.ops[index].work
         chosen = exchange.tp_comm_overlap and exchange.tp_overlap_style == "userbuffers"
         if isinstance(work, Collective) and work.transfer.sms and not wait and not chosen:
             self.going.append(_Going(index, work.transfer.sms, work.transfer.solo_s))

@@ -43,6 +43,10 @@ class ExchangeSoftware(SoftwareGroup):
     tp_async_backward: bool = Field(
         default=True, description="backward TP collectives overlap the other gradient GEMM"
     )
+    tp_in_turn: bool = Field(
+        default=False,
+        description="TP collectives and kernels take turns on the GPU, though issued to run side by side",
+    )
     records_streams: bool = Field(
         default=False,
         description="buffers of TP collectives are freed once their stream has passed them (asynchronous"
