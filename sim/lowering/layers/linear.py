@@ -100,7 +100,10 @@ def column_forward(
 
 
 def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
-    """The gathers of matrices that do not share that of the first one on their input."""
+    """The gathers of matrices that do not share that of the first one on their input.
+
+    A compiler has all of them read the first one's, and runs the others nevertheless (pytorch issue 146045).
+    """
     if builder.local.sequence_parallel and builder.software.exchange.tp_gathers_each:
         for _ in range(times):
             builder.tp(f"{linear.name} all_gather", "all_gather", _wire_bytes(builder.local))
