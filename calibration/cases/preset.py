@@ -172,6 +172,7 @@ DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
 WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cuda graphs", {"cuda_graphs": True}),  # layers are launched as one graph
     ("each projection gathers", {"tp_gathers_each": True}),
+    ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop
 )
 """What else a framework's text says, in words of a preset."""
 

@@ -49,6 +49,8 @@ class ShardingRule:
     that is reduced. ``persistent`` is the size in elements below which a parameter is not sharded.
     A layer too large to be joined is gathered in ``calls`` calls, one a matrix, and where it is recomputed
     and ``gathers_again``, once more for the backward that follows.
+    ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others beside
+    it, and nothing ahead of its turn.
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
     """
 
@@ -66,6 +68,7 @@ class ShardingRule:
     copies_in: bool = False
     persistent: float = 0.0
     master_only: bool = False
+    in_turn: bool = False
     calls: int = 1
     gathers_again: bool = False
 
@@ -87,6 +90,7 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             sharding.reshard_after_forward,
             zero,
             once=sharding.reduce == "last" and scenario.num_microbatches > 1,
+            in_turn=not sharding.gathers_ahead,
         )
     if implementation == "deepspeed":
         if pipelined:
@@ -123,9 +127,11 @@ def same_stages(scenario: Scenario) -> list[int]:
     return [*found, parallel.zero]
 
 
-def _torch(flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool) -> ShardingRule:
-    """Units of torch: one prefetched ahead, one reduction at a time; ``once`` a step, or in a pipeline, if at
-    all, after its last backward.
+def _torch(
+    flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool, in_turn: bool
+) -> ShardingRule:
+    """Units of torch: one prefetched ahead, if any is, one reduction at a time; ``once`` a step, or in a
+    pipeline, if at all, after its last backward.
     """
     frees = zero == 3 and (reshards == "always" or (reshards == "default" and not pipelined))
     return ShardingRule(
@@ -139,4 +145,5 @@ def _torch(flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool)
         copies_out=not flat,
         copies_in=True,
         master_only=True,
+        in_turn=in_turn,
     )
