@@ -49,6 +49,7 @@ RULES = (
     PresetChoice(r"torchtitan", "torchtitan-2024", until=2024),
     PresetChoice(r"torchtitan", "torchtitan-2025", since=2025),
     PresetChoice(r"llm[ -]foundry|composer", "llm-foundry-2023"),
+    PresetChoice(r"\bllm\.c\b", "llm-c-2024"),
     PresetChoice(r"maxtext", "maxtext-2025", since=2025),
     PresetChoice(r"automodel", "automodel-2025"),
     PresetChoice(r"mlperf\D*3\.0", "mlperf-3.0"),
@@ -148,6 +149,7 @@ FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
 MODEL_FACTS: dict[str, dict[str, Any]] = {
     # Rotary in the configurations that it ships (configs/*.yml), dropout 0 unless told (neox_args.py)
     "gpt-neox-2022": {"position": "rope", "dropout": 0.0},
+    "llm-c-2024": {"dropout": 0.0},  # train_gpt2.cu has none
     "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
     # training_results_v3.0 to v4.1, gpt3 conf/*.yaml: hidden_dropout and attention_dropout are 0
     "mlperf-3.0": {"dropout": 0.0},
