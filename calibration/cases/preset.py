@@ -174,6 +174,7 @@ DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
 WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cuda graphs", {"cuda_graphs": True}),  # layers are launched as one graph
     ("each projection gathers", {"tp_gathers_each": True}),
+    ("synchronous tensor parallelism", {"tp_async_backward": False}),
     ("reduces in 16 bit", {"reduce_grad_bytes": 2}),
     ("fsdp1", {"implementation": "fsdp1"}),
     ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop

@@ -51,6 +51,7 @@ class ShardingRule:
     and ``gathers_again``, once more for the backward that follows.
     ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others beside
     it, and nothing ahead of its turn.
+    ``waits``: compute waits for a unit's reduction.
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
     """
 
@@ -69,6 +70,7 @@ class ShardingRule:
     persistent: float = 0.0
     master_only: bool = False
     in_turn: bool = False
+    waits: bool = False
     calls: int = 1
     gathers_again: bool = False
 
@@ -91,6 +93,7 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             zero,
             once=sharding.reduce == "last" and scenario.num_microbatches > 1,
             in_turn=not sharding.gathers_ahead,
+            waits=not software.gradients.overlap_grad_reduce,
         )
     if implementation == "deepspeed":
         if pipelined:
@@ -128,7 +131,7 @@ def same_stages(scenario: Scenario) -> list[int]:
 
 
 def _torch(
-    flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool, in_turn: bool
+    flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool, in_turn: bool, waits: bool
 ) -> ShardingRule:
     """Units of torch: one prefetched ahead, if any is, one reduction at a time; ``once`` a step, or in a
     pipeline, if at all, after its last backward.
@@ -146,4 +149,5 @@ def _torch(
         copies_in=True,
         master_only=True,
         in_turn=in_turn,
+        waits=waits,
     )

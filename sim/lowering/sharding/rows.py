@@ -71,10 +71,11 @@ class Rows:
         pending: tuple[Op, ...] = ()
         delayed: tuple[Op, ...] = ()
         for k, (piece, ended) in enumerate(zip(row, moves.reduced(row), strict=True)):
+            waited = pending if self.rule.waits else ()
             around = Around(
-                reductions=pending,
+                reductions=() if waited else pending,
                 delayed=delayed,
-                first=self._first(row, fetches, k),
+                first=waited + self._first(row, fetches, k),
                 overlapping=self._overlapping(row, fetches, k),
                 copies_out=self._copies_out(fetches[k]),
                 copies_in=self.traffic.copied_in(piece.unit) if ended else 0.0,
