@@ -85,7 +85,7 @@ def operators(software: Software, *, sequence_parallel: bool) -> tuple[float, fl
 
 
 def test_a_product_on_distributed_tensors_is_four_operators() -> None:
-    """Queries, keys and values are three; an eager norm is as many as its kernels, where its rows are split."""
+    """Queries, keys and values are three; an eager norm is as many as its kernels, with split rows."""
     assert operators(FSDP, sequence_parallel=True) == (8, 12, 24)
     assert operators(FSDP, sequence_parallel=False) == (0, 12, 24)
 

@@ -147,7 +147,8 @@ FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
 """What ``fused_kernels: true`` says of a trainer whose code nobody read; other presets know better."""
 
 MODEL_FACTS: dict[str, dict[str, Any]] = {
-    # Rotary in the configurations that it ships (configs/*.yml), dropout 0 unless told (neox_args.py)
+    # Of the models trained with it, by their configurations (configs/20B.yml at 252ddc52, pythia's
+    # models/*/*.yml); its defaults are learned positions and dropout 0.1 (neox_args.py at 007d6d0c).
     "gpt-neox-2022": {"position": "rope", "dropout": 0.0},
     "llm-c-2024": {"dropout": 0.0},  # train_gpt2.cu has none
     "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0

@@ -49,8 +49,8 @@ class ShardingRule:
     that is reduced. ``persistent`` is the size in elements below which a parameter is not sharded.
     A layer too large to be joined is gathered in ``calls`` calls, one a matrix, and where it is recomputed
     and ``gathers_again``, once more for the backward that follows.
-    ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others beside
-    it, and nothing ahead of its turn.
+    ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others
+    beside it, and nothing ahead of its turn.
     ``waits``: compute waits for a unit's reduction.
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
     """

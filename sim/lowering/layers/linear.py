@@ -25,7 +25,7 @@ PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
 OPERATORS = 4
 """Of torch for one product of a linear layer on distributed tensors: the weight transposed, rows folded, the
-product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl; autograd has as many for either gradient)."""
+product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl); of either gradient as many."""
 
 Maker = Literal["norm", "activation", "other"]
 """The kernel that made what a product reads: some take maxima with them, or write quantised."""

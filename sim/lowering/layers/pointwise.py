@@ -40,7 +40,7 @@ def norm_quantises(local: LocalShape) -> bool:
 
 
 def _distributed(local: LocalShape, operators: int) -> int:
-    """Those of ``operators`` that see distributed tensors: a norm's rows are split by sequence parallelism."""
+    """Those of ``operators`` that see distributed tensors: sequence parallelism splits a norm's rows."""
     return operators if local.sequence_parallel else 0
 
 
