@@ -15,6 +15,7 @@ from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
 from stepsim.sim.lowering.layers.linear import column_backward, column_forward
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.mlp import mlp_linears
+from stepsim.sim.lowering.layers.pointwise import norm
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.scenario.software.software import Software
@@ -65,6 +66,28 @@ def test_a_compiler_makes_one_kernel_of_the_softmax() -> None:
         )
     )
     assert compiled == fused < chain
+
+
+def operators(software: Software, *, sequence_parallel: bool) -> tuple[float, float, float]:
+    """Operators of a norm, of QKV's product and of its gradients, on distributed tensors."""
+    run = scenario(tp=2, sequence_parallel=sequence_parallel, software={"preset": "generic-fsdp"})
+    costs = replace(COSTS, host_s=0.0, host_collective_s=0.0, host_operator_s=1.0)
+    found = []
+    for write in (
+        norm,
+        lambda builder: column_forward(builder, (_qkv(builder.local),)),
+        lambda builder: column_backward(builder, (_qkv(builder.local),)),
+    ):
+        builder = LayerBuilder(costs=costs, local=local_shape_of(run), software=software)
+        write(builder)
+        found.append(sum(op.host_s for op in builder.ops if isinstance(op.work, Compute)))
+    return found[0], found[1], found[2]
+
+
+def test_a_product_on_distributed_tensors_is_four_operators() -> None:
+    """Queries, keys and values are three; an eager norm is as many as its kernels, with split rows."""
+    assert operators(FSDP, sequence_parallel=True) == (8, 12, 24)
+    assert operators(FSDP, sequence_parallel=False) == (0, 12, 24)
 
 
 def host_seconds(*, compiled: bool = False, **layout: Any) -> float:

@@ -49,6 +49,7 @@ RULES = (
     PresetChoice(r"torchtitan", "torchtitan-2024", until=2024),
     PresetChoice(r"torchtitan", "torchtitan-2025", since=2025),
     PresetChoice(r"llm[ -]foundry|composer", "llm-foundry-2023"),
+    PresetChoice(r"\bllm\.c\b", "llm-c-2024"),
     PresetChoice(r"maxtext", "maxtext-2025", since=2025),
     PresetChoice(r"automodel", "automodel-2025"),
     PresetChoice(r"mlperf\D*3\.0", "mlperf-3.0"),
@@ -165,8 +166,10 @@ FUSED = {"fused_norm": True, "fused_activation": True, "fused_softmax": True}
 """What ``fused_kernels: true`` says of a trainer whose code nobody read; other presets know better."""
 
 MODEL_FACTS: dict[str, dict[str, Any]] = {
-    # Rotary in the configurations that it ships (configs/*.yml), dropout 0 unless told (neox_args.py)
+    # Of the models trained with it, by their configurations (configs/20B.yml at 252ddc52, pythia's
+    # models/*/*.yml); its defaults are learned positions and dropout 0.1 (neox_args.py at 007d6d0c).
     "gpt-neox-2022": {"position": "rope", "dropout": 0.0},
+    "llm-c-2024": {"dropout": 0.0},  # train_gpt2.cu has none
     "llm-foundry-2023": {"dropout": 0.0},  # MPT: attn_pdrop, resid_pdrop and emb_pdrop are 0
     # training_results_v3.0 to v4.1, gpt3 conf/*.yaml: hidden_dropout and attention_dropout are 0
     "mlperf-3.0": {"dropout": 0.0},
@@ -191,6 +194,10 @@ DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
 WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cuda graphs", {"cuda_graphs": True}),  # layers are launched as one graph
     ("each projection gathers", {"tp_gathers_each": True}),
+    ("synchronous tensor parallelism", {"tp_async_backward": False}),
+    ("reduces in 16 bit", {"reduce_grad_bytes": 2}),
+    ("fsdp1", {"implementation": "fsdp1"}),
+    ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop
 )
 """What else a framework's text says, in words of a preset."""
 

@@ -49,6 +49,9 @@ class ShardingRule:
     that is reduced. ``persistent`` is the size in elements below which a parameter is not sharded.
     A layer too large to be joined is gathered in ``calls`` calls, one a matrix, and where it is recomputed
     and ``gathers_again``, once more for the backward that follows.
+    ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others
+    beside it, and nothing ahead of its turn.
+    ``waits``: compute waits for a unit's reduction.
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
     """
 
@@ -66,6 +69,8 @@ class ShardingRule:
     copies_in: bool = False
     persistent: float = 0.0
     master_only: bool = False
+    in_turn: bool = False
+    waits: bool = False
     calls: int = 1
     gathers_again: bool = False
 
@@ -87,6 +92,8 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             sharding.reshard_after_forward,
             zero,
             once=sharding.reduce == "last" and scenario.num_microbatches > 1,
+            in_turn=not sharding.gathers_ahead,
+            waits=not software.gradients.overlap_grad_reduce,
         )
     if implementation == "deepspeed":
         if pipelined:
@@ -123,9 +130,11 @@ def same_stages(scenario: Scenario) -> list[int]:
     return [*found, parallel.zero]
 
 
-def _torch(flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool) -> ShardingRule:
-    """Units of torch: one prefetched ahead, one reduction at a time; ``once`` a step, or in a pipeline, if at
-    all, after its last backward.
+def _torch(
+    flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool, in_turn: bool, waits: bool
+) -> ShardingRule:
+    """Units of torch: one prefetched ahead, if any is, one reduction at a time; ``once`` a step, or in a
+    pipeline, if at all, after its last backward.
     """
     frees = zero == 3 and (reshards == "always" or (reshards == "default" and not pipelined))
     return ShardingRule(
@@ -139,4 +148,6 @@ def _torch(flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool)
         copies_out=not flat,
         copies_in=True,
         master_only=True,
+        in_turn=in_turn,
+        waits=waits,
     )

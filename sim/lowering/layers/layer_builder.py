@@ -30,7 +30,7 @@ class KernelPricing:
 
     ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
     ``host_s`` per kernel launch, ``host_collective_s`` per collective call, ``host_operator_s`` more per
-    product and TP collective where tensors are distributed ones; ``check_s(axis)`` is what a check of the
+    operator and TP collective where tensors are distributed ones; ``check_s(axis)`` is what a check of the
     call adds, of the group along an axis. ``late_s(product, seconds, beside)`` is what the
     tiles of a product lose beside a collective that holds SMs (kernels/gemm.py). ``left`` is the share of
     the SMs that kernels have at most, where exchanges have the others to themselves. Where every launch
@@ -111,11 +111,19 @@ class LayerBuilder:
         return replace(self, costs=self.costs.outside_graphs())
 
     def kernel(
-        self, name: str, kernel: Kernel, *, launches: int | None = None, rate: float = 1.0, parts: int = 1
+        self,
+        name: str,
+        kernel: Kernel,
+        *,
+        launches: int | None = None,
+        rate: float = 1.0,
+        parts: int = 1,
+        operators: int = 0,
     ) -> int:
         """Append a kernel to the compute stream, after all that is awaited. Returns its index.
 
-        It runs at ``rate`` of what is usual for its shape, and is one of ``parts`` (``part``).
+        It runs at ``rate`` of what is usual for its shape, and is one of ``parts`` (``part``). Its framework
+        has it as ``operators`` of its own on tensors that may be distributed.
         """
         count = launches if launches is not None else getattr(kernel, "launches", 1)
         seconds = self.costs.seconds(kernel) / rate / parts
@@ -123,7 +131,7 @@ class LayerBuilder:
             seconds /= self.costs.left
         after = tuple(sorted(self.awaited))
         seconds += self._late_s(kernel, seconds, after) if parts == 1 else 0.0
-        host_s = count * self.costs.host_s + (self.costs.host_operator_s if isinstance(kernel, Gemm) else 0.0)
+        host_s = count * self.costs.host_s + operators * self.costs.host_operator_s
         if self.costs.blocks:
             seconds, host_s = seconds + host_s, 0.0
         work = Compute(seconds, KIND[type(kernel)], kernel.flops / parts, kernel.hbm_bytes / parts)
@@ -152,9 +160,12 @@ class LayerBuilder:
         """
         return self.kernel(name, whole, parts=parts)
 
-    def memory(self, name: str, hbm_bytes: float, *, launches: int = 1, flops: float = 0.0) -> int:
+    def memory(
+        self, name: str, hbm_bytes: float, *, launches: int = 1, flops: float = 0.0, operators: int = 0
+    ) -> int:
         """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches."""
-        return self.kernel(name, MemoryBound(hbm_bytes=hbm_bytes, flops=flops, launches=launches))
+        kernel = MemoryBound(hbm_bytes=hbm_bytes, flops=flops, launches=launches)
+        return self.kernel(name, kernel, operators=operators)
 
     def tp(
         self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True

@@ -23,6 +23,10 @@ from .local_shape import LocalShape
 
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
+OPERATORS = 4
+"""Of torch for one product of a linear layer on distributed tensors: the weight transposed, rows folded, the
+product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl); of either gradient as many."""
+
 Maker = Literal["norm", "activation", "other"]
 """The kernel that made what a product reads: some take maxima with them, or write quantised."""
 
@@ -85,22 +89,29 @@ def column_forward(
     if cast:
         quantise(builder, local.norm_tokens * local.hidden, maker="norm")
     if not local.sequence_parallel:
-        builder.kernel(first.name, first.forward(local))
+        _product(builder, first.name, first, first.forward(local))
     elif not software.exchange.tp_comm_overlap:
         builder.tp(f"{first.name} all_gather", "all_gather", _wire_bytes(local))
         _gather_again(builder, first, first.joined - 1)
-        builder.kernel(first.name, first.forward(local))
+        _product(builder, first.name, first, first.forward(local))
     else:
         _gathered_gemm(builder, first.name, first.forward)
     for linear in others:
         _gather_again(builder, linear, linear.joined)
-        builder.kernel(linear.name, linear.forward(local))
+        _product(builder, linear.name, linear, linear.forward(local))
     if kept_whole:
         transpose(builder, local.tokens * local.hidden)
 
 
+def _product(builder: LayerBuilder, name: str, linear: Linear, gemm: Gemm, *, rate: float = 1.0) -> None:
+    builder.kernel(name, gemm, rate=rate, operators=OPERATORS * linear.joined)
+
+
 def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
-    """The gathers of matrices that do not share that of the first one on their input."""
+    """The gathers of matrices that do not share that of the first one on their input.
+
+    A compiler has all of them read the first one's, and runs the others nevertheless (pytorch issue 146045).
+    """
     if builder.local.sequence_parallel and builder.software.exchange.tp_gathers_each:
         for _ in range(times):
             builder.tp(f"{linear.name} all_gather", "all_gather", _wire_bytes(builder.local))
@@ -126,7 +137,7 @@ def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other"
             )
         builder.join(last)
         return
-    builder.kernel(linear.name, linear.forward(local))
+    _product(builder, linear.name, linear, linear.forward(local))
     if local.tp > 1:
         kind = "reduce_scatter" if local.sequence_parallel else "all_reduce"
         builder.tp(f"{linear.name} {kind}", kind, local.hidden_bytes)
@@ -148,7 +159,7 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
     _quantise_output_gradients(builder, linears, maker)
     reduced: list[int] = []
     for position, linear in enumerate(linears, 1):
-        builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
+        _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
         for _ in range(_reductions(builder, linear, last=position == len(linears))):
             name = f"{linear.name} dgrad {_reduction(local)}"
             reduced.append(builder.tp(name, _reduction(local), local.hidden_bytes, wait=not overlaps))
@@ -181,7 +192,7 @@ def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, mak
     local = builder.local
     _quantise_output_gradients(builder, linears, maker)
     for position, linear in enumerate(linears, 1):
-        builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
+        _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
         for _ in range(_reductions(builder, linear, last=position == len(linears))):
             builder.tp(f"{linear.name} dgrad {_reduction(local)}", _reduction(local), local.hidden_bytes)
     for _ in linears[1:]:
@@ -209,10 +220,10 @@ def row_input_grad(builder: LayerBuilder, linear: Linear) -> None:
     local, software = builder.local, builder.software
     quantise(builder, local.norm_tokens * linear.outputs)
     if not local.sequence_parallel:
-        builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
+        _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
     elif not software.exchange.tp_comm_overlap:
         builder.tp(f"{linear.name} dY all_gather", "all_gather", _wire_bytes(local, both=True))
-        builder.kernel(f"{linear.name} dgrad", linear.input_grad(local))
+        _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
     else:
         _gathered_gemm(builder, f"{linear.name} dgrad", linear.input_grad, both=True)
     transpose(builder, local.tokens * linear.outputs)
@@ -311,7 +322,7 @@ def _gathered_gemm(
 def _weight_grad(builder: LayerBuilder, linear: Linear) -> None:
     local, software = builder.local, builder.software
     rate = software.kernels.fp8_wgrad_rate if local.recipe else 1.0
-    builder.kernel(f"{linear.name} wgrad", linear.weight_grad(local, software), rate=rate)
+    _product(builder, f"{linear.name} wgrad", linear, linear.weight_grad(local, software), rate=rate)
     accumulate_gradient(builder, linear.inputs * linear.outputs)
 
 

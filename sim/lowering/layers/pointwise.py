@@ -39,6 +39,11 @@ def norm_quantises(local: LocalShape) -> bool:
     return local.recipe is not None and local.recipe.fused_norm
 
 
+def _distributed(local: LocalShape, operators: int) -> int:
+    """Those of ``operators`` that see distributed tensors: sequence parallelism splits a norm's rows."""
+    return operators if local.sequence_parallel else 0
+
+
 def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
     """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
     local, software = builder.local, builder.software
@@ -47,12 +52,13 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
         elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
         if into_product and local.recipe and norm_quantises(local):
             written = local.recipe.gathered
-        builder.memory("norm", elements * (local.element_bytes + written))
+        builder.memory("norm", elements * (local.element_bytes + written), operators=_distributed(local, 1))
     else:
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
         # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
         elements = local.norm_tokens * local.hidden
-        builder.memory("norm", elements * (4 * local.element_bytes + 28), launches=8)
+        size = elements * (4 * local.element_bytes + 28)
+        builder.memory("norm", size, launches=8, operators=_distributed(local, 8))
 
 
 def norm_backward(builder: LayerBuilder) -> None:
@@ -61,13 +67,16 @@ def norm_backward(builder: LayerBuilder) -> None:
     if software.kernels.fused_norm or software.kernels.torch_compile:
         # read dY and X, write dX; for the weight's gradient, read both once more
         passes = 5 if software.kernels.norm_grad_apart else 3
-        builder.memory("norm backward", passes * local.norm_bytes, launches=passes // 2)
+        launches = passes // 2
+        size = passes * local.norm_bytes
+        builder.memory("norm backward", size, launches=launches, operators=_distributed(local, 1))
     else:
         # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
         # up (r e w 4), times rsqrt (r 4 w 4), by rsqrt (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4
         # w 4, r 4 r 4 w 4), sum of both ways (r 4 r 4 w 4), cast back (r 4 w e); rsqrt itself is small.
         elements = local.norm_tokens * local.hidden
-        builder.memory("norm backward", elements * (8 * local.element_bytes + 76), launches=16)
+        size = elements * (8 * local.element_bytes + 76)
+        builder.memory("norm backward", size, launches=16, operators=_distributed(local, 16))
     builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ...program.program import Block, Op
-from ...scenario.sharding import ShardingRule
+from ...scenario.sharding import MATRICES, ShardingRule
 from .compose import Around, Composer
 from .traffic import ShardTraffic
 from .units import Piece, Unit
@@ -71,10 +71,11 @@ class Rows:
         pending: tuple[Op, ...] = ()
         delayed: tuple[Op, ...] = ()
         for k, (piece, ended) in enumerate(zip(row, moves.reduced(row), strict=True)):
+            waited = pending if self.rule.waits else ()
             around = Around(
-                reductions=pending,
+                reductions=() if waited else pending,
                 delayed=delayed,
-                first=self._first(row, fetches, k),
+                first=waited + self._first(row, fetches, k),
                 overlapping=self._overlapping(row, fetches, k),
                 copies_out=self._copies_out(fetches[k]),
                 copies_in=self.traffic.copied_in(piece.unit) if ended else 0.0,
@@ -117,7 +118,7 @@ class Rows:
     def _ahead(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> float:
         """The part of piece k's unit that is gathered while piece k - 1 computes."""
         unit = fetches[k]
-        if unit is None or k == 0:
+        if unit is None or k == 0 or self.rule.in_turn:
             return 0.0
         return min(1.0, max(0.0, self.rule.live - row[k - 1].unit.sharded) / unit.sharded)
 
@@ -125,12 +126,17 @@ class Rows:
         unit = fetches[k]
         if unit is None:
             return ()
-        now = self.traffic.gather(unit, 1.0 - self._ahead(row, fetches, k))
+        now = self.traffic.gather(unit, 1.0 - self._ahead(row, fetches, k) - self._beside(unit))
         return now + (self.traffic.gather(unit) if unit.again else ())
 
     def _overlapping(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> tuple[Op, ...]:
-        unit = fetches[k + 1] if k + 1 < len(row) else None
-        return self.traffic.gather(unit, self._ahead(row, fetches, k + 1)) if unit else ()
+        unit, own = fetches[k + 1] if k + 1 < len(row) else None, fetches[k]
+        late = self.traffic.gather(own, self._beside(own)) if own else ()
+        return late + (self.traffic.gather(unit, self._ahead(row, fetches, k + 1)) if unit else ())
+
+    def _beside(self, unit: Unit) -> float:
+        """The part of a layer that is gathered while the layer itself computes: all but its first matrix."""
+        return 1.0 - 1.0 / MATRICES if self.rule.in_turn and unit.name == "layer" else 0.0
 
     def _copies_out(self, unit: Unit | None) -> float:
         return self.traffic.copied_out(unit) if unit else 0.0

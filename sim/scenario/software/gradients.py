@@ -72,7 +72,11 @@ class GradientSoftware(SoftwareGroup):
         default=None,
         description="gradient bucket, in elements; inf is one bucket; left out: as `reduction` has it",
     )
-    overlap_grad_reduce: bool = Field(default=True, description="buckets are reduced during backward")
+    overlap_grad_reduce: bool = Field(
+        default=True,
+        description="buckets are reduced during backward; false, where parameters or gradients"
+        " are sharded: each unit's reduction is waited for",
+    )
     zero1_reduce_scatters: bool = Field(
         default=True, description="ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce"
     )

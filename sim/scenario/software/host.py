@@ -48,8 +48,8 @@ class HostSoftware(SoftwareGroup):
     )
     host_s_per_dtensor: Annotated[float, number(ge=0, le=10)] = Field(
         default=0.0,
-        description="the same, beside the launch, for a product or a collective of tensor parallelism on"
-        " torch's distributed tensors; none where layers are compiled",
+        description="the same, beside launches, for an operator on torch's distributed tensors: four to a"
+        " product of a linear layer, one to a collective of tensor parallelism; none in compiled layers",
     )
     step_fixed_s: Annotated[float, number(ge=0, le=3600)] = Field(
         default=0.0, description="seconds of a step in which nothing of it runs: logs, data, the loop itself"

@@ -29,6 +29,12 @@ class ShardingSoftware(SoftwareGroup):
         description="torch without a pipeline: each microbatch reduces its gradients, or the last"
         " what all have left whole (FSDP's no_sync, set_requires_gradient_sync of fully_shard)",
     )
+    gathers_ahead: bool = Field(
+        default=True,
+        description="torch: the next layer's parameters are gathered beside the layer before it; false: in"
+        " the layer's own turn, its first matrix before it and the others beside it, as in a loop over layers"
+        " that XLA was not told to pipeline (xla_gpu_enable_pipelined_all_gather)",
+    )
     prefetch_elements: Elements = Field(
         default=0.0,
         description="layers up to so many parameters are gathered as one (DeepSpeed prefetch_bucket_size)",

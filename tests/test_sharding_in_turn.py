@@ -1,0 +1,60 @@
+"""Parameters that a layer gathers in its own turn, and gradients whose reduction it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_scenarios import every_op, lowered
+
+from stepsim.sim.program.program import Collective
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+
+
+def run(preset: str = "generic-fsdp", *, dp: int = 16, zero: int = 3, **software: Any) -> Scenario:
+    document = {
+        "model": {"num_layers": 4, "hidden_size": 2048, "num_attention_heads": 16, "vocab_size": 32000}
+        | {"ffn_hidden_size": 8192, "mlp": "swiglu"},
+        "cluster": {"gpu": "H100-SXM5-80GB", "gpus": dp, "interconnect": "ib-ndr400-x8"},
+        "parallelism": {"tp": 1, "dp": dp, "zero": zero},
+        "training": {"seq_length": 2048, "global_batch": 2 * dp, "micro_batch": 1, "precision": "bf16"},
+        "software": {"preset": preset, **software},
+    }
+    return scenario_from_document(document, "run")
+
+
+def gathered_bytes(one: Scenario) -> float:
+    program = lowered(one).programs.classes[0]
+    return sum(
+        op.work.transfer.bytes * times
+        for op, times in every_op(program)
+        if isinstance(op.work, Collective) and op.work.kind == "all_gather"
+    )
+
+
+def test_a_layer_that_gathers_in_its_own_turn_gathers_no_less_and_is_no_sooner_done() -> None:
+    ahead, own = run(), run(sharding={"gathers_ahead": False})
+    assert gathered_bytes(own) == pytest.approx(gathered_bytes(ahead))
+    assert simulate(own).step_time_s > simulate(ahead).step_time_s
+
+
+def test_a_loop_of_xla_gathers_in_its_own_turn_unless_told_to_pipeline() -> None:
+    loop, told = run("generic-jax"), run("generic-jax", sharding={"gathers_ahead": True})
+    assert simulate(loop).step_time_s > simulate(told).step_time_s
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_a_reduction_that_is_waited_for_makes_a_step_longer(zero: int) -> None:
+    beside, waited = run(zero=zero), run(zero=zero, gradients={"overlap_grad_reduce": False})
+    assert simulate(waited).step_time_s > simulate(beside).step_time_s
+
+
+def test_where_nothing_is_sharded_there_is_nothing_to_wait_for() -> None:
+    alone: dict[str, Any] = {"dp": 1, "zero": 0}
+    changes: dict[str, Any] = {
+        "sharding": {"gathers_ahead": False},
+        "gradients": {"overlap_grad_reduce": False},
+    }
+    assert simulate(run(**alone, **changes)).step_time_s == simulate(run(**alone)).step_time_s
