@@ -81,9 +81,10 @@ def test_the_zero_bubble_paper_names_its_models_by_what_they_hold(
 @pytest.mark.parametrize("preset", ["nanotron-2025", "nanotron-2024"])
 @pytest.mark.parametrize("assumed", [True, False])
 def test_an_overlap_that_a_source_states_stands(preset: str, assumed: bool) -> None:
-    stated = {"preset": preset, "exchange": {"tp_comm_overlap": True}}
+    exchange = {"tp_comm_overlap": True}
+    stated = {"preset": preset, "exchange": exchange}
     in_turn = {"tp_in_turn": True} if assumed and preset in IN_TURN else {}
-    assert known_overlap(stated, assumed) == stated | {"exchange": stated["exchange"] | in_turn}
+    assert known_overlap(stated, assumed) == stated | {"exchange": exchange | in_turn}
 
 
 @pytest.mark.parametrize("fitted", [True, False])

@@ -101,10 +101,13 @@ def test_kernels_and_collectives_that_take_turns_never_run_together(
     )
     spans = in_turn.spans
     compute = spans[spans["stream"] == "compute"].sort_values("start_s")
-    for one in spans[spans["stream"] == "tp"].itertuples():
-        begun = compute["start_s"] < one.end_s - 1e-12
-        beside_it = compute[begun & (compute["end_s"] > one.start_s + 1e-12)]
-        assert beside_it.empty, (one.name, beside_it["name"].tolist())
+    collectives = spans[spans["stream"] == "tp"]
+    for name, start_s, end_s in zip(
+        collectives["name"], collectives["start_s"], collectives["end_s"], strict=True
+    ):
+        begun = compute["start_s"] < end_s - 1e-12
+        beside_it = compute[begun & (compute["end_s"] > start_s + 1e-12)]
+        assert beside_it.empty, (name, beside_it["name"].tolist())
     assert in_turn.step_time_s >= beside.step_time_s * (1 - 1e-9)
 
 

@@ -17,7 +17,7 @@ from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.sim.lowering.layers import moe
 from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
 from stepsim.sim.lowering.lower import make_plan
-from stepsim.sim.program.program import Compute, Op
+from stepsim.sim.program.program import Collective, Compute, Op
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.machine import cluster_of
 
@@ -79,7 +79,10 @@ def _document(
 
 def seconds(op: Op) -> float:
     work = op.work
-    return work.seconds if isinstance(work, Compute) else work.transfer.solo_s
+    if isinstance(work, Compute):
+        return work.seconds
+    assert isinstance(work, Collective)
+    return work.transfer.solo_s
 
 
 def chain_s(shape: str, direction: int) -> float:

@@ -157,10 +157,8 @@ def test_jitter_never_speeds_a_step_up() -> None:
     assert max(slowdowns) > 1.0
 
 
-QUICK_HOST = {
-    "preset": "megatron-core-2024",
-    "host": {"host_s_per_kernel": 1e-6},
-}  # or each waits for its own host
+QUICK_HOST = {"preset": "megatron-core-2024", "host": {"host_s_per_kernel": 1e-6}}
+"""Without it each rank waits for its own host."""
 
 # Whom ranks wait for ---------------------------------------------------------------------------------------
 
