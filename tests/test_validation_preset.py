@@ -10,7 +10,13 @@ from validation_cases import case_document
 
 import stepsim
 from stepsim.calibration.cases.case import build
-from stepsim.calibration.cases.preset import RULES, preset_of, reports_first_rank, software_document
+from stepsim.calibration.cases.preset import (
+    RULES,
+    model_facts,
+    preset_of,
+    reports_first_rank,
+    software_document,
+)
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF, Software
 
@@ -49,6 +55,7 @@ SOFTWARE = build(case_document()).software
         ("Hugging Face accelerate (FSDP)", 2024, "generic-fsdp"),
         ("InternEvo", 2023, "generic-megatron"),
         ("Colossal-AI", 2022, "generic-megatron-2022"),
+        ("llm.c (CUDA C)", 2024, "llm-c-2024"),
     ],
 )
 def test_framework_and_year_decide(framework: str, year: int, preset: str) -> None:
@@ -140,3 +147,32 @@ def test_graphs_are_what_the_framework_says() -> None:
     for framework, host in (("Megatron core (CUDA graphs)", {"cuda_graphs": True}), ("Megatron core", {})):
         document = software_document(replace(SOFTWARE, framework=framework, year=2025))
         assert document.get("host", {}) == host
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "expected"),
+    [
+        ("each projection gathers", "tp_gathers_each", True),
+        ("synchronous tensor parallelism", "tp_async_backward", False),
+        ("reduces in 16 bit", "reduce_grad_bytes", 2),
+        ("FSDP1", "implementation", "fsdp1"),
+        ("pipelined gathers", "gathers_ahead", True),
+    ],
+)
+def test_words_of_the_framework_are_fields(words: str, field: str, expected: Any) -> None:
+    document = software_document(replace(SOFTWARE, framework=f"Trainer ({words})"))
+    assert document[GROUP_OF[field]][field] == expected
+    document.pop("preset")
+    assert Software.model_validate(document)  # extra fields are forbidden
+
+
+@pytest.mark.parametrize(
+    ("framework", "facts"),
+    [
+        ("Pax (JAX; without dropout)", {"dropout": 0.0}),
+        ("llm.c (CUDA C)", {"dropout": 0.0}),
+        ("Pax (JAX)", {}),
+    ],
+)
+def test_what_the_framework_says_of_its_models(framework: str, facts: dict[str, Any]) -> None:
+    assert model_facts(replace(SOFTWARE, framework=framework, year=2024)) == facts

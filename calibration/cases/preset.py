@@ -178,6 +178,9 @@ MODEL_FACTS: dict[str, dict[str, Any]] = {
 }
 """What the models of a preset's framework have that a case does not say."""
 
+MODEL_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (("without dropout", {"dropout": 0.0}),)
+"""What a framework's text says of the models that ran, in words of a model."""
+
 SAME_NAME = (
     "torch_compile",
     "overlap_grad_reduce",
@@ -205,6 +208,14 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
 def preset_of(software: CaseSoftware) -> str:
     """Name of the preset; of a framework that has none, a generic one, whose interval is wider."""
     return next(rule.preset for rule in RULES if rule.matches(software.framework, software.year))
+
+
+def model_facts(software: CaseSoftware) -> dict[str, Any]:
+    """What is known of the models of a case's framework, by its preset and by what its text says."""
+    facts = dict(MODEL_FACTS.get(preset_of(software), {}))
+    for words, meant in MODEL_WORDS:
+        facts |= meant if words in software.framework.lower() else {}
+    return facts
 
 
 def software_document(

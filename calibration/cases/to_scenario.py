@@ -16,13 +16,13 @@ from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
 from .preset import (
     CHECKED,
-    MODEL_FACTS,
     known_engine,
     known_network,
     known_overlap,
     known_precision,
     known_site,
     known_vocabulary,
+    model_facts,
     preset_of,
     software_document,
     stage_split,
@@ -79,7 +79,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     if not as_stated:
         software = known_overlap(software, "software.tp_comm_overlap" in case.assumed)
     return {
-        "model": known_facts(model) | MODEL_FACTS.get(preset_of(case.software), {}),
+        "model": known_facts(model) | model_facts(case.software),
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
         | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)},
