@@ -39,18 +39,24 @@ class Occupancy:
         """A flow begins, or has another rate ``solo`` by itself now; whether others may slow it."""
         slowed = False
         for link, weight in demand.weights:
-            self.most.setdefault(link, {})[number] = weight * solo
-            self._weights.setdefault(link, {})[number] = weight
+            most = self.most.get(link)
+            if most is None:
+                self.most[link], self._weights[link] = {number: weight * solo}, {number: weight}
+                continue
+            most[number], self._weights[link][number] = weight * solo, weight
             self._crowded.pop(link, None)
             slowed = slowed or self.crowded(link)
         return slowed
 
     def leave(self, link: Link, number: int) -> Collection[int]:
         """A flow is no longer there; those that it may have slowed."""
-        crowded, most = self.crowded(link), self.most[link]
-        del most[number], self._weights[link][number], self._crowded[link]
-        if not most:
+        most = self.most[link]
+        if len(most) == 1:
             del self.most[link], self._weights[link]
+            self._crowded.pop(link, None)
+            return ()
+        crowded = self.crowded(link)
+        del most[number], self._weights[link][number], self._crowded[link]
         return most.keys() if crowded else ()
 
     def crowded(self, link: Link) -> bool:
