@@ -28,7 +28,8 @@ Tighten = Callable[[Sequence[int]], Sequence[float]]
 """Better bounds of some candidates, in the order in which they are asked for; one may be no better."""
 
 AT_ONCE = 8
-"""Bounds that are tightened together: enough for all workers, and few that nobody asks for."""
+"""Bounds that are tightened together, and candidates that are begun in another order than that of their
+bounds: enough for all workers, and few that nobody asks for, or that an interrupt comes before."""
 
 FEW = 64
 """Bounds that are tightened together once as many are judged as are asked for: some may lie between the worst
@@ -91,7 +92,8 @@ def best_first(
     Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
     to know is asked of few. ``tighten`` gives better bounds of those that come next. At most ``limit`` are
-    judged. ``begin`` hears who will be judged for sure, whatever is found. Equal values rank by their number.
+    judged. ``begin`` hears of the next who will be judged for sure, whatever is found. Equal values rank by
+    their number.
     """
     search = _Search(
         bounds=np.array(bounds, dtype=np.float64),
@@ -172,7 +174,7 @@ class _Search:
             self._tighten(loose if few else loose[:AT_ONCE])
             return
         queue = [*dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])]
-        self.begin([i for place, i in enumerate(queue) if self._is_sure(i, place)])
+        self.begin([i for place, i in enumerate(queue[:AT_ONCE]) if self._is_sure(i, place)])
         likely = itertools.islice(filter(self._is_tight, left[len(tight) :]), 1)
         self.judge_all(queue, hopeless=self._is_hopeless, likely=[*likely])
 

@@ -203,7 +203,8 @@ class LayoutSearch:
         self.judging.ahead(self._longest_first(numbers))
 
     def _begin(self, sure: Sequence[int]) -> None:
-        self.judging.soon = self._longest_first(sure)
+        """The first is first all the same, so that there is a best one for whoever interrupts."""
+        self.judging.soon = [*sure[:1], *self._longest_first(sure[1:])]
 
     def _longest_first(self, numbers: Iterable[int]) -> list[int]:
         """Layouts in the order in which workers begin with them, so that none of them waits for the last."""
