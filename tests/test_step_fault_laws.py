@@ -157,7 +157,7 @@ def test_jitter_never_speeds_a_step_up() -> None:
     assert max(slowdowns) > 1.0
 
 
-QUICK_HOST = {"preset": "megatron-core-2024", "host": {"host_s_per_kernel": 1e-6}}  # else every rank waits for its own
+QUICK_HOST = {"preset": "megatron-core-2024", "host": {"host_s_per_kernel": 1e-6}}
 
 # Whom ranks wait for ---------------------------------------------------------------------------------------
 
