@@ -1,5 +1,5 @@
 """Programs in which nobody takes anything from anybody: every communication has its links to itself and holds
-no SMs, and no kernel is slowed down by what moves beside it.
+no SMs and no bandwidth of HBM, and no kernel is slowed down by what moves beside it.
 
 Such a step is max-plus: an op starts when the last of what it waits for has ended, and takes a time of its
 own. So it grows with each of these times, and with shares of links and SMs every op takes at least as long:
@@ -44,7 +44,7 @@ def rate_alone(transfer: Transfer, links: Mapping[str, float]) -> float:
 def _alone(links: Mapping[str, float], _: str, one: Communication) -> Transfer:
     transfer = one.transfer
     rate = rate_alone(transfer, links)
-    return replace(transfer, ceiling_bytes_per_s=rate, weights=(), sms=0)
+    return replace(transfer, ceiling_bytes_per_s=rate, weights=(), sms=0, hbm=0)
 
 
 @dataclass
