@@ -158,10 +158,7 @@ def test_jitter_never_speeds_a_step_up() -> None:
 
 
 QUICK_HOST = {"preset": "megatron-core-2024", "host": {"host_s_per_kernel": 1e-6}}
-<<<<<<< HEAD
 """Without it each rank waits for its own host."""
-=======
->>>>>>> 6fb513632a62429a8f764f3c499dd05be04b920b
 
 # Whom ranks wait for ---------------------------------------------------------------------------------------
 
