@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from made_doubts import doubt
 
 from stepsim.calibration.fit.growth import (
-    ALIKE,
     NORMAL_NINTH,
     LeftOut,
     growth_per_doubling,
+    level_for_another,
     spreads_that_hold,
     witnesses,
 )
@@ -182,9 +182,7 @@ def test_no_fewer_spreads_hold_as_much(errors: list[tuple[float, float, float, f
     families=st.lists(st.integers(1, 5), min_size=1, max_size=30),
     others=st.lists(st.integers(1, 5), min_size=1, max_size=30),
 )
-def test_families_count_alike_and_more_of_one_source_say_ever_less(
-    families: list[int], others: list[int]
-) -> None:
+def test_sources_count_alike_and_so_do_families_of_one(families: list[int], others: list[int]) -> None:
     """``families`` of a source, each of so many rows, beside ``others`` of another."""
     rows = [
         (source, str(family))
@@ -192,16 +190,25 @@ def test_families_count_alike_and_more_of_one_source_say_ever_less(
         for family, many in enumerate(sizes)
         for _ in range(many)
     ]
-    counted = witnesses(rows)
     of_family: dict[tuple[str, str], float] = {}
-    for row, weight in zip(rows, counted, strict=True):
+    for row, weight in zip(rows, witnesses(rows), strict=True):
         of_family[row] = of_family.get(row, 0.0) + weight
     for source, sizes in (("a", families), ("b", others)):
         own = [weight for (name, _), weight in of_family.items() if name == source]
-        assert own == pytest.approx([own[0]] * len(own))
-        assert 1.0 - 1e-9 <= sum(own) <= min(len(sizes), 1 / ALIKE) + 1e-9
-    whole = [sum(w for (name, _), w in of_family.items() if name == source) for source in "ab"]
-    assert (whole[0] >= whole[1] - 1e-9) == (len(families) >= len(others))
+        assert own == pytest.approx([1.0 / len(sizes)] * len(sizes))
+
+
+@given(sources=st.integers(1, 60), seed=st.integers(0, 99))
+def test_one_more_source_is_held_as_promised(sources: int, seed: int) -> None:
+    """Of so many sources of one error each, and one more, each in turn the new one: nine in ten are held."""
+    random = Random(seed)
+    errors = [random.gauss(0, 1) for _ in range(sources + 1)]
+    level = level_for_another(0.9, sources)
+    held = 0
+    for place, error in enumerate(errors):
+        others = [(one, 1.0, 1.0, 1.0) for one in errors[:place] + errors[place + 1 :]]
+        held += abs(error) <= spreads_that_hold(others, level)
+    assert held >= 0.9 * len(errors) - 1e-9 or (level == 1.0 and held == sources)
 
 
 @given(

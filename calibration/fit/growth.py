@@ -19,10 +19,6 @@ LEAST_DISTANCE = 0.5
 LEAST_SIGMA = 0.005
 """What is stated where left-out points show no growth at all."""
 
-ALIKE = 0.1
-"""How the families of one source go together in whether an interval of nine in ten misses them: a correlation
-of 0.03 to 0.10, by an analysis of variance over 23 sources left out (decision 86)."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
@@ -77,15 +73,28 @@ def spreads_that_hold(errors: Iterable[tuple[float, float, float, float]], share
 
 
 def witnesses(rows: Iterable[tuple[str, str]]) -> list[float]:
-    """What each of ``rows``, of a source and a family, counts: families alike, but those of one source less
-    the more it has, since the same is wrong with them (the design effect: Kish 1965, Survey Sampling).
+    """What each of ``rows``, of a source and a family, counts: sources alike, families of one source alike.
 
-    >>> [round(one, 2) for one in witnesses([("a", "1"), ("a", "1"), ("b", "2"), ("b", "3")])]
-    [0.5, 0.5, 0.91, 0.91]
+    >>> witnesses([("a", "1"), ("a", "1"), ("b", "2"), ("b", "3")])
+    [0.5, 0.5, 0.5, 0.5]
     """
     listed = list(rows)
     many, families = Counter(listed), Counter(source for source, _ in set(listed))
-    return [1.0 / (many[row] * (1.0 + ALIKE * (families[row[0]] - 1))) for row in listed]
+    return [1.0 / (many[row] * families[row[0]]) for row in listed]
+
+
+def level_for_another(share: float, sources: int) -> float:
+    """The share of ``sources``, each counted alike, that holds ``share`` of one more.
+
+    The new one is as likely as any of them to be worse than all (hierarchical conformal prediction: Lee,
+    Barber and Willett 2023, arXiv:2306.06342). 1 where so few sources cannot promise ``share``.
+
+    >>> level_for_another(0.9, 9), level_for_another(0.9, 4)
+    (1.0, 1.0)
+    >>> round(level_for_another(0.9, 18), 9)
+    0.95
+    """
+    return min(1.0, share * (sources + 1) / sources)
 
 
 def _needed(point: LeftOut) -> float:

@@ -8,13 +8,14 @@ degrees of freedom, since errors of runs have heavy tails, and with a scale of i
 since waits only lengthen a step (a two-piece distribution). It holds nine in ten within as much as a normal
 distribution of that standard deviation, as which all causes are stated. Families count alike; each term has a
 wide prior, so that one that few families show stays near what was measured otherwise. How many such standard
-deviations, each with NOISE, hold nine in ten is then counted on the same families, those of one source as
-far as they say something new (a normalised conformal score). And everything is done again without each
-source in turn, which says what the intervals hold of a source that they never saw.
+deviations, each with NOISE, hold nine in ten of one more source is then counted with sources alike (a
+normalised score, hierarchically conformal). And everything is done again without each source in turn, which
+says what the intervals hold of a source that they never saw.
 
 Sources: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018, J. Am. Stat. Assoc. 113, section 5.2 (scores
-scaled by their local spread); Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's
-t); Wallis 2014, Statistical Science 29 (two pieces with one mode).
+scaled by their local spread); Lee, Barber and Willett 2023, arXiv:2306.06342 (groups of rows, and one more);
+Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's t); Wallis 2014, Statistical
+Science 29 (two pieces with one mode).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from ....sim.evidence.measured_steps import (
     spanning,
 )
 from ....sim.evidence.run_noise import NOISE
-from ..growth import NORMAL_NINTH, spreads_that_hold, weighted_quantile, witnesses
+from ..growth import NORMAL_NINTH, level_for_another, spreads_that_hold, weighted_quantile, witnesses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -271,15 +272,15 @@ def _likeliest(table: _Table) -> NDArray[np.float64]:
 
 
 def _quantile(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> float:
-    """How many times their standard deviations and NOISE hold nine in ten of ``rows``, each run by what is
-    measured for its source."""
+    """How many times their standard deviations and NOISE hold nine in ten of another source than those of
+    ``rows``, each run by what is measured for its source."""
     found = []
     counts = witnesses((row.source, row.family) for row in rows)
     for row, count in zip(rows, counts, strict=True):
         parts = parts_of(row.doubt, others[row.source])
         below, above = deviations_of(part for part in parts if part.kind != OVERLAP)
         found.append((row.error, below + NOISE, above + NOISE, count))
-    return spreads_that_hold(found, _LEVEL)
+    return spreads_that_hold(found, level_for_another(_LEVEL, len({row.source for row in rows})))
 
 
 def _rounded(value: float) -> float:

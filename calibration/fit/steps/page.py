@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from ....sim.figures import percent, seconds, signed_percent
 from ...cases.constants import CLOCKS, GpuConstants
 from .report import ErrorCurve, FittedCoverage, GpuFit, PresetFit, Score, StepFit
+from .rows import FEW
 from .step_constants import FEWEST_FAMILIES, SHOWS, WORTH, StepConstant
 
 Written = Callable[[float], str]
@@ -27,11 +28,11 @@ is fitted here: per GPU type the sustained clock and the slowdown of compute bes
 software preset the host's time per kernel and a fixed time per step. Nothing is fitted per run.
 
 The fit makes small the mean over sources of the mean over families of the mean |predicted / measured - 1|
-in a family, on the rows of high trust that can be expressed. A clock is always fitted; another constant
-only where it takes more than {WORTH * 100:g} points off that error, at least {FEWEST_FAMILIES} families have
-a step that it makes {percent(SHOWS, 0)} longer, and its best value does not end its range. Held out: the
-families are split in two halves by a hash of their names, and each half is predicted with the constants that
-the other half gives.
+in a family, on the rows of high trust that can be expressed, and on those of medium trust of GPUs with
+fewer than {FEW} families of high trust. A clock is always fitted; another constant only where it takes
+more than {WORTH * 100:g} points off that error, at least {FEWEST_FAMILIES} families have a step that it makes
+{percent(SHOWS, 0)} longer, and its best value does not end its range. Held out: the families are split in two
+halves by a hash of their names, and each half is predicted with the constants that the other half gives.
 """
 
 

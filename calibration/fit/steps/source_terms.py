@@ -5,8 +5,9 @@ may be slower (``common``), or its matrix products, its kernels bound by memory,
 of one kind have more in common, the less the further they are apart; what is left is of one run. The spreads
 are those that make the errors likeliest with which every source was predicted by constants of all others.
 Each has a wide prior, worth one source, and errors beyond ``CLIP`` count as that, since the errors of runs
-have heavy tails. How many standard deviations, each with NOISE, hold nine in ten is counted on what one run
-of a source leaves of its others, each source with the spreads that all others give.
+have heavy tails. How many standard deviations, each with NOISE, hold nine in ten of one more source is
+counted on what one run of a source leaves of its others, sources alike, each with the spreads that all
+others give.
 
 Source: Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 5.4.1 (the likelihood).
 """
@@ -24,7 +25,7 @@ import numpy as np
 from ....hardware.step_factors import CAUSES
 from ....sim.evidence.own_steps import CLIP, SourceSpread, StepSample, conditioned, distances
 from ....sim.evidence.run_noise import NOISE
-from ..growth import NORMAL_NINTH, spreads_that_hold, witnesses
+from ..growth import NORMAL_NINTH, level_for_another, spreads_that_hold, witnesses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,13 +90,14 @@ def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
     without = spreads_without(rows, spread)
     counts = witnesses((row.source, row.family) for row in rows)
     count = {row.name: one for row, one in zip(rows, counts, strict=True)}
-    left = [
-        (one.error, one.sigma + NOISE, one.above + NOISE, one.weight * count[one.row.name])
-        for one in calibrated(rows, without)
-    ]
+    left = [*calibrated(rows, without)]
     if not left:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
-    return rounded(replace(spread, quantile=spreads_that_hold(left, _LEVEL)))
+    errors = [
+        (one.error, one.sigma + NOISE, one.above + NOISE, one.weight * count[one.row.name]) for one in left
+    ]
+    level = level_for_another(_LEVEL, len({one.row.source for one in left}))
+    return rounded(replace(spread, quantile=spreads_that_hold(errors, level)))
 
 
 def weighted_quantile(pairs: Sequence[tuple[float, float]], level: float) -> float:
