@@ -39,7 +39,7 @@ from stepsim.sim.simulate import build_cluster
 def made_rows(
     seed: int = 1, many: int = 240, experts_sigma: float = 0.2, waits: float = 0.0
 ) -> list[StepRow]:
-    """Runs of six sources with normal errors: 0.05 each, more with experts, and above for every doubling of
+    """Runs of thirty sources with normal errors: 0.05 each, more with experts, and above for every doubling of
     GPUs."""
     draw = Random(seed)
     rows = []
@@ -55,7 +55,7 @@ def made_rows(
         rows.append(
             StepRow(
                 family=f"f{n // 2}",
-                source=f"source {n % 6}",
+                source=f"source {n // 2 % 30}",
                 error=error,
                 doubt=made,
                 fitted=fitted,
@@ -76,7 +76,7 @@ def test_the_fit_finds_what_experts_add_and_holds_nine_in_ten_of_unseen_runs() -
         for row in unseen
         for interval in [interval_of(1.0, row.doubt, steps)]
     ]
-    assert 0.88 <= sum(held) / len(held) <= 0.92
+    assert 0.9 <= sum(held) / len(held) <= 0.96  # of thirty sources 0.93, so that it is 0.9 of one more
     assert 0.8 <= steps.left_out["medium trust"] <= 1.0
 
 

@@ -135,8 +135,9 @@ def test_a_clock_or_fewer_multiprocessors_lower_the_peaks() -> None:
     assert half.peak_flops == {dtype: peak / 2 for dtype, peak in relative.peak_flops.items()}
     cut = gpu_from(OwnGpu(extends="H100", sms=relative.sms // 3, bf16_flops=1e14))
     assert cut.peak_flops["bf16"] == 1e14
+    compiled = {"preset": "torchtitan-2025", "kernels": {"attention": "fa2", "torch_compile": True}}
     slow, fast = (
-        stepsim.simulate(scenario({"gpu": {"extends": "H100", "clock": clock}, "gpus": 8}))
+        stepsim.simulate(scenario({"gpu": {"extends": "H100", "clock": clock}, "gpus": 8}, software=compiled))
         for clock in ("1 GHz", f"{relative.boost_hz} Hz")
     )
     assert 1.0 < slow.step_time_s / fast.step_time_s < relative.boost_hz / 1e9

@@ -24,18 +24,18 @@ SMALL = {
     "hardware.gpus": 8,
     "hardware.interconnect": "nvlink-only",
     "model.num_layers": 4,
-    "model.hidden_size": 1024,
-    "model.num_attention_heads": 8,
-    "model.num_query_groups": 8,
+    "model.hidden_size": 4096,
+    "model.num_attention_heads": 32,
+    "model.num_query_groups": 32,
     "model.kv_channels": 128,
-    "model.ffn_hidden_size": 4096,
+    "model.ffn_hidden_size": 16384,
     "layout.tp": 2,
     "layout.pp": 2,
     "layout.vpp": 1,
     "layout.schedule": "1f1b",
     "layout.global_batch": 8,
 }
-"""A case that is simulated in some milliseconds."""
+"""A case that is simulated in some milliseconds, and whose GPUs do not wait for their hosts."""
 
 
 @pytest.fixture
@@ -53,9 +53,11 @@ def case_file(tmp_path: Path) -> Path:
         )
         for size in (4, 8)
     ]
-    slow = Trial(clock_fraction=0.75, corun_slowdown=0.0, host_s_per_kernel=6e-6)
     for case, read in zip(cases, read_cases(write_cases(tmp_path / "any.yaml", cases)), strict=True):
-        case["measured"]["step_time_s"] = step_time_s(to_scenario(read), slow)
+        made = to_scenario(read)
+        host_s = made.software.host.host_s_per_kernel
+        slow = Trial(clock_fraction=0.75, corun_slowdown=0.0, host_s_per_kernel=host_s)
+        case["measured"]["step_time_s"] = step_time_s(made, slow)
     return write_cases(tmp_path / "small.yaml", cases)
 
 
@@ -85,7 +87,7 @@ def test_a_slower_host_never_shortens_a_step(scenario: Scenario) -> None:
     trials = [Trial(clock_fraction=1.0, corun_slowdown=0.0, host_s_per_kernel=host) for host in HOSTS_S[::4]]
     steps_s = [step_time_s(scenario, trial) for trial in trials]
     assert steps_s == sorted(steps_s)
-    assert steps_s[-1] > 2 * steps_s[0]
+    assert steps_s[-1] > 1.5 * steps_s[0]
 
 
 def test_nothing_is_simulated_twice(scenario: Scenario) -> None:
@@ -145,7 +147,7 @@ def test_calibrate_steps_finds_the_clock(case_file: Path, tmp_path: Path) -> Non
     ("options", "message"),
     [
         (["--gpu", "H100-SMX5-80GB"], "H100-SXM5-80GB"),
-        (["--software", "nanotron"], "nanotron-2024"),
+        (["--software", "nanotrom"], "nanotron-2024"),
         (["--gpu", "B200-SXM-180GB"], "nothing to fit"),
     ],
 )
