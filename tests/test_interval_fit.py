@@ -39,8 +39,8 @@ from stepsim.sim.simulate import build_cluster
 def made_rows(
     seed: int = 1, many: int = 240, experts_sigma: float = 0.2, waits: float = 0.0
 ) -> list[StepRow]:
-    """Runs of thirty sources with normal errors: 0.05 each, more with experts, and above for every doubling of
-    GPUs."""
+    """Runs of thirty sources with normal errors: 0.05 each, more with experts, and above for every doubling
+    of GPUs."""
     draw = Random(seed)
     rows = []
     for n in range(many):
