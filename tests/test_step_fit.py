@@ -17,8 +17,8 @@ from stepsim.calibration.cases.constants import (
     HOSTS_CARRIED,
     HOSTS_S,
     UNFITTED_PRESET,
-    UNTIMED_PRESET,
     unfitted,
+    untimed_preset,
 )
 from stepsim.calibration.cases.trial import Trial
 from stepsim.calibration.fit.steps.page import fit_markdown
@@ -202,11 +202,11 @@ def test_a_source_is_left_out_of_what_predicts_it() -> None:
     alone = replace(data, rows=[one for one in rows if one.source == "fast"])
     found = without_source(alone, "fast")
     assert found.gpus == unfitted(alone.rows, alone.wanted).gpus
-    assert found.presets[PRESET] == UNTIMED_PRESET
+    assert found.presets[PRESET] == untimed_preset(PRESET)
     carrying = {name for name, origin in HOSTS_CARRIED.items() if origin == PRESET}
     assert carrying
     for name in carrying:  # what one source has shown of several presets goes with it
-        assert found.presets[name].host_s_per_kernel == UNTIMED_PRESET.host_s_per_kernel
+        assert found.presets[name].host_s_per_kernel == untimed_preset(PRESET).host_s_per_kernel
         assert found.presets[name].step_fixed_s == get_software(name).host.step_fixed_s
 
 

@@ -18,13 +18,13 @@ from ...cases.constants import (
     FIXED_BY_LOGS,
     HOSTS_CARRIED,
     HOSTS_S,
-    UNTIMED_PRESET,
     Constants,
     PresetConstants,
     Wanted,
     shipped_constants,
     shipped_preset,
     unfitted,
+    untimed_preset,
 )
 from ...cases.errors import Errors, errors_of
 from ...cases.halves import HALVES, Halves, half_of
@@ -290,7 +290,7 @@ def _untimed(presets: Sequence[str]) -> dict[str, PresetConstants]:
         for name, origin in HOSTS_CARRIED.items()
         if origin in presets
     }
-    return {**carried, **dict.fromkeys(presets, UNTIMED_PRESET)}
+    return {**carried, **{name: untimed_preset(name) for name in presets}}
 
 
 def _without_logs(rows: Iterable[TimedRow]) -> dict[str, PresetConstants]:
