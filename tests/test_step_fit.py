@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +15,11 @@ from step_fit_jobs import GPU, JOBS, PRESET, Job, closed_form, data_of, measured
 from stepsim.calibration.cases.constants import (
     CLOCKS,
     CORUNS,
+    EAGER_HOST_S,
     FIXED_S,
     HOSTS_CARRIED,
     HOSTS_S,
+    MODULE_HOST_S,
     UNFITTED_PRESET,
     unfitted,
     untimed_preset,
@@ -225,3 +229,18 @@ def test_a_board_whose_kernels_ran_below_its_power_limit_has_less_of_its_kins_cl
     for name, share in shares.items():
         assert 0 < share <= 1
         assert share == 1 or load_profile(name).measured_clock_fraction < 1
+
+
+def test_presets_say_which_published_time_of_a_launch_they_have(root: Path) -> None:
+    """A figure that many presets state is that of the constant which they name."""
+    text = (root / "sim" / "scenario" / "software" / "presets.yaml").read_text(encoding="utf-8")
+    stated = re.findall(r"host_s_per_kernel: (\S+) +# of (eager PyTorch, by|PyTorch where autograd)", text)
+    assert {kind for _, kind in stated} == {"eager PyTorch, by", "PyTorch where autograd"}
+    for host_s, kind in stated:
+        assert float(host_s) == (EAGER_HOST_S if kind.startswith("eager") else MODULE_HOST_S)
+
+
+@pytest.mark.parametrize("name", ["megatron-core-2025", "nanotron-2024"])
+def test_a_preset_of_which_no_step_was_seen_launches_as_its_layers_are_built(name: str) -> None:
+    inside = "TransformerEngine" in get_software(name).title
+    assert untimed_preset(name).host_s_per_kernel == (MODULE_HOST_S if inside else EAGER_HOST_S)

@@ -14,7 +14,7 @@ from stepsim.calibration.cases.case import read_cases
 from stepsim.calibration.cases.constants import HOSTS_S
 from stepsim.calibration.cases.to_scenario import to_scenario
 from stepsim.calibration.cases.trial import Trial
-from stepsim.calibration.fit.steps.rows import StepTimes, TimedRow, step_time_s
+from stepsim.calibration.fit.steps.rows import FEW, StepTimes, TimedRow, step_time_s, timed_rows
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.sim.scenario.models import Scenario
@@ -155,3 +155,15 @@ def test_what_cannot_be_fitted_is_refused(options: list[str], message: str, case
     done = CliRunner().invoke(app, ["calibrate", "steps", str(case_file), "--jobs", "1", *options])
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("sure", [FEW - 1, FEW])
+def test_where_few_families_are_sure_those_of_medium_trust_count(sure: int, tmp_path: Path) -> None:
+    trusts = ["high"] * sure + ["medium", "low"]
+    cases = [
+        case_document({**SMALL, "id": f"{n}", "family": f"f{n}", "trust": trust})
+        for n, trust in enumerate(trusts)
+    ]
+    rows, refused = timed_rows([write_cases(tmp_path / "cases.yaml", cases)])
+    assert refused == 0
+    assert [row.family for row in rows] == [f"f{n}" for n in range(sure + (sure < FEW))]

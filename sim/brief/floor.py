@@ -14,15 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...schedules.orders.action import Action, ActionKind
-from ...schedules.p2p.point_to_point import Recv
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
-from ..lowering.message_sizes import MessageTransfers
 from ..lowering.pipeline import ranks_without_messages
 from ..lowering.tables import Tables, ordered_by
 from ..program.program import Collective, Compute, RepeatedBlocks
 from ..program.solo import solo_ends
 from ..scenario.sharding import sharding_rule
+from .arrivals import ActionArrivals, Coming
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from ..lowering.pipeline import RankWithoutMessages
     from ..lowering.plan import StepPlan
     from ..program.program import Block, Op
-
-FORWARD, WEIGHT_GRAD = ActionKind.FORWARD, ActionKind.WEIGHT_GRAD
 
 
 def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
@@ -48,7 +45,7 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     if None in orders:
         return 0.0
     timed = _Timed(sms=plan.cluster.gpu.sms)
-    arrivals = _Arrivals(plan=plan)
+    arrivals = ActionArrivals(plan=plan)
     joined = _Joined(members=joined_communicators(plan))
     ranks = [
         _Rank(index=index, written=written, order=order, timed=timed, arrivals=arrivals, joined=joined)
@@ -153,56 +150,6 @@ def _compact(order: Order) -> _Order | None:
     )
 
 
-class _Coming(NamedTuple):
-    """Actions of one kind and stage: the numbers of the one of microbatch 0 and of the one that it waits for
-    (-1: none), and the seconds of its message.
-    """
-
-    first: int
-    awaited: int = -1
-    message_s: float = 0.0
-
-
-@dataclass(kw_only=True)
-class _Arrivals:
-    """When what actions wait for is there: ``done_s`` of those that have ended, by their numbers. Whole and
-    split backwards may follow one another, and count as one; nobody waits for weight gradients, which share
-    the last number.
-    """
-
-    plan: StepPlan
-    done_s: list[float | None] = field(init=False)
-    messages: dict[int, MessageTransfers] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        shape = self.plan.shape
-        numbers = 2 * shape.stages * shape.microbatches
-        self.done_s = [None] * (numbers + shape.microbatches)
-
-    def coming(self, action: Action, index: int) -> _Coming:
-        """What rank ``index`` waits for before actions like that one."""
-        stage, kind, _ = action
-        if kind is WEIGHT_GRAD:
-            return _Coming(self._first(self.plan.shape.stages, forward=False))
-        forward = kind is FORWARD
-        first, before = self._first(stage, forward=forward), stage - 1 if forward else stage + 1
-        if not 0 <= before < self.plan.shape.stages:
-            return _Coming(first)
-        message_s = self._message_s(action._replace(stage=before), index)
-        return _Coming(first, self._first(before, forward=forward), message_s)
-
-    def _first(self, stage: int, *, forward: bool) -> int:
-        return (2 * stage + forward) * self.plan.shape.microbatches
-
-    def _message_s(self, sent: Action, index: int) -> float:
-        peer = self.plan.schedule.rank_of(sent.stage, sent.microbatch, self.plan.shape)
-        if peer == index:
-            return 0.0
-        if index not in self.messages:
-            self.messages[index] = MessageTransfers(plan=self.plan, index=index, alike={})
-        return self.messages[index](Recv(sent, peer)).solo_s
-
-
 @dataclass(kw_only=True)
 class _Joined:
     """Collectives that join pipeline ranks: who has come to each call, and when."""
@@ -222,7 +169,7 @@ class _Plain(NamedTuple):
 
     work: RepeatedBlocks
     alone_s: float
-    coming: _Coming
+    coming: Coming
 
 
 @dataclass(kw_only=True)
@@ -238,10 +185,10 @@ class _Rank:
     written: RankWithoutMessages
     order: _Order
     timed: _Timed
-    arrivals: _Arrivals
+    arrivals: ActionArrivals
     joined: _Joined
     apart: list[int] = field(init=False)
-    coming: list[_Coming] = field(init=False)
+    coming: list[Coming] = field(init=False)
     plain: list[_Plain | None] = field(init=False)
     ends_s: list[float] = field(default_factory=list)
     free_s: dict[str, float] = field(default_factory=dict)
@@ -265,7 +212,7 @@ class _Rank:
         self.plain = [self._plain(*both) for both in zip(self.order.kinds, self.coming, strict=True)]
         self.written.begin()
 
-    def _plain(self, action: Action, coming: _Coming) -> _Plain | None:
+    def _plain(self, action: Action, coming: Coming) -> _Plain | None:
         work = self.written.blocks_of(action)
         return None if work is None else _Plain(work, self.timed.of(work, 0.0).alone_s, coming)
 

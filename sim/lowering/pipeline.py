@@ -14,25 +14,23 @@ from typing import TYPE_CHECKING
 from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
 from ...schedules.p2p.point_to_point import Instruction, MessageGroup, Wait, point_to_point
-from ..network.transfer import Transfer
 from ..program.program import Block, Op, RepeatedBlocks
 from ..program.program_builder import ProgramBuilder
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import is_table
 from ..scenario.sharding import sharding_rule
 from .action_pieces import CountedBlocks, pieces_of
-from .actions import Owned, action_blocks, between_waits, block_owners, owned
+from .actions import Owned, action_blocks, block_owners, owned
 from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
 from .plan import StepPlan
 from .sharding_of import sharding_of
+from .shared_pieces import SharedPieces, copies_of
 from .step_end import end_of
 from .tables import Tables, ordered_by
 
 if TYPE_CHECKING:
-    from .activation_offload import ActivationCopies
     from .overlapped import OverlappedBlocks
-    from .sharded import Sharding
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
 
@@ -68,19 +66,10 @@ class StepWriters:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
         tags = self.tables.get(("tags",), dict[Action, str])
-        shared = _Shared(sharding=sharding, copies=_copies(plan), tags=tags, tables=self.tables)
+        shared = SharedPieces(sharding=sharding, copies=copies_of(plan), tags=tags, tables=self.tables)
         return [
             _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
-
-
-def _copies(plan: StepPlan) -> ActivationCopies | None:
-    """The copies of activations to the host, where there are such."""
-    if not plan.scenario.training.activation_offload:
-        return None
-    from .activation_offload import activation_copies
-
-    return activation_copies(plan)
 
 
 def ranks_without_messages(plan: StepPlan, tables: Tables | None = None) -> list[RankWithoutMessages]:
@@ -88,7 +77,7 @@ def ranks_without_messages(plan: StepPlan, tables: Tables | None = None) -> list
     in its order, whatever it waits for.
     """
     sharding = sharding_of(plan, sharding_rule(plan.scenario))
-    shared = _Shared(sharding=sharding, copies=_copies(plan), tables=tables or Tables())
+    shared = SharedPieces(sharding=sharding, copies=copies_of(plan), tables=tables or Tables())
     return [
         RankWithoutMessages(_StepWriter(plan, index, "blocking", shared)) for index in range(len(plan.orders))
     ]
@@ -147,31 +136,11 @@ class RankWithoutMessages:
 
 
 @dataclass
-class _Shared:
-    """What all ranks of a step have in common, each thing once."""
-
-    sharding: Sharding | None = None
-    copies: ActivationCopies | None = None
-    repeated_blocks: dict[CountedBlocks, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)
-    transfers: dict[Transfer, Transfer] = field(default_factory=dict)
-    tags: dict[Action, str] = field(default_factory=dict)
-    tables: Tables = field(default_factory=Tables)
-
-    def repeated(self, row: CountedBlocks) -> tuple[RepeatedBlocks, ...]:
-        """The blocks of ``row``, in pieces where the host waits in between."""
-        found = self.repeated_blocks.get(row)
-        if found is None:
-            pieces = tuple(map(RepeatedBlocks, between_waits(row)))
-            found = self.repeated_blocks[row] = pieces
-        return found
-
-
-@dataclass
 class _StepWriter:
     plan: StepPlan
     index: int
     rule: str
-    shared: _Shared
+    shared: SharedPieces
     writer: ProgramBuilder = field(default_factory=ProgramBuilder)
     gathers: dict[int, list[tuple[int, ...]]] = field(
         default_factory=dict

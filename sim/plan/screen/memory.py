@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,12 +26,12 @@ from ...lowering.memory import (
 )
 from ...lowering.overlapped import runs_as_one
 from ...lowering.sharding_of import sharding_of
-from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 from ...lowering.state.in_flight import in_flight_bytes
 from ...scenario.schedules import traits_of
 from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts, pairs_run
 from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
+from .layer_activations import activations_of, joined_sizes
 from .numbering import KnownFigures, dense
 from .stages import merged, without_recompute
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ....schedules.orders.action import Overlap
     from ....schedules.orders.schedule import Shape
-    from ...lowering.layers.kinds import LayerKind, LayerRun
+    from ...lowering.layers.kinds import LayerRun
     from ...lowering.layers.stages import Stage
     from ...scenario.models import Scenario
     from .stages import Pipeline
@@ -107,7 +107,7 @@ class MemoryScreen:
         self.gathered = dense([*held, tables.rule, several])[0]
         held += [tables.code("parallelism.zero"), np.minimum(_column(tables, "parallelism.pp"), 2)]
         self.state = dense([*held, several, *shards])[0]
-        self.sizes = _joined_sizes(tables)
+        self.sizes = joined_sizes(tables)
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
@@ -211,7 +211,7 @@ class MemoryScreen:
         sizes = replace(self.sizes, offloaded=offloaded)
         columns: list[Floats] = []
         for stage in one.kinds:  # in the order of ``QUANTITIES``
-            columns += _activations(stage, sizes, layer)
+            columns += activations_of(stage, sizes, layer)
             columns += self._buffers(stage, rows, one.ends_meet)
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
@@ -339,78 +339,3 @@ def _of_each(number: Codes, rows: Codes, known: KnownFigures, of: Callable[[int]
 def _column(tables: ScreenTables, name: str) -> Codes:
     column: Codes = tables.space.columns[name][tables.rows]
     return column
-
-
-# Activations of all layers at once -----------------------------------------------------------------------
-
-
-class _Known(dict[Any, LayerBytes]):
-    """Bytes of layers by kind and recomputation, each an array over the distinct layers of the tables."""
-
-    def __init__(self, sizes: Sequence[ActivationBytes]) -> None:
-        super().__init__()
-        self.sizes = sizes
-
-    def __contains__(self, key: object) -> bool:
-        return True
-
-    def __missing__(self, key: tuple[LayerKind, Any]) -> LayerBytes:
-        from ...lowering.layers.kinds import LayerRun
-
-        run = LayerRun(kind=key[0], recompute=key[1])
-        each = [one.layer(run) for one in self.sizes]
-        self[key] = LayerBytes(
-            kept=cast(float, np.array([one.kept for one in each])),
-            working=cast(float, np.array([one.working for one in each])),
-            operands=cast(float, np.array([one.operands for one in each])),
-        )
-        return self[key]
-
-
-def _joined_sizes(tables: ScreenTables) -> ActivationBytes:
-    """The sizes of every layer of the tables in one: each number an array over the layers."""
-    software = tables.base.software
-    each = [activation_bytes(one.local, software) for one in tables.layers]
-
-    def joined(name: str) -> float:
-        return cast(float, np.array([getattr(one, name) for one in each]))
-
-    return ActivationBytes(
-        local=each[0].local,
-        software=software,
-        embedding=joined("embedding"),
-        head=joined("head"),
-        logits=joined("logits"),
-        head_operands=joined("head_operands"),
-        known=_Known(each),
-    )
-
-
-def _activations(stage: Stage, sizes: ActivationBytes, layer: Codes) -> list[Floats]:
-    """Activations of a microbatch on a stage of that kind, by layout, in the order of ``QUANTITIES``."""
-    return [
-        _of_layer(sizes.kept_by_forward(stage), layer),
-        _working(stage, sizes, layer),
-        stage.losses * _of_layer(sizes.logits, layer),
-        _of_layer(sizes.kept_by_input_grad(stage), layer),
-    ]
-
-
-def _working(stage: Stage, sizes: ActivationBytes, layer: Codes) -> Floats:
-    """Of several kinds of layer the largest works, which is asked of each layer by itself."""
-    if len(stage.runs) < 2 and stage.in_one_go == 1:
-        return _of_layer(sizes.working(stage), layer)
-    used, place = np.unique(layer, return_inverse=True)
-    each = (replace(_one_of(sizes, number), offloaded=sizes.offloaded) for number in used.tolist())
-    return np.array([one.working(stage) for one in each])[place.ravel()]
-
-
-def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:
-    """The sizes of one layer."""
-    return cast(_Known, sizes.known).sizes[number]
-
-
-def _of_layer(size: float, layer: Codes) -> Floats:
-    """A size of each layer, or of all alike, by layout."""
-    found = np.asarray(size, dtype=np.float64)
-    return found[layer] if found.ndim else np.full(len(layer), float(found))

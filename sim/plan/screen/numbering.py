@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..space import numbered
+from ..row_numbers import numbered
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

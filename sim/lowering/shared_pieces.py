@@ -1,0 +1,47 @@
+"""What all pipeline ranks of a step have in common while their programs are written, each thing once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..program.program import RepeatedBlocks
+from .actions import between_waits
+from .tables import Tables
+
+if TYPE_CHECKING:
+    from ...schedules.orders.action import Action
+    from ..network.transfer import Transfer
+    from .action_pieces import CountedBlocks
+    from .activation_offload import ActivationCopies
+    from .plan import StepPlan
+    from .sharded import Sharding
+
+
+@dataclass
+class SharedPieces:
+    """What all ranks of a step have in common, each thing once."""
+
+    sharding: Sharding | None = None
+    copies: ActivationCopies | None = None
+    repeated_blocks: dict[CountedBlocks, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)
+    transfers: dict[Transfer, Transfer] = field(default_factory=dict)
+    tags: dict[Action, str] = field(default_factory=dict)
+    tables: Tables = field(default_factory=Tables)
+
+    def repeated(self, row: CountedBlocks) -> tuple[RepeatedBlocks, ...]:
+        """The blocks of ``row``, in pieces where the host waits in between."""
+        found = self.repeated_blocks.get(row)
+        if found is None:
+            pieces = tuple(map(RepeatedBlocks, between_waits(row)))
+            found = self.repeated_blocks[row] = pieces
+        return found
+
+
+def copies_of(plan: StepPlan) -> ActivationCopies | None:
+    """The copies of activations to the host, where there are such."""
+    if not plan.scenario.training.activation_offload:
+        return None
+    from .activation_offload import activation_copies
+
+    return activation_copies(plan)

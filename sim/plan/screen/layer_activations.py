@@ -1,0 +1,98 @@
+"""Activations of a microbatch on a stage, of all distinct layers of the tables at once.
+
+The bytes of one layer are ``sim/lowering/state/activations.py``'s; here each is an array over layers, and so
+is what a stage keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ...lowering.layers.kinds import LayerKind
+    from ...lowering.layers.stages import Stage
+    from .tables import ScreenTables
+
+    Codes = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+
+class _Known(dict[Any, LayerBytes]):
+    """Bytes of layers by kind and recomputation, each an array over the distinct layers of the tables."""
+
+    def __init__(self, sizes: Sequence[ActivationBytes]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def __missing__(self, key: tuple[LayerKind, Any]) -> LayerBytes:
+        from ...lowering.layers.kinds import LayerRun
+
+        run = LayerRun(kind=key[0], recompute=key[1])
+        each = [one.layer(run) for one in self.sizes]
+        self[key] = LayerBytes(
+            kept=cast(float, np.array([one.kept for one in each])),
+            working=cast(float, np.array([one.working for one in each])),
+            operands=cast(float, np.array([one.operands for one in each])),
+        )
+        return self[key]
+
+
+def joined_sizes(tables: ScreenTables) -> ActivationBytes:
+    """The sizes of every layer of the tables in one: each number an array over the layers."""
+    software = tables.base.software
+    each = [activation_bytes(one.local, software) for one in tables.layers]
+
+    def joined(name: str) -> float:
+        return cast(float, np.array([getattr(one, name) for one in each]))
+
+    return ActivationBytes(
+        local=each[0].local,
+        software=software,
+        embedding=joined("embedding"),
+        head=joined("head"),
+        logits=joined("logits"),
+        head_operands=joined("head_operands"),
+        known=_Known(each),
+    )
+
+
+def activations_of(stage: Stage, sizes: ActivationBytes, layer: Codes) -> list[Floats]:
+    """Activations of a microbatch on a stage of that kind, by layout, in the order of ``QUANTITIES``."""
+    return [
+        _of_layer(sizes.kept_by_forward(stage), layer),
+        _working(stage, sizes, layer),
+        stage.losses * _of_layer(sizes.logits, layer),
+        _of_layer(sizes.kept_by_input_grad(stage), layer),
+    ]
+
+
+def _working(stage: Stage, sizes: ActivationBytes, layer: Codes) -> Floats:
+    """Of several kinds of layer the largest works, which is asked of each layer by itself."""
+    if len(stage.runs) < 2 and stage.in_one_go == 1:
+        return _of_layer(sizes.working(stage), layer)
+    used, place = np.unique(layer, return_inverse=True)
+    each = (replace(_one_of(sizes, number), offloaded=sizes.offloaded) for number in used.tolist())
+    return np.array([one.working(stage) for one in each])[place.ravel()]
+
+
+def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:
+    """The sizes of one layer."""
+    return cast(_Known, sizes.known).sizes[number]
+
+
+def _of_layer(size: float, layer: Codes) -> Floats:
+    """A size of each layer, or of all alike, by layout."""
+    found = np.asarray(size, dtype=np.float64)
+    return found[layer] if found.ndim else np.full(len(layer), float(found))
