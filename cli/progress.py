@@ -1,5 +1,8 @@
 """What a command is doing, on stderr: a line that changes on a terminal, elsewhere one every ten seconds.
 
+Meanwhile stdout is kept for the answer: a library that prints there while it works, as Ray does from a thread
+of its own when a node is lost, would break the JSON.
+
 A timer interrupts the command for that (SIGALRM, once a second), so that work which reports nothing for a
 while is seen to go on, too. Where there is no such signal, or another thread or another user of the timer,
 only what is reported is shown.
@@ -12,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 
 EVERY_S = 10.0
@@ -66,10 +69,10 @@ class Progress:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Progress of what runs inside, whose line is gone when that ends."""
+    """Progress of what runs inside, gone when that ends; what is printed meanwhile goes to stderr."""
     shown = Progress(live=sys.stderr is not None and sys.stderr.isatty(), write=_to_stderr)
     try:
-        with _beating(shown.beat):
+        with _beating(shown.beat), redirect_stdout(sys.stderr):
             yield shown
     finally:
         shown.done()

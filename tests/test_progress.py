@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 
+import pytest
 from small_scenarios import scenario
 
 from stepsim.cli import progress as module
@@ -93,3 +95,13 @@ def test_a_replay_tells_how_far_it_is(monkeypatch: object) -> None:
     simulate(scenario(pp=4, microbatches=8), progress=said.append)
     assert any("% of" in text for text in said)
     assert said[-1] == "reading the result"
+
+
+def test_stdout_is_kept_for_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    """A library that prints from a thread of its own while work goes on, as Ray does of lost nodes."""
+    with progress():
+        noise = threading.Thread(target=print, args=("a node was lost",))
+        noise.start()
+        noise.join()
+    sys.stdout.write("the answer\n")
+    assert capsys.readouterr() == ("the answer\n", "a node was lost\n")
