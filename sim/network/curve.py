@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 from .chunks import NetworkMessages, TreeChunks
+from .nccl.constants import RING_CHUNKS_ON_THEIR_WAY, NcclProtocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Way:
     """An algorithm before its protocol: ``latency_s`` with LL, payload rate with Simple, link weights.
 
     ``parts`` are the pieces of a payload that pass one after another: a ring's are as many as its ranks.
+    ``paced_s`` is of Simple; a protocol of which more chunks are on their way at once waits less often.
     """
 
     algorithm: str
@@ -93,7 +95,12 @@ class Way:
             binding=self.binding,
             steps=self.steps,
             network_steps=self.network_steps,
-            paced_s=0.0 if protocol == "LL" else self.paced_s,
+            paced_s=self.paced_s * _waits(NcclProtocol(protocol)),
             chunks=chunks,
             messages=messages,
         )
+
+
+def _waits(protocol: NcclProtocol) -> float:
+    """How often a ring waits for a round trip, in times of how often it does with Simple."""
+    return RING_CHUNKS_ON_THEIR_WAY[NcclProtocol.SIMPLE] / RING_CHUNKS_ON_THEIR_WAY[protocol]
