@@ -106,7 +106,7 @@ def _ring(kind: str, place: Place) -> Way:
 
 
 def _paced_channels(place: Place) -> int:
-    """Channels of a ring whose steps wait for the network; 0 of others, and of GPUs that NCCL does not know."""
+    """Channels of a ring whose steps wait for the network; 0 of others, and of GPUs unknown to NCCL."""
     cluster, group = place.cluster, place.group
     if not place.pace_s or cluster.gpu.collectives_as not in TREE_KNOWN:
         return 0
