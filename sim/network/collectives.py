@@ -217,7 +217,10 @@ def _measured_ratio(
     *,
     checked: bool,
 ) -> float:
-    """Measured bus bandwidth over predicted, at the size of the measurement and for its group (all GPUs)."""
+    """Measured bus bandwidth over predicted, at the size of the measurement and for its group (all GPUs).
+
+    Between hosts it is held against what ``nccl`` runs there: a protocol may be slow where no link is.
+    """
     if measured is None:
         return 1.0
     if on_network(placement, cluster):
@@ -225,8 +228,8 @@ def _measured_ratio(
         reference = placement_in_a_row(cluster.gpus, cluster.nvlink_domain)
     else:
         # The intra-host figures of all_gather and reduce_scatter contain copies of the list
-        # interface; the state of the links is read off the all_reduce.
-        kind, value = "all_reduce", measured.all_reduce_intra_bytes_per_s or 0.0
+        # interface; the state of the links is read off the all_reduce, which may not run as these are asked to.
+        kind, value, nccl = "all_reduce", measured.all_reduce_intra_bytes_per_s or 0.0, NCCL_DEFAULTS
         reference = GroupPlacement(ranks=cluster.nvlink_domain, domains=1)
     if not value or reference.ranks < 2:
         return 1.0
