@@ -227,8 +227,8 @@ def _measured_ratio(
         value = float(getattr(measured, f"{kind}_bytes_per_s") or 0.0)
         reference = placement_in_a_row(cluster.gpus, cluster.nvlink_domain)
     else:
-        # The intra-host figures of all_gather and reduce_scatter contain copies of the list
-        # interface; the state of the links is read off the all_reduce, which may not run as these are asked to.
+        # The intra-host figures of all_gather and reduce_scatter contain copies of the list interface; the
+        # state of the links is read off the all_reduce, which may not run as others are asked to.
         kind, value, nccl = "all_reduce", measured.all_reduce_intra_bytes_per_s or 0.0, NCCL_DEFAULTS
         reference = GroupPlacement(ranks=cluster.nvlink_domain, domains=1)
     if not value or reference.ranks < 2:
