@@ -29,9 +29,9 @@ class Interconnect:
     NIC through one switch; each further switch adds ``switch_latency_s``. ``switch_ports`` counts
     the ports of one switch at the line rate. ``message_chunk_bytes`` is how NCCL cuts a message between
     hosts (NCCL_P2P_NET_CHUNKSIZE; a provider's plugin may set it). ``ring_step_s`` is what each step of a
-    ring between hosts takes at least, however little it carries; ``nccl_latency_s`` the latency that the
-    plugin tells NCCL, which chooses algorithms by it. A message of more than ``eager_bytes`` is fetched by
-    its receiver, which adds ``rendezvous_s``.
+    ring between hosts takes with Simple beside its bytes; ``nccl_latency_s`` the latency that the plugin
+    tells NCCL, which chooses algorithms by it. A message of more than ``eager_bytes`` is fetched by its
+    receiver, which adds ``rendezvous_s``.
 
     ``carried`` are figures that a user's description (``own``) leaves out.
 

@@ -11,7 +11,14 @@ from validation_cases import case_document, write_cases
 from stepsim.calibration.cases.case import Case, build, read_cases
 from stepsim.calibration.cases.constants import Constants
 from stepsim.calibration.cases.halves import Halves
-from stepsim.calibration.cases.preset import IN_TURN, SITE_NETWORKS, VOCABULARIES, known_overlap, preset_of
+from stepsim.calibration.cases.preset import (
+    IN_TURN,
+    SIMPLE_ALONE,
+    SITE_NETWORKS,
+    VOCABULARIES,
+    known_overlap,
+    preset_of,
+)
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 from stepsim.calibration.validation.predict import predict
 from stepsim.calibration.validation.run import validate
@@ -34,7 +41,20 @@ def test_every_known_network_and_preset_exists() -> None:
     assert set(SITE_NETWORKS) <= set(software_names())
     for name in SITE_NETWORKS.values():
         get_interconnect(name)
-    assert set(VOCABULARIES) | set(IN_TURN) <= set(software_names())
+    assert set(VOCABULARIES) | set(IN_TURN) | set(SIMPLE_ALONE) <= set(software_names())
+    for name in SIMPLE_ALONE.values():
+        get_interconnect(name)
+
+
+@pytest.mark.parametrize("framework", ["nanotron", "Megatron-LM"])
+@pytest.mark.parametrize("interconnect", ["efa-3200", "ib-ndr400-x8"])
+@pytest.mark.parametrize("as_stated", [True, False])
+def test_one_site_ran_simple_alone(framework: str, interconnect: str, as_stated: bool) -> None:
+    fields = {"software.framework": framework, "software.year": 2024, "hardware.interconnect": interconnect}
+    document = scenario_document(build(case_document(fields)), as_stated=as_stated)
+    simple = framework == "nanotron" and interconnect == "efa-3200"
+    proto = document["software"].get("exchange", {}).get("nccl_proto")
+    assert proto == ("Simple" if simple else None)
 
 
 @pytest.mark.parametrize("framework", [TRAINER["software.framework"], "Megatron-LM"])

@@ -153,6 +153,19 @@ def known_overlap(document: Mapping[str, Any], assumed: bool) -> dict[str, Any]:
     return {**document, "exchange": document.get("exchange", {}) | {"tp_in_turn": True}}
 
 
+SIMPLE_ALONE = {"nanotron-2024": "efa-3200", "nanotron-2025": "efa-3200"}
+"""Networks over which the one site of a preset ran NCCL with Simple alone, as the plugin of EFA has it where
+NICs do not promise to write 128 bytes in order: seen in what its jobs measured of their rings, before any
+step (docs/decisions/0098-protocols-by-the-pace-of-rings.md)."""
+
+
+def known_protocol(document: Mapping[str, Any], interconnect: str) -> dict[str, Any]:
+    """The ``software`` of a run over a network, with the protocols that NCCL had there."""
+    if SIMPLE_ALONE.get(document["preset"]) != interconnect:
+        return dict(document)
+    return {**document, "exchange": document.get("exchange", {}) | {"nccl_proto": "Simple"}}
+
+
 UNFUSED = {
     "fused_norm": False,
     "fused_activation": False,

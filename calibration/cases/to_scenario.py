@@ -20,6 +20,7 @@ from .preset import (
     known_network,
     known_overlap,
     known_precision,
+    known_protocol,
     known_site,
     known_vocabulary,
     model_facts,
@@ -76,6 +77,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         spec = ClusterSpec.model_validate(cluster)
         if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
             software["preset"] = CHECKED.get(software["preset"], software["preset"])
+    software = known_protocol(software, case.hardware.interconnect)
     if not as_stated:
         software = known_overlap(software, "software.tp_comm_overlap" in case.assumed)
     return {

@@ -101,7 +101,19 @@ def _ring(kind: str, place: Place) -> Way:
         network_steps=loads.network_steps,
         paced_s=loads.steps * place.pace_s,
         parts=place.placement.ranks,
+        channels=_paced_channels(place),
     )
+
+
+def _paced_channels(place: Place) -> int:
+    """Channels of a ring whose steps wait for the network; 0 of others, and of GPUs unknown to NCCL."""
+    cluster, group = place.cluster, place.group
+    if not place.pace_s or cluster.gpu.collectives_as not in TREE_KNOWN:
+        return 0
+    version = USUAL[cluster.gpu.collectives_as]
+    return communicator_on(
+        cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=version
+    ).channels
 
 
 def _ring_ends(kind: str, place: Place) -> float:

@@ -1,4 +1,4 @@
-"""The pieces in which NCCL sends a payload: chunks that fill a tree, messages that a network treats by size.
+"""The pieces in which NCCL sends a payload: chunks of rings, chunks that fill a tree, messages by their size.
 
 Knows how many pieces there are and what they wait for. Does not know algorithms or machines.
 
@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+
+from .nccl.buffers import BUFFER_BYTES
+from .nccl.constants import RING_CHUNKS_ON_THEIR_WAY, NcclProtocol
 
 KIB = 1024.0
 
@@ -77,3 +80,17 @@ class NetworkMessages:
         channels = max(1, min(self.most_channels, math.floor(payload_bytes / self.least_bytes)))
         message = self.wire * payload_bytes / (channels * self.parts)
         return self.rendezvous_s if message > self.eager_bytes else 0.0
+
+
+_DATA = {NcclProtocol.LL: 1 / 2, NcclProtocol.LL128: 120 / 128, NcclProtocol.SIMPLE: 1.0}
+"""Bytes of the payload in each byte of a buffer, which holds flags too."""
+
+
+def ring_chunk_bytes(protocol: NcclProtocol) -> float:
+    """Payload of a ring's largest chunk: its share of a connection's buffer (NCCL_BUFFSIZE and its like)."""
+    return BUFFER_BYTES[protocol] * _DATA[protocol] / RING_CHUNKS_ON_THEIR_WAY[protocol]
+
+
+def ring_waits(protocol: NcclProtocol) -> float:
+    """How often a ring waits for a round trip over its network, in times of how often it does with Simple."""
+    return RING_CHUNKS_ON_THEIR_WAY[NcclProtocol.SIMPLE] / RING_CHUNKS_ON_THEIR_WAY[protocol]

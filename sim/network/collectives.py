@@ -69,7 +69,7 @@ def collective_transfer(
         return ring_step_transfer(payload_bytes, cluster)
     if kind in ("ring_step", "neighbours"):  # userbuffers reach as far as NVLink does
         return neighbour_transfer(payload_bytes, placement, cluster)
-    ratio = _measured_ratio(kind, placement, cluster, measured, checked)
+    ratio = _measured_ratio(kind, placement, cluster, measured, nccl, checked=checked)
     place, ways = _surveyed(kind, placement, cluster, ratio)
     curve = selected_curve(kind, payload_bytes, place, ways, nccl)
     ceiling = payload_bytes / curve.transfer_s(payload_bytes) if payload_bytes else math.inf
@@ -209,22 +209,31 @@ def _sms(algorithm: str, placement: GroupPlacement, cluster: Cluster) -> int:
 
 
 def _measured_ratio(
-    kind: str, placement: GroupPlacement, cluster: Cluster, measured: MeasuredNetwork | None, checked: bool
+    kind: str,
+    placement: GroupPlacement,
+    cluster: Cluster,
+    measured: MeasuredNetwork | None,
+    nccl: NcclSettings,
+    *,
+    checked: bool,
 ) -> float:
-    """Measured bus bandwidth over predicted, at the size of the measurement and for its group (all GPUs)."""
+    """Measured bus bandwidth over predicted, at the size of the measurement and for its group (all GPUs).
+
+    Between hosts it is held against what ``nccl`` runs there: a protocol may be slow where no link is.
+    """
     if measured is None:
         return 1.0
     if on_network(placement, cluster):
         value = float(getattr(measured, f"{kind}_bytes_per_s") or 0.0)
         reference = placement_in_a_row(cluster.gpus, cluster.nvlink_domain)
     else:
-        # The intra-host figures of all_gather and reduce_scatter contain copies of the list
-        # interface; the state of the links is read off the all_reduce.
-        kind, value = "all_reduce", measured.all_reduce_intra_bytes_per_s or 0.0
+        # The intra-host figures of all_gather and reduce_scatter contain copies of the list interface; the
+        # state of the links is read off the all_reduce, which may not run as others are asked to.
+        kind, value, nccl = "all_reduce", measured.all_reduce_intra_bytes_per_s or 0.0, NCCL_DEFAULTS
         reference = GroupPlacement(ranks=cluster.nvlink_domain, domains=1)
     if not value or reference.ranks < 2:
         return 1.0
-    ideal = collective_transfer(kind, REFERENCE_BYTES, reference, cluster)
+    ideal = collective_transfer(kind, REFERENCE_BYTES, reference, cluster, nccl=nccl)
     if checked:
         mean_s = mean_call_s(ideal.solo_s, check_s(reference))
     else:

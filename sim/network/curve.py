@@ -2,9 +2,9 @@
 
 ``m`` is the time that the payload moves: a pipeline of latency ``a``, whose best chunk size gives c = 1.
 Where every step of a ring has to wait for the network, however little it carries, those waits and ``m`` are
-the least. Where NCCL's chunks are known, they fill the pipeline in place of c (``chunks``); messages too
-large to be sent unasked wait for their receiver (``messages``). Does not know where latencies and rates come
-from.
+the least; a payload of several loops of the ring waits in each of them. Where NCCL's chunks are known, they
+fill the pipeline in place of c (``chunks``); messages too large to be sent unasked wait for their receiver
+(``messages``). Does not know where latencies and rates come from.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .chunks import NetworkMessages, TreeChunks
+from .chunks import NetworkMessages, TreeChunks, ring_chunk_bytes, ring_waits
+from .nccl.constants import NcclProtocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Curve:
 
     ``nvlink`` and ``nic`` are bytes per payload byte through a GPU's NVLink and its share of the
     NICs; ``binding`` is the link that bounds the rate. ``steps`` latencies pass one after another,
-    ``network_steps`` of them between nodes. ``paced_s`` is what all steps take at least, beside the bytes.
+    ``network_steps`` of them between nodes. ``paced_s`` is what all steps of a loop take at least, beside the
+    bytes, and ``loop_bytes`` the most that one loop moves.
     ``chunks`` are those of a tree between hosts with Simple, ``messages`` those of a network that has its
     receivers fetch what is large.
     """
@@ -37,6 +39,7 @@ class Curve:
     steps: int = 1
     network_steps: int = 0
     paced_s: float = 0.0
+    loop_bytes: float = math.inf
     chunks: TreeChunks | None = None
     messages: NetworkMessages | None = None
 
@@ -47,7 +50,8 @@ class Curve:
         if self.chunks is not None:
             return asked_s + self.chunks.through_s(payload_bytes, moving_s)
         pipelined_s = moving_s + 2 * self.pipelining * math.sqrt((self.latency_s + asked_s) * moving_s)
-        return asked_s + max(pipelined_s, self.paced_s - self.latency_s + moving_s)
+        paced_s = self.paced_s * max(1.0, payload_bytes / self.loop_bytes)
+        return asked_s + max(pipelined_s, paced_s - self.latency_s + moving_s)
 
     def solo_s(self, payload_bytes: float) -> float:
         return self.latency_s + self.transfer_s(payload_bytes)
@@ -58,6 +62,8 @@ class Way:
     """An algorithm before its protocol: ``latency_s`` with LL, payload rate with Simple, link weights.
 
     ``parts`` are the pieces of a payload that pass one after another: a ring's are as many as its ranks.
+    ``paced_s`` is of a loop with Simple over ``channels`` (0: one loop moves all); a protocol of which more
+    chunks are on their way at once waits less often.
     """
 
     algorithm: str
@@ -70,6 +76,7 @@ class Way:
     network_steps: int
     paced_s: float = 0.0
     parts: int = 1
+    channels: int = 0
 
     def curve(
         self,
@@ -93,7 +100,8 @@ class Way:
             binding=self.binding,
             steps=self.steps,
             network_steps=self.network_steps,
-            paced_s=0.0 if protocol == "LL" else self.paced_s,
+            paced_s=self.paced_s * ring_waits(NcclProtocol(protocol)),
+            loop_bytes=self.parts * self.channels * ring_chunk_bytes(NcclProtocol(protocol)) or math.inf,
             chunks=chunks,
             messages=messages,
         )

@@ -137,6 +137,11 @@ TREE_CORRECTION: Mapping[NcclProtocol, tuple[float, ...]] = {
 THREADS: Mapping[NcclProtocol, int] = {_P.LL: 512, _P.LL128: 640, _P.SIMPLE: 512}
 BYTES_PER_THREAD: Mapping[NcclProtocol, int] = {_P.LL: 8, _P.LL128: 8, _P.SIMPLE: 64}
 """A message that gives the threads of all channels less gets fewer channels (LL rings: per rank)."""
+
+RING_CHUNKS_ON_THEIR_WAY: Mapping[NcclProtocol, int] = {_P.LL: 8, _P.LL128: 8, _P.SIMPLE: 2}
+"""Chunks of a ring that a connection holds before the first has been taken: its buffer has NCCL_STEPS (8)
+places, of which a chunk takes half with Simple (src/include/collectives.h, ALLGATHER_CHUNKSTEPS and its like)
+and one with LL and LL128 (src/device/prims_ll.h, prims_ll128.h: a step for each send)."""
 # fmt: on
 
 MAX_CHANNELS = 32
