@@ -6,8 +6,8 @@ A step's clock is a fraction of the one that the limit leaves its products by th
 takes are drawn by what does not follow the clock of the multiprocessors: memory, links, leakage. Under a
 lower limit the same watts are a larger part. No clock falls faster than the watts that are left: below a
 transition voltage stays, and power is a line (A100: 0.57 of the top clock, AyeshaAfzal91/PerfPerTCO,
-Inputs/DVFS_PARAMS.js at 52b7d69d, arXiv:2607.00819; RTX 4000 Ada: 0.90, Dataset/results_powertest_single_0.csv
-of tanish111/Adaptive-GPU-Power-Capping at 1f38e622, HPDC 2025).
+Inputs/DVFS_PARAMS.js at 52b7d69d, arXiv:2607.00819; RTX 4000 Ada: 0.90, tanish111/Adaptive-GPU-Power-Capping,
+Dataset/results_powertest_single_0.csv at 1f38e622, HPDC 2025).
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ def clock_at(fraction: float, share: float) -> float:
     other = 1.0 - fraction**3
     # Where the cube root of what is left falls as fast as the watts: a tangent from there on.
     transition = min(1.0, 1.5 * other)
-    clock = (max(share, transition) - other) ** (1.0 / 3.0)
+    clock: float = (max(share, transition) - other) ** (1.0 / 3.0)
     if share < transition:
         clock *= share / transition
-    return clock / share ** (1.0 / 3.0)
+    kept: float = clock / share ** (1.0 / 3.0)
+    return kept
 
 
 def _one_chip(measured: Gpu, gpu: Gpu) -> bool:
