@@ -46,6 +46,7 @@ def clock_at(fraction: float, share: float) -> float:
     clock: float = (max(share, transition) - other) ** (1.0 / 3.0)
     if share < transition:
         clock *= share / transition
+    clock = min(clock, fraction * share) if share > 1.0 else clock  # nor does it rise faster
     kept: float = clock / share ** (1.0 / 3.0)
     return kept
 
