@@ -36,6 +36,8 @@ from stepsim.calibration.fit.steps.step_constants import (
     mean_error,
 )
 from stepsim.hardware.calibrated.overlay import load_profile, profile_names
+from stepsim.hardware.gpus import get_gpu
+from stepsim.hardware.limited_clock import clock_carried
 from stepsim.sim.scenario.software import get_software
 
 
@@ -212,6 +214,18 @@ def test_a_source_is_left_out_of_what_predicts_it() -> None:
     for name in carrying:  # what one source has shown of several presets goes with it
         assert found.presets[name].host_s_per_kernel == untimed_preset(PRESET).host_s_per_kernel
         assert found.presets[name].step_fixed_s == get_software(name).host.step_fixed_s
+
+
+def test_a_gpu_of_no_other_source_has_the_clock_of_its_kin_at_its_own_power_limit() -> None:
+    capped = "H100-SXM-HBM2e-96GB-500W"
+    jobs = {name: JOBS[name] for name in ("large", "wide")}
+    trial = Trial(clock_fraction=0.86, corun_slowdown=0.0, host_s_per_kernel=6e-6)
+    own = [replace(one, source="many") for one in measured(jobs, trial)]
+    rows = [*own, *(replace(one, source="one", gpu=capped) for one in own)]
+    found = without_source(data_of(rows, jobs), "one")
+    assert found.gpus[GPU].clock_fraction == 0.86
+    assert found.gpus[capped].clock_fraction == round(clock_carried(0.86, get_gpu(GPU), get_gpu(capped)), 2)
+    assert found.gpus[capped].clock_fraction < 0.8
 
 
 def test_presets_that_carry_a_host_time_have_that_of_its_origin() -> None:

@@ -17,6 +17,7 @@ from ..catalogue import unknown_name
 from ..collective_curve import CollectiveCurve
 from ..gpu import Gpu
 from ..gpus import GPUS, get_gpu
+from ..limited_clock import clock_carried
 from ..profile import (
     AttentionCurve,
     GemmCurve,
@@ -61,7 +62,7 @@ def load_profile(gpu_name: str) -> GpuProfile:
 
 def profile_carried_to(gpu: Gpu) -> GpuProfile:
     """The profile of a GPU that was never measured: efficiencies of its ``profile_of``, each marked as
-    carried.
+    carried; its clock is theirs at its own power limit (limited_clock.py).
 
     An attention kernel stays only where its instructions exist: FlashAttention-2 needs Ampere (README of
     Dao-AILab/flash-attention), FlashAttention-3 Hopper.
@@ -71,6 +72,7 @@ def profile_carried_to(gpu: Gpu) -> GpuProfile:
     return replace(
         base,
         gpu=gpu.name,
+        clock_fraction=clock_carried(base.clock_fraction, get_gpu(gpu.profile_of), gpu),
         step_time_fit=f"carried from {gpu.profile_of}: no step of {gpu.name} was measured",
         step_time_residual=None,
         memory=_carried(base.memory, gpu),
@@ -110,8 +112,13 @@ def _carried(curve: _Curve, gpu: Gpu) -> _Curve:
 
 
 def profile_for(gpu: Gpu) -> GpuProfile:
-    """The profile of a GPU of the catalogue, or of one that a user describes."""
-    return profile_carried_to(gpu) if gpu.own else load_profile(gpu.name)
+    """The profile of a GPU of the catalogue or of one that a user describes, at its own power limit."""
+    if gpu.own:
+        return profile_carried_to(gpu)
+    profile, as_sold = load_profile(gpu.name), get_gpu(gpu.name)
+    if gpu.tdp_w == as_sold.tdp_w:
+        return profile
+    return replace(profile, clock_fraction=clock_carried(profile.clock_fraction, as_sold, gpu))
 
 
 def calibrated_profile(gpu: Gpu | str, entries: Iterable[str]) -> GpuProfile:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..program import program
 from ..program.program_builder import ProgramBuilder
 from .host_rendezvous import update_checks_s, write_barrier
+from .logged_losses import write_logged_losses
 from .optimizers import updated_parameters
 from .orthogonalise import Update
 from .parameter_gather import ParameterGather
@@ -84,6 +85,7 @@ class StepEnd:
         writer.compute("step overhead", program.Compute(fixed, "fixed"), category="optimizer")
         if plan.scenario.software.host.step_barrier and not plan.skips:
             write_barrier(plan, writer)
+        write_logged_losses(plan, writer)
 
     def after_backward(self, stage: int) -> None:
         """Update a virtual stage by itself: its replicas agree before each update (PipeDream's DDP)."""

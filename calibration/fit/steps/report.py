@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ....hardware.calibrated.overlay import load_profile
 from ....hardware.gpus import get_gpu
+from ....hardware.limited_clock import clock_carried
 from ....kernels.power import sustained_clock
 from ...cases.constants import (
     CLOCKS,
@@ -241,9 +242,9 @@ def judge(
 def without_source(data: Data, source: str, say: Say = lambda _: None) -> Constants:
     """The constants that a fit gives which never saw ``source``.
 
-    A GPU that no other source has takes the clock of its kin, as far as its own kernels sustained it; a
-    preset what launches of eager PyTorch cost by published measurements, and so do presets that carry its
-    host time; what else no other source has is as no step time has shaped it.
+    A GPU that no other source has takes the clock of its kin, at its own power limit and as far as its own
+    kernels sustained it; a preset what launches of eager PyTorch cost by published measurements, and so do
+    presets that carry its host time; what else no other source has is as no step time has shaped it.
     """
     say(f"without {source}")
     rows = [row for row in data.rows if row.source != source]
@@ -266,7 +267,9 @@ def without_source(data: Data, source: str, say: Say = lambda _: None) -> Consta
     for name in unseen.gpus:
         relative = _relative(name, known.gpus, rows)
         if relative is not None:
-            clock = found.gpus[relative].clock_fraction * of_its_limit(name) / of_its_limit(relative)
+            kin, chip = get_gpu(relative), get_gpu(name)
+            clock = clock_carried(found.gpus[relative].clock_fraction, kin, chip)
+            clock *= of_its_limit(name) / of_its_limit(relative)
             found = found.with_gpu(name, clock_fraction=round(min(1.0, clock), 2))
     return found
 

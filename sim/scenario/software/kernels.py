@@ -73,7 +73,7 @@ class KernelSoftware(SoftwareGroup):
     logged_losses: Few = Field(
         default=0,
         description="times that torch's cross entropy is computed again from the logits of a microbatch, for"
-        " metrics alone",
+        " metrics alone, which all ranks gather after each step",
     )
     loss_in_place: bool = Field(
         default=True,

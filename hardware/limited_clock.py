@@ -1,0 +1,59 @@
+"""The sustained clock of a GPU at another power limit than the one at which its steps were measured.
+
+Knows watts above idle alone; what kernels draw is ``kernels/power.py``'s.
+
+A step's clock is a fraction of the one that the limit leaves its products by themselves. The watts that this
+takes are drawn by what does not follow the clock of the multiprocessors: memory, links, leakage. Under a
+lower limit the same watts are a larger part. No clock falls faster than the watts that are left: below a
+transition voltage stays, and power is a line (A100: 0.57 of the top clock, AyeshaAfzal91/PerfPerTCO,
+Inputs/DVFS_PARAMS.js at 52b7d69d, arXiv:2607.00819; RTX 4000 Ada: 0.90, tanish111/Adaptive-GPU-Power-Capping,
+Dataset/results_powertest_single_0.csv at 1f38e622, HPDC 2025).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .gpu import Gpu
+
+
+def clock_carried(fraction: float, measured: Gpu, gpu: Gpu) -> float:
+    """What the steps of ``gpu`` sustain of the clock that its limit leaves products, where those of
+    ``measured`` sustain ``fraction``; the same where they are not one chip, or nobody knows what it draws.
+
+    >>> from .gpus import get_gpu
+    >>> h100, capped = get_gpu("H100-SXM5-80GB"), get_gpu("H100-SXM-HBM2e-96GB-500W")
+    >>> round(clock_carried(0.86, h100, capped), 3), clock_carried(0.86, h100, get_gpu("A100-SXM4-80GB"))
+    (0.764, 0.86)
+    """
+    if not _one_chip(measured, gpu):
+        return fraction
+    return clock_at(fraction, (gpu.tdp_w - gpu.idle_w) / (measured.tdp_w - measured.idle_w))
+
+
+def clock_at(fraction: float, share: float) -> float:
+    """``fraction`` at a ``share`` of the watts above idle, of what these leave products there.
+
+    >>> [round(clock_at(0.86, share), 3) for share in (1.0, 0.8, 0.6, 0.4, 0.2)]
+    [0.86, 0.817, 0.733, 0.564, 0.355]
+    >>> [clock_at(1.0, share) for share in (1.0, 0.5)]
+    [1.0, 1.0]
+    """
+    other = 1.0 - fraction**3
+    # Where the cube root of what is left falls as fast as the watts: a tangent from there on.
+    transition = min(1.0, 1.5 * other)
+    clock: float = (max(share, transition) - other) ** (1.0 / 3.0)
+    if share < transition:
+        clock *= share / transition
+    clock = min(clock, fraction * share) if share > 1.0 else clock  # nor does it rise faster
+    kept: float = clock / share ** (1.0 / 3.0)
+    return kept
+
+
+def _one_chip(measured: Gpu, gpu: Gpu) -> bool:
+    return (
+        measured.joules_per_flop is not None
+        and measured.joules_per_flop == gpu.joules_per_flop
+        and measured.peak_flops.get("bf16") == gpu.peak_flops.get("bf16")
+    )
