@@ -140,8 +140,6 @@ def _in_flight(plan: StepPlan, r: int, host_lead_s: float) -> float:
     if not software.exchange.records_streams or plan.local.tp == 1 or not costs.host_s or not runs:
         return 0.0
     forward = plan.blocks.layer(forward_block, runs[0])
-    if software.pipeline.p2p_host_sync == "never" and r + 2 < plan.shape.ranks:
-        host_lead_s = math.inf  # the next rank was held by a connection of its own (state/in_flight.py)
     return in_flight_bytes(forward, costs.host_s, costs.check_s("tp"), host_lead_s)
 
 

@@ -9,11 +9,9 @@ Hosts that compare notes before every collective (network/checks.py) are slower 
 are ahead only as far as their stage waits for others, and that counts at the end of a forward, when the rank
 holds most: buffers of a backward find place in what it has freed.
 
-Of a pipeline the first step tells. Two ranks connect inside the call of their first message, and the hosts of
-both are held by it; so it goes on from rank to rank. While the next rank is held by the one behind it, its
-receive is not there, and the GPU of a rank waits whose own host goes on: the queue fills, unless that host
-waits for what it receives. Published runs that were checked show none of that in one and two stages, and 20
-to 60 buffers in four and more, whatever the microbatch (inferred from those; what NCCL does is read).
+Published runs that were checked show 2 to 9 buffers in one and two stages, as their replays have it. In four
+stages and more hosts were some 70 ms further ahead than their replays have it, whatever the microbatch and tp;
+why is not known.
 
 Sources:
     torch: c10/cuda/CUDACachingAllocator.cpp (insert_events, process_events); ProcessGroupNCCL.cpp records
@@ -23,8 +21,6 @@ Sources:
     QUEUED_BY_COLLECTIVE: ProcessGroupNCCL.cpp (syncStreams: record and wait; ncclEndEvents: record; the
         caller's wait); NCCL src/enqueue.cc and strongstream.cc (ncclLaunchPrepare: the stream waits for the
         communicator's; ncclLaunchFinish: record and wait the other way; the kernel); the allocator's record.
-    Connections: NCCL src/group.cc (ncclGroupEnd waits for the job that connects peers of new sends and
-        receives), src/transport.cc (ncclTransportP2pSetup: each end waits for the other's address).
 """
 
 from __future__ import annotations
