@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def host_lead_s(record: Record, r: int) -> float:
     """The most that the host of class ``r`` was ahead of its compute stream, in seconds of its work.
 
-    Looked at whenever repeated blocks of a forward have been issued: until then a lead grows, and so does what
-    is kept. What a backward leaves in flight finds place in what it has freed.
+    Looked at whenever repeated blocks of a forward have been issued: until then a lead grows, and so does
+    what is kept. What a backward leaves in flight finds place in what it has freed.
     """
     import numpy as np
 

@@ -1,16 +1,17 @@
-"""What is asked for in one piece, and gets a block of its own where no block that activations left can hold it.
+"""What is asked for in one piece, and no block that activations left can hold.
 
 torch's caching allocator serves a request from the smallest free block that holds it, splits what is left of
-that, and joins nothing that was allocated apart. When a step ends, what is free are blocks of activations, each
-as large as one of their tensors; what is larger than the largest of them is allocated anew, and stays reserved.
+that, and joins nothing that was allocated apart. When a step ends, what is free are blocks of activations,
+each as large as one of their tensors; what is larger than all of them is allocated anew, and stays reserved.
 
 - DeepSpeed's flat buffers are larger than any.
-- nanotron gathers the parameters that ZeRO-1 updated as lists: a flat buffer of what a rank gives, one of what
-  comes from each rank, and the one of all of it that torch's all_gather makes for itself. The optimizer's
-  moments, which the first update allocates, take blocks of activations where their shards fit in; the
-  activations that find those taken lie in the buffers of the gather in the next step, which are free then. So
-  of moments that fit in and buffers that do not, the larger count.
-- Without ZeRO no such buffer is there for the fresh gradient of the table of embeddings, which ends a backward.
+- nanotron gathers the parameters that ZeRO-1 updated as lists: a flat buffer of what a rank gives, one of
+  what comes from each rank, and the one of all of it that torch's all_gather makes for itself. Moments of the
+  optimizer, which the first update allocates, take blocks of activations where their shards fit in; what
+  finds those taken in the next step lies in the buffers of the gather, which are free then. So of moments
+  that fit in and buffers that do not, the larger count.
+- Where it gathers nothing, no such buffer is there for the fresh gradient of the table of embeddings, which
+  ends a backward.
 
 Sources:
     torch: c10/cuda/CUDACachingAllocator.cpp (get_free_block, should_split, alloc_block); ProcessGroupNCCL.cpp
@@ -35,16 +36,18 @@ if TYPE_CHECKING:
 
 def flat_buffer_bytes(plan: StepPlan, r: int) -> float:
     """Bytes of a pipeline rank in buffers that no block of activations can hold."""
-    software, e = plan.scenario.software, plan.local.element_bytes
-    if software.gradients.reduction == "nanotron-buckets":
-        return _beyond_blocks(plan, r)
-    gradients = software.gradients.wrapper == "deepspeed" and plan.local.grad_bytes < 4
+    software, local = plan.scenario.software, plan.local
+    gradients = software.gradients.wrapper == "deepspeed" and local.grad_bytes < 4
     flat = software.gradients.flat_buffers(plan.scenario.training.precision)
-    return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * updated_parameters(plan, r)
+    found = local.element_bytes * min(plan.held_parameters(r), flat)
+    accumulates = local.grad_bytes > local.element_bytes  # else nanotron has no such gradients
+    if software.gradients.reduction == "nanotron-buckets" and accumulates:
+        found += _beyond_blocks(plan, r)
+    return found + gradients * 4.0 * updated_parameters(plan, r)
 
 
 def widest_bytes(local: LocalShape) -> float:
-    """Bytes of the widest tensors of a layer that are there at once: the branches of an MLP, or rows of experts."""
+    """Bytes of the widest tensor of a layer at work: the branches of an MLP, or rows of experts."""
     widest = float(local.tokens * local.ffn * local.gate * local.element_bytes)
     if local.experts:
         rows = local.experts.rows(local.norm_tokens) * local.element_bytes
@@ -86,5 +89,5 @@ def _moments_within(plan: StepPlan, r: int, block: float) -> float:
         for parameter, _ in tensors_of(plan, stage):
             ranks = shards[parameter.replicated_over == OF_EXPERTS]
             own = parameter.elements / parameter.count / ranks
-            found += parameter.count * own * each if own * max(moment, 4) <= block else 0.0
+            found += parameter.count * own * each if own * moment <= block else 0.0
     return found

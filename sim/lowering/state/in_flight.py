@@ -10,8 +10,8 @@ are ahead only as far as their stage waits for others, and that counts at the en
 holds most: buffers of a backward find place in what it has freed.
 
 Published runs that were checked show 2 to 9 buffers in one and two stages, as their replays have it. In four
-stages and more hosts were some 70 ms further ahead than their replays have it, whatever the microbatch and tp;
-why is not known.
+stages and more hosts of the later ones were some 70 ms further ahead than that, whatever the microbatch and
+tp; why is not known.
 
 Sources:
     torch: c10/cuda/CUDACachingAllocator.cpp (insert_events, process_events); ProcessGroupNCCL.cpp records

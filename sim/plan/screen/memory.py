@@ -23,8 +23,8 @@ from ...lowering.memory import (
     state_terms,
     workspace_bytes,
 )
-from ...lowering.own_blocks import flat_buffer_bytes
 from ...lowering.overlapped import runs_as_one
+from ...lowering.own_blocks import flat_buffer_bytes
 from ...lowering.sharding_of import sharding_of
 from ...lowering.state.in_flight import in_flight_bytes
 from ...scenario.schedules import traits_of
@@ -108,7 +108,8 @@ class MemoryScreen:
         self.gathered = dense([*held, tables.rule, several])[0]
         held += [tables.code("parallelism.zero"), np.minimum(_column(tables, "parallelism.pp"), 2)]
         self.state = dense([*held, several, *shards])[0]
-        self.flat = dense([self.state, tables.layer])[0]
+        by_layer = tables.base.software.gradients.reduction == "nanotron-buckets"  # what blocks hold
+        self.flat = dense([self.state, tables.layer])[0] if by_layer else self.state
         self.sizes = joined_sizes(tables)
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
