@@ -52,6 +52,14 @@ def test_a_host_runs_ahead_while_its_gpu_waits_for_others() -> None:
     assert lead_s(late, repeated(8, 0.5, 2.0, after=(0,))) == pytest.approx(16.0)
 
 
+def test_what_a_host_is_ahead_counts_at_the_ends_of_forwards() -> None:
+    """The backward is issued 16 s ahead of its GPU; nothing of a forward is."""
+    late = Op("late", "pp", "pp", Collective("x", "x", Transfer(100.0, 0.0, math.inf)))
+    ops = late, repeated(8, 0.5, 2.0, after=(0,))
+    assert lead_s(ops[0], ops[1]._replace(action="0B0")) == 0.0
+    assert lead_s(ops[0], ops[1]._replace(action="0F0")) == pytest.approx(16.0)
+
+
 def test_a_host_that_waits_for_the_message_is_not_ahead_of_it() -> None:
     late = Op("late", "pp", "pp", Collective("x", "x", Transfer(100.0, 0.0, math.inf)), host_sync=True)
     assert lead_s(late, repeated(8, 0.5, 2.0, after=(0,))) <= 2.0

@@ -170,7 +170,9 @@ def test_the_peak_is_the_sum_of_its_terms_at_its_moment(run: Scenario) -> None:
 def gradient_bytes(run: Scenario) -> int:
     """Bytes of gradient per parameter: the accumulated one and, in some stacks, a 16-bit copy beside it."""
     accumulated, e = main_gradient_bytes(run), ELEMENT_BYTES[run.training.precision]
-    return accumulated + (e if run.software.gradients.separate_grad_copy and e < accumulated else 0)
+    replicas = run.parallelism.dp * (2 if run.schedule == "dualpipe" else 1)
+    copies = run.software.gradients.keeps_copies(run.parallelism.zero, replicas)
+    return accumulated + (e if copies and e < accumulated else 0)
 
 
 def state_bytes(stage: StageMemory) -> float:

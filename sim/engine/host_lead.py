@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def host_lead_s(record: Record, r: int) -> float:
     """The most that the host of class ``r`` was ahead of its compute stream, in seconds of its work.
 
-    Looked at whenever repeated blocks have been issued: until then a lead grows.
+    Looked at whenever repeated blocks of a forward have been issued: until then a lead grows, and so does
+    what is kept. What a backward leaves in flight finds place in what it has freed.
     """
     import numpy as np
 
@@ -33,4 +34,6 @@ def host_lead_s(record: Record, r: int) -> float:
     done_s = np.interp(
         [issued[i] for i in repeated_blocks], times, np.column_stack([work_s[:-1], work_s[1:]]).ravel()
     )
-    return float(np.max(work_s[1:] - done_s))
+    leads_s = work_s[1:] - done_s
+    forwards = [not ops[i].action or "F" in ops[i].action for i in repeated_blocks]
+    return float(leads_s[forwards].max(initial=0.0))

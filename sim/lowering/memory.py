@@ -15,6 +15,7 @@ from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.local_shape import LocalShape
 from .optimizers import parts_of, updated_parameters
+from .own_blocks import flat_buffer_bytes, widest_bytes
 from .sharding_of import sharding_of
 from .state.activations import ActivationBytes, activation_bytes
 from .state.by_order import Most, peak_of_order
@@ -144,8 +145,9 @@ def _in_flight(plan: StepPlan, r: int, host_lead_s: float) -> float:
 
 def gradient_bytes(plan: StepPlan) -> float:
     """Bytes of gradient per parameter: the accumulated one, and a 16-bit copy where the software keeps it."""
-    software, e = plan.scenario.software, plan.local.element_bytes
-    copy = e if software.gradients.separate_grad_copy and plan.local.grad_bytes != e else 0
+    gradients, e = plan.scenario.software.gradients, plan.local.element_bytes
+    copies = gradients.keeps_copies(plan.scenario.parallelism.zero, plan.groups["dp"].ranks)
+    copy = e if copies and plan.local.grad_bytes != e else 0
     return float(plan.local.grad_bytes + copy)
 
 
@@ -160,14 +162,6 @@ def static_terms(
         "workspace": workspace_bytes(plan.local, plan.scenario.software),
         "context": CONTEXT_BYTES,
     }
-
-
-def flat_buffer_bytes(plan: StepPlan, r: int) -> float:
-    """Buffers of the update, each in one piece: what activations leave free is in too many to hold them."""
-    software, e = plan.scenario.software, plan.local.element_bytes
-    gradients = software.gradients.wrapper == "deepspeed" and plan.local.grad_bytes < 4
-    flat = software.gradients.flat_buffers(plan.scenario.training.precision)
-    return e * min(plan.held_parameters(r), flat) + gradients * 4.0 * updated_parameters(plan, r)
 
 
 def state_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
@@ -210,12 +204,7 @@ def workspace_bytes(local: LocalShape, software: Software) -> float:
     """
     gathered = 2 * local.hidden_bytes if local.sequence_parallel else local.hidden_bytes
     scores = local.score_elements * local.element_bytes if software.kernels.attention == "unfused" else 0.0
-    widest = float(local.tokens * local.ffn * local.gate * local.element_bytes)
-    if local.experts:
-        rows = local.experts.rows(local.norm_tokens) * local.element_bytes
-        # an exchange's rows as they arrive and sorted; the gradient of all branches
-        widest = max(widest, 2 * rows * local.hidden, rows * (local.hidden + local.experts.ffn * local.gate))
-    return gathered + max(widest, scores, _from_others(local, software)) + GEMM_WORKSPACE_BYTES
+    return gathered + max(widest_bytes(local), scores, _from_others(local, software)) + GEMM_WORKSPACE_BYTES
 
 
 def _from_others(local: LocalShape, software: Software) -> float:

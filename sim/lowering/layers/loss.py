@@ -30,7 +30,7 @@ def loss_forward(builder: LayerBuilder) -> Block:
 def loss_backward(builder: LayerBuilder) -> Block:
     """Gradient of the logits, from the probabilities that forward kept; and what is logged of them."""
     local, software = builder.local, builder.software
-    logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
+    logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
     cast = wide + e if software.kernels.logits_fp32 else 0
     if software.kernels.cross_entropy == "fused":
         builder.memory("loss backward", logits * (wide + e))  # probabilities r, 16-bit gradient w
@@ -62,7 +62,7 @@ def _logged(builder: LayerBuilder, times: int) -> None:
 
 def logits_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak."""
-    e, wide = local.element_bytes, _wide(local, software)
+    e, wide = local.element_bytes, logit_bytes(local, software)
     if software.kernels.cross_entropy == "gathered":
         # gathered, as FP32, log-softmax of it, and the gradient of that; and what the gather went through
         return _share(local) * local.tp * (e + 3 * wide + _gathered_through(local))
@@ -89,13 +89,14 @@ def _share(local: LocalShape) -> float:
     return float(local.tokens * local.vocabulary)
 
 
-def _wide(local: LocalShape, software: Software) -> int:
+def logit_bytes(local: LocalShape, software: Software) -> int:
+    """Bytes of a logit as the loss takes it."""
     return 4 if software.kernels.logits_fp32 else local.element_bytes
 
 
 def _parallel(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
-    logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
+    logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
     small = local.tokens * 4.0
     cast = e + wide if software.kernels.logits_fp32 else 0
     builder.memory("logits cast, maximum", logits * (cast + wide), launches=2)
@@ -112,7 +113,7 @@ def _parallel(builder: LayerBuilder) -> None:
 
 def _fused(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
-    logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
+    logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
     builder.memory("loss", logits * (e + 2 * wide), launches=3)  # logits r, probabilities w and once more r
     if local.tp > 1:
         builder.tp("loss all_reduce", "all_reduce", 3 * 4.0 * local.tokens)
@@ -120,7 +121,7 @@ def _fused(builder: LayerBuilder) -> None:
 
 def _gathered(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
-    whole, e, wide = _share(local) * local.tp, local.element_bytes, _wide(local, software)
+    whole, e, wide = _share(local) * local.tp, local.element_bytes, logit_bytes(local, software)
     if local.tp > 1:
         builder.tp("logits all_gather", "all_gather", whole * e)
         builder.memory("logits concatenate", whole * 2 * e)
@@ -132,7 +133,7 @@ def _gathered(builder: LayerBuilder) -> None:
 
 def _eager(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
-    logits, e, wide = _share(local), local.element_bytes, _wide(local, software)
+    logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
     cast = e + wide if software.kernels.logits_fp32 else 0
     if local.tp == 1:
         builder.memory("logits cast, log-softmax", logits * (cast + 2 * wide), launches=6)  # r w

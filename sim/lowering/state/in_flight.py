@@ -6,8 +6,12 @@ meanwhile: one for each collective between where the GPU is and where the host i
 CUDA's queue of launches. That is 62 buffers for nanotron; published runs of it show 50 to 70.
 
 Hosts that compare notes before every collective (network/checks.py) are slower than most of their GPUs. They
-are ahead only as far as their stage waits for others: published runs that were checked show 2 to 9 buffers in
-two stages, and 50 in four.
+are ahead only as far as their stage waits for others, and that counts at the end of a forward, when the rank
+holds most: buffers of a backward find place in what it has freed.
+
+Published runs that were checked show 2 to 9 buffers in one and two stages, as their replays have it. In four
+stages and more hosts of the later ones were some 70 ms further ahead than that, whatever the microbatch and
+tp; why is not known.
 
 Sources:
     torch: c10/cuda/CUDACachingAllocator.cpp (insert_events, process_events); ProcessGroupNCCL.cpp records

@@ -19,12 +19,12 @@ from ...lowering.communicators import communicators
 from ...lowering.layers.layer import forward_block
 from ...lowering.memory import (
     CONTEXT_BYTES,
-    flat_buffer_bytes,
     stage_buffers,
     state_terms,
     workspace_bytes,
 )
 from ...lowering.overlapped import runs_as_one
+from ...lowering.own_blocks import flat_buffer_bytes
 from ...lowering.sharding_of import sharding_of
 from ...lowering.state.in_flight import in_flight_bytes
 from ...scenario.schedules import traits_of
@@ -93,6 +93,7 @@ class MemoryScreen:
     tables: ScreenTables
     moments: dict[Any, Any] = field(default_factory=dict)
     states: dict[Any, KnownFigures] = field(default_factory=dict)
+    flats: dict[Any, KnownFigures] = field(default_factory=dict)
     buffers: dict[Any, KnownFigures] = field(default_factory=dict)
     networks: dict[Any, KnownFigures] = field(default_factory=dict)
     leads: dict[Any, float] = field(default_factory=dict)
@@ -107,6 +108,8 @@ class MemoryScreen:
         self.gathered = dense([*held, tables.rule, several])[0]
         held += [tables.code("parallelism.zero"), np.minimum(_column(tables, "parallelism.pp"), 2)]
         self.state = dense([*held, several, *shards])[0]
+        by_layer = tables.base.software.gradients.reduction == "nanotron-buckets"  # what blocks hold
+        self.flat = dense([self.state, tables.layer])[0] if by_layer else self.state
         self.sizes = joined_sizes(tables)
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
@@ -216,7 +219,7 @@ class MemoryScreen:
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
         workspace = self.workspace[layer]
-        static = self._state(one, rows) + workspace + outside
+        static = self._state(one, rows) + self._flat(one, rows) + workspace + outside
         allocator = (moving + workspace) * software.host.allocator_overhead
         return static + moving + allocator + self._in_flight(one, rows, layer), static
 
@@ -245,7 +248,17 @@ class MemoryScreen:
     def _state_of(self, one: AlikeRanks, row: int) -> float:
         plan = self.tables.plan_of_rank(row, one.first, [one.whole])
         terms = state_terms(plan, one.first, sharding_of(plan, sharding_rule(plan.scenario)))
-        return sum(terms.values()) + flat_buffer_bytes(plan, one.first)
+        return sum(terms.values())
+
+    def _flat(self, one: AlikeRanks, rows: Codes) -> Floats:
+        key = one.whole, one.ends_meet
+        known = self.flats.get(key)
+        if known is None:
+            known = self.flats[key] = KnownFigures(self.flat)
+        return _of_each(self.flat, rows, known, lambda row: self._flat_of(one, row))
+
+    def _flat_of(self, one: AlikeRanks, row: int) -> float:
+        return flat_buffer_bytes(self.tables.plan_of_rank(row, one.first, [one.whole]), one.first)
 
     def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
         experts = any(run.kind.experts for run in one.whole.runs)

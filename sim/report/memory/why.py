@@ -64,7 +64,7 @@ def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
     elif rule is None:
         if run.parallelism.zero == 2:
             yield "whole: the distributed optimizer reduces them into shards once a step"
-        if wide and software.gradients.separate_grad_copy:
+        if wide and software.gradients.keeps_copies(run.parallelism.zero, run.parallelism.dp):
             yield "FP32 and 16-bit ones (20 N)"
         elif wide:
             yield "accumulated in FP32 (18 N)"

@@ -126,6 +126,14 @@ class GradientSoftware(SoftwareGroup):
         """Whether one call after the last backward reduces all gradients under this ZeRO stage."""
         return zero >= 1 and self.reduction == "nanotron-buckets" and self.main_grad_bytes == 4
 
+    def keeps_copies(self, zero: int, replicas: int) -> bool:
+        """Whether 16-bit gradients stay beside the FP32 ones between backwards. nanotron's are the buckets of
+        torch's DDP, which it has of several replicas that reduce in backward (trainer.py, _init_model).
+        """
+        if self.reduction == "nanotron-buckets":
+            return self.separate_grad_copy and replicas > 1 and not self.reduces_at_once(zero)
+        return self.separate_grad_copy
+
     def flat_buffers(self, precision: str) -> float:
         """Elements, at most all of these, of 16-bit buffers beside parameters and gradients."""
         if self.wrapper == "none":
