@@ -138,6 +138,14 @@ RECIPE_FACTS = (
     RecipeFact(presets=("mlperf-5.1",), precisions=("nvfp4",), fields={"fp8_parameters": False}),
     # config_common_8b.sh: USE_TE_OPS; off where tensors are split (config_GB300_128x4x1xtp2pp1cp4_8b.sh)
     RecipeFact(presets=("mlperf-5.1",), tensor_parallel=False, fields={"fused_quantise": True}),
+    # What that fuses quantises 16-bit weights in every forward: TransformerEngine 2.8 pytorch/ops/basic/
+    # basic_linear.py, _functional_forward (w = weight_quantizer(w)), which knows of no first microbatch.
+    RecipeFact(
+        presets=("mlperf-5.1",),
+        precisions=("nvfp4",),
+        tensor_parallel=False,
+        fields={"caches_mlp_weights": False},
+    ),
     # config_common_fp8attn.sh, sourced by the FP4 configs of 8B alone; NVTE_DPA_FP8_RECIPE F16 elsewhere
     RecipeFact(
         presets=("mlperf-5.1",), precisions=("nvfp4",), tensor_parallel=False, fields={"fp8_attention": True}
