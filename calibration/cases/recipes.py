@@ -106,8 +106,8 @@ RECIPE_FACTS = (
     # takes the maximum (TransformerEngine pytorch/csrc/extensions/normalization.cpp).
     RecipeFact(presets=_BRIDGE, precisions=("nvfp4",), fields={"fused_amax": False}),
     # scripts/performance/configs/llama, llama3_llm_pretrain.py and llama31_llm_pretrain.py, for every GPU:
-    # tp_comm_overlap False if precision == "nvfp4". TransformerEngine has no such product (pull request 4632:
-    # it "asserts ub is None").
+    # tp_comm_overlap False if precision == "nvfp4" ("TP overlap not supported yet", says MLPerf 5.1's
+    # config_common_fp4.sh).
     RecipeFact(presets=_BRIDGE, precisions=("nvfp4",), fields={"tp_comm_overlap": False}),
     # In perf_recipes/qwen/common.py, _enable_hybridep_full_iteration_mxfp8, and deepseek/common.py,
     # _enable_deepseek_full_iteration_mxfp8: use_transformer_engine_op_fuser with
