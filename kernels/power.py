@@ -89,6 +89,8 @@ def joules_per_flop(dtype: str, gpu: Gpu) -> float:
     [0.31, 0.2]
     """
     assert gpu.joules_per_flop is not None
-    listed = PEAK_OF.get(dtype, dtype)
-    width, peak = ELEMENT_BYTES[listed] / ELEMENT_BYTES["bf16"], gpu.peak_flops.get(listed)
-    return gpu.joules_per_flop * (min(width, gpu.peak_flops["bf16"] / peak) if peak else width)
+    listed, peaks = PEAK_OF.get(dtype, dtype), gpu.peak_flops
+    share = ELEMENT_BYTES[listed] / ELEMENT_BYTES["bf16"]
+    if listed in peaks and "bf16" in peaks:
+        share = min(share, peaks["bf16"] / peaks[listed])
+    return gpu.joules_per_flop * share
