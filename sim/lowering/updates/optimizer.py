@@ -36,10 +36,10 @@ class SliceKernels:
 @dataclass(frozen=True, kw_only=True)
 class OptimizerShare:
     """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
-    gradients it sets to zero (none where they are freed). ``body`` is the part of all that it holds that is in
-    layers, not at the ends of the model; of ``quantised`` of these it makes copies in the products' type once
-    a step, not in each forward. ``slices``: gradients are made FP32, and what is updated is cast, by kernels
-    of their own for each slice of a parameter."""
+    gradients it sets to zero (none where they are freed). ``body`` is the part of all that it holds that is
+    in layers, not at the ends of the model; of ``quantised`` of these it makes copies in the products' type
+    once a step, not in each forward. ``slices``: gradients are made FP32, and what is updated is cast, by
+    kernels of their own for each slice of a parameter."""
 
     body: float
     quantised: float
