@@ -91,6 +91,6 @@ def joules_per_flop(dtype: str, gpu: Gpu) -> float:
     assert gpu.joules_per_flop is not None
     listed, peaks = PEAK_OF.get(dtype, dtype), gpu.peak_flops
     share = ELEMENT_BYTES[listed] / ELEMENT_BYTES["bf16"]
-    if listed in peaks and "bf16" in peaks:
-        share = min(share, peaks["bf16"] / peaks[listed])
+    if share < 1.0 and listed in peaks and "bf16" in peaks:  # which datasheets round
+        share = min(share, 1.0 / max(1.0, round(peaks[listed] / peaks["bf16"], 1)))
     return gpu.joules_per_flop * share

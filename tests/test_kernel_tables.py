@@ -122,7 +122,7 @@ def test_power_slows_the_clock_by_its_cube_root(name: str, rate: float, more: fl
         assert sustained_clock(rate, "bf16", gpu, replace(profile, power_limited=0.0)) == 1.0
     for dtype in {"fp8", "fp4"} & set(gpu.peak_flops):  # as fast for its peak, at the same watts
         as_fast = rate * gpu.peak_flops[dtype] / gpu.peak_flops["bf16"]
-        assert sustained_clock(as_fast, dtype, gpu, profile) == pytest.approx(clock)
+        assert sustained_clock(as_fast, dtype, gpu, profile) == pytest.approx(clock, rel=0.005)
 
 
 @pytest.mark.parametrize("name", MEASURED)
