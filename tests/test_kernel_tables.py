@@ -120,7 +120,9 @@ def test_power_slows_the_clock_by_its_cube_root(name: str, rate: float, more: fl
         joules = gpu.joules_per_flop or 0.0
         assert gpu.idle_w + joules * rate * clock**3 == pytest.approx(gpu.tdp_w)
         assert sustained_clock(rate, "bf16", gpu, replace(profile, power_limited=0.0)) == 1.0
-    assert sustained_clock(2 * rate, "fp8", gpu, profile) == clock  # half as wide, twice as many
+    for dtype in {"fp8", "fp4"} & set(gpu.peak_flops):  # as fast for its peak, at the same watts
+        as_fast = rate * gpu.peak_flops[dtype] / gpu.peak_flops["bf16"]
+        assert sustained_clock(as_fast, dtype, gpu, profile) == pytest.approx(clock, rel=0.005)
 
 
 @pytest.mark.parametrize("name", MEASURED)

@@ -203,3 +203,28 @@ def test_a_gpu_without_the_type_says_so() -> None:
         lowered(run_of("mxfp8", gpu="H100-SXM5-80GB"))
     with pytest.raises(ValueError, match=r"training\.precision: A100-SXM4-80GB has no fp8"):
         lowered(run_of("fp8", gpu="A100-SXM4-80GB"))
+
+
+@pytest.mark.parametrize("microbatches", [1, 3])
+def test_weights_that_no_first_microbatch_keeps_are_quantised_in_each_forward(microbatches: int) -> None:
+    """Those of MLPs; the others once a step. A step of one microbatch quantises the same either way."""
+    kept, again = (
+        run_of(
+            "nvfp4",
+            {"fp8_parameters": False, "caches_mlp_weights": caches},
+            microbatches=microbatches,
+        )
+        for caches in (True, False)
+    )
+    made = lowered(kept).plan.local.weights.made
+    mlps = LAYERS * 2 * H * F
+    once = bytes_of(kept, "quantise weights")
+    assert once == pytest.approx(LAYERS * LAYER * made, rel=1e-3)
+    assert bytes_of(again, "quantise weights") - once == pytest.approx((microbatches - 1) * mlps * made)
+
+
+def test_weights_that_exist_in_fewer_bits_are_never_quantised_again() -> None:
+    kept, again = (
+        run_of("fp8", {"fp8_parameters": True, "caches_mlp_weights": caches}) for caches in (True, False)
+    )
+    assert bytes_of(kept, "quantise weights") == bytes_of(again, "quantise weights") == 0

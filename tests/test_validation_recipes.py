@@ -37,9 +37,17 @@ def test_a_later_fact_holds_over_an_earlier_one() -> None:
     """MLPerf 5.1 gathers no parameters in four bits; without tensor parallelism activations quantise."""
     split, whole = (recipe_fields("mlperf-5.1", a_case("GB200-NVL72", "nvfp4", tp=tp)) for tp in (4, 1))
     assert split == {"fp8_parameters": False}
-    assert whole == {"fp8_parameters": False, "fused_quantise": True, "fp8_attention": True}
+    fused = {"fused_quantise": True, "caches_mlp_weights": False}
+    assert whole == {"fp8_parameters": False, "fp8_attention": True, **fused}
     cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8", tp=1))
     assert not cisco["fused_quantise"]
+
+
+@pytest.mark.parametrize("name", ["megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.06"])
+def test_products_of_four_bits_overlap_no_tensor_parallelism_in_megatron_bridge(name: str) -> None:
+    assert get_software(name).exchange.tp_comm_overlap
+    assert recipe_fields(name, a_case("GB200-NVL72", "nvfp4"))["tp_comm_overlap"] is False
+    assert "tp_comm_overlap" not in recipe_fields(name, a_case("GB200-NVL72", "mxfp8"))
 
 
 def test_buckets_of_one_host_are_what_its_logs_print() -> None:

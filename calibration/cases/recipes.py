@@ -105,6 +105,10 @@ RECIPE_FACTS = (
     # training/mixed_precision.py, bf16_with_nvfp4_mixed: with the random Hadamard transform, whose own kernel
     # takes the maximum (TransformerEngine pytorch/csrc/extensions/normalization.cpp).
     RecipeFact(presets=_BRIDGE, precisions=("nvfp4",), fields={"fused_amax": False}),
+    # scripts/performance/configs/llama, llama3_llm_pretrain.py and llama31_llm_pretrain.py, for every GPU:
+    # tp_comm_overlap False if precision == "nvfp4" ("TP overlap not supported yet", says MLPerf 5.1's
+    # config_common_fp4.sh).
+    RecipeFact(presets=_BRIDGE, precisions=("nvfp4",), fields={"tp_comm_overlap": False}),
     # In perf_recipes/qwen/common.py, _enable_hybridep_full_iteration_mxfp8, and deepseek/common.py,
     # _enable_deepseek_full_iteration_mxfp8: use_transformer_engine_op_fuser with
     # NVTE_CUTEDSL_FUSED_GROUPED_MLP, fp8_dot_product_attention
@@ -134,6 +138,14 @@ RECIPE_FACTS = (
     RecipeFact(presets=("mlperf-5.1",), precisions=("nvfp4",), fields={"fp8_parameters": False}),
     # config_common_8b.sh: USE_TE_OPS; off where tensors are split (config_GB300_128x4x1xtp2pp1cp4_8b.sh)
     RecipeFact(presets=("mlperf-5.1",), tensor_parallel=False, fields={"fused_quantise": True}),
+    # What that fuses quantises 16-bit weights in every forward: TransformerEngine 2.8 pytorch/ops/basic/
+    # basic_linear.py, _functional_forward (w = weight_quantizer(w)), which knows of no first microbatch.
+    RecipeFact(
+        presets=("mlperf-5.1",),
+        precisions=("nvfp4",),
+        tensor_parallel=False,
+        fields={"caches_mlp_weights": False},
+    ),
     # config_common_fp8attn.sh, sourced by the FP4 configs of 8B alone; NVTE_DPA_FP8_RECIPE F16 elsewhere
     RecipeFact(
         presets=("mlperf-5.1",), precisions=("nvfp4",), tensor_parallel=False, fields={"fp8_attention": True}

@@ -52,6 +52,9 @@ class Elements:
 
 NO_ELEMENTS = Elements()
 
+MLP_MATRICES = ("mlp in", "mlp out", "shared expert in", "shared expert out")
+"""Names of the matrices whose products layers/mlp.py writes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageParameters:
@@ -95,6 +98,12 @@ class StageParameters:
     def body(self) -> float:
         """Elements of all layers: those whose products a recipe of fewer bits may quantise."""
         return sum(count * each.total for count, each in self.layers.values())
+
+    @cached_property
+    def beside_mlps(self) -> float:
+        """Those of ``body`` that are in no matrix of a dense MLP or of shared experts (mlp.py)."""
+        mlps = sum(count * one.elements for one, count in self.each() if one.name in MLP_MATRICES)
+        return self.body - mlps
 
     @cached_property
     def elements(self) -> Elements:

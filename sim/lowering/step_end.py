@@ -146,12 +146,15 @@ class StepEnd:
         """What this rank updates, and what of it and of the ``held`` parameters it casts and clears."""
         plan, stages = self.plan, self.plan.held_stages(self.index)
         # nanotron's rule may leave a stage with nothing but the loss
-        body = sum(plan.parameters[s].body for s in stages) / (held or 1.0)
+        in_layers = sum(plan.parameters[s].body for s in stages)
+        body = in_layers / (held or 1.0)
+        caches = plan.scenario.software.kernels.caches_mlp_weights
+        quantised = in_layers if caches else sum(plan.parameters[s].beside_mlps for s in stages)
         if self.sharding is None:
             by_slice = plan.scenario.software.gradients.casts_by_slice and self.sharded
             slices = slice_kernels(plan, stages) if by_slice else None
             return OptimizerShare(
-                held=held, body=body, updated=updated, cast=updated, cleared=held, slices=slices
+                body=body, quantised=quantised, updated=updated, cast=updated, cleared=held, slices=slices
             )
         cast = 0.0 if self.sharding.rule.master_only else updated
-        return OptimizerShare(held=held, body=body, updated=updated, cast=cast, cleared=0.0)
+        return OptimizerShare(body=body, quantised=quantised, updated=updated, cast=cast, cleared=0.0)

@@ -40,13 +40,24 @@ def mlp_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
 def mlp_in_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
     """The matrices on the input, and the activation."""
     first, _ = mlp_linears(builder.local, builder.software)
+    _quantise_weights(builder, *first)
     column_forward(builder, first, cast=cast)
     activation(builder)
+
+
+def _quantise_weights(builder: LayerBuilder, *linears: Linear) -> None:
+    """Both copies of 16-bit weights in the products' type, where no first microbatch has kept them."""
+    local = builder.local
+    if local.recipe and local.weights.made and not builder.software.kernels.caches_mlp_weights:
+        weights = sum(linear.inputs * linear.outputs for linear in linears)
+        launches = local.recipe.launches * len(linears)
+        builder.memory("quantise weights", weights * local.weights.made, launches=launches)
 
 
 def mlp_out_forward(builder: LayerBuilder) -> None:
     """The matrix back."""
     _, second = mlp_linears(builder.local, builder.software)
+    _quantise_weights(builder, second)
     row_forward(builder, second, maker="activation")
 
 

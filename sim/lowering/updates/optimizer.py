@@ -36,12 +36,13 @@ class SliceKernels:
 @dataclass(frozen=True, kw_only=True)
 class OptimizerShare:
     """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
-    gradients it sets to zero (none where they are freed). ``body`` is the part of the ``held`` that is in
-    layers, not at the ends of the model. ``slices``: gradients are made FP32, and what is updated is cast, by
+    gradients it sets to zero (none where they are freed). ``body`` is the part of all that it holds that is
+    in layers, not at the ends of the model; of ``quantised`` of these it makes copies in the products' type
+    once a step, not in each forward. ``slices``: gradients are made FP32, and what is updated is cast, by
     kernels of their own for each slice of a parameter."""
 
-    held: float
     body: float
+    quantised: float
     updated: float
     cast: float
     cleared: float
@@ -94,8 +95,8 @@ def write_optimizer(
         written = local.element_bytes + share.body * (local.weights.written - local.element_bytes)
         launches, more = (share.slices.cast, share.slices.more_bytes) if share.slices else (2, 0.0)
         after.append(("copy parameters", share.cast * (4 + written + share.body * more), launches))
-    if local.weights.made:
-        after.append(("quantise weights", share.held * share.body * local.weights.made, 2))
+    if local.weights.made and share.quantised:
+        after.append(("quantise weights", share.quantised * local.weights.made, 2))
     if share.cleared:
         after.append(("zero gradients", share.cleared * local.grad_bytes, 1))
     _kernels(writer, after, costs)

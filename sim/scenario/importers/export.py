@@ -113,6 +113,7 @@ _EIGHT_BITS = (
     "fp8_attention",
     "fused_amax",
     "fused_quantise",
+    "caches_mlp_weights",
     "fused_grouped_mlp",
     "expert_rows_padded",
 )

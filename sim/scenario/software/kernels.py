@@ -124,6 +124,11 @@ class KernelSoftware(SoftwareGroup):
         description="activations of a dense MLP write in the products' type, both ways (TransformerEngine"
         " LayerNormMLP, and its op fuser)",
     )
+    caches_mlp_weights: bool = Field(
+        default=True,
+        description="16-bit weights of a dense MLP are quantised once a step; false: in every forward"
+        " (TransformerEngine's op fuser, which takes no is_first_microbatch)",
+    )
     fp8_attention: bool = Field(
         default=False,
         description="beside products of blocks of 8 or 4 bits, attention's run in 8 bits, but for context"
