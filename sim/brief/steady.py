@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..scenario.schedules import traits_of
 from .period import Period, period_of
-from .turns import fewest_microbatches, period_of_turns, turns_of
+from .turns import fewest_microbatches, microbatches_until_hosts_bind, period_of_turns, turns_of
 
 if TYPE_CHECKING:
     from ..engine.record import Record
@@ -30,6 +30,10 @@ WORTH_IT = 2
 
 WORTH_TRYING = 1.2
 """The same where turns are compared, which are seldom not steady."""
+
+MUCH_LONGER = 4
+"""Times a step that is not steady for no reason that its hosts tell, is the next that is tried, and the whole
+step at least as many times that."""
 
 FEWEST_ACTIONS = 40
 """Actions of all pipeline ranks that are worth leaving out."""
@@ -79,11 +83,20 @@ def shortened(
     actions = 2 * (all_ - few) * scenario.parallelism.pp * scenario.parallelism.vpp
     if turns is None or few * WORTH_TRYING > all_ or actions < FEWEST_ACTIONS:
         return extended(scenario, run, record)
-    short = run(of_length(scenario, few))
-    period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
-    if period is None:
-        return extended(scenario, run, record)
-    return Extended(run=short, period=period, more=(all_ - few) // turns.microbatches)
+    while few * WORTH_TRYING <= all_:
+        short = run(of_length(scenario, few))
+        period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
+        if period is not None:
+            return Extended(run=short, period=period, more=(all_ - few) // turns.microbatches)
+        few = _next_length(few, all_, microbatches_until_hosts_bind(record(short), turns))
+    return Extended(run=run(scenario))
+
+
+def _next_length(few: int, all_: int, until_hosts_bind: int) -> int:
+    """Microbatches of the step that is tried next, of ``few`` that were not steady; more where none is."""
+    if until_hosts_bind:
+        return few + until_hosts_bind
+    return few * MUCH_LONGER if few * MUCH_LONGER**2 <= all_ else all_
 
 
 def steady_groups(scenario: Scenario) -> int:
