@@ -21,6 +21,7 @@ from .turns import fewest_microbatches, microbatches_until_hosts_bind, period_of
 if TYPE_CHECKING:
     from ..engine.record import Record
     from ..scenario.models import Scenario
+    from .turns import Turns
 
 MOST_ACTIONS = 300
 """Actions of all pipeline ranks that are replayed one and all."""
@@ -73,16 +74,21 @@ def extended(
 
 
 def shortened(
-    scenario: Scenario, run: Callable[[Scenario], Run], record: Callable[[Run], Record]
+    scenario: Scenario,
+    run: Callable[[Scenario], Run],
+    record: Callable[[Run], Record],
+    periods_until_paced: Callable[[Turns, int], int] = lambda turns, most: 0,
 ) -> Extended[Run]:
     """As ``extended``, by the shortest step of which a few turns of each rank show that it is steady: its
-    time and its path are those of the long one, not what it holds.
+    time and its path are those of the long one, not what it holds. ``periods_until_paced`` tells of how many
+    periods none is steady yet, in about and ``most`` (pace.py).
     """
     turns, all_ = turns_of(scenario), scenario.num_microbatches
     few = fewest_microbatches(scenario, turns) if turns else all_
     actions = 2 * (all_ - few) * scenario.parallelism.pp * scenario.parallelism.vpp
     if turns is None or few * WORTH_TRYING > all_ or actions < FEWEST_ACTIONS:
         return extended(scenario, run, record)
+    few += turns.microbatches * periods_until_paced(turns, (all_ - few) // turns.microbatches)
     while few * WORTH_TRYING <= all_:
         short = run(of_length(scenario, few))
         period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
