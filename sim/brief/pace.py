@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ONE_PACE = 1e-7
 """Of a period, by which it is shorter than another at most, where both are at one pace."""
 
-SURE = 16
+SURE = 8
 """One period more for so many: messages and the links that they share are not known to the last second."""
 
 AHEAD = 2
@@ -148,7 +148,7 @@ class _Rank:
                 more = behind // length
                 behind -= more * length
             done_s, awaited_s, message_s, microbatch, gpu_s, host_s = self.turns[ahead + behind]
-            start_s = free_s if free_s > issued_s else issued_s
+            start_s = max(free_s, issued_s)
             if awaited_s is not None:
                 microbatch += more * self.microbatches
                 if microbatch >= len(awaited_s):

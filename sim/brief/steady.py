@@ -33,8 +33,8 @@ WORTH_TRYING = 1.2
 """The same where turns are compared, which are seldom not steady."""
 
 MUCH_LONGER = 4
-"""Times a step that is not steady for no reason that its hosts tell, is the next that is tried, and the whole
-step at least as many times that."""
+"""Times a step, from which on it is worth seeing first whether that one is steady all the same; and where
+nothing tells why it is not, the next that is tried, if the whole step is as much longer again."""
 
 FEWEST_ACTIONS = 40
 """Actions of all pipeline ranks that are worth leaving out."""
@@ -88,20 +88,22 @@ def shortened(
     actions = 2 * (all_ - few) * scenario.parallelism.pp * scenario.parallelism.vpp
     if turns is None or few * WORTH_TRYING > all_ or actions < FEWEST_ACTIONS:
         return extended(scenario, run, record)
-    few += turns.microbatches * periods_until_paced(turns, (all_ - few) // turns.microbatches)
+    paced = few + turns.microbatches * periods_until_paced(turns, (all_ - few) // turns.microbatches)
+    if paced <= few * MUCH_LONGER:
+        few = paced
     while few * WORTH_TRYING <= all_:
         short = run(of_length(scenario, few))
         period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
         if period is not None:
             return Extended(run=short, period=period, more=(all_ - few) // turns.microbatches)
-        few = _next_length(few, all_, microbatches_until_hosts_bind(record(short), turns))
+        few = paced if few < paced else _next_length(few, all_, record(short), turns)
     return Extended(run=run(scenario))
 
 
-def _next_length(few: int, all_: int, until_hosts_bind: int) -> int:
-    """Microbatches of the step that is tried next, of ``few`` that were not steady; more where none is."""
-    if until_hosts_bind:
-        return few + until_hosts_bind
+def _next_length(few: int, all_: int, short: Record, turns: Turns) -> int:
+    """Microbatches of the step that is tried next, of ``few`` that were not steady; all, where none is."""
+    if more := microbatches_until_hosts_bind(short, turns):
+        return few + more
     return few * MUCH_LONGER if few * MUCH_LONGER**2 <= all_ else all_
 
 

@@ -80,14 +80,15 @@ def period_of_turns(record: Record, turns: Turns, within: float) -> Period | Non
     """The period of a step whose last turns before both cuts are alike, ``within`` this share of it.
 
     The cuts are late, where what goes on beside the first microbatches is over; or else early, where what
-    goes on beside the last has not begun.
+    goes on beside the last has not begun: hosts that are waited for show that some turns before others do.
     """
     ranks = _ranks(record)
     if not ranks:
         return None
     last = _last_cut(ranks, turns)
     spare = last - turns.margin
-    for settled in dict.fromkeys((spare, last - turns.margin // 2, turns.settled)):
+    cuts = spare, last - turns.margin // 2, spare - 2 * turns.margin, turns.settled
+    for settled in dict.fromkeys(cuts):
         if settled >= turns.settled:
             period = _period_at(record, ranks, turns, settled, within)
             if period is not None:
@@ -96,8 +97,8 @@ def period_of_turns(record: Record, turns: Turns, within: float) -> Period | Non
 
 
 def microbatches_until_hosts_bind(record: Record, turns: Turns) -> int:
-    """How many more microbatches a step has, in about, that is steady where this one is not yet, because hosts
-    are still ahead of GPUs whose pace they do not keep; 0 where none falls back.
+    """How many more microbatches a step has, in about, that is steady where this one is not yet: hosts are
+    still ahead of GPUs whose pace they do not keep. 0 where none falls back.
 
     Such GPUs wait for their hosts once these have lost their lead, and then keep their pace.
     """
