@@ -101,7 +101,7 @@ def main() -> None:
                 "p90_ms": 1e3 * times[int(0.9 * len(times))],
                 "longest_ms": 1e3 * times[-1],
                 "largest_ms": 1e3 * min(timed_s(search, largest) for _ in range(REPEATS)),
-                "difference": max((difference(search, run) for run in layouts[: chosen.compare]), default=0.0),
+                "difference": max((difference(search, one) for one in layouts[: chosen.compare]), default=0),
             }
         )
     )

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Generator, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,38 @@ def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
     judging.workers.close()
     assert list(judging.known) == [0]
     assert first.step_time_s == 1.0
+
+
+def test_what_is_likely_to_be_next_is_replayed_by_workers_that_wait_alone() -> None:
+    scenario, tasks = small(), list[int | None]()
+
+    class Noted:
+        """This process, which does nothing before it is asked to."""
+
+        def run(self, tasks_: Iterable[Asked]) -> Generator[Answered, None, None]:
+            for task in tasks_:
+                tasks.append(task.number)
+                yield task.number, Instant()(scenario)
+
+        def spared(self) -> list[Answered]:
+            return []
+
+        def close(self) -> None: ...
+
+    alone = Judging(scenario_of=lambda _: scenario, workers=Noted())
+    alone.ahead([3, 1], [2, 5])
+    assert tasks == [3, 1]
+    assert not alone.known
+    assert [one.step_time_s for one in alone([1, 3, 2])] == [1.0, 1.0, 1.0]
+    assert tasks == [3, 1, 2]
+    pooled = Judging(scenario_of=lambda _: scenario, workers=Local(Answering(Instant()), 2, after_s=0.0))
+    try:
+        pooled.ahead([3, 1], range(4, 40))
+        assert not pooled.known
+        assert [one.step_time_s for one in pooled([1, 3, 4, 39])] == [1.0] * 4
+        assert [*pooled.known] == [1, 3, 4, 39]
+    finally:
+        pooled.workers.close()
 
 
 class Instant:

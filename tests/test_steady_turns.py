@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,13 +11,16 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from small_scenarios import presets_for, scenario
 
+from stepsim.hardware.calibrated.overlay import calibrated_profile
+from stepsim.sim.brief.pace import periods_until_paced
 from stepsim.sim.brief.search import Search
 from stepsim.sim.brief.steady import Extended, of_length, shortened
 from stepsim.sim.brief.turns import Turns, fewest_microbatches, period_of_turns, turns_of
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import folded
-from stepsim.sim.lowering.lower import lower
+from stepsim.sim.lowering.lower import lower, make_plan
+from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.read_record import path_of
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
@@ -100,6 +104,68 @@ def test_few_turns_show_it(fields: dict[str, Any]) -> None:
     assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole.step_s, rel=1e-9)
     told = {part.name: part.seconds for part in Search().step_of(run).path}
     assert told == pytest.approx({part.name: part.seconds for part in path_of(whole)}, rel=1e-6, abs=1e-9)
+
+
+HOSTS_SLOWER: list[dict[str, Any]] = [
+    {"pp": 2, "schedule": "1f1b", "seq_length": 512, "hidden_size": 2048, "tp": 2},
+    {"pp": 4, "schedule": "1f1b", "seq_length": 512, "hidden_size": 4096, "tp": 2, "cp": 2},
+    {"pp": 2, "vpp": 2, "schedule": "interleaved", "seq_length": 2048, "hidden_size": 2048, "tp": 2},
+    {"pp": 2, "vpp": 2, "schedule": "interleaved", "seq_length": 1024, "hidden_size": 2048, "tp": 2, "cp": 2},
+]
+"""Their GPUs, or those of some ranks, are at paces of their own for a while."""
+
+
+@pytest.mark.parametrize("fields", HOSTS_SLOWER)
+def test_hosts_set_the_pace_as_soon_as_is_foretold(fields: dict[str, Any]) -> None:
+    """A step of the length that is foretold shows the pace of the slowest host, and one of half the periods
+    before that does not."""
+    run = scenario(**BASE | {"software": "nemo-2025", "num_layers": 8, "microbatches": 160} | fields)
+    turns, plan = turns_of(run), _plan(run)
+    assert turns is not None
+    few, periods = fewest_microbatches(run, turns), periods_until_paced(plan, turns, 80)
+    assert 0 < periods < 80
+    early, late = (
+        period_of_turns(_record(of_length(run, few + count * turns.microbatches)), turns, 1e-12)
+        for count in (periods // 2, periods)
+    )
+    assert early is None
+    assert late is not None
+    found = shortened(run, _record, lambda one: one, partial(periods_until_paced, plan))
+    assert found.period is not None
+    whole = _record(run).step_s
+    assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole, rel=1e-9)
+
+
+def _plan(run: Scenario) -> StepPlan:
+    cluster = build_cluster(run)
+    return make_plan(run, cluster, calibrated_profile(cluster.gpu, run.calibration))
+
+
+def test_hosts_that_gpus_do_not_wait_for_set_no_pace() -> None:
+    size = {"hidden_size": 4096, "seq_length": 4096, "software": "nemo-2025"}
+    for more in ({"schedule": "1f1b"}, {"schedule": "interleaved", "vpp": 2}):
+        run = scenario(**BASE | size | more, pp=4, microbatches=40, num_layers=8)
+        turns = turns_of(run)
+        assert turns is not None
+        assert periods_until_paced(_plan(run), turns, 10) == 0
+
+
+@pytest.mark.parametrize("more", [{}, {"dp": 8, "zero": 1}])
+def test_a_step_in_which_hosts_fall_back_is_tried_where_they_bind(more: dict[str, Any]) -> None:
+    """In the second of two replays, if nothing foretold it."""
+    fields = {"pp": 2, "vpp": 2, "schedule": "interleaved", "seq_length": 2048, "hidden_size": 2048, "tp": 4}
+    run = scenario(**BASE | fields | more, num_layers=8, microbatches=160, software="nemo-2025")
+    lengths = []
+
+    def replayed(one: Scenario) -> Record:
+        lengths.append(one.num_microbatches)
+        return _record(one)
+
+    found = shortened(run, replayed, lambda one: one)
+    assert len(lengths) == 2
+    assert found.period is not None
+    whole = _record(run).step_s
+    assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole, rel=1e-9)
 
 
 def _short() -> tuple[Record, Turns]:

@@ -84,7 +84,7 @@ def class_lead_s(
     """By how much the host of class ``r`` gets further ahead in a period of these ops; None where it does
     not do so evenly, or something waits for it.
     """
-    ops, issued = record.programs.classes[r].ops, _issued(record, r)
+    ops, issued = record.programs.classes[r].ops, issues_s(record, r)
     later = [issued[j] - issued[i] for i, j in zip(first, second, strict=True)]
     own_s = min(later)
     if max(later) - own_s > limit_s or own_s > seconds + limit_s:
@@ -211,7 +211,7 @@ def _run_waits(
     return known >= lead_s - slack_s
 
 
-def _issued(record: Record, r: int) -> list[float]:
+def issues_s(record: Record, r: int) -> list[float]:
     """When the host of class ``r`` issues each of its ops."""
     end = record.end[r]
     return [(end[sync] if sync >= 0 else 0.0) + offset for sync, offset in record.issues(r)]

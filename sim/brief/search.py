@@ -8,18 +8,21 @@ are shown, the critical path and the causes of doubt, comes with every step.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
 from ..lowering.tables import Tables
 from .floor import step_floor
 from .memory import enough_microbatches, memory_of_plan
+from .pace import periods_until_paced
 from .steady import extended, of_length, shortened
-from .step import memory_of_step, path_of_step, replayed, seconds_of_step
+from .step import ShortStep, memory_of_step, path_of_step, replayed, seconds_of_step
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
+    from ..engine.record import Record
     from ..lowering.plan import StepPlan
     from ..result.step import IntervalPart, PathSegment, StageMemory
     from ..scenario.blocks import ClusterSpec
@@ -75,10 +78,17 @@ class Search:
         cluster = self._cluster(scenario)
         plan = self._short_plan(scenario, cluster)
         memory = _memory(plan)
-        found = (extended if memory is None else shortened)(
-            scenario,
-            lambda one: replayed(one, cluster, self.profile, self._tables, plan),
-            lambda one: one.record,
+
+        def run(one: Scenario) -> ShortStep:
+            return replayed(one, cluster, self.profile, self._tables, plan)
+
+        def record(one: ShortStep) -> Record:
+            return one.record
+
+        found = (
+            extended(scenario, run, record)
+            if memory is None
+            else shortened(scenario, run, record, partial(periods_until_paced, plan))
         )
         seconds, path = seconds_of_step(found), path_of_step(found)
         doubt = doubt_of(seconds, path, found.run.lowered.plan, microbatches=scenario.num_microbatches)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..scenario.schedules import traits_of
 from .period import Period, period_of
-from .turns import fewest_microbatches, period_of_turns, turns_of
+from .turns import fewest_microbatches, microbatches_until_hosts_bind, period_of_turns, turns_of
 
 if TYPE_CHECKING:
     from ..engine.record import Record
     from ..scenario.models import Scenario
+    from .turns import Turns
 
 MOST_ACTIONS = 300
 """Actions of all pipeline ranks that are replayed one and all."""
@@ -30,6 +31,10 @@ WORTH_IT = 2
 
 WORTH_TRYING = 1.2
 """The same where turns are compared, which are seldom not steady."""
+
+MUCH_LONGER = 4
+"""Times a step, from which on it is worth seeing first whether that one is steady all the same; and where
+nothing tells why it is not, the next that is tried, if the whole step is as much longer again."""
 
 FEWEST_ACTIONS = 40
 """Actions of all pipeline ranks that are worth leaving out."""
@@ -69,21 +74,37 @@ def extended(
 
 
 def shortened(
-    scenario: Scenario, run: Callable[[Scenario], Run], record: Callable[[Run], Record]
+    scenario: Scenario,
+    run: Callable[[Scenario], Run],
+    record: Callable[[Run], Record],
+    periods_until_paced: Callable[[Turns, int], int] = lambda turns, most: 0,
 ) -> Extended[Run]:
     """As ``extended``, by the shortest step of which a few turns of each rank show that it is steady: its
-    time and its path are those of the long one, not what it holds.
+    time and its path are those of the long one, not what it holds. ``periods_until_paced`` tells of how many
+    periods none is steady yet, in about and ``most`` (pace.py).
     """
     turns, all_ = turns_of(scenario), scenario.num_microbatches
     few = fewest_microbatches(scenario, turns) if turns else all_
     actions = 2 * (all_ - few) * scenario.parallelism.pp * scenario.parallelism.vpp
     if turns is None or few * WORTH_TRYING > all_ or actions < FEWEST_ACTIONS:
         return extended(scenario, run, record)
-    short = run(of_length(scenario, few))
-    period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
-    if period is None:
-        return extended(scenario, run, record)
-    return Extended(run=short, period=period, more=(all_ - few) // turns.microbatches)
+    paced = few + turns.microbatches * periods_until_paced(turns, (all_ - few) // turns.microbatches)
+    if paced <= few * MUCH_LONGER:
+        few = paced
+    while few * WORTH_TRYING <= all_:
+        short = run(of_length(scenario, few))
+        period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
+        if period is not None:
+            return Extended(run=short, period=period, more=(all_ - few) // turns.microbatches)
+        few = paced if few < paced else _next_length(few, all_, record(short), turns)
+    return Extended(run=run(scenario))
+
+
+def _next_length(few: int, all_: int, short: Record, turns: Turns) -> int:
+    """Microbatches of the step that is tried next, of ``few`` that were not steady; all, where none is."""
+    if more := microbatches_until_hosts_bind(short, turns):
+        return few + more
+    return few * MUCH_LONGER if few * MUCH_LONGER**2 <= all_ else all_
 
 
 def steady_groups(scenario: Scenario) -> int:

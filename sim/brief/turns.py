@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..program.program import Exchange, RepeatedBlocks
 from ..scenario.schedules import traits_of
-from .period import MICROBATCH, Period, class_lead_s, ends_alike
+from .period import MICROBATCH, Period, class_lead_s, ends_alike, issues_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +30,9 @@ rank within another, and are awaited before the next but one. As many are compar
 
 UNSETTLED = 2
 """Turns until most full pipelines take them all alike."""
+
+FALLS_BACK = 1e-6
+"""Of its time for a period, by which a host loses its lead; less is rounding, or loses none in this step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +80,15 @@ def period_of_turns(record: Record, turns: Turns, within: float) -> Period | Non
     """The period of a step whose last turns before both cuts are alike, ``within`` this share of it.
 
     The cuts are late, where what goes on beside the first microbatches is over; or else early, where what
-    goes on beside the last has not begun.
+    goes on beside the last has not begun: hosts that are waited for show that some turns before others do.
     """
-    found = [_forwards(program.ops) for program in record.programs.classes]
-    ranks = [one for one in found if one is not None]
-    if len(ranks) < len(found):
+    ranks = _ranks(record)
+    if not ranks:
         return None
-    last = min(len(forwards) - ahead for forwards, ahead in ranks) - turns.period
+    last = _last_cut(ranks, turns)
     spare = last - turns.margin
-    for settled in dict.fromkeys((spare, last - turns.margin // 2, turns.settled)):
+    cuts = spare, last - turns.margin // 2, spare - 2 * turns.margin, turns.settled
+    for settled in dict.fromkeys(cuts):
         if settled >= turns.settled:
             period = _period_at(record, ranks, turns, settled, within)
             if period is not None:
@@ -93,14 +96,50 @@ def period_of_turns(record: Record, turns: Turns, within: float) -> Period | Non
     return None
 
 
+def microbatches_until_hosts_bind(record: Record, turns: Turns) -> int:
+    """How many more microbatches a step has, in about, that is steady where this one is not yet: hosts are
+    still ahead of GPUs whose pace they do not keep. 0 where none falls back.
+
+    Such GPUs wait for their hosts once these have lost their lead, and then keep their pace.
+    """
+    ranks, periods = _ranks(record), -1.0
+    cuts = _cuts(ranks, turns, _last_cut(ranks, turns) - turns.margin) if ranks else []
+    for r, ((forwards, _), cut) in enumerate(zip(ranks, cuts, strict=True)):
+        issued, ends = issues_s(record, r), record.end[r]
+        first, second = forwards[cut], forwards[cut + turns.period]
+        own_s = issued[second] - issued[first]
+        falls_s = own_s - (ends[second] - ends[first])
+        if falls_s > FALLS_BACK * own_s:
+            periods = max(periods, (record.begin[r][second] - issued[second]) / falls_s)
+    if periods < 0:
+        return 0
+    return math.ceil(1 + periods + turns.settled / turns.period) * turns.microbatches
+
+
+def _ranks(record: Record) -> list[tuple[list[int], int]]:
+    """``_forwards`` of all ranks; none where any has actions of other kinds."""
+    found = [_forwards(program.ops) for program in record.programs.classes]
+    ranks = [one for one in found if one is not None]
+    return ranks if len(ranks) == len(found) else []
+
+
+def _last_cut(ranks: Sequence[tuple[list[int], int]], turns: Turns) -> int:
+    """Turns after the first backward of the rank that is ahead most, behind which every rank has a period."""
+    return min(len(forwards) - ahead for forwards, ahead in ranks) - turns.period
+
+
+def _cuts(ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int) -> list[int]:
+    """Before which of its forwards each rank is cut; later ranks are ahead in their turns."""
+    most = max(ahead for _, ahead in ranks)
+    return [ahead - 1 + settled + (most - ahead) // turns.warm_up for _, ahead in ranks]
+
+
 def _period_at(
     record: Record, ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int, within: float
 ) -> Period | None:
     """The same with the first cut so many turns after the first backward of the rank that is ahead most."""
-    most = max(ahead for _, ahead in ranks)
     leads_s, seconds, since_s, until_s = dict[int, float](), None, 0.0, math.inf
-    for r, (forwards, ahead) in enumerate(ranks):
-        cut = ahead - 1 + settled + (most - ahead) // turns.warm_up  # later ranks are ahead in their turns
+    for r, ((forwards, _), cut) in enumerate(zip(ranks, _cuts(ranks, turns, settled), strict=True)):
         first, second, between = _compared(record.programs.classes[r].ops, forwards, cut, turns)
         if not first:
             return None

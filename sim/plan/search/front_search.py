@@ -56,14 +56,15 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
         hoped = _costs(search, left, search.bound_s[left])
         rows = front_of(hoped)
         gains = [_gain(hoped[row], costs, best) for row in rows]
-        turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1][:ROUND]]]
-        asked = turns[actions + np.cumsum(among.replayed_actions[turns]) <= MOST_ACTIONS].tolist()
+        turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1][: 2 * ROUND]]]
+        turns = turns[actions + np.cumsum(among.replayed_actions[turns]) <= MOST_ACTIONS]
+        asked, likely = turns[:ROUND].tolist(), turns[ROUND : MOST - spent].tolist()
         if not asked or spent >= MOST:
             within = np.flatnonzero(_near(costs, best))
             return [int(known[within[k]]) for k in front_of(costs[within])], whole
         spent += len(asked)
         actions += float(among.replayed_actions[asked].sum())
-        search.ahead(asked)
+        search.ahead(asked, likely)
         for _ in search.values(asked):
             pass
 

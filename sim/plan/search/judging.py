@@ -137,10 +137,22 @@ class Judging:
             self._reasons[number] = self.unsayable(number)
         return self._reasons[number]
 
-    def ahead(self, numbers: Iterable[int]) -> None:
-        """Replay what will be asked for; it is at hand then, but not known before."""
-        for found in self.workers.run(self._tasks([*numbers])):
-            self._keep(*found)
+    def ahead(self, numbers: Iterable[int], likely: Iterable[int] = ()) -> None:
+        """Replay what will be asked for; it is at hand then, but not known before. Workers that have nothing
+        else to do meanwhile begin with what is ``likely`` to be asked for next.
+        """
+        wanted = [*numbers]
+        left = {self.one_of(i) for i in wanted if not self.passes_over(i) and not self._is_at_hand(i)}
+        results = self.workers.run(self._tasks([*wanted, *likely]))
+        try:
+            while left:
+                number, judged = next(results)
+                self._keep(number, judged)
+                left.discard(-1 if number is None else number)
+        finally:
+            results.close()
+            for spared in self.workers.spared():
+                self._keep(*spared)
 
     def floors_s(self, numbers: Sequence[int]) -> list[float]:
         """Seconds that the steps of layouts take at least, action by action; those of layouts that are
