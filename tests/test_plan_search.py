@@ -62,7 +62,8 @@ def test_best_first_is_exhaustive_and_judges_no_more_than_it_must(
     # Equal values may be ruled out by an equal bound: it is the values that are proven.
     assert [values[i] for i in found.best] == [value for value, _ in true]
     if len(true) == top:
-        assert all(bounds[i] < true[-1][0] or i in first for i in found.value if i not in found.best)
+        # Of equal bounds the first in turn is judged first, whatever the value of the other.
+        assert all(bounds[i] <= true[-1][0] or i in first for i in found.value if i not in found.best)
 
 
 def _bound_by(tight: list[float], bounds: list[float], i: int, values: list[float]) -> list[int]:

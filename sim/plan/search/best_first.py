@@ -173,12 +173,11 @@ class _Search:
         else tighten some. Where few are left who may be better than the best will most likely be, all their
         bounds come first, so that whoever is judged is judged beside others.
         """
-        left = in_turn(self.bounds)
+        left = in_turn(np.where(self.bounds < self.worst, self.bounds, np.inf))
         tight = [*itertools.takewhile(self._is_tight, left)]
-        hoped = [*itertools.takewhile(lambda i: self.bounds[i] < self.worst, left)]
-        likely = [*itertools.islice(filter(self._is_tight, hoped), AT_ONCE)]
+        likely = [*itertools.islice(filter(self._is_tight, left), AT_ONCE)]
         reach = self._reach(likely)
-        near = itertools.takewhile(lambda i: self.bounds[i] <= reach, hoped)
+        near = itertools.takewhile(lambda i: self.bounds[i] <= reach, left)
         loose = [*itertools.islice(itertools.filterfalse(self._is_tight, near), FEW + 1)]
         few = self.worst < math.inf and len(loose) <= FEW
         if loose and (few or len(tight) + self._better_than(self.bounds[loose[0]]) < self.top):

@@ -83,7 +83,7 @@ def _standing(search: LayoutSearch, step_s: Mapping[int, float], spent: int, act
     left = _left(search, known)
     hoped = _costs(search, left, search.bound_s[left])
     near = _near(hoped, best)
-    left = left[near][hopeful(hoped[near], costs)]
+    left = left[near][hopeful(hoped[near], costs[front_of(costs)])]
     whole = len(left) == 0
     left = left[among.replayed_actions[left] <= MOST_ACTIONS - actions]
     hoped = _costs(search, left, search.bound_s[left])
