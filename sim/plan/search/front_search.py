@@ -55,16 +55,12 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
 
 
 def likely(search: LayoutSearch, besides: Iterable[int]) -> list[int]:
-    """Layouts that will be replayed for the front once ``besides`` are known, if all steps that are not known
-    yet take as long as their bounds: whoever has nothing else to do may begin with them.
+    """Layouts that the front asks for first once ``besides`` are known, if the steps of these are as short as
+    their bounds: whoever has nothing else to do may begin with them.
     """
-    step_s, found = _known(search), list[int]()
-    unknown = [i for i in besides if search.open[i] and i not in step_s]
-    step_s |= {i: float(search.bound_s[i]) for i in unknown}
-    while asked := _standing(search, step_s, len(found), _actions(search, found)).asked:
-        found += asked
-        step_s |= {i: float(search.bound_s[i]) for i in asked}
-    return found
+    step_s = _known(search)
+    step_s |= {i: float(search.bound_s[i]) for i in besides if search.open[i] and i not in step_s}
+    return _standing(search, step_s, 0, 0.0).asked
 
 
 class _Standing(NamedTuple):

@@ -146,7 +146,7 @@ class Judging:
 
     def ahead(self, numbers: Iterable[int]) -> None:
         """Replay what will be asked for; it is at hand then, but not known before."""
-        for found in self.workers.run(self._tasks([*numbers])):
+        for found in self.workers.run(self._tasks([*numbers]), every=True):
             self._keep(*found)
 
     def floors_s(self, numbers: Sequence[int]) -> list[float]:
