@@ -93,6 +93,7 @@ def _standing(search: LayoutSearch, step_s: Mapping[int, float], spent: int, act
 
 
 def _actions(search: LayoutSearch, numbers: list[int]) -> float:
+    """What their replays take, in actions."""
     return float(search.among.replayed_actions[numbers].sum()) if numbers else 0.0
 
 
