@@ -124,7 +124,7 @@ def _wanted(space: Space, memory: Screened, *, within: float, fits: float) -> Ma
 
 
 def _parts(space: Space, number: int) -> list[NDArray[np.int64]]:
-    """The layouts of a base, in as many parts as there are cores for: pipelines of about as many ranks in each,
+    """The layouts of a base, in as many parts as there are cores for: about as many pipelines in each,
     or about as many layers, whichever there are more of."""
     rows = np.flatnonzero(space.base == number)
     count = -(-cores() // len(space.bases)) if len(space) >= MANY else 1
@@ -135,28 +135,9 @@ def _parts(space: Space, number: int) -> list[NDArray[np.int64]]:
         return dense([space.codes[name][rows] for name in names])
 
     width, widths = numbered(_WIDTH)
-    _, pipelines = numbered(_PIPELINES)
-    if len(widths) < count or len(numbered(_LAYERS)[1]) < len(pipelines):
-        depth, _ = numbered(_DEPTHS)
-        ranks = space.columns[_DEPTHS[0]][rows[pipelines]]
-        part_of = _shared_out(np.bincount(depth[pipelines], weights=ranks), count)[depth]
-    else:
-        part_of = width % count
+    deep = len(widths) < count or len(numbered(_LAYERS)[1]) < len(numbered(_PIPELINES)[1])
+    part_of = (numbered(_DEPTHS)[0] if deep else width) % count
     return [rows[part_of == part] for part in range(count)]
-
-
-def _shared_out(work: Floats, count: int) -> NDArray[np.int64]:
-    """For each piece of work the one of ``count`` workers that does it: the largest first, each to who has
-    the least to do.
-
-    >>> _shared_out(np.array([1.0, 3.0, 2.0]), 2)
-    array([1, 0, 1])
-    """
-    part_of, load = np.zeros(len(work), dtype=np.int64), np.zeros(count)
-    for piece in np.argsort(-work, kind="stable").tolist():
-        part_of[piece] = int(np.argmin(load))
-        load[part_of[piece]] += work[piece]
-    return part_of
 
 
 def _shared(rows: int, columns: int) -> Floats:
