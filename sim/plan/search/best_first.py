@@ -95,8 +95,8 @@ def best_first(
 
     Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
-    to know is asked of few. ``tighten`` gives better bounds of those that come next; where one has a ``lesser``
-    one, whose bound that was tightened is its bound too, it may need none of its own. At most ``limit`` are
+    to know is asked of few. ``tighten`` gives better bounds of those that come next; where one has a
+    ``lesser`` one, whose tightened bound is its bound too, it may need none of its own. At most ``limit`` are
     judged. ``begin`` hears of the next who will be judged for sure, whatever is found, or most likely. Equal
     values rank by their number.
     """
@@ -189,8 +189,8 @@ class _Search:
         self.judge_all(queue, hopeless=self._is_hopeless, likely=[i for i in likely if i not in queue][:1])
 
     def _reach(self, likely: Sequence[int]) -> float:
-        """The value that the last of the best will have, if those who are ``likely`` among them are as good as
-        their bounds; inf as long as fewer are known than are asked for."""
+        """The value that the last of the best will have, if those who are ``likely`` among them are as good
+        as their bounds; inf as long as fewer are known than are asked for."""
         if self.worst == math.inf:
             return math.inf
         values = [value for value, _ in self.best[: self.top]]
@@ -201,7 +201,7 @@ class _Search:
         is raised is asked when its turn comes, if ever."""
         assert self.tighten is not None, "without it all bounds are as tight as can be"
         lesser = {i: self.lesser(i) for i in asked}
-        now = [i for i, j in lesser.items() if j == i or j not in lesser and not self._raised(i, j)]
+        now = [i for i, j in lesser.items() if j == i or (j not in lesser and not self._raised(i, j))]
         for i, bound in zip(now, self.tighten(now), strict=True):
             self.bounds[i] = self.tightened[i] = max(self.bounds[i], bound)
         for i, j in lesser.items():

@@ -40,7 +40,7 @@ class Layouts(Protocol):
 
     ``bases`` are the scenario with each combination of fields that are no layout's, ``base`` which each has.
     ``own`` is the number of the scenario's own layout, None where it is not among them; ``twin`` that of one
-    which is the same to the simulator, ``lighter`` that of one all of whose least times are least times of it.
+    which is the same to the simulator, ``lighter`` that of one whose bounds by actions are bounds of it, too.
     """
 
     @property
