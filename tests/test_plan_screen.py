@@ -50,8 +50,9 @@ MOE = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 256}
 
 
 @st.composite
-def spaces(draw: st.DrawFn) -> Space:
-    """A space with any schedule and preset, dense or with experts, over a few axes."""
+def spaces(draw: st.DrawFn, *, recompute: bool = False) -> Space:
+    """A space with any schedule and preset, dense or with experts, over a few axes; ``recompute`` among them
+    where asked for."""
     schedule = draw(st.sampled_from(["none", *names()]), label="schedule")
     preset = draw(st.sampled_from(presets_for("H100-SXM5-80GB")), label="preset")
     moe, mtp = draw(st.booleans(), label="experts"), draw(st.sampled_from([0, 0, 1]), label="mtp")
@@ -72,7 +73,7 @@ def spaces(draw: st.DrawFn) -> Space:
         **({"moe": MOE} if moe else {}),
     )
     axes = draw(st.lists(st.sampled_from(sorted(AXES)), min_size=2, max_size=5, unique=True), label="axes")
-    vary = {name: AXES[name] for name in axes}
+    vary = {name: AXES[name] for name in [*axes, *(["training.recompute"] if recompute else [])]}
     if schedule != "none":
         chunks = get(schedule).chunks
         vary |= {"schedule": [schedule], "parallelism.pp": [2, 4]}
@@ -103,6 +104,27 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     assert found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
     assert found.bound_s[i] > 0
     assert Search().floor_of(run) <= result.step_time_s * (1 + 1e-9)
+    lighter = space.lighter(i)
+    assert found.bound_s[lighter] <= result.step_time_s * (1 + 1e-9)
+    assert Search().floor_of(space.scenario_of(lighter)) <= result.step_time_s * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@settings(max_examples=15, deadline=None)
+@given(space=spaces(recompute=True), data=st.data())
+def test_what_recomputes_nothing_bounds_what_recomputes(space: Space, data: st.DataObject) -> None:
+    """Also of what recomputes: its bound is at least that of the one that is the same but for that."""
+    others = [i for i in range(len(space)) if space.lighter(i) != i]
+    if not others:
+        return
+    i = data.draw(st.sampled_from(others), label="layout")
+    settings_of = space.settings(i), space.settings(space.lighter(i))
+    assert settings_of[0] | {"training.recompute": "none"} == settings_of[1]
+    lighter, run = space.scenario_of(space.lighter(i)), space.scenario_of(i)
+    step_s, search = simulate(run).step_time_s, Search()
+    assert search.floor_of(lighter) <= step_s * (1 + 1e-9)
+    if search.floor_of(lighter) > 0.0:
+        assert search.floor_of(run) > 0.0
 
 
 @pytest.mark.parametrize(

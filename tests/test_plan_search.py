@@ -62,7 +62,13 @@ def test_best_first_is_exhaustive_and_judges_no_more_than_it_must(
     # Equal values may be ruled out by an equal bound: it is the values that are proven.
     assert [values[i] for i in found.best] == [value for value, _ in true]
     if len(true) == top:
-        assert all(bounds[i] < true[-1][0] or i in first for i in found.value if i not in found.best)
+        # Of equal bounds the first in turn is judged first, whatever the value of the other.
+        assert all(bounds[i] <= true[-1][0] or i in first for i in found.value if i not in found.best)
+
+
+def _bound_by(tight: list[float], bounds: list[float], i: int, values: list[float]) -> list[int]:
+    """Candidates all of whose bounds are below the value of candidate ``i``."""
+    return [j for j, bound in enumerate(bounds) if max(bound, tight[j]) <= values[i] and bound < math.inf]
 
 
 @given(spaces(), st.integers(1, 5), st.data())
@@ -72,6 +78,10 @@ def test_bounds_that_are_tightened_on_the_way_find_the_same_by_fewer(
     values, bounds = space
     share = st.floats(0.0, 1.0)
     tight = [data.draw(share) * min(value, 10.0) for value in values]  # some are no better than before
+    below = [
+        data.draw(st.sampled_from([i, *_bound_by(tight, bounds, i, values)])) for i in range(len(values))
+    ]
+    below = [i if below[j] != j else j for i, j in enumerate(below)]  # a lesser one has none itself
     asked: list[int] = []
 
     def tighten(numbers: Sequence[int]) -> list[float]:
@@ -82,14 +92,34 @@ def test_bounds_that_are_tightened_on_the_way_find_the_same_by_fewer(
         return (values[i] for i in numbers)
 
     plain = best_first(bounds, judge, top=top)
-    found = best_first(bounds, judge, top=top, tighten=tighten)
+    found = best_first(bounds, judge, top=top, tighten=tighten, lesser=below.__getitem__)
     assert found.proven
     assert [values[i] for i in found.best] == [values[i] for i in plain.best]
     assert len(set(asked)) == len(asked)
     if len(found.best) == top:
         worst = values[found.best[-1]]
         known = [max(bound, other) for bound, other in zip(bounds, tight, strict=True)]
-        assert all(known[i] < worst or i in found.best for i in found.value)
+        assert all(known[i] <= worst or i in found.best for i in found.value)
+
+
+def test_a_lesser_candidate_that_is_ruled_out_rules_out_others_without_bounds_of_their_own() -> None:
+    values, tight = [1.0, 3.0, 3.1, 3.2, 1.5], [0.9, 2.0, 2.1, 2.2, 1.4]
+    asked: list[int] = []
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        asked.extend(numbers)
+        return [tight[i] for i in numbers]
+
+    found = best_first(
+        [0.5, 0.6, 0.7, 0.8, 0.8],
+        lambda numbers: (values[i] for i in numbers),
+        top=2,
+        tighten=tighten,
+        lesser=[0, 1, 1, 1, 4].__getitem__,
+    )
+    assert found.proven
+    assert found.best == (0, 4)
+    assert asked == [0, 1, 4]
 
 
 @given(spaces(), st.integers(1, 3), st.floats(1.0, 2.0))

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Generator, Iterable
 from functools import partial
@@ -53,6 +54,29 @@ def test_what_is_under_way_when_nobody_asks_any_more_is_not_begun_twice(tmp_path
     finally:
         workers.close()
     assert sorted(seen.read_text().split()) == ["0", "1", "2", "3", "4", "5"]
+
+
+def test_nobody_waits_for_the_first_where_all_will_be_asked_for(tmp_path: Path) -> None:
+    """The first task ends after all others, which were begun although there are many more than workers."""
+    for _ in range(1000):  # pools of other tests may still be ending, and beside a thread none is begun
+        if threading.active_count() == 1:
+            break
+        time.sleep(0.01)
+    seen = tmp_path / "seen"
+    workers = Local(partial(_noted_and_the_first_last, seen, 8), 2, after_s=0.0)
+    try:
+        assert list(workers.run(range(8), every=True)) == [n * n for n in range(8)]
+    finally:
+        workers.close()
+    assert seen.read_text().split()[-1] == "0"
+
+
+def _noted_and_the_first_last(seen: Path, count: int, number: int) -> int:
+    for _ in range(1000 if number == 0 else 0):
+        if seen.exists() and len(seen.read_text().split()) == count - 1:
+            break
+        time.sleep(0.01)
+    return _noted(seen, number)
 
 
 def _noted(seen: Path, number: int) -> int:
@@ -123,7 +147,7 @@ def test_what_is_likely_to_be_next_is_replayed_by_workers_that_wait_alone() -> N
     class Noted:
         """This process, which does nothing before it is asked to."""
 
-        def run(self, tasks_: Iterable[Asked]) -> Generator[Answered, None, None]:
+        def run(self, tasks_: Iterable[Asked], *, every: bool = False) -> Generator[Answered, None, None]:
             for task in tasks_:
                 tasks.append(task.number)
                 yield task.number, Instant()(scenario)

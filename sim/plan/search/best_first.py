@@ -31,6 +31,9 @@ AT_ONCE = 8
 """Bounds that are tightened together, and candidates that are begun in another order than that of their
 bounds: enough for all workers, and few that nobody asks for, or that an interrupt comes before."""
 
+Lesser = Callable[[int], int]
+"""A candidate whose bound is never above the value of that one; by default itself."""
+
 FEW = 64
 """Bounds that are tightened together once as many are judged as are asked for: some may lie between the worst
 of them and a better one that is still to be found, and are then tightened for nothing."""
@@ -83,6 +86,7 @@ def best_first(
     first: Sequence[int] = (),
     final: Callable[[int, float], float] | None = None,
     tighten: Tighten | None = None,
+    lesser: Lesser = int,
     limit: int | None = None,
     begin: Begin = nobody_begins,
     tell: Told = nothing_told,
@@ -91,9 +95,10 @@ def best_first(
 
     Those of ``first`` are judged before all others. A candidate whose bound is inf is none. ``final`` turns
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
-    to know is asked of few. ``tighten`` gives better bounds of those that come next. At most ``limit`` are
-    judged. ``begin`` hears of the next who will be judged for sure, whatever is found. Equal values rank by
-    their number.
+    to know is asked of few. ``tighten`` gives better bounds of those that come next; where one has a
+    ``lesser`` one, whose tightened bound is its bound too, it may need none of its own. At most ``limit`` are
+    judged. ``begin`` hears of the next who will be judged for sure, whatever is found, or most likely. Equal
+    values rank by their number.
     """
     search = _Search(
         bounds=np.array(bounds, dtype=np.float64),
@@ -101,6 +106,7 @@ def best_first(
         top=top,
         final=final,
         tighten=tighten,
+        lesser=lesser,
         limit=limit,
         begin=begin,
         tell=tell,
@@ -124,6 +130,7 @@ def best_first(
 class _Search:
     """``best`` values so far with their candidates, in order. ``bounds`` are those of whoever is left, inf of
     all others; those of the ``tightened`` are as tight as can be, and those of the ``first`` need not be.
+    ``tightened`` has these as they were when they were tightened.
     """
 
     bounds: NDArray[np.float64]
@@ -131,13 +138,14 @@ class _Search:
     top: int
     final: Callable[[int, float], float] | None
     tighten: Tighten | None
+    lesser: Lesser
     limit: int | None
     begin: Begin
     tell: Told
     first: tuple[int, ...]
     best: list[tuple[float, int]] = field(default_factory=list)
     value: dict[int, float] = field(default_factory=dict)
-    tightened: set[int] = field(default_factory=set)
+    tightened: dict[int, float] = field(default_factory=dict)
 
     @property
     def worst(self) -> float:
@@ -162,27 +170,50 @@ class _Search:
 
     def next_round(self) -> None:
         """Judge who comes next as far as bounds are tight, if these are as many as will be judged for sure;
-        else tighten some. Where few are left who may be better than the worst, all their bounds come first,
-        so that whoever is judged is judged beside others.
+        else tighten some. Where few are left who may be better than the best will most likely be, all their
+        bounds come first, so that whoever is judged is judged beside others.
         """
-        left, worst = in_turn(self.bounds), self.worst
+        left = in_turn(np.where(self.bounds < self.worst, self.bounds, np.inf))
         tight = [*itertools.takewhile(self._is_tight, left)]
-        hoped = itertools.takewhile(lambda i: self.bounds[i] < worst, left[len(tight) :])
-        loose = [*itertools.islice(itertools.filterfalse(self._is_tight, hoped), FEW + 1)]
-        few = worst < math.inf and len(loose) <= FEW
+        likely = [*itertools.islice(filter(self._is_tight, left), AT_ONCE)]
+        reach = self._reach(likely)
+        near = itertools.takewhile(lambda i: self.bounds[i] <= reach, left)
+        loose = [*itertools.islice(itertools.filterfalse(self._is_tight, near), FEW + 1)]
+        few = self.worst < math.inf and len(loose) <= FEW
         if loose and (few or len(tight) + self._better_than(self.bounds[loose[0]]) < self.top):
+            self.begin(likely if few else [])
             self._tighten(loose if few else loose[:AT_ONCE])
             return
         queue = [*dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])]
         self.begin([i for place, i in enumerate(queue[:AT_ONCE]) if self._is_sure(i, place)])
-        likely = itertools.islice(filter(self._is_tight, left[len(tight) :]), 1)
-        self.judge_all(queue, hopeless=self._is_hopeless, likely=[*likely])
+        self.judge_all(queue, hopeless=self._is_hopeless, likely=[i for i in likely if i not in queue][:1])
+
+    def _reach(self, likely: Sequence[int]) -> float:
+        """The value that the last of the best will have, if those who are ``likely`` among them are as good
+        as their bounds; inf as long as fewer are known than are asked for."""
+        if self.worst == math.inf:
+            return math.inf
+        values = [value for value, _ in self.best[: self.top]]
+        return sorted([*values, *(float(self.bounds[i]) for i in likely)])[self.top - 1]
 
     def _tighten(self, asked: Sequence[int]) -> None:
+        """Tighten those bounds, or raise them to what is known of lesser candidates, whose turn is first: who
+        is raised is asked when its turn comes, if ever."""
         assert self.tighten is not None, "without it all bounds are as tight as can be"
-        for i, bound in zip(asked, self.tighten(asked), strict=True):
-            self.bounds[i] = max(self.bounds[i], bound)
-        self.tightened.update(asked)
+        lesser = {i: self.lesser(i) for i in asked}
+        now = [i for i, j in lesser.items() if j == i or (j not in lesser and not self._raised(i, j))]
+        for i, bound in zip(now, self.tighten(now), strict=True):
+            self.bounds[i] = self.tightened[i] = max(self.bounds[i], bound)
+        for i, j in lesser.items():
+            self._raised(i, j)
+
+    def _raised(self, i: int, lesser: int) -> bool:
+        """Whether the bound of ``i`` was below what is known of its lesser, and is no longer."""
+        known = self.tightened.get(lesser, -math.inf) if i not in self.tightened else -math.inf
+        if known <= self.bounds[i]:
+            return False
+        self.bounds[i] = known
+        return True
 
     def _better_than(self, bound: float) -> int:
         """How many were judged to be better. They and as many of those bounded by less as there are places

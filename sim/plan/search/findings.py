@@ -17,8 +17,9 @@ from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .bold import bold_of, promising
 from .certificate import Certificate
-from .front_search import front
+from .front_search import front, likely
 from .layout_plan import LayoutPlan, ReplayedLayout
+from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
 from .sure import contenders, sure_of, unbounded_contenders
 
@@ -88,17 +89,27 @@ class Findings:
         for one, mask in alternatives(self.among, ranked.best[0]):
             self._losers[one.name] = search.first_of(mask, LOSERS_BOUNDED)
         search.tighten(itertools.chain(drawn, *self._losers.values()))
-        first = [min(few, key=lambda i: (float(search.bound[i]), i)) for few in self._losers.values() if few]
+        first = [i for few in self._losers.values() for i in self._asked_of(few)]
         self._promising = promising(search, ranked.value[ranked.best[0]])
-        return [*drawn, *unbounded_contenders(search), *first, *[*self._promising][:1]]
+        shown = [*drawn, *unbounded_contenders(search)]
+        return [*shown, *first, *[*self._promising][:1], *likely(search, shown)]
 
     def _best_of(self, few: list[int]) -> int | None:
         """The best of a few layouts of an alternative; None where none can be replayed."""
+        ranked = self.search.best(within=self.search.only(few), top=1, limit=self._most_of(few))
+        return ranked.best[0] if ranked.best else None
+
+    def _most_of(self, few: list[int]) -> int:
+        """How many of them are replayed."""
         search = self.search
         told = few and search.floor_s[min(few, key=lambda i: float(search.bound[i]))]
-        limit = 1 if told and search.wishes.emission is None else LOSERS_REPLAYED
-        ranked = search.best(within=search.only(few), top=1, limit=limit)
-        return ranked.best[0] if ranked.best else None
+        return 1 if told and search.wishes.emission is None else LOSERS_REPLAYED
+
+    def _asked_of(self, few: list[int]) -> list[int]:
+        """Those that are, as far as bounds tell: the first, and whose bounds are so near that it may lose."""
+        bound = self.search.bound
+        turns = sorted(few, key=lambda i: (float(bound[i]), i))[: self._most_of(few)]
+        return [i for i in turns if NEAR * bound[i] < bound[turns[0]]]
 
     @property
     def among(self) -> Candidates:

@@ -6,7 +6,8 @@ if its step took no longer than its bound: memory, GPUs and the price of a secon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -41,50 +42,77 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
     """Layouts that no other beats in step time, headroom, GPUs and price at once, the fastest first; and
     whether that is known of all, or of what was replayed when MOST were, or more would take too long.
     """
-    among, spent, actions = search.among, 0, 0.0
+    spent, actions = 0, 0.0
     while True:
-        known = _known(search)
-        steps = np.array([search.judging.known[i].step_time_s for i in known])
-        costs = _costs(search, known, steps)
-        best = {gpus: costs[costs[:, 2] == gpus, 0].min() for gpus in set(costs[:, 2].tolist())}
-        left = _left(search)
-        hoped = _costs(search, left, search.bound_s[left])
-        near = _near(hoped, best)
-        left = left[near][hopeful(hoped[near], costs)]
-        whole = len(left) == 0
-        left = left[among.replayed_actions[left] <= MOST_ACTIONS - actions]
-        hoped = _costs(search, left, search.bound_s[left])
-        rows = front_of(hoped)
-        gains = [_gain(hoped[row], costs, best) for row in rows]
-        turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1][: 2 * ROUND]]]
-        turns = turns[actions + np.cumsum(among.replayed_actions[turns]) <= MOST_ACTIONS]
-        asked, likely = turns[:ROUND].tolist(), turns[ROUND : MOST - spent].tolist()
-        if not asked or spent >= MOST:
-            within = np.flatnonzero(_near(costs, best))
-            return [int(known[within[k]]) for k in front_of(costs[within])], whole
-        spent += len(asked)
-        actions += float(among.replayed_actions[asked].sum())
-        search.ahead(asked, likely)
-        for _ in search.values(asked):
+        now = _standing(search, _known(search), spent, actions)
+        if not now.asked:
+            return now.points, now.whole
+        spent += len(now.asked)
+        actions += _actions(search, now.asked)
+        search.ahead(now.asked, now.likely)
+        for _ in search.values(now.asked):
             pass
 
 
-def _known(search: LayoutSearch) -> Numbers:
-    """Layouts that were replayed and meet every wish."""
-    return np.array(
-        [
-            i
-            for i, one in search.judging.known.items()
-            if search.open[i] and one.step_time_s <= search.most_s[i] and not one.refused
-        ],
-        dtype=np.int64,
-    )
+def likely(search: LayoutSearch, besides: Iterable[int]) -> list[int]:
+    """Layouts that the front asks for first once ``besides`` are known, if the steps of these are as short as
+    their bounds: whoever has nothing else to do may begin with them.
+    """
+    step_s = _known(search)
+    step_s |= {i: float(search.bound_s[i]) for i in besides if search.open[i] and i not in step_s}
+    return _standing(search, step_s, 0, 0.0).asked
 
 
-def _left(search: LayoutSearch) -> Numbers:
-    """Those that were not."""
+class _Standing(NamedTuple):
+    """Of what is known: the ``points`` of its front, whether that is the ``whole`` one, and who is ``asked``
+    next whether it is on it, besides those for whom some replays were spent; who is ``likely`` after that."""
+
+    points: list[int]
+    whole: bool
+    asked: list[int]
+    likely: list[int]
+
+
+def _standing(search: LayoutSearch, step_s: Mapping[int, float], spent: int, actions: float) -> _Standing:
+    among, known = search.among, np.fromiter(step_s, dtype=np.int64)
+    costs = _costs(search, known, np.fromiter(step_s.values(), dtype=np.float64))
+    best = {gpus: costs[costs[:, 2] == gpus, 0].min() for gpus in set(costs[:, 2].tolist())}
+    left = _left(search, known)
+    hoped = _costs(search, left, search.bound_s[left])
+    near = _near(hoped, best)
+    left = left[near][hopeful(hoped[near], costs[front_of(costs)])]
+    whole = len(left) == 0
+    left = left[among.replayed_actions[left] <= MOST_ACTIONS - actions]
+    hoped = _costs(search, left, search.bound_s[left])
+    rows = front_of(hoped)
+    gains = [_gain(hoped[row], costs, best) for row in rows]
+    turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1][: 2 * ROUND]]]
+    turns = turns[actions + np.cumsum(among.replayed_actions[turns]) <= MOST_ACTIONS]
+    asked, then = turns[:ROUND].tolist(), turns[ROUND : max(ROUND, MOST - spent)].tolist()
+    within = np.flatnonzero(_near(costs, best))
+    points = [int(known[within[k]]) for k in front_of(costs[within])]
+    return _Standing(points, whole, asked, then) if spent < MOST else _Standing(points, whole, [], [])
+
+
+def _actions(search: LayoutSearch, numbers: list[int]) -> float:
+    """What their replays take, in actions."""
+    return float(search.among.replayed_actions[numbers].sum()) if numbers else 0.0
+
+
+def _known(search: LayoutSearch) -> dict[int, float]:
+    """Seconds of the steps of layouts that were replayed and meet every wish."""
+    return {
+        i: one.step_time_s
+        for i, one in search.judging.known.items()
+        if search.open[i] and one.step_time_s <= search.most_s[i] and not one.refused
+    }
+
+
+def _left(search: LayoutSearch, known: Numbers) -> Numbers:
+    """Layouts that may be proposed of which no step is known."""
     left = search.open.copy()
     left[[*search.judging.known]] = False
+    left[known] = False
     return np.flatnonzero(left)
 
 

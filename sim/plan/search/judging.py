@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -92,8 +93,7 @@ class Judging:
     def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
         wanted, ahead = itertools.tee(numbers)
         soon, self.soon = self.soon, ()
-        results = self.workers.run(self._tasks(itertools.chain(soon, ahead)))
-        try:
+        with self._results(self._tasks(itertools.chain(soon, ahead))) as results:
             for number in wanted:
                 if reason := self.passes_over(number):
                     self.passed_over[number] = reason
@@ -106,6 +106,13 @@ class Judging:
                 if self.one_of(number) in self.remembered:
                     self.remembered.add(number)
                 yield self.known[number]
+
+    @contextmanager
+    def _results(self, tasks: Iterable[Asked]) -> Iterator[Iterator[Answered]]:
+        """Of tasks in turn, as far as anyone asks; what was done ahead is kept."""
+        results = self.workers.run(tasks)
+        try:
+            yield results
         finally:
             results.close()
             for spared in self.workers.spared():
@@ -143,7 +150,7 @@ class Judging:
         """
         wanted = [*numbers]
         left = {self.one_of(i) for i in wanted if not self.passes_over(i) and not self._is_at_hand(i)}
-        results = self.workers.run(self._tasks([*wanted, *likely]))
+        results = self.workers.run(self._tasks([*wanted, *likely]), every=True)
         try:
             while left:
                 number, judged = next(results)
@@ -156,15 +163,19 @@ class Judging:
 
     def floors_s(self, numbers: Sequence[int]) -> list[float]:
         """Seconds that the steps of layouts take at least, action by action; those of layouts that are
-        the same to the simulator are worked out once.
+        the same to the simulator are worked out once. Who has nothing else to do begins with the ``soon``.
         """
         ones = [self.one_of(number) for number in numbers]
         wanted = [one for one in dict.fromkeys(ones) if one not in self._floors_s]
+        soon, self.soon = self.soon, ()
+        if not wanted:
+            return [self._floors_s[one] for one in ones]
         tasks = [self._asked(one, bounded=True) for one in wanted]
-        for number, found in self.workers.run(tasks):
-            assert isinstance(found, float), "a bound was asked for"
-            if number is not None:
-                self._floors_s[number] = found
+        with self._results(itertools.chain(tasks, self._tasks(soon))) as results:
+            for number, found in itertools.islice(results, len(tasks)):
+                assert isinstance(found, float), "a bound was asked for"
+                if number is not None:
+                    self._floors_s[number] = found
         return [self._floors_s[one] for one in ones]
 
     def beside(self, scenario: Scenario) -> JudgedLayout:

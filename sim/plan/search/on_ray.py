@@ -117,12 +117,12 @@ class OnRay(Generic[Task, Done]):
         self._box = [self._ray.put(shipped)]
         self._remote = self._ray.remote(max_retries=RETRIES)(_work)
 
-    def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
+    def run(self, tasks: Iterable[Task], *, every: bool = False) -> Generator[Done, None, None]:
         flying: deque[Any] = deque()
         try:
             for task in tasks:
                 flying.append(self._remote.remote(self._box, task))
-                if len(flying) >= self._most():
+                if len(flying) >= self._most() and not (every and self.jobs is None):
                     yield self._result(flying.popleft())
             while flying:
                 yield self._result(flying.popleft())

@@ -9,6 +9,7 @@ import itertools
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +33,7 @@ AUDIT_SEED = 18
 WORTH_TIGHTENING = 5_000
 """Actions of a replay from which on its bound is tightened before, whatever that takes."""
 
-QUICKLY_TIGHTENED = 300
+QUICKLY_TIGHTENED = 150
 """The same where a bound by actions goes through few more actions than the replay does (QUICK times), and
 many such layouts may have to be replayed (MANY_NEAR)."""
 
@@ -113,6 +114,7 @@ class LayoutSearch:
             first=self._first if within is None else [],
             final=self.final,
             tighten=self._tightened if within is None else None,
+            lesser=self.among.layouts.lighter,
             limit=limit,
             begin=self._begin,
             tell=self.tell,
@@ -127,10 +129,27 @@ class LayoutSearch:
         asked = [i for i in new if self._worth_tightening[i]]
         for i, floor_s in zip(asked, self.judging.floors_s(asked), strict=True):
             self.floor_s[i] = floor_s
-            self.bound_s[i] = max(self.bound_s[i], floor_s)
-            for bound in (self.bound, self.open_bound):
-                if np.isfinite(bound[i]):
-                    bound[i] = self.bound_s[i] * self._weights[i]
+            for j in [i, *self._heavier.get(i, [])]:
+                self._raise(j, floor_s)
+
+    def _raise(self, i: int, floor_s: float) -> None:
+        self.bound_s[i] = max(self.bound_s[i], floor_s)
+        for bound in (self.bound, self.open_bound):
+            if np.isfinite(bound[i]):
+                bound[i] = self.bound_s[i] * self._weights[i]
+
+    @cached_property
+    def _heavier(self) -> dict[int, list[int]]:
+        """By layout those of which it is the lighter one."""
+        found: dict[int, list[int]] = {}
+        for i in np.flatnonzero(self.open).tolist():
+            if (lighter := self.among.layouts.lighter(i)) != i:
+                found.setdefault(lighter, []).append(i)
+        return found
+
+    def tells(self, i: int) -> bool:
+        """Whether actions tell a bound of a layout, as far as anyone asked of it or of the lighter one."""
+        return any(self.floor_s.get(j) for j in (i, self.among.layouts.lighter(i)))
 
     def _tightened(self, numbers: Sequence[int]) -> list[float]:
         self.tighten(numbers)

@@ -34,8 +34,9 @@ POOL_ABOVE_S = 0.1
 class Workers(Protocol[Task, Done]):
     """Runs one function on tasks."""
 
-    def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
-        """Results in the order of ``tasks``, each computed when it is asked for or a little before."""
+    def run(self, tasks: Iterable[Task], *, every: bool = False) -> Generator[Done, None, None]:
+        """Results in the order of ``tasks``, each computed when it is asked for or a little before; where
+        ``every`` one will be asked for, as soon as somebody has nothing else to do."""
         ...
 
     def spared(self) -> list[Done]:
@@ -58,11 +59,11 @@ class Local(Generic[Task, Done]):
     _spare: list[tuple[Task, Future[Done]]] = field(default_factory=list, repr=False)
     _pool: ProcessPoolExecutor | None = field(default=None, repr=False)
 
-    def run(self, tasks: Iterable[Task]) -> Generator[Done, None, None]:
+    def run(self, tasks: Iterable[Task], *, every: bool = False) -> Generator[Done, None, None]:
         waiting = iter(tasks)
         for task in waiting:
             if self.jobs > 1 and self._spent_s >= self.after_s and (pool := self._started()):
-                yield from self._by_pool(pool, itertools.chain([task], waiting))
+                yield from self._by_pool(pool, itertools.chain([task], waiting), every)
                 return
             began = time.perf_counter()
             done = self.function(task)
@@ -89,12 +90,14 @@ class Local(Generic[Task, Done]):
             )
         return self._pool
 
-    def _by_pool(self, pool: ProcessPoolExecutor, tasks: Iterable[Task]) -> Generator[Done, None, None]:
+    def _by_pool(
+        self, pool: ProcessPoolExecutor, tasks: Iterable[Task], every: bool
+    ) -> Generator[Done, None, None]:
         flying: deque[tuple[Task, Future[Done]]] = deque()
         try:
             for task in tasks:
                 flying.append((task, self._begun(pool, task)))
-                if len(flying) > AHEAD * self.jobs:
+                if len(flying) > AHEAD * self.jobs and not every:
                     yield flying.popleft()[1].result()
             while flying:
                 yield flying.popleft()[1].result()
