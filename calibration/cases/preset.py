@@ -200,6 +200,7 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("synchronous tensor parallelism", {"tp_async_backward": False}),
     ("reduces in 16 bit", {"reduce_grad_bytes": 2}),
     ("fsdp1", {"implementation": "fsdp1"}),
+    ("profile-guided", {"profile_guided": True}),  # XLA, by a profile (PGLE)
     ("fp32 head", {"head_fp32": True}),
     ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop
 )

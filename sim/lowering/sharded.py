@@ -166,7 +166,7 @@ class Sharding:
             unit = Unit(
                 name="layer", elements=max(0.0, held.shared - whole), experts=held.experts, whole=whole
             )
-            if rule.products_each:
+            if rule.by_matrices:
                 return self._by_matrices(unit, owner)
             again = rule.gathers_again and backward and owner.recompute == FULL and unit.sharded > rule.live
             return replace(unit, again=True) if again else unit

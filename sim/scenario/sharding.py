@@ -61,9 +61,9 @@ class ShardingRule:
     beside it, and nothing ahead of its turn.
     ``waits``: compute waits for a unit's reduction.
     ``products_each``: a scheduler that knows no times lets one collective at a time run beside so many
-    products, and compute waits for those that it has no products left for; 0: no such scheduler. Then a
-    unit's matrices are gathered and reduced one by one, but joined up to so many bytes a kind of collective
-    (``combine_gathers``, ``combine_scatters``, ``combine_reductions``).
+    products, and compute waits for those that it has no products left for; 0: no such scheduler.
+    ``by_matrices``: a unit's matrices are gathered and reduced one by one, but joined up to so many bytes a
+    kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``).
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
     """
 
@@ -84,6 +84,7 @@ class ShardingRule:
     in_turn: bool = False
     waits: bool = False
     products_each: int = 0
+    by_matrices: bool = False
     combine_gathers: float = math.inf
     combine_scatters: float = math.inf
     combine_reductions: float = math.inf
@@ -134,12 +135,14 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
 
 
 def _xla(rule: ShardingRule, sharding: ShardingSoftware) -> ShardingRule:
-    """Collectives in their places without copies, one at a time beside products (``PRODUCTS_EACH``)."""
+    """Collectives in their places without copies, one at a time beside products (``PRODUCTS_EACH``), unless
+    what all take is known."""
     return replace(
         rule,
         copies_out=False,
         copies_in=False,
-        products_each=PRODUCTS_EACH,
+        products_each=0 if sharding.profile_guided else PRODUCTS_EACH,
+        by_matrices=True,
         combine_gathers=sharding.combine_gather_bytes,
         combine_scatters=sharding.combine_scatter_bytes,
         combine_reductions=sharding.combine_reduce_bytes,

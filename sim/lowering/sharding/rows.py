@@ -14,7 +14,7 @@ from itertools import groupby
 from ...program.program import Block, Op
 from ...scenario.sharding import MATRICES, ShardingRule
 from .compose import Around, Composer
-from .schedule import Schedule
+from .hiding import Hiding
 from .traffic import ShardTraffic
 from .units import Piece, Unit
 
@@ -117,16 +117,16 @@ class Rows:
     ) -> CountedBlocks:
         """A forward, or a backward after whose pieces gradients have ``ended``, by a scheduler of products."""
         gathers = [self.traffic.gather(unit) if unit else () for unit in fetches]
-        schedule = Schedule(
+        hiding = Hiding(
             products_each=self.rule.products_each, in_turn=self.rule.in_turn, waits=self.rule.waits
         )
-        beside, awaited = schedule.gathers(row, gathers, backward=ended is not None)
+        beside, awaited = hiding.gathers(row, gathers, backward=ended is not None)
         blocks: list[Block] = []
         pending: tuple[Op, ...] = ()
         delayed: tuple[Op, ...] = ()
         for k, piece in enumerate(row):
             reductions = (*delayed, *pending)
-            hidden, waited = schedule.reductions(piece, len(beside[k]), reductions)
+            hidden, waited = hiding.reductions(piece, len(beside[k]), reductions)
             around = Around(first=waited + awaited[k], overlapping=beside[k] + hidden, early=True)
             blocks.append(self.composer.block(piece.blocks, around))
             delayed = self.traffic.follow((*pending, *delayed))

@@ -45,8 +45,8 @@ class ShardTraffic:
 
     def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
         """All-gathers of ``part`` of a unit: over the shard group, and of experts over theirs."""
-        if self.rule.products_each:
-            return self._gather_combined(unit)
+        if self.rule.by_matrices:
+            return self._gather_combined(unit, part)
         calls = self.rule.calls if unit.name == "layer" and unit.sharded > self.rule.together else 1
         return tuple(
             self._op("parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes)
@@ -80,26 +80,27 @@ class ShardTraffic:
     def follow(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
         """What follows reductions: equal shards over the replicas, then the host where they go there."""
         late = tuple(late for op in ops for late in self._after(op))
-        return self._joined(late) if self.rule.products_each else late
+        return self._joined(late) if self.rule.by_matrices else late
 
-    def _gather_combined(self, unit: Unit) -> tuple[Op, ...]:
-        """All-gathers of a unit's matrices, joined as far as the rule joins them, and of its experts."""
+    def _gather_combined(self, unit: Unit, part: float) -> tuple[Op, ...]:
+        """All-gathers of ``part`` of each of a unit's matrices, joined as far as the rule joins them, and of
+        its experts."""
         most = self.rule.combine_gathers
         shared = [self.gather_bytes * each for each in unit.matrices or (unit.elements,)]
         return tuple(
-            self._op("parameter all_gather", "all_gather", group, size)
+            self._op("parameter all_gather", "all_gather", group, part * size)
             for group, sizes in (
                 (self.shards, combined(shared, most)),
                 (self.experts, [self.gather_bytes * unit.experts]),
             )
             if group.ranks > 1
             for size in sizes
-            if size > 0
+            if part * size > 0
         )
 
     def _reduced_together(self, unit: Unit, elements: float) -> list[float]:
         """Bytes of each reduction of ``elements`` of a unit: all of them, or as the rule joins matrices."""
-        if not self.rule.products_each or elements == unit.experts or not unit.matrices:
+        if not self.rule.by_matrices or elements == unit.experts or not unit.matrices:
             return [elements * self.reduce_bytes]
         return combined([self.reduce_bytes * each for each in unit.matrices], self.rule.combine_scatters)
 

@@ -58,7 +58,6 @@ def embedding_backward(builder: LayerBuilder) -> Block:
 
 def head_forward(builder: LayerBuilder) -> Block:
     """Final norm and logits."""
-    local = builder.local
     norm(builder)
     column_forward(builder, (_head(builder),))
     return builder.block("head forward")
@@ -66,7 +65,6 @@ def head_forward(builder: LayerBuilder) -> Block:
 
 def head_backward(builder: LayerBuilder) -> Block:
     """Gradients of the head and of the final norm."""
-    local = builder.local
     column_backward(builder, (_head(builder),))
     norm_backward(builder)
     return builder.block("head backward")
@@ -74,7 +72,6 @@ def head_backward(builder: LayerBuilder) -> Block:
 
 def head_input_grad(builder: LayerBuilder) -> Block:
     """Gradients of the head's input and of the final norm; the head's own is put off."""
-    local = builder.local
     column_input_grad(builder, (_head(builder),))
     norm_backward(builder)
     return builder.block("head input gradient")
@@ -82,7 +79,6 @@ def head_input_grad(builder: LayerBuilder) -> Block:
 
 def head_weight_grad(builder: LayerBuilder) -> Block:
     """The head's own gradient."""
-    local = builder.local
     column_weight_grad(builder, (_head(builder),))
     return builder.block("head weight gradient")
 

@@ -41,6 +41,11 @@ class ShardingSoftware(SoftwareGroup):
         " the layer's own turn, its first matrix before it and the others beside it, as in a loop over layers"
         " that XLA was not told to pipeline (xla_gpu_enable_pipelined_all_gather)",
     )
+    profile_guided: bool = Field(
+        default=False,
+        description="xla: the scheduler is given what collectives and kernels were measured to take"
+        " (xla_gpu_pgle_profile_file_or_directory_path); else it counts products",
+    )
     combine_gather_bytes: Combined = Field(
         default=COMBINED_BYTES,
         description="xla: gathers of a layer's matrices become one up to so many bytes"

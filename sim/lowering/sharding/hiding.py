@@ -20,7 +20,7 @@ from .units import Piece
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class Hiding:
     """``in_turn``: nothing is gathered before the turn of its layer, whose first gather is waited for then;
     else beside the layer before. ``waits``: all reductions are waited for."""
 
@@ -55,6 +55,4 @@ class Schedule:
     def _room(self, piece: Piece, *, backward: bool) -> int:
         """Collectives that a pass over a piece has products for."""
         unit = piece.unit
-        return math.ceil(
-            (unit.backward_products if backward else unit.forward_products) / self.products_each
-        )
+        return math.ceil((unit.backward_products if backward else unit.forward_products) / self.products_each)
