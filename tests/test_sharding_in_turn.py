@@ -58,3 +58,15 @@ def test_where_nothing_is_sharded_there_is_nothing_to_wait_for() -> None:
         "gradients": {"overlap_grad_reduce": False},
     }
     assert simulate(run(**alone, **changes)).step_time_s == simulate(run(**alone)).step_time_s
+
+
+@pytest.mark.parametrize("preset", ["gpt-neox-2022", "megatron-deepspeed-2022"])
+def test_deepspeed_passes_over_an_overlap_under_zero_1(preset: str) -> None:
+    """Its engine says so itself; under ZeRO-0 the word is taken."""
+    told, not_told = (
+        {"gradients": {"overlap_grad_reduce": on, "bucket_elements": 4e6}} for on in (True, False)
+    )
+    steps = [simulate(run(preset, zero=1, **one)).step_time_s for one in (told, not_told)]
+    assert steps[0] == steps[1]
+    plain = [simulate(run(preset, zero=0, **one)).step_time_s for one in (told, not_told)]
+    assert plain[0] < plain[1]

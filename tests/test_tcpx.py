@@ -14,21 +14,14 @@ MIB = 2.0**20
 TWO_HOSTS = GroupPlacement(ranks=16, domains=2)
 
 GOOGLE_ALL_GATHER_US = {
-    1: 696.8, 2: 776.4, 4: 774.3, 8: 812.1, 16: 1035.2, 32: 1183.3, 64: 1593.4, 128: 2127.8, 256: 3603.0, 512: 7101.7
+    1: 696.8, 2: 776.4, 4: 774.3, 8: 812.1, 16: 1035.2, 32: 1183.3, 64: 1593.4, 128: 2127.8, 256: 3603.0,
+    512: 7101.7,
 }  # fmt: skip
 """MiB and microseconds of the sample output of cloud.google.com's page on GPUDirect-TCPX: 2 x 8 H100."""
 
 SKYPILOT_ALL_REDUCE_BUS = {
-    1: 1.33,
-    2: 2.43,
-    4: 4.8,
-    8: 9.21,
-    16: 17.16,
-    32: 30.08,
-    64: 45.31,
-    512: 67.09,
-    2048: 65.72,
-}
+    1: 1.33, 2: 2.43, 4: 4.8, 8: 9.21, 16: 17.16, 32: 30.08, 64: 45.31, 512: 67.09, 2048: 65.72,
+}  # fmt: skip
 """MiB and GB/s: skypilot-org/skypilot examples/gcp_gpu_direct_tcpx/README.md at 088eebc2, 2 x 8 H100."""
 
 

@@ -1,4 +1,4 @@
-"""XLA's collectives of sharded parameters: joined up to thresholds, and beside as many products as it counts."""
+"""XLA's collectives of sharded parameters: joined up to thresholds, beside as many products as it counts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_joining_loses_nothing_and_exceeds_the_limit_with_single_tensors_alone(
 
 
 def test_matrices_are_gathered_one_by_one_or_joined() -> None:
-    """A layer has four matrices of 8 MiB and two of 32 MiB, each gathered in either direction, in 2 microbatches."""
+    """A layer has four matrices of 8 MiB and two of 32, each gathered both ways, in two microbatches."""
     apart = run(sharding={"combine_gather_bytes": 1.0})
     by_default = run()
     whole = run(sharding={"combine_gather_bytes": math.inf})

@@ -115,7 +115,7 @@ class Rows:
     def _scheduled(
         self, row: Sequence[Piece], fetches: Sequence[Unit | None], ended: Sequence[bool] | None
     ) -> CountedBlocks:
-        """A forward, or a backward after whose pieces gradients have ``ended``, by a scheduler of products."""
+        """A forward, or a backward after whose pieces gradients ``ended``, by a scheduler of products."""
         gathers = [self.traffic.gather(unit) if unit else () for unit in fetches]
         hiding = Hiding(
             products_each=self.rule.products_each, in_turn=self.rule.in_turn, waits=self.rule.waits
