@@ -30,7 +30,8 @@ class Interconnect:
     the ports of one switch at the line rate. ``message_chunk_bytes`` is how NCCL cuts a message between
     hosts (NCCL_P2P_NET_CHUNKSIZE; a provider's plugin may set it). ``ring_step_s`` is what each step of a
     ring between hosts takes with Simple beside its bytes; ``nccl_latency_s`` the latency that the plugin
-    tells NCCL, which chooses algorithms by it. A message of more than ``eager_bytes`` is fetched by its
+    tells NCCL, which chooses algorithms by it; ``nccl_algo`` and ``nccl_proto`` what the provider has jobs
+    set (NCCL_ALGO, NCCL_PROTO), inside hosts too. A message of more than ``eager_bytes`` is fetched by its
     receiver, which adds ``rendezvous_s``.
 
     ``carried`` are figures that a user's description (``own``) leaves out.
@@ -51,6 +52,8 @@ class Interconnect:
     message_chunk_bytes: float = NCCL_MESSAGE_CHUNK_BYTES
     ring_step_s: float = 0.0
     nccl_latency_s: float = 0.0
+    nccl_algo: str | None = None
+    nccl_proto: str | None = None
     eager_bytes: float = math.inf
     rendezvous_s: float = 0.0
     carried: tuple[CarriedFigure, ...] = ()

@@ -45,6 +45,14 @@ _LATER_RELEASES: Mapping[str, Mapping[CudnnRelease, Mapping[Direction, float]]] 
 }
 
 
+HEAD_DIMS = {
+    "fa1": (32, 64, 128),
+    "fa2": (32, 64, 96, 128, 160, 192, 224, 256),
+}
+"""Head dimensions that kernels are compiled for: Dao-AILab/flash-attention csrc/flash_attn, fmha_api.cpp of
+1.0 (run_fmha_fwd) and src/static_switch.h of 2.0 (HEADDIM_SWITCH)."""
+
+
 def attention_seconds(kernel: Attention, gpu: Gpu, profile: GpuProfile) -> float:
     """On-GPU seconds. Raises ValueError when the profile lacks the implementation.
 
@@ -79,8 +87,10 @@ def attention_curve(kernel: Attention, profile: GpuProfile) -> AttentionCurve:
 def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu) -> float:
     """Math time at the boost clock, with wave quantisation; causal work adds diagonal and imbalance."""
     points = curve.forward if kernel.direction == "forward" else curve.backward
+    computed_dim = kernel_head_dim(kernel)
     flops_per_s = (
-        _rate_fraction(points, kernel.head_dim)
+        _rate_fraction(points, computed_dim)
+        * (kernel.head_dim / computed_dim)
         * gpu.peak_flops["bf16" if kernel.dtype == "fp8" else kernel.dtype]
     )
     if kernel.dtype == "fp8":
@@ -100,6 +110,15 @@ def _math_seconds(kernel: Attention, curve: AttentionCurve, gpu: Gpu) -> float:
     causal_s = computed * all_flops / flops_per_s * (max(waves, 1.0) + curve.causal_tail) / waves
     # The longest causal tile is a full one, so a mask never costs time.
     return min(causal_s, full_s)
+
+
+def kernel_head_dim(kernel: Attention) -> int:
+    """The head dimension that a kernel is compiled for: the next one, to which it fills up heads of another.
+
+    What is not said here, and heads beyond the largest, are computed as they are.
+    """
+    compiled = HEAD_DIMS.get(kernel.implementation, ())
+    return next((dim for dim in compiled if dim >= kernel.head_dim), kernel.head_dim)
 
 
 def _rate_fraction(points: tuple[tuple[int, float], ...], head_dim: int) -> float:

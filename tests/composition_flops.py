@@ -37,7 +37,8 @@ def step_flops(run: Scenario, plan: StepPlan) -> float:
     assert sum(layer.count for layer in layers) == run.model.num_layers + run.model.mtp_layers
     total = sum(layer.count * _layer_flops(run, layer) for layer in layers)
     head = 2.0 * _tokens(run) * run.model.hidden_size * run.model.embedding_rows
-    return total + 3 * head * (1 + run.model.mtp_layers)
+    looked_up = 2 * head if run.software.kernels.one_hot_embedding else 0.0  # rows and the table's gradient
+    return total + 3 * head * (1 + run.model.mtp_layers) + looked_up
 
 
 def _tokens(run: Scenario) -> float:

@@ -90,8 +90,8 @@ def _gathered(run: Scenario, plan: StepPlan, stages: Sequence[int]) -> tuple[flo
     default = reshard == "default" and not pipelined
     frees = run.parallelism.zero == 3 and (reshard == "always" or default)
     forwards, back = (1 if pipelined and not frees else m), (m if frees else 0)
-    tables = 0.0  # of the ends, those that backward gathers again: fsdp1 keeps its root, fsdp2 the head
-    if run.software.sharding.implementation == "fsdp2":
+    tables = 0.0  # of the ends, those that backward gathers again: fsdp1 keeps its root, others the head
+    if run.software.sharding.implementation in ("fsdp2", "xla"):
         first = sum(plan.parameters[s].embedding for s in stages if plan.stages[s].embedding)
         tables = ends if reshard == "always" else first
     return (forwards * (ends + body) + back * (body + tables)) * wire, (forwards + back) * experts * wire

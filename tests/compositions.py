@@ -179,7 +179,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "moe_a2a_overlap": pick(True, False) if schedule in OVERLAPPED else pick(*[False] * 9, True),
         "moe_shared_expert_overlap": pick(True, False),
         "grouped_gemm": pick("streams", "one-kernel"),
-        "implementation": pick(own.sharding.implementation, "fsdp1", "fsdp2", "megatron-fsdp"),
+        "implementation": pick(own.sharding.implementation, "fsdp1", "fsdp2", "megatron-fsdp", "xla"),
         "reduce": pick("each", "each", "last"),
         "recompute_stops_early": pick(own.kernels.recompute_stops_early, True, False),
         "reshard_after_forward": pick("default", "default", "always", "never"),

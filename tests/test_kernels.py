@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.gpus import get_gpu, gpu_names
-from stepsim.kernels.attention import hbm_bytes, tile_rows, tiled_hbm_bytes
+from stepsim.kernels.attention import hbm_bytes, kernel_head_dim, tile_rows, tiled_hbm_bytes
 from stepsim.kernels.cost import in_range, kernel_seconds
 from stepsim.kernels.gemm import filled_waves, gemm_seconds, output_bytes
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
@@ -341,3 +341,20 @@ def test_four_types_agree_with_a_b300_that_runs_at_its_power_limit() -> None:
     assert min(ratios) > 1.0
     assert max(ratios) < 1.1
     assert max(ratios) / min(ratios) < 1.06
+
+
+@pytest.mark.parametrize(("implementation", "head_dim", "compiled"), [("fa1", 80, 128), ("fa2", 80, 96)])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_heads_of_a_size_that_no_kernel_has_take_what_the_next_larger_take(
+    implementation: str, head_dim: int, compiled: int, direction: str
+) -> None:
+    """FlashAttention fills them up: the same products, of zeros in part."""
+    shape = {"batch": 8, "seq_q": 8192, "seq_kv": 8192, "heads": 32, "kv_heads": 32, "causal": True}
+    small, large = (
+        Attention(head_dim=dim, implementation=implementation, direction=direction, **shape)  # type: ignore[arg-type]
+        for dim in (head_dim, compiled)
+    )
+    assert kernel_head_dim(small) == kernel_head_dim(large) == compiled
+    taken = seconds(small, "A100-SXM4-80GB"), seconds(large, "A100-SXM4-80GB")
+    assert taken[0] == pytest.approx(taken[1], rel=0.02)
+    assert kernel_head_dim(replace(small, implementation="cudnn")) == head_dim

@@ -58,3 +58,15 @@ def test_where_nothing_is_sharded_there_is_nothing_to_wait_for() -> None:
         "gradients": {"overlap_grad_reduce": False},
     }
     assert simulate(run(**alone, **changes)).step_time_s == simulate(run(**alone)).step_time_s
+
+
+@pytest.mark.parametrize("preset", ["gpt-neox-2022", "megatron-deepspeed-2022"])
+def test_deepspeed_passes_over_an_overlap_under_zero_1(preset: str) -> None:
+    """Its engine says so itself; under ZeRO-0 the word is taken."""
+
+    def step_s(zero: int, told: bool) -> float:
+        gradients = {"overlap_grad_reduce": told, "bucket_elements": 4e6}
+        return simulate(run(preset, zero=zero, gradients=gradients)).step_time_s
+
+    assert step_s(1, True) == step_s(1, False)
+    assert step_s(0, True) != step_s(0, False)

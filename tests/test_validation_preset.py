@@ -157,6 +157,9 @@ def test_graphs_are_what_the_framework_says() -> None:
         ("reduces in 16 bit", "reduce_grad_bytes", 2),
         ("FSDP1", "implementation", "fsdp1"),
         ("pipelined gathers", "gathers_ahead", True),
+        ("profile-guided", "profile_guided", True),
+        ("FP32 head", "head_fp32", True),
+        ("scatters combined to 8 MiB", "combine_scatter_bytes", 8.0 * 2**20),
     ],
 )
 def test_words_of_the_framework_are_fields(words: str, field: str, expected: Any) -> None:

@@ -213,9 +213,28 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("synchronous tensor parallelism", {"tp_async_backward": False}),
     ("reduces in 16 bit", {"reduce_grad_bytes": 2}),
     ("fsdp1", {"implementation": "fsdp1"}),
+    ("profile-guided", {"profile_guided": True}),  # XLA, by a profile (PGLE)
+    ("fp32 head", {"head_fp32": True}),
     ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop
 )
 """What else a framework's text says, in words of a preset."""
+
+COMBINED = {
+    "gathers": "combine_gather_bytes",
+    "scatters": "combine_scatter_bytes",
+    "reductions": "combine_reduce_bytes",
+}
+"""Fields of XLA's thresholds by the word for their collectives in ``gathers combined to 128 MiB``."""
+
+
+def combined_bytes(framework: str) -> dict[str, float]:
+    """The thresholds that a framework's text states, in words of a preset.
+
+    >>> combined_bytes("Pax (JAX; gathers combined to 512 MiB, scatters combined to 8 MiB)")
+    {'combine_gather_bytes': 536870912.0, 'combine_scatter_bytes': 8388608.0}
+    """
+    stated = re.findall(r"(gathers|scatters|reductions) combined to (\d+) MiB", framework)
+    return {COMBINED[kind]: float(number) * 2**20 for kind, number in stated}
 
 
 def preset_of(software: CaseSoftware) -> str:
@@ -253,6 +272,7 @@ def software_document(
         fields["moe_dispatcher"] = known[0]
     for words, meant in WORDS:
         fields |= meant if words in framework else {}
+    fields |= combined_bytes(software.framework)
     if not software.fused_kernels:
         fields |= UNFUSED
     elif preset.startswith("generic-"):

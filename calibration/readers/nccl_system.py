@@ -17,6 +17,7 @@ from .nccl_log import Measurements
 
 _NETWORKS = (
     (r"TCPXO", "tcpxo-200-x8"),
+    (r"TCPX\b", "tcpx-200-x4"),
     (r"EFA 4x100\b", "efa-400-x1"),
     (r"EFA", "efa-3200"),
     (r"RoCE/IB", "ib-hdr200-x8"),  # A100 with rails of mlx5: HDR or Ethernet, 200 Gb/s either way

@@ -25,6 +25,7 @@ SHARDING = {
     "fsdp2": "torch/distributed/fsdp/_fully_shard; torchtitan infra/parallelize.py, apply_fsdp",
     "deepspeed": "deepspeed/runtime/zero/partitioned_param_coordinator.py, stage3.py",
     "megatron-fsdp": "megatron/core/distributed/fsdp",
+    "xla": "openxla/xla xla/service/gpu/gpu_latency_hiding_scheduler.cc, xla/service/collective_utils.h",
 }
 """Where each implementation's rule is read off (sim/scenario/sharding.py)."""
 

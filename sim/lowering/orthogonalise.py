@@ -97,7 +97,7 @@ class Update:
 
     def _exchange(self, writer: ProgramBuilder, matrices: tuple[Parameter, ...], ranks: int) -> None:
         """Shards of matrices to the rank of each, or back."""
-        own_fsdp = self.plan.scenario.software.sharding.implementation == "fsdp2"
+        own_fsdp = self.plan.scenario.software.sharding.implementation in ("fsdp2", "xla")
         each = EXCHANGED_BYTES if own_fsdp else FP32_BYTES
         size = float(each * elements_of(matrices)) / ranks
         self._collective(writer, "momentum all_to_all", "all_to_all", size, matrices)

@@ -172,7 +172,7 @@ def _refuse_optimizer(scenario: Scenario, profile: GpuProfile) -> None:
             f"tp {scenario.parallelism.tp} cuts matrices whose rows and columns {row.name} sums; set tp 1",
         )
     sharding = software.sharding.implementation
-    if zero and not (zero > 1 and sharding == "fsdp2"):
+    if zero and not (zero > 1 and sharding in ("fsdp2", "xla")):
         raise NotSupported(
             field,
             f"{row.name} sums rows and columns of matrices, which ZeRO-{zero} of {sharding} "

@@ -166,6 +166,8 @@ class Sharding:
             unit = Unit(
                 name="layer", elements=max(0.0, held.shared - whole), experts=held.experts, whole=whole
             )
+            if rule.by_matrices:
+                return self._by_matrices(unit, owner)
             again = rule.gathers_again and backward and owner.recompute == FULL and unit.sharded > rule.live
             return replace(unit, again=True) if again else unit
         if owner not in ("embedding", "heads"):
@@ -178,6 +180,21 @@ class Sharding:
             0.0 if self.plan.stages[stage].embedding else parameters.embedding
         )  # of multi-token prediction
         return Unit(name="head", elements=parameters.head + table)
+
+    def _by_matrices(self, unit: Unit, run: LayerRun) -> Unit:
+        """``unit`` of a layer with its matrices, and what passes over it run of products and attention."""
+        listed = layer_parameters(self.plan.local.of(run.kind))
+        tensors = [each for each in listed if "edp" not in each.replicated_over]
+        matrices = [float(each.elements) for each in tensors if each.is_matrix]
+        matrices[-1] += sum(each.elements for each in tensors if not each.is_matrix)
+        forward = sum(each.is_matrix for each in listed) + 1
+        again = forward if run.recompute == FULL else 1 if "core_attn" in run.recompute else 0
+        return replace(
+            unit,
+            matrices=tuple(matrices),
+            forward_products=forward,
+            backward_products=2 * forward - 1 + again,
+        )
 
     def units(self, stage: int) -> Iterator[Unit]:
         """Every unit of a stage, last first."""

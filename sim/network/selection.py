@@ -147,12 +147,15 @@ def selected_curve(
 ) -> Curve:
     """The first in NCCL's order of ``ways`` and what is planned; without its tables the quickest.
 
-    ValueError where NCCL_ALGO and NCCL_PROTO leave nothing.
+    Where a job sets nothing, what the provider of its network has it set holds. ValueError where NCCL_ALGO
+    and NCCL_PROTO leave nothing.
     """
     if not _nccl_chooses(kind, place):
         return quickest(ways, size)
+    network = place.cluster.interconnect
+    algo, proto = nccl.algo or network.nccl_algo, nccl.proto or network.nccl_proto
     comm = communicator(place, nccl.version)
-    for algorithm, protocol in ranked(kind, size, comm, nccl.algo, nccl.proto):
+    for algorithm, protocol in ranked(kind, size, comm, algo, proto):
         name = NAMES[algorithm]
         for way in ways:
             if (way.algorithm, way.protocol) == (name, protocol):
@@ -160,7 +163,7 @@ def selected_curve(
         if name in planned_names():
             return planned(name, kind, place)[0]
     raise ValueError(
-        f"NCCL_ALGO={nccl.algo or 'unset'}, NCCL_PROTO={nccl.proto or 'unset'} leave nothing that runs "
+        f"NCCL_ALGO={algo or 'unset'}, NCCL_PROTO={proto or 'unset'} leave nothing that runs "
         f"{kind} here; there are: {_listed(ways)}"
     )
 

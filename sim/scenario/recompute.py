@@ -16,7 +16,7 @@ RecomputeModule = Literal[
     "core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts"
 ]  # fmt: skip
 RecomputeOperator = Literal[
-    "mm", "every_second_mm", "grouped_mm", "attention", "reduce_scatter", "all_to_all"
+    "mm", "every_second_mm", "qkv", "proj", "grouped_mm", "attention", "reduce_scatter", "all_to_all"
 ]  # fmt: skip
 
 

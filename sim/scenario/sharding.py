@@ -13,21 +13,29 @@ Sources:
         (under a pipeline gradients stay unsharded until a stage's last backward, then all are reduced).
     deepspeed: runtime/zero/partitioned_param_coordinator.py (fetch_sub_module), stage3.py, stage_1_and_2.py,
         runtime/zero/config.py; runtime/pipe/engine.py refuses ZeRO-2 and -3.
+    xla: openxla/xla xla/service/gpu/gpu_latency_hiding_scheduler.cc at 019c04ae (NodeCost: "the LHS will try
+        to schedule approximately 5 of these", products and other calls of libraries, between a collective's
+        start and its end; GetNumAvailableResources: one outstanding collective);
+        xla/service/collective_utils.h (what combines).
     megatron-fsdp: megatron/core/distributed/fsdp/src/megatron_fsdp (AllGatherPipeline, GradReducePipeline).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from .refusal import NotSupported
 
 if TYPE_CHECKING:
     from .models import Scenario
+    from .software.sharding import ShardingSoftware
 
 MATRICES = 4  # of a layer: QKV, projection, two of the MLP; each is fetched with its module
+
+PRODUCTS_EACH = 5
+"""Products that XLA's scheduler wants between the start of a collective and its end, whatever both take."""
 
 When = Literal["never", "once", "each"]
 
@@ -52,6 +60,10 @@ class ShardingRule:
     ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others
     beside it, and nothing ahead of its turn.
     ``waits``: compute waits for a unit's reduction.
+    ``products_each``: a scheduler that knows no times lets one collective at a time run beside so many
+    products, and compute waits for those that it has no products left for; 0: no such scheduler.
+    ``by_matrices``: a unit's matrices are gathered and reduced one by one, but joined up to so many bytes a
+    kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``).
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
     """
 
@@ -71,6 +83,11 @@ class ShardingRule:
     master_only: bool = False
     in_turn: bool = False
     waits: bool = False
+    products_each: int = 0
+    by_matrices: bool = False
+    combine_gathers: float = math.inf
+    combine_scatters: float = math.inf
+    combine_reductions: float = math.inf
     calls: int = 1
     gathers_again: bool = False
 
@@ -85,8 +102,8 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
     if implementation == "distributed-optimizer":
         reason = f"{software.name} keeps whole parameters (known: 0, 1, 2); set software.sharding, e.g. fsdp2"
         raise NotSupported("parallelism.zero", reason)
-    if implementation in ("fsdp1", "fsdp2"):
-        return _torch(
+    if implementation in ("fsdp1", "fsdp2", "xla"):
+        rule = _torch(
             implementation == "fsdp1",
             pipelined,
             sharding.reshard_after_forward,
@@ -95,6 +112,7 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             in_turn=not sharding.gathers_ahead,
             waits=not software.gradients.overlap_grad_reduce,
         )
+        return rule if implementation != "xla" else _xla(rule, sharding)
     if implementation == "deepspeed":
         if pipelined:
             reason = f"DeepSpeed's pipeline engine takes ZeRO 0 or 1, not {zero} (runtime/pipe/engine.py)"
@@ -113,6 +131,21 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
     return ShardingRule(
         gathers="each" if zero == 3 else "never",
         regathers=zero == 3,
+    )
+
+
+def _xla(rule: ShardingRule, sharding: ShardingSoftware) -> ShardingRule:
+    """Collectives in their places without copies, one at a time beside products (``PRODUCTS_EACH``), unless
+    what all take is known."""
+    return replace(
+        rule,
+        copies_out=False,
+        copies_in=False,
+        products_each=0 if sharding.profile_guided else PRODUCTS_EACH,
+        by_matrices=True,
+        combine_gathers=sharding.combine_gather_bytes,
+        combine_scatters=sharding.combine_scatter_bytes,
+        combine_reductions=sharding.combine_reduce_bytes,
     )
 
 

@@ -40,21 +40,23 @@ class Linear:
     outputs: int
     joined: int = 1
     """Matrices that it stands for, as queries, keys and values are one product."""
+    dtype: str = ""
+    """Of its products, where it is not the layer's."""
 
     def forward(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """Y = X W; ``rows`` of the activation only where a chunk is meant."""
-        return _gemm(local, rows or local.tokens, self.outputs, self.inputs)
+        return self._typed(_gemm(local, rows or local.tokens, self.outputs, self.inputs))
 
     def input_grad(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """dX = dY W^T. Gradients of 8 bit are summed precisely, outputs are not: TransformerEngine
         (pytorch/module/base.py, _2X_ACC_DGRAD, _2X_ACC_WGRAD), torchao (float8/config.py, use_fast_accum)."""
         product = _gemm(local, rows or local.tokens, self.inputs, self.outputs)
-        return replace(product, precise=_in_8_bit(local))
+        return self._typed(replace(product, precise=_in_8_bit(local)))
 
     def weight_grad(self, local: LocalShape, software: Software) -> Gemm:
         """dW = X^T dY, added into the main gradient where the software's GEMM can."""
         fused = software.kernels.fused_wgrad_accumulation and local.accumulates
-        return Gemm(
+        product = Gemm(
             m=self.outputs,
             n=self.inputs,
             k=local.tokens,
@@ -63,6 +65,10 @@ class Linear:
             accumulate=fused,
             precise=_in_8_bit(local),
         )
+        return self._typed(product)
+
+    def _typed(self, product: Gemm) -> Gemm:
+        return replace(product, dtype=self.dtype) if self.dtype else product
 
 
 def _in_8_bit(local: LocalShape) -> bool:

@@ -62,6 +62,10 @@ def products(local: LocalShape) -> Iterator[Product]:
         yield Product("fc2", tokens * local.hidden)
 
 
+_NAMED = {"q": "qkv", "k": "qkv", "v": "qkv", "proj": "proj"}
+"""Products that are kept by a name of their own (MaxText save_qkv_proj, Praxis SAVE_QKV_OUT_PROJ)."""
+
+
 def kept_products(local: LocalShape, recompute: Recompute) -> dict[str, Product]:
     """Products whose outputs stay, by name."""
     kept, position = {}, 0
@@ -70,8 +74,11 @@ def kept_products(local: LocalShape, recompute: Recompute) -> dict[str, Product]
         if product.operator == "mm":
             position += 1
             second = position % 2 == 0
-        if keeps(recompute, product.operator) or (
-            product.operator == "mm" and keeps(recompute, "every_second_mm") and not second
+        named = _NAMED.get(product.name, product.operator)
+        if (
+            keeps(recompute, product.operator)
+            or keeps(recompute, named)
+            or (product.operator == "mm" and keeps(recompute, "every_second_mm") and not second)
         ):
             kept[product.name] = product
     return kept

@@ -14,6 +14,7 @@ from itertools import groupby
 from ...program.program import Block, Op
 from ...scenario.sharding import MATRICES, ShardingRule
 from .compose import Around, Composer
+from .hiding import Hiding
 from .traffic import ShardTraffic
 from .units import Piece, Unit
 
@@ -55,6 +56,8 @@ class Rows:
         """A forward: gather each unit that no earlier piece has gathered."""
         blocks, gathered = [], set[str]()
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
+        if self.rule.products_each:
+            return self._scheduled(row, fetches, None)
         for k, piece in enumerate(row):
             around = Around(
                 first=self._first(row, fetches, k),
@@ -68,6 +71,8 @@ class Rows:
         """A backward: ``live`` are units that forward kept. The last reductions are awaited at its end."""
         blocks, gathered = [], set(live)
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
+        if self.rule.products_each:
+            return self._scheduled(row, fetches, moves.reduced(row))
         pending: tuple[Op, ...] = ()
         delayed: tuple[Op, ...] = ()
         for k, (piece, ended) in enumerate(zip(row, moves.reduced(row), strict=True)):
@@ -106,6 +111,27 @@ class Rows:
             blocks.append(self.composer.block((), Around(reductions=pending, delayed=delayed)))
             pending, delayed = (), self.traffic.follow((*pending, *delayed))
         return blocks
+
+    def _scheduled(
+        self, row: Sequence[Piece], fetches: Sequence[Unit | None], ended: Sequence[bool] | None
+    ) -> CountedBlocks:
+        """A forward, or a backward after whose pieces gradients ``ended``, by a scheduler of products."""
+        gathers = [self.traffic.gather(unit) if unit else () for unit in fetches]
+        hiding = Hiding(
+            products_each=self.rule.products_each, in_turn=self.rule.in_turn, waits=self.rule.waits
+        )
+        beside, awaited = hiding.gathers(row, gathers, backward=ended is not None)
+        blocks: list[Block] = []
+        pending: tuple[Op, ...] = ()
+        delayed: tuple[Op, ...] = ()
+        for k, piece in enumerate(row):
+            reductions = (*delayed, *pending)
+            hidden, waited = hiding.reductions(piece, len(beside[k]), reductions)
+            around = Around(first=waited + awaited[k], overlapping=beside[k] + hidden, early=True)
+            blocks.append(self.composer.block(piece.blocks, around))
+            delayed = self.traffic.follow((*pending, *delayed))
+            pending = self.traffic.reduce(piece.unit) if ended and ended[k] else ()
+        return counted([*blocks, *self.tail(pending, delayed)])
 
     def fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
         """``unit`` where it must be gathered; layers are different ones each time."""

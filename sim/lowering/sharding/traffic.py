@@ -14,6 +14,7 @@ from ...network.transfer import Transfer
 from ...program.program import Collective, Op
 from ...scenario.sharding import ShardingRule
 from ..updates.offload import Offload
+from .combined import combined
 from .units import Unit
 
 
@@ -44,6 +45,8 @@ class ShardTraffic:
 
     def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
         """All-gathers of ``part`` of a unit: over the shard group, and of experts over theirs."""
+        if self.rule.by_matrices:
+            return self._gather_combined(unit, part)
         calls = self.rule.calls if unit.name == "layer" and unit.sharded > self.rule.together else 1
         return tuple(
             self._op("parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes)
@@ -64,8 +67,10 @@ class ShardTraffic:
             if elements <= 0:
                 continue
             if group.ranks > 1:
-                size = elements * self.reduce_bytes
-                found += (self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket),)
+                found += tuple(
+                    self._op("gradient reduce_scatter", "reduce_scatter", group, size, bucket)
+                    for size in self._reduced_together(unit, elements)
+                )
             elif self._copies(group).ranks > 1:
                 found += (self._over(self._copies(group), elements),)
             elif self.offload:
@@ -74,7 +79,44 @@ class ShardTraffic:
 
     def follow(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
         """What follows reductions: equal shards over the replicas, then the host where they go there."""
-        return tuple(late for op in ops for late in self._after(op))
+        late = tuple(late for op in ops for late in self._after(op))
+        return self._joined(late) if self.rule.by_matrices else late
+
+    def _gather_combined(self, unit: Unit, part: float) -> tuple[Op, ...]:
+        """All-gathers of ``part`` of each of a unit's matrices, joined as far as the rule joins them, and of
+        its experts."""
+        most = self.rule.combine_gathers
+        shared = [self.gather_bytes * each for each in unit.matrices or (unit.elements,)]
+        return tuple(
+            self._op("parameter all_gather", "all_gather", group, part * size)
+            for group, sizes in (
+                (self.shards, combined(shared, most)),
+                (self.experts, [self.gather_bytes * unit.experts]),
+            )
+            if group.ranks > 1
+            for size in sizes
+            if part * size > 0
+        )
+
+    def _reduced_together(self, unit: Unit, elements: float) -> list[float]:
+        """Bytes of each reduction of ``elements`` of a unit: all of them, or as the rule joins matrices."""
+        if not self.rule.by_matrices or elements == unit.experts or not unit.matrices:
+            return [elements * self.reduce_bytes]
+        return combined([self.reduce_bytes * each for each in unit.matrices], self.rule.combine_scatters)
+
+    def _joined(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        """All-reduces of neighbouring shards, joined as far as the rule joins reductions."""
+        others = tuple(op for op in ops if not isinstance(op.work, Collective))
+        found: tuple[Op, ...] = ()
+        for copies in (self.replicas, self.expert_replicas):
+            sizes = [
+                op.work.transfer.bytes
+                for op in ops
+                if isinstance(op.work, Collective) and op.work.communicator == copies.communicator
+            ]
+            together = combined(sizes, self.rule.combine_reductions)
+            found += tuple(self._over(copies, size / self.reduce_bytes) for size in together)
+        return (*found, *others)
 
     def _after(self, op: Op) -> tuple[Op, ...]:
         work = op.work

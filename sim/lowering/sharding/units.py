@@ -14,6 +14,8 @@ class Unit:
     group; ``whole`` never are.
 
     ``again``: they are gathered once for the recomputation and once for the backward.
+    ``matrices`` are the elements of each, in the order of forward, where they are gathered one by one;
+    ``forward_products`` and ``backward_products`` are what a pass runs of products and attention.
     """
 
     name: str
@@ -21,6 +23,9 @@ class Unit:
     experts: float = 0.0
     whole: float = 0.0
     again: bool = False
+    matrices: tuple[float, ...] = ()
+    forward_products: int = 1
+    backward_products: int = 2
 
     @property
     def sharded(self) -> float:
@@ -78,4 +83,7 @@ def _joint(one: Unit, other: Unit, together: float) -> Unit | None:
         elements=one.elements + other.elements,
         experts=one.experts + other.experts,
         whole=one.whole + other.whole,
+        matrices=one.matrices + other.matrices,
+        forward_products=one.forward_products + other.forward_products,
+        backward_products=one.backward_products + other.backward_products,
     )

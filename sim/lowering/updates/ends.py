@@ -23,7 +23,11 @@ from ..layers.pointwise import norm, norm_backward
 def embedding_forward(builder: LayerBuilder) -> Block:
     """Look the tokens up, reduce over TP, add positions, drop out."""
     local = builder.local
-    builder.memory("embedding", 2 * local.hidden_bytes, launches=3)  # read rows, write
+    if builder.software.kernels.one_hot_embedding:
+        builder.memory("one-hot rows", local.tokens * local.vocabulary * local.element_bytes)
+        builder.kernel("embedding", _table(local).forward(local))
+    else:
+        builder.memory("embedding", 2 * local.hidden_bytes, launches=3)  # read rows, write
     if local.tp > 1:
         builder.tp(f"embedding {_reduction(local)}", _reduction(local), local.hidden_bytes)
     if not local.rope:
@@ -40,6 +44,10 @@ def embedding_backward(builder: LayerBuilder) -> Block:
         builder.memory("embedding dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)
     if local.sequence_parallel:
         builder.tp("embedding all_gather", "all_gather", local.hidden_bytes)
+    if builder.software.kernels.one_hot_embedding:
+        builder.memory("one-hot rows", local.tokens * local.vocabulary * local.element_bytes)
+        builder.kernel("embedding wgrad", _table(local).weight_grad(local, builder.software))
+        return builder.block("embedding backward")
     table = float(local.vocabulary * local.hidden)
     # torch's embedding_dense_backward fills the whole table with zeros, then adds the tokens' rows.
     builder.memory("embedding gradient", table * local.element_bytes + 3 * local.hidden_bytes, launches=4)
@@ -50,32 +58,28 @@ def embedding_backward(builder: LayerBuilder) -> Block:
 
 def head_forward(builder: LayerBuilder) -> Block:
     """Final norm and logits."""
-    local = builder.local
     norm(builder)
-    column_forward(builder, (_head(local),))
+    column_forward(builder, (_head(builder),))
     return builder.block("head forward")
 
 
 def head_backward(builder: LayerBuilder) -> Block:
     """Gradients of the head and of the final norm."""
-    local = builder.local
-    column_backward(builder, (_head(local),))
+    column_backward(builder, (_head(builder),))
     norm_backward(builder)
     return builder.block("head backward")
 
 
 def head_input_grad(builder: LayerBuilder) -> Block:
     """Gradients of the head's input and of the final norm; the head's own is put off."""
-    local = builder.local
-    column_input_grad(builder, (_head(local),))
+    column_input_grad(builder, (_head(builder),))
     norm_backward(builder)
     return builder.block("head input gradient")
 
 
 def head_weight_grad(builder: LayerBuilder) -> Block:
     """The head's own gradient."""
-    local = builder.local
-    column_weight_grad(builder, (_head(local),))
+    column_weight_grad(builder, (_head(builder),))
     return builder.block("head weight gradient")
 
 
@@ -83,5 +87,12 @@ def _reduction(local: LocalShape) -> str:
     return "reduce_scatter" if local.sequence_parallel else "all_reduce"
 
 
-def _head(local: LocalShape) -> Linear:
-    return Linear(name="logits", inputs=local.hidden, outputs=local.vocabulary)
+def _table(local: LocalShape) -> Linear:
+    """The embedding's table as the matrix of a product with one-hot rows."""
+    return Linear(name="embedding", inputs=local.vocabulary, outputs=local.hidden)
+
+
+def _head(builder: LayerBuilder) -> Linear:
+    local = builder.local
+    dtype = "tf32" if builder.software.kernels.head_fp32 else ""
+    return Linear(name="logits", inputs=local.hidden, outputs=local.vocabulary, dtype=dtype)

@@ -119,8 +119,13 @@ class GradientSoftware(SoftwareGroup):
         return self.zero1_reduce_scatters and not (self.wrapper == "deepspeed" and precision == "bf16")
 
     def overlaps(self, zero: int) -> bool:
-        """Whether buckets are reduced during backward under this ZeRO stage."""
-        return self.overlap_grad_reduce and not self.reduces_at_once(zero)
+        """Whether buckets are reduced during backward under this ZeRO stage.
+
+        DeepSpeed passes over overlap_comm under ZeRO-1 ("Overlap and contiguous grads are meaningless in
+        stage 1 and are ignored": runtime/engine.py from 0.5.9 until 2025, _configure_zero_optimizer).
+        """
+        ignored = self.wrapper == "deepspeed" and zero == 1
+        return self.overlap_grad_reduce and not ignored and not self.reduces_at_once(zero)
 
     def reduces_at_once(self, zero: int) -> bool:
         """Whether one call after the last backward reduces all gradients under this ZeRO stage."""

@@ -66,6 +66,16 @@ class KernelSoftware(SoftwareGroup):
         default=False, description="the two input branches of SwiGLU are separate column-parallel layers"
     )
     fused_residual: bool = Field(default=True, description="bias+dropout+add in one kernel")
+    one_hot_embedding: bool = Field(
+        default=False,
+        description="the embedding is a product of its table with rows that hold a one each, both ways, not a"
+        " look-up (MaxText use_iota_embed, Praxis lookup_style matmul)",
+    )
+    head_fp32: bool = Field(
+        default=False,
+        description="products of the head are of FP32, in TF32 where the GPU has it (MaxText"
+        " logits_dot_in_fp32)",
+    )
     cross_entropy: CrossEntropy = Field(
         default="vocab-parallel", description="how the loss is computed where TP splits the vocabulary"
     )

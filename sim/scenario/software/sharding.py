@@ -9,9 +9,15 @@ from pydantic import Field
 
 from .group import Elements, SoftwareGroup
 
-Implementation = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp"]
+Implementation = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed", "megatron-fsdp", "xla"]
 Reshard = Literal["default", "always", "never"]
 Reduce = Literal["each", "last"]
+Combined = Annotated[float, Field(strict=True, ge=1)]
+"""Bytes, from one on; ``.inf`` combines all that one layer has."""
+
+COMBINED_BYTES = 31_457_287.0
+"""XLA's own limit for each kind of collective (openxla/xla xla/service/collective_utils.h: 30 MiB + 7)."""
+
 Limit = Annotated[float, Field(strict=True, ge=0)]
 """``.inf`` is no limit."""
 
@@ -34,6 +40,24 @@ class ShardingSoftware(SoftwareGroup):
         description="torch: the next layer's parameters are gathered beside the layer before it; false: in"
         " the layer's own turn, its first matrix before it and the others beside it, as in a loop over layers"
         " that XLA was not told to pipeline (xla_gpu_enable_pipelined_all_gather)",
+    )
+    profile_guided: bool = Field(
+        default=False,
+        description="xla: the scheduler is given what collectives and kernels were measured to take"
+        " (xla_gpu_pgle_profile_file_or_directory_path); else it counts products",
+    )
+    combine_gather_bytes: Combined = Field(
+        default=COMBINED_BYTES,
+        description="xla: gathers of a layer's matrices become one up to so many bytes"
+        " (xla_gpu_all_gather_combine_threshold_bytes)",
+    )
+    combine_scatter_bytes: Combined = Field(
+        default=COMBINED_BYTES,
+        description="xla: reduce-scatters likewise (xla_gpu_reduce_scatter_combine_threshold_bytes)",
+    )
+    combine_reduce_bytes: Combined = Field(
+        default=COMBINED_BYTES,
+        description="xla: all-reduces likewise (xla_gpu_all_reduce_combine_threshold_bytes)",
     )
     prefetch_elements: Elements = Field(
         default=0.0,

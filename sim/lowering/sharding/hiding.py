@@ -1,0 +1,58 @@
+"""Which collectives of a layer run beside its products, by a scheduler that counts these and knows no times.
+
+One collective is under way at a time, and each is wanted beside so many products. A pass over a layer has
+few, so that some of its collectives find none left, and begin and end with nothing beside them. What the last
+products hide is hidden whole, though they are fewer. Gathers come first: products wait for them, while
+nothing but the update waits for gradients.
+
+Source: sim/scenario/sharding.py, of implementation xla. Where XLA is given measured times
+    (xla_gpu_pgle_profile_file_or_directory_path) its scheduler does better than this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...program.program import Op
+from .units import Piece
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hiding:
+    """``in_turn``: nothing is gathered before the turn of its layer, whose first gather is waited for then;
+    else beside the layer before. ``waits``: all reductions are waited for."""
+
+    products_each: int
+    in_turn: bool
+    waits: bool
+
+    def gathers(
+        self, row: Sequence[Piece], gathers: Sequence[tuple[Op, ...]], *, backward: bool
+    ) -> tuple[list[tuple[Op, ...]], list[tuple[Op, ...]]]:
+        """For each piece, the gathers that run beside it, and those that it waits for."""
+        beside: list[tuple[Op, ...]] = [()] * len(row)
+        awaited: list[tuple[Op, ...]] = []
+        for k, ops in enumerate(gathers):
+            host = k if self.in_turn else k - 1
+            least = 1 if self.in_turn else 0
+            hidden = min(len(ops) - least, self._room(row[host], backward=backward)) if host >= 0 else 0
+            cut = len(ops) - max(0, hidden)
+            awaited.append(ops[:cut])
+            if host >= 0:
+                beside[host] = ops[cut:]
+        return beside, awaited
+
+    def reductions(
+        self, piece: Piece, gathers: int, ops: tuple[Op, ...]
+    ) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+        """Those of ``ops`` that run beside a backward ``piece`` which hides so many ``gathers``, and those
+        that it waits for."""
+        left = 0 if self.waits else max(0, self._room(piece, backward=True) - gathers)
+        return ops[len(ops) - min(left, len(ops)) :], ops[: len(ops) - min(left, len(ops))]
+
+    def _room(self, piece: Piece, *, backward: bool) -> int:
+        """Collectives that a pass over a piece has products for."""
+        unit = piece.unit
+        return math.ceil((unit.backward_products if backward else unit.forward_products) / self.products_each)
