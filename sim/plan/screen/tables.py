@@ -98,7 +98,9 @@ class LayerKey:
 class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
-    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards. Where
+    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards. Of each
+    layer ``forward_of`` is the first whose forwards are the same: one that differs in what becomes of
+    gradients. Where
     none ``gathers_again`` for layers that are recomputed, what moves around them is the same for all
     recomputation.
     """
@@ -136,18 +138,20 @@ class ScreenTables:
         self.rule, rules = self._rules()
         self.gathers_again = any(rule is not None and rule.gathers_again for rule in rules)
         accumulates = np.array([rule is None or not rule.reduces_each for rule in rules])[self.rule]
-        number, rows = dense(
+        forward, forward_rows = dense(
             [
                 *(self.code(f"parallelism.{one}") for one in _LOCAL),
                 self.code("training.micro_batch"),
                 *(self.code(name) for name in _SOFTWARE),
                 inner,
-                accumulates.astype(np.int64),
             ]
         )
         self._inner_of_row = inner
-        self.layer, self.layers = distinct(number, rows, self._layer_key)
+        self.layer, self.layers = distinct(
+            *dense([forward, accumulates.astype(np.int64)]), self._layer_key
+        )
         self.layer_rows = _first_rows(self.layer, len(self.layers))
+        self.forward_of: Codes = self.layer[forward_rows][forward[self.layer_rows]]
 
     def code(self, name: str) -> Codes:
         """The codes of a field, of the layouts of this base."""

@@ -130,8 +130,7 @@ class ActionTimes:
     pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
     _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
     _known: dict[BlockName, Floats] = field(default_factory=dict)
-    _times: dict[BlockName, dict[int, tuple[float, ...]]] = field(default_factory=dict)
-    _parts: dict[tuple[int, bool], int] = field(default_factory=dict)
+    _parts: dict[bool, Codes] = field(default_factory=dict)
     _first: dict[object, int] = field(default_factory=dict)
 
     def ask(self, layers: Codes) -> None:
@@ -175,34 +174,30 @@ class ActionTimes:
 
     def _built(self, name: BlockName) -> BlockTimes:
         """The same of a block that is built once for all layers in which it is the same."""
+        parts = self._parts_of(name)
         if name not in self._known:
             self._known[name] = np.full((len(BlockTimes._fields), len(self.tables.layers)), np.nan)
-        found = self._known[name]
-        missing = self.used[np.isnan(found[0, self.used])].tolist()
-        if missing:
-            known = self._times.setdefault(name, {})  # hashed once: names are deep
-            found[:, missing] = np.array([self._of_layer(name, number, known) for number in missing]).T
+        known = self._known[name]
+        # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
+        sms = self.tables.cluster.gpu.sms if name.beside is None else 0
+        for part in dict.fromkeys(parts[np.isnan(known[0, parts])].tolist()):
+            known[:, part] = _times(name.of(self.tables.blocks_of(part)), sms)
+        found = np.full(known.shape, np.nan)
+        found[:, self.used] = known[:, parts]
         return BlockTimes(*found)
 
-    def _of_layer(
-        self, name: BlockName, number: int, known: dict[int, tuple[float, ...]]
-    ) -> tuple[float, ...]:
-        part = self._part(name, number)
-        if part not in known:
-            # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
-            sms = self.tables.cluster.gpu.sms if name.beside is None else 0
-            known[part] = _times(name.of(self.tables.blocks_of(number)), sms)
-        return known[part]
-
-    def _part(self, name: BlockName, number: int) -> int:
-        """The first layer of which that block is the same."""
+    def _parts_of(self, name: BlockName) -> Codes:
+        """By used layer, the first of all layers of which that block is the same."""
+        asked = self.tables.forward_of[self.used] if name.build is forward_block else self.used
+        layered = name.half is None and name.run is not None and name.run.kind.experts
+        if name.beside is not None or layered:
+            return asked
         experts = name.half is Half.EXPERTS
-        if name.beside is not None or (name.half is None and name.run is not None and name.run.kind.experts):
-            return number
-        if (number, experts) not in self._parts:
+        parts = self._parts.setdefault(experts, np.full(len(self.tables.layers), -1))
+        for number in dict.fromkeys(asked[parts[asked] < 0].tolist()):
             part = experts, self.tables.layers[number].part(experts=experts)
-            self._parts[number, experts] = self._first.setdefault(part, number)
-        return self._parts[number, experts]
+            parts[number] = self._first.setdefault(part, number)
+        return parts[asked]
 
 
 def _in_turn(first: BlockTimes, then: BlockTimes) -> BlockTimes:
