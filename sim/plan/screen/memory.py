@@ -104,7 +104,11 @@ class MemoryScreen:
         tables = self.tables
         shards, several = self._shards()
         held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp")]
-        self.gathered = dense([*held, tables.rule, several])[0]
+        sharded = tables.shards & (several > 1)
+        same = ~sharded & tables.base.software.gradients.persistent_gradients  # no buffers, whatever is held
+        self.gathered = dense([np.where(same, 0, code + 1) for code in (*held, sharded * (tables.rule + 1))])[
+            0
+        ]
         held += [tables.code("parallelism.zero"), np.minimum(_column(tables, "parallelism.pp"), 2)]
         self.state = dense([*held, several, *shards])[0]
         self.sizes = joined_sizes(tables)

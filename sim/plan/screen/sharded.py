@@ -164,9 +164,9 @@ class ShardedTimes:
         """A stage that recomputes nothing and has the same moves around its layers, and what of these is
         recomputed; the stage itself where there is none."""
         if stage not in self._without:
-            again = {run.recompute for run in stage.runs}
+            again = [*{run.recompute for run in stage.runs}]
             one = len(again) == 1 and not self.tables.gathers_again
-            self._without[stage] = (without_recompute(stage), *again) if one else (stage, NOTHING)
+            self._without[stage] = (without_recompute(stage), again[0]) if one else (stage, NOTHING)
         return self._without[stage]
 
     def _costs(self, kind: ActionKind, stage: Stage, cases: Codes) -> _Costs:

@@ -66,6 +66,7 @@ PIPELINE = (
 
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
+_CUT = ("tp", "ep", "etp", "sequence_parallel")
 _SOFTWARE = (
     "software.gradients.overlap_grad_reduce",
     "software.gradients.overlap_param_gather",
@@ -98,7 +99,8 @@ class LayerKey:
 class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
-    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards. Of each
+    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``cut`` the ways in which their
+    parameters are divided, ``rule`` how it shards. Of each
     layer ``forward_of`` is the first whose forwards are the same: one that differs in what becomes of
     gradients. Where
     none ``gathers_again`` for layers that are recomputed, what moves around them is the same for all
@@ -135,9 +137,11 @@ class ScreenTables:
         two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
         inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
+        self.cut, _ = dense([self.code(f"parallelism.{axis}") for axis in _CUT])
         self.rule, rules = self._rules()
         self.gathers_again = any(rule is not None and rule.gathers_again for rule in rules)
         accumulates = np.array([rule is None or not rule.reduces_each for rule in rules])[self.rule]
+        self.shards: NDArray[np.bool_] = np.array([rule is not None for rule in rules])[self.rule]
         forward, forward_rows = dense(
             [
                 *(self.code(f"parallelism.{one}") for one in _LOCAL),
@@ -147,9 +151,7 @@ class ScreenTables:
             ]
         )
         self._inner_of_row = inner
-        self.layer, self.layers = distinct(
-            *dense([forward, accumulates.astype(np.int64)]), self._layer_key
-        )
+        self.layer, self.layers = distinct(*dense([forward, accumulates.astype(np.int64)]), self._layer_key)
         self.layer_rows = _first_rows(self.layer, len(self.layers))
         self.forward_of: Codes = self.layer[forward_rows][forward[self.layer_rows]]
 
@@ -267,10 +269,10 @@ class ScreenTables:
         return self.known_schedules[row]
 
     def _parameters(self, row: int, stage: Stage, ends_meet: bool) -> StageParameters:
-        """What a stage holds, by its layers and what all layouts of the base have in common."""
-        key = int(self.layer[row]), stage, ends_meet
+        """What a stage holds, by how layers are cut and what all layouts of the base have in common."""
+        key = int(self.cut[row]), stage, ends_meet
         if key not in self.known_parameters:
-            local = self.layers[key[0]].local
+            local = self.layers[int(self.layer[row])].local
             self.known_parameters[key] = stage_parameters(stage, local, self.base, ends_meet=ends_meet)
         return self.known_parameters[key]
 
