@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ....hardware.cluster import Cluster
     from ....hardware.profile import GpuProfile
     from ....schedules.orders.action import Orders
-    from ....schedules.orders.schedule import Schedule, Shape
+    from ....schedules.orders.schedule import Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
     from ...lowering.stage_parameters import StageParameters
@@ -117,7 +117,7 @@ class ScreenTables:
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
     drafts: dict[int, Scenario] = field(default_factory=dict)
-    known_schedules: dict[int, tuple[Schedule, Shape, bool]] = field(default_factory=dict)
+    known_plans: dict[int, dict[str, Any]] = field(default_factory=dict)
     known_placements: dict[int, Placements] = field(default_factory=dict)
     known_codes: dict[str, Codes] = field(default_factory=dict)
     known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
@@ -234,39 +234,41 @@ class ScreenTables:
 
         For what does not ask for orders: they name each stage of the rank once.
         """
-        draft, (placed, groups) = self.draft(row), self.groups(row)
-        schedule, shape, ends_meet = self._scheduled(row)
-        local, blocks = self.layers[self.layer[row]].local, self.blocks_of(int(self.layer[row]))
+        if row not in self.known_plans:
+            self.known_plans[row] = self._of_any_rank(row)
+        common = self.known_plans[row]
         held = tuple(Action(place, ActionKind.FORWARD, 0) for place in range(len(stages)))
+        ranks, ends_meet = common["shape"].ranks, common["ends_meet"]
         return StepPlan(
-            scenario=draft,
-            cluster=self.cluster,
-            profile=self.profile,
-            local=local,
-            schedule=schedule,
-            shape=shape,
-            ends_meet=ends_meet,
-            orders=((),) * rank + (held,) + ((),) * (shape.ranks - 1 - rank),
+            orders=((),) * rank + (held,) + ((),) * (ranks - 1 - rank),
             stages=tuple(stages),
             parameters=tuple(self._parameters(row, stage, ends_meet) for stage in stages),
-            groups=groups,
-            placed=placed,
-            costs_of=partial(self.costs, draft),
-            placements=self.placements(row),
-            blocks=blocks,
-            costs=blocks.costs,
-            machines=self.machines,
-            kernels=self.kernels,
-            communication=self.communication,
+            **common,
         )
 
-    def _scheduled(self, row: int) -> tuple[Schedule, Shape, bool]:
-        """The schedule of a layout, what it is asked for, and whether a rank holds both ends of the model."""
-        if row not in self.known_schedules:
-            draft = self.draft(row)
-            schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
-            self.known_schedules[row] = schedule, shape, ends_of_model_meet(schedule, shape)
-        return self.known_schedules[row]
+    def _of_any_rank(self, row: int) -> dict[str, Any]:
+        """What all ranks' plans of a layout have in common."""
+        draft, (placed, groups) = self.draft(row), self.groups(row)
+        schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
+        blocks = self.blocks_of(int(self.layer[row]))
+        return {
+            "scenario": draft,
+            "cluster": self.cluster,
+            "profile": self.profile,
+            "local": blocks.local,
+            "schedule": schedule,
+            "shape": shape,
+            "ends_meet": ends_of_model_meet(schedule, shape),
+            "groups": groups,
+            "placed": placed,
+            "costs_of": partial(self.costs, draft),
+            "placements": self.placements(row),
+            "blocks": blocks,
+            "costs": blocks.costs,
+            "machines": self.machines,
+            "kernels": self.kernels,
+            "communication": self.communication,
+        }
 
     def _parameters(self, row: int, stage: Stage, ends_meet: bool) -> StageParameters:
         """What a stage holds, by how layers are cut and what all layouts of the base have in common."""
