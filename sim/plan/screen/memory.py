@@ -103,13 +103,12 @@ class MemoryScreen:
     def __post_init__(self) -> None:
         tables = self.tables
         shards, several = self._shards()
-        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp")]
         sharded = tables.shards & (several > 1)
         same = ~sharded & tables.base.software.gradients.persistent_gradients  # no buffers, whatever is held
-        self.gathered = dense([np.where(same, 0, code + 1) for code in (*held, sharded * (tables.rule + 1))])[
-            0
-        ]
-        held += [tables.code("parallelism.zero"), np.minimum(_column(tables, "parallelism.pp"), 2)]
+        gathered = tables.code("parallelism.tp"), tables.sizes, np.where(sharded, tables.rule + 1, 0)
+        self.gathered = dense([np.where(same, 0, code + 1) for code in gathered])[0]
+        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
+        held.append(np.minimum(_column(tables, "parallelism.pp"), 2))
         self.state = dense([*held, several, *shards])[0]
         self.sizes = joined_sizes(tables)
         self.workspace = np.array(

@@ -118,10 +118,8 @@ class ShardedTimes:
             tables.group_rows,
             lambda row: tuple(tables.groups(row)[1][name] for name in names),
         )
-        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
-        held.append(np.minimum(tables.space.columns["parallelism.pp"][tables.rows], 2))
-        rule, _ = dense([*held, tables.rule])
-        shape, kinds = distinct(*dense([rule, self.place]), self._form)  # what sizes depend on
+        held = [tables.code("parallelism.tp"), tables.sizes, tables.rule]
+        shape, kinds = distinct(*dense([*held, self.place]), self._form)  # what sizes depend on
         self.form, self._sharded = shape, np.array([kind[0] for kind in kinds])[shape]
         self.case, self._case_rows = dense([shape, self.place])
 
@@ -132,13 +130,12 @@ class ShardedTimes:
         fsdp, hsdp, efsdp, ehsdp, dp = (placement.ranks for placement in placements)
         if rule is None or dp == 1:
             return False, None
-        par = draft.parallelism
         ranks: tuple[object, ...] = (fsdp > 1, hsdp > 1, efsdp > 1, ehsdp > 1)
         if hsdp > 1 or ehsdp > 1:
             ranks += (fsdp, efsdp)
         if rule.reduce_bucket or draft.training.cpu_offload or draft.training.nvme_offload:
             ranks += placements
-        return True, (rule, par.tp, par.ep, par.etp, ranks)
+        return True, (rule, draft.parallelism.tp, int(self.tables.sizes[row]), ranks)
 
     def moves(self, rows: Codes) -> NDArray[np.bool_]:
         """Whether each layout of ``rows`` gathers or reduces around blocks."""

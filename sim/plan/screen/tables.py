@@ -34,7 +34,7 @@ from ..axes import field_value
 from ..ways import ways_placed
 from .in_flight import enough_microbatches
 from .numbering import dense, distinct
-from .stages import Pipeline, pipeline_of
+from .stages import Pipeline, merged, pipeline_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
-    from ...lowering.stage_parameters import StageParameters
+    from ...lowering.stage_parameters import Elements, StageParameters
     from ...network.group_placement import GroupPlacement
     from ...scenario.models import Scenario
     from ..space import Space
@@ -100,7 +100,7 @@ class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
     By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``cut`` the ways in which their
-    parameters are divided, ``rule`` how it shards. Of each
+    parameters are divided, ``sizes`` how many of a layer a rank then holds, ``rule`` how it shards. Of each
     layer ``forward_of`` is the first whose forwards are the same: one that differs in what becomes of
     gradients. Where
     none ``gathers_again`` for layers that are recomputed, what moves around them is the same for all
@@ -137,7 +137,7 @@ class ScreenTables:
         two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
         inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
-        self.cut, _ = dense([self.code(f"parallelism.{axis}") for axis in _CUT])
+        self.cut, cut_rows = dense([self.code(f"parallelism.{axis}") for axis in _CUT])
         self.rule, rules = self._rules()
         self.gathers_again = any(rule is not None and rule.gathers_again for rule in rules)
         accumulates = np.array([rule is None or not rule.reduces_each for rule in rules])[self.rule]
@@ -154,6 +154,8 @@ class ScreenTables:
         self.layer, self.layers = distinct(*dense([forward, accumulates.astype(np.int64)]), self._layer_key)
         self.layer_rows = _first_rows(self.layer, len(self.layers))
         self.forward_of: Codes = self.layer[forward_rows][forward[self.layer_rows]]
+        every = merged(self.pipeline(0).kinds)
+        self.sizes, _ = distinct(self.cut, cut_rows, partial(self._sizes_of, layers=every))
 
     def code(self, name: str) -> Codes:
         """The codes of a field, of the layouts of this base."""
@@ -242,7 +244,7 @@ class ScreenTables:
         return StepPlan(
             orders=((),) * rank + (held,) + ((),) * (ranks - 1 - rank),
             stages=tuple(stages),
-            parameters=tuple(self._parameters(row, stage, ends_meet) for stage in stages),
+            parameters=tuple(self._parameters(row, stage, ends_meet=ends_meet) for stage in stages),
             **common,
         )
 
@@ -270,7 +272,7 @@ class ScreenTables:
             "communication": self.communication,
         }
 
-    def _parameters(self, row: int, stage: Stage, ends_meet: bool) -> StageParameters:
+    def _parameters(self, row: int, stage: Stage, *, ends_meet: bool) -> StageParameters:
         """What a stage holds, by how layers are cut and what all layouts of the base have in common."""
         key = int(self.cut[row]), stage, ends_meet
         if key not in self.known_parameters:
@@ -320,6 +322,11 @@ class ScreenTables:
         several = np.minimum(self.microbatches(), 2)
         number, rows = dense([self.code("parallelism.zero"), self.code("parallelism.pp"), several])
         return distinct(number, rows, lambda row: sharding_rule(self.draft(row)))
+
+    def _sizes_of(self, row: int, layers: Stage) -> tuple[Elements, ...]:
+        """Parameters that a rank holds of a layer of each kind."""
+        held = self._parameters(row, layers, ends_meet=False)
+        return tuple(held.layer(run.kind) for run in layers.runs)
 
     def _layer_key(self, row: int) -> LayerKey:
         draft = self.draft(row)

@@ -17,7 +17,7 @@ from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
 from ...lowering.layers.amax import amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
-from ...lowering.layers.recompute import NOTHING, by_operators
+from ...lowering.layers.recompute import NOTHING, OF_ATTENTION, OF_EXPERTS, by_operators
 from ...lowering.overlapped import pair_blocks, runs_as_one
 from ...network.transfer import MOST_HBM
 from ...program.program import Block, Compute
@@ -88,7 +88,11 @@ class BlockName:
             return ()
         if not self.run.kind.experts or by_operators(self.run.recompute):
             return ()
-        return replace(self, half=Half.EXPERTS), replace(self, half=Half.ATTENTION)
+        return self._half(Half.EXPERTS, OF_ATTENTION), self._half(Half.ATTENTION, OF_EXPERTS)
+
+    def _half(self, half: Half, others: Recompute) -> BlockName:
+        """A half, which does not recompute what the other one has."""
+        return replace(self, half=half, run=replace(self.run, recompute=self.run.recompute - others))
 
 
 @dataclass(frozen=True)
