@@ -110,6 +110,7 @@ class MemoryScreen:
         held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
         held.append(np.minimum(_column(tables, "parallelism.pp"), 2))
         self.state = dense([*held, several, *shards])[0]
+        self.offloaded = _column(tables, "training.activation_offload")
         self.sizes = joined_sizes(tables)
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
@@ -210,7 +211,7 @@ class MemoryScreen:
         """The peak of a class of ranks in these layouts, and what of it is held all through the step."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
-        offloaded = bool(_column(tables, "training.activation_offload")[rows[0]])
+        offloaded = bool(self.offloaded[rows[0]])
         sizes = replace(self.sizes, offloaded=offloaded)
         columns: list[Floats] = []
         for stage in one.kinds:  # in the order of ``QUANTITIES``

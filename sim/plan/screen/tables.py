@@ -89,7 +89,7 @@ class LayerKey:
         held = self.local.experts
         if not experts:
             groups = [named[name] for name in IN_LAYERS if name not in ("ep", "etp")]
-            return replace(self.local, experts=None), *groups, self.software
+            return self.local.with_(experts=None), *groups, self.software
         if held is None or held.shared_ffn:
             return self
         return self.local.routed, named["ep"], named["etp"], self.software

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -81,7 +82,7 @@ class BlockName:
         block: Block = self.build(blocks.begin(local), self.run.recompute, half=self.half)
         return block
 
-    @property
+    @cached_property
     def halves(self) -> tuple[BlockName, ...]:
         """The block as two that take turns; none where it has no experts or is not one of such."""
         if self.build not in (forward_block, backward_block) or self.beside is not None:
@@ -132,6 +133,7 @@ class ActionTimes:
     used: Codes
     actions: dict[tuple[ActionKind, Stage], BlockTimes] = field(default_factory=dict)
     pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
+    _names: dict[tuple[ActionKind, Stage], tuple[tuple[BlockName, int], ...]] = field(default_factory=dict)
     _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
     _known: dict[BlockName, Floats] = field(default_factory=dict)
     _parts: dict[bool, Codes] = field(default_factory=dict)
@@ -146,8 +148,10 @@ class ActionTimes:
     def of(self, kind: ActionKind, stage: Stage) -> BlockTimes:
         """Seconds of an action of that kind on such a stage, by layer."""
         if (kind, stage) not in self.actions:
-            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
-            self.actions[kind, stage] = self._total(cast("tuple[tuple[BlockName, int], ...]", named))
+            if (kind, stage) not in self._names:
+                named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
+                self._names[kind, stage] = cast("tuple[tuple[BlockName, int], ...]", named)
+            self.actions[kind, stage] = self._total(self._names[kind, stage])
         return self.actions[kind, stage]
 
     def of_pair(self, forward: Stage, backward: Stage, local: LocalShape) -> BlockTimes | None:
