@@ -16,10 +16,12 @@ import numpy as np
 
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
+from ...lowering.layers import loss
 from ...lowering.layers.amax import amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
 from ...lowering.layers.recompute import NOTHING, OF_ATTENTION, OF_EXPERTS, by_operators
 from ...lowering.overlapped import pair_blocks, runs_as_one
+from ...lowering.updates import ends
 from ...network.transfer import MOST_HBM
 from ...program.program import Block, Compute
 from ...program.solo import solo_ends
@@ -53,6 +55,15 @@ class BlockTimes(NamedTuple):
     kernels_end: Floats
     idle: Floats
 
+
+_WITHOUT_GRADIENTS = (
+    forward_block,
+    ends.embedding_forward,
+    ends.head_forward,
+    loss.loss_forward,
+    loss.loss_backward,
+)
+"""What builds blocks that have nothing to do with the gradients of parameters."""
 
 LEAST_SMS = 0.75
 """The part of the SMs that kernels keep beside all collectives that the bound counts."""
@@ -196,7 +207,7 @@ class ActionTimes:
 
     def _parts_of(self, name: BlockName) -> Codes:
         """By used layer, the first of all layers of which that block is the same."""
-        asked = self.tables.forward_of[self.used] if name.build is forward_block else self.used
+        asked = self.tables.forward_of[self.used] if name.build in _WITHOUT_GRADIENTS else self.used
         layered = name.half is None and name.run is not None and name.run.kind.experts
         if name.beside is not None or layered:
             return asked
