@@ -40,10 +40,10 @@ class Drafts:
             self._blocks[fields] = _blocks_of(fields)
         whole: dict[str, Any] = {}
         for block in self._blocks[fields]:
-            own = tuple(codes[place] for place in block.places)
+            own = tuple([codes[place] for place in block.places])
             if own not in block.known:
-                found = {name: self.values[name][code] for name, code in zip(block.fields, own, strict=True)}
-                block.known[own] = _changed(self.base, block.name, found)
+                values = [self.values[fields[place]][codes[place]] for place in block.places]
+                block.known[own] = block.changed(getattr(self.base, block.name), values)
             whole[block.name] = block.known[own]
         if "parallelism" in whole:
             whole["model"] = self._model(whole["parallelism"].tp)
@@ -57,36 +57,37 @@ class Drafts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """A block of a scenario, or a field that is none's: those of its ``fields`` that drafts change, their
-    ``places`` among all, and the blocks that are ``known`` by their values' codes."""
+    """A block of a scenario, or a field that is none's: the ``names`` of what drafts change of it, each with
+    that of a field inside of it or none; their ``places`` among all; and what is ``known`` by values' codes.
+    """
 
     name: str
-    fields: tuple[str, ...]
+    names: tuple[tuple[str, str], ...]
     places: tuple[int, ...]
     known: dict[tuple[int, ...], Any] = field(default_factory=dict)
+
+    def changed(self, part: Any, values: Sequence[Any]) -> Any:
+        """A copy of the block, or of the field, with other values."""
+        update: dict[str, Any] = {}
+        for (name, inner), value in zip(self.names, values, strict=True):
+            if not name:
+                return value
+            if inner:
+                update[name] = update.get(name, getattr(part, name)).model_copy(update={inner: value})
+            else:
+                update[name] = value
+        return part.model_copy(update=update)
 
 
 def _blocks_of(fields: Sequence[str]) -> tuple[_Block, ...]:
     places: dict[str, list[int]] = {}
     for place, name in enumerate(fields):
         places.setdefault(name.partition(".")[0], []).append(place)
+    split = [name.partition(".")[2].partition(".") for name in fields]
     return tuple(
-        _Block(name=block, fields=tuple(fields[place] for place in of), places=tuple(of))
-        for block, of in places.items()
+        _Block(name=block, names=tuple((split[one][0], split[one][2]) for one in own), places=tuple(own))
+        for block, own in places.items()
     )
-
-
-def _changed(base: Scenario, block: str, values: Mapping[str, Any]) -> Any:
-    """A copy of a block of ``base`` with other values of its fields, and of those of its groups of fields."""
-    if block in values:
-        return values[block]
-    part, update = getattr(base, block), dict[str, Any]()
-    for dotted, value in values.items():
-        name, _, inner = dotted.partition(".")[2].partition(".")
-        if inner:
-            value = update.get(name, getattr(part, name)).model_copy(update={inner: value})
-        update[name] = value
-    return part.model_copy(update=update)
 
 
 def unpadded(scenario: Scenario) -> Scenario:

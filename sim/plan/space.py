@@ -357,11 +357,8 @@ def _joined(
             own = [found.index(part.changes[name]) for part in parts]
             codes[name] = np.repeat(np.array(own, dtype=np.int64), sizes)
         else:
-            renamed = [
-                np.array([found.index(v) for v in part.values[name]], dtype=np.int64)[part.codes[name]]
-                for part in parts
-            ]
-            codes[name] = np.concatenate([np.zeros(0, dtype=np.int64), *renamed])
+            renamed = [_renamed(part, name, found) for part in parts]
+            codes[name] = renamed[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *renamed])
     for part in parts:
         refused.update(part.refused)
     base = np.repeat(np.arange(len(parts)), sizes)
@@ -374,6 +371,14 @@ def _joined(
         refused=dict(refused),
     )
     return replace(space, own=_own(space))
+
+
+def _renamed(part: _Part, name: str, values: Values) -> Codes:
+    """The codes of a field in a part, as those of ``values``."""
+    places = [values.index(value) for value in part.values[name]]
+    if places == [*range(len(places))]:
+        return part.codes[name]
+    return np.array(places, dtype=np.int64)[part.codes[name]]
 
 
 def _own(space: Space) -> int | None:
