@@ -76,7 +76,7 @@ class BoundScreen:
             for mine in (uneven, ~uneven):
                 found[mine] = self._bound(draft, pipeline, rows[mine], microbatches[mine])
             return found
-        schedule, layer = traits_of(draft.schedule), self.tables.layer[rows]
+        schedule, layer = traits_of(draft.schedule), self.times.places(rows)
         together = schedule.two_way or pairs_run(draft) or bool(uneven.any())
         backward = (
             (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
@@ -112,7 +112,7 @@ class BoundScreen:
 
     def _of_steps(self, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
         """The most of any rank: what its first microbatch has passed before, and all steps of its order."""
-        row, layer = int(rows[0]), self.tables.layer[rows]
+        row, layer = int(rows[0]), self.times.places(rows)
         key = self.tables.order_key(row), pipeline.kind_of
         if key not in self.steps:
             self.steps[key] = steps_of(self.tables.orders(row), pipeline)
@@ -132,8 +132,8 @@ class BoundScreen:
         forward, backward = (pipeline.kinds[one] for one in kind)
         alone = self.sharded.of(ActionKind.FORWARD, forward, rows)
         alone = alone + self.sharded.of(ActionKind.BACKWARD, backward, rows)
-        layer = self.tables.layer[rows]
-        pair = self.times.of_pair(forward, backward, self.tables.layers[int(layer[0])].local)
+        local = self.tables.layers[int(self.tables.layer[rows[0]])].local
+        pair, layer = self.times.of_pair(forward, backward, local), self.times.places(rows)
         if pair is None:
             return alone
         beside = self.sharded.moves(rows) | draft.training.activation_offload

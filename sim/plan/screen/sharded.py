@@ -143,7 +143,7 @@ class ShardedTimes:
 
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
         """Seconds of an action of that kind on such a stage, by layout of ``rows``."""
-        found = self.plain.of(kind, stage).alone[self.tables.layer[rows]]
+        found = self.plain.of(kind, stage).alone[self.plain.places(rows)]
         sharded = np.flatnonzero(self._sharded[rows])
         if not len(sharded):
             return found
@@ -153,7 +153,7 @@ class ShardedTimes:
         numbers = costs.parts[cases]
         for number in np.flatnonzero(np.bincount(numbers)).tolist():
             mine = np.flatnonzero(numbers == number)
-            each, layer = costs.around[number][cases[mine]], self.tables.layer[rows[sharded[mine]]]
+            each, layer = costs.around[number][cases[mine]], self.plain.places(rows[sharded[mine]])
             found[sharded[mine]] = self._seconds(self._recomputing(number, again), each, layer)
         return found
 

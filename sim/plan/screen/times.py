@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class BlockTimes(NamedTuple):
-    """Seconds by layer of the tables.
+    """Seconds by layer, of those that are used.
 
     ``alone``: with the GPU to itself; ``kernels`` of the compute stream, of which ``memory`` are bound by
     memory; ``host``; ``kernels_end``: until the last kernel has ended; ``idle``: for which the compute
@@ -150,14 +150,24 @@ class ActionTimes:
     _parts: dict[bool, Codes] = field(default_factory=dict)
     _first: dict[object, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._places = np.zeros(len(self.tables.layers), dtype=np.int64)
+        self.ask(self.used)
+
+    def places(self, rows: Codes) -> Codes:
+        """Of each layout, which of the used layers it has."""
+        found: Codes = self._places[self.tables.layer[rows]]
+        return found
+
     def ask(self, layers: Codes) -> None:
         """These layers are meant from now on."""
         self.used = np.unique(layers)
+        self._places[self.used] = np.arange(len(self.used))
         for known in (self.actions, self.pairs, self._asked):
             known.clear()
 
     def of(self, kind: ActionKind, stage: Stage) -> BlockTimes:
-        """Seconds of an action of that kind on such a stage, by layer."""
+        """Seconds of an action of that kind on such a stage, by used layer."""
         if (kind, stage) not in self.actions:
             if (kind, stage) not in self._names:
                 named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
@@ -166,8 +176,8 @@ class ActionTimes:
         return self.actions[kind, stage]
 
     def of_pair(self, forward: Stage, backward: Stage, local: LocalShape) -> BlockTimes | None:
-        """Seconds of a forward and a backward that run as one, by layer; None where they run in turn. Layers
-        with the exchanges of ``local`` have them."""
+        """Seconds of a forward and a backward that run as one, by used layer; None where they run in turn.
+        Layers with the exchanges of ``local`` have them."""
         if not runs_as_one(forward, backward, local):
             return None
         if (forward, backward) not in self.pairs:
@@ -177,15 +187,15 @@ class ActionTimes:
         return self.pairs[forward, backward]
 
     def _total(self, named: Iterable[tuple[BlockName, int]]) -> BlockTimes:
-        total = np.zeros((len(BlockTimes._fields), len(self.tables.layers)))
+        total = np.zeros((len(BlockTimes._fields), len(self.used)))
         for name, count in named:
             total += count * np.stack(self.named(name))
         return BlockTimes(*total)
 
     def named(self, name: BlockName) -> BlockTimes:
-        """Seconds of one block, by layer."""
+        """Seconds of one block, by used layer."""
         if name.build is amax_reduction:  # of groups that reach beyond what a layer's tables are by
-            return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.tables.layers))))
+            return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.used))))
         if name not in self._asked:
             halves = name.halves if name.half is None else ()
             self._asked[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
@@ -201,9 +211,7 @@ class ActionTimes:
         sms = self.tables.cluster.gpu.sms if name.beside is None else 0
         for part in dict.fromkeys(parts[np.isnan(known[0, parts])].tolist()):
             known[:, part] = _times(name.of(self.tables.blocks_of(part)), sms)
-        found = np.full(known.shape, np.nan)
-        found[:, self.used] = known[:, parts]
-        return BlockTimes(*found)
+        return BlockTimes(*known[:, parts])
 
     def _parts_of(self, name: BlockName) -> Codes:
         """By used layer, the first of all layers of which that block is the same."""
