@@ -1,7 +1,7 @@
 """Every layout of a space at once: whether it fits, and what its step takes at least.
 
 Layouts of many are split among the cores by how deep their pipelines are, whose stages and orders then are
-worked out once all the same; or by how experts are spread, or tensors cut, where layers take more work than
+worked out once all the same; or by how tensors are cut, or experts spread, where layers take more work than
 pipelines, as those with experts do. What one says of a layout does not depend on others.
 """
 
@@ -64,9 +64,8 @@ _DEPTHS = ("parallelism.pp", "parallelism.vpp")
 _PIPELINES = (*_DEPTHS, "parallelism.stage_split", "training.recompute", "schedule")
 """Fields that tell all of them apart, but for how many microbatches they have."""
 
-_WIDTHS = ("parallelism.ep", "parallelism.tp")
-"""Fields that tell most layers apart. Experts are the same wherever as many tokens meet equal ep, so that one
-process works them out."""
+_WIDTHS = ("parallelism.tp", "parallelism.ep")
+"""Fields that tell most layers apart; the second where the software has but one value of the first."""
 
 _LAYERS = (*_WIDTHS, "parallelism.cp", "parallelism.etp", "training.micro_batch")
 """Fields that tell nearly all of them apart."""
