@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
@@ -11,7 +13,10 @@ from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.sim.lowering.actions import BuildLayer
 from stepsim.sim.lowering.layers.kinds import LayerKind, LayerRun
 from stepsim.sim.lowering.layers.layer import Half, backward_block, forward_block
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
+from stepsim.sim.lowering.layers.loss import loss_backward, loss_forward
 from stepsim.sim.lowering.lower import make_plan
+from stepsim.sim.lowering.updates.ends import embedding_forward, head_forward
 from stepsim.sim.plan.screen.times import BlockName
 from stepsim.sim.program.program import Block
 from stepsim.sim.program.solo import solo_ends
@@ -69,3 +74,31 @@ def test_a_layer_with_experts_takes_as_long_as_its_halves(
         ends = [solo_ends(one, sms=sms, stretch=stretch) for one in (block, experts, attention)]
         assert ends[0][0] == pytest.approx(ends[1][0] + ends[2][0], rel=1e-12)
         assert ends[0][1] == pytest.approx(ends[1][0] + ends[2][1], rel=1e-12)
+
+
+@pytest.mark.parametrize("moe", [None, MOE])
+@pytest.mark.parametrize("preset", presets_for("H100-SXM5-80GB"))
+def test_what_gives_no_gradients_is_the_same_whatever_becomes_of_them(
+    moe: dict[str, int] | None, preset: str
+) -> None:
+    layout = {"dp": 4, "tp": 2, "sequence_parallel": True}
+    own = scenario(gpu="H100-SXM5-80GB", interconnect="ib-ndr400-x8", software=preset, moe=moe, **layout)
+    cluster = build_cluster(own)
+    blocks = make_plan(own, cluster, calibrated_profile(cluster.gpu, ())).blocks
+    flags = [blocks.local.with_(accumulates=flag) for flag in (True, False)]
+    summed, fresh = (replace(blocks, local=local, ends={}, layers={}, pairs={}) for local in flags)
+    run = LayerRun(kind=LayerKind(experts=moe is not None))
+    assert summed.layer(forward_block, run).ops == fresh.layer(forward_block, run).ops
+    for build in (embedding_forward, head_forward, loss_forward, loss_backward):
+        assert summed.end(build).ops == fresh.end(build).ops
+
+
+def test_a_local_shape_with_other_sizes_is_the_copy_that_dataclasses_make() -> None:
+    own = local_shape_of(
+        scenario(
+            gpu="H100-SXM5-80GB", interconnect="ib-ndr400-x8", tp=2, dp=4, sequence_parallel=True, moe=MOE
+        )
+    )
+    assert own.here.with_(batch=3, window=7) == replace(own.here, batch=3, window=7)
+    with pytest.raises(AssertionError, match="no such size"):
+        own.with_(rows=1)

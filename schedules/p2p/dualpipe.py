@@ -111,12 +111,11 @@ class _Queue:
 
     def _apart(self, position: int) -> bool:
         """Whether the forward before the first pair of the middle stands here."""
-        both = self._forward(position), self._forward(position + 1)
+        if (self._forward(position), self._forward(position + 1)) != (self.second, self.first):
+            return False
         after = self.order[position + 2 : position + 3]
         backward = (ActionKind.BACKWARD, ActionKind.INPUT_GRAD)
-        return both == (self.second, self.first) and any(
-            isinstance(step, Action) and step.kind in backward for step in after
-        )
+        return any(isinstance(step, Action) and step.kind in backward for step in after)
 
     @cached_property
     def first(self) -> int:
@@ -129,7 +128,11 @@ class _Queue:
 
     def _forward(self, position: int) -> int | None:
         """The stage of a forward that is no part of a pair; None where another step is, or none."""
-        if not 0 <= position < len(self.order):
-            return None
-        step = self.order[position]
-        return step.stage if isinstance(step, Action) and step.kind is ActionKind.FORWARD else None
+        return self._forwards[position] if 0 <= position < len(self.order) else None
+
+    @cached_property
+    def _forwards(self) -> list[int | None]:
+        return [
+            step.stage if isinstance(step, Action) and step.kind is ActionKind.FORWARD else None
+            for step in self.order
+        ]

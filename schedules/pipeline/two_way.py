@@ -9,11 +9,17 @@ deepseek-ai/DualPipe 3da1bbe; torch.distributed.pipelining 2.13 ``ScheduleDualPi
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
+from itertools import count
 from typing import NamedTuple
 
 from ..orders.action import Action, ActionKind, Order, Overlap, Step
+
+_WORK = {f"{kind}{lane}": (kind, lane) for kind in ActionKind for lane in (0, 1)}
+"""Kinds of actions and their lanes as ``_work`` writes them."""
+
+_PAIRS = {"F0&B1": ("F0", "B1"), "F1&B0": ("F1", "B0")}
 
 
 class Lane(NamedTuple):
@@ -29,25 +35,30 @@ def eight_steps(lanes: tuple[Lane, Lane], *, length: int, depth: int, microbatch
     ``length`` R is the number of ranks from an end to the turn, ``depth`` x how many of them lie before
     this one, ``microbatches`` M (2R or more) how many pass each lane.
     """
-    begun: Counter[tuple[int, bool]] = Counter()  # by lane, forwards and backwards apart
+    # By lane, the next microbatch forwards and the next one backwards.
+    following = [(count(lane.first), count(lane.first)) for lane in lanes]
     late: deque[Action] = deque()  # weight gradients put off, of both lanes
 
     def action(work: str) -> Action:
         if work == "W":
             return late.popleft()
-        kind, lane = ActionKind(work[0]), int(work[1])
-        key = lane, kind is ActionKind.FORWARD
-        done = Action(lanes[lane].stage, kind, lanes[lane].first + begun[key])
-        begun[key] += 1
+        kind, lane = _WORK[work]
+        ahead, back = following[lane]
+        stage = lanes[lane].stage
+        if kind is ActionKind.FORWARD:
+            return Action(stage, kind, next(ahead))
+        done = Action(stage, kind, next(back))
         if kind is ActionKind.INPUT_GRAD:
-            late.append(done._replace(kind=ActionKind.WEIGHT_GRAD))
+            late.append(Action(stage, ActionKind.WEIGHT_GRAD, done.microbatch))
         return done
 
     def step(work: str) -> Step:
-        forward, pair, backward = work.partition("&")
-        return Overlap(action(forward), action(backward)) if pair else action(work)
+        if work in _PAIRS:
+            forward, backward = _PAIRS[work]
+            return Overlap(action(forward), action(backward))
+        return action(work)
 
-    return tuple(step(work) for work in _work(length, depth, microbatches))
+    return tuple([step(work) for work in _work(length, depth, microbatches)])
 
 
 def _work(R: int, x: int, M: int) -> Iterator[str]:  # noqa: N803 - letters of the published formula

@@ -7,8 +7,8 @@ only; which GPUs they run on is in ``placed_groups``.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,6 +70,9 @@ class ProcessGroups:
 
     parallelism: Parallelism
     two_way: bool = False
+    _known: dict[tuple[int, tuple[str, ...]], dict[str, int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def cut_by(self) -> tuple[Hashable, ...]:
@@ -162,7 +165,9 @@ class ProcessGroups:
     def containing(self, along: str | tuple[str, ...], rank: int) -> Ids:
         """The ranks of the group that a rank belongs to."""
         joined, axes, grid = self._cut(along)
-        coordinates = self.coordinates(rank, axes)
+        if (rank, axes) not in self._known:
+            self._known[rank, axes] = self.coordinates(rank, axes)
+        coordinates = self._known[rank, axes]
         at = tuple(slice(None) if axis in joined else coordinates[axis] for axis in axes)
         ranks: Ids = grid[at].ravel()
         return ranks
@@ -185,6 +190,7 @@ def holds_experts(name: str) -> bool:
     return _cut_along(GROUPS[name]) in ("experts", "expert shards")
 
 
+@cache
 def _cut_along(axes: tuple[str, ...]) -> str:
     """The first way of cutting all ranks that has these axes."""
     return next(cut for cut, found in AXES.items() if set(axes) <= set(found))

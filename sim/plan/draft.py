@@ -6,48 +6,88 @@ fit together in it is what the rules of ``legality.py`` are asked about.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from ...hardware.fields import FROM_DOCUMENT
 from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.schedules import schedule_named
 
 if TYPE_CHECKING:
+    from ..scenario.model.model import Model
     from ..scenario.models import Scenario
 
 
-def draft_of(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
-    """A copy of ``scenario`` with the typed ``values`` of dotted fields (``typed``), unchecked.
+@dataclass(frozen=True, kw_only=True)
+class Drafts:
+    """Copies of ``base`` with other values of dotted fields, by their places in ``values``; unchecked.
 
-    Its vocabulary is padded for its tp, as that of a scenario is.
+    Blocks of which drafts have the same fields are one object, made once. The vocabulary of a draft is padded
+    for its tp, as that of a scenario is.
     """
-    changes: dict[str, dict[str, Any]] = {}
-    whole: dict[str, Any] = {}
-    for field, value in values.items():
-        block, _, name = field.partition(".")
-        if name:
-            changes.setdefault(block, {})[name] = value
-        else:
-            whole[block] = value
-    for block, fields in changes.items():
-        whole[block] = _changed(getattr(scenario, block), fields)
-    if "parallelism" in whole:
-        whole["model"] = scenario.model.padded_for(whole["parallelism"].tp)
-    return scenario.model_copy(update=whole)
+
+    base: Scenario
+    values: Mapping[str, Sequence[Any]]
+    _blocks: dict[tuple[str, ...], tuple[_Block, ...]] = field(default_factory=dict, repr=False)
+    _models: dict[int, Model] = field(default_factory=dict, repr=False)
+
+    def of(self, fields: tuple[str, ...], codes: Sequence[int]) -> Scenario:
+        """The draft whose ``fields`` have the values of these ``codes``."""
+        if fields not in self._blocks:
+            self._blocks[fields] = _blocks_of(fields)
+        whole: dict[str, Any] = {}
+        for block in self._blocks[fields]:
+            own = tuple([codes[place] for place in block.places])
+            if own not in block.known:
+                values = [self.values[fields[place]][codes[place]] for place in block.places]
+                block.known[own] = block.changed(getattr(self.base, block.name), values)
+            whole[block.name] = block.known[own]
+        if "parallelism" in whole:
+            whole["model"] = self._model(whole["parallelism"].tp)
+        return self.base.model_copy(update=whole)
+
+    def _model(self, tp: int) -> Model:
+        if tp not in self._models:
+            self._models[tp] = self.base.model.padded_for(tp)
+        return self._models[tp]
 
 
-def _changed(part: BaseModel, fields: Mapping[str, Any]) -> BaseModel:
-    """A copy of a block with other values of its fields, and of those of its groups of fields."""
-    update = {name: value for name, value in fields.items() if "." not in name}
-    for field, value in fields.items():
-        group, _, name = field.partition(".")
-        if name:
-            known = update.get(group, getattr(part, group))
-            update[group] = known.model_copy(update={name: value})
-    return part.model_copy(update=update)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """A block of a scenario, or a field that is none's: the ``names`` of what drafts change of it, each with
+    that of a field inside of it or none; their ``places`` among all; and what is ``known`` by values' codes.
+    """
+
+    name: str
+    names: tuple[tuple[str, str], ...]
+    places: tuple[int, ...]
+    known: dict[tuple[int, ...], Any] = field(default_factory=dict)
+
+    def changed(self, part: Any, values: Sequence[Any]) -> Any:
+        """A copy of the block, or of the field, with other values."""
+        update: dict[str, Any] = {}
+        for (name, inner), value in zip(self.names, values, strict=True):
+            if not name:
+                return value
+            if inner:
+                update[name] = update.get(name, getattr(part, name)).model_copy(update={inner: value})
+            else:
+                update[name] = value
+        return part.model_copy(update=update)
+
+
+def _blocks_of(fields: Sequence[str]) -> tuple[_Block, ...]:
+    places: dict[str, list[int]] = {}
+    for place, name in enumerate(fields):
+        places.setdefault(name.partition(".")[0], []).append(place)
+    split = [name.partition(".")[2].partition(".") for name in fields]
+    return tuple(
+        _Block(name=block, names=tuple((split[one][0], split[one][2]) for one in own), places=tuple(own))
+        for block, own in places.items()
+    )
 
 
 def unpadded(scenario: Scenario) -> Scenario:
@@ -57,16 +97,16 @@ def unpadded(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"model": plain}) if follows else scenario
 
 
-def typed(scenario: Scenario, field: str, values: Iterable[Any]) -> tuple[Any, ...]:
+def typed(scenario: Scenario, name: str, values: Iterable[Any]) -> tuple[Any, ...]:
     """The ``values`` of a field of a layout as a scenario holds them.
 
     Raises ScenarioError naming the field and the value, for what is none of the field's type.
     """
-    return tuple(_typed(scenario, field, value) for value in values)
+    return tuple(_typed(scenario, name, value) for value in values)
 
 
-def _typed(scenario: Scenario, field: str, value: Any) -> Any:
-    block, _, name = field.rpartition(".")
+def _typed(scenario: Scenario, dotted: str, value: Any) -> Any:
+    block, _, name = dotted.rpartition(".")
     try:
         if not block:
             schedule_named(value)
@@ -79,4 +119,4 @@ def _typed(scenario: Scenario, field: str, value: Any) -> Any:
         message = "; ".join(error["msg"] for error in failure.errors(include_url=False))
     except ValueError as refusal:
         message = str(refusal)
-    raise ScenarioError([Problem(mark=Mark(file=scenario.name), path=field, message=message, value=value)])
+    raise ScenarioError([Problem(mark=Mark(file=scenario.name), path=dotted, message=message, value=value)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
 from .axes import LAYOUT, Values, field_value, layout_values, unique
-from .draft import draft_of, typed, unpadded
+from .draft import Drafts, typed, unpadded
 from .legality import DP, LayoutRule, refuse_any_layout, rules
 from .row_numbers import numbered
 from .twins import Twins
@@ -121,15 +121,12 @@ class Space:
 
     def draft(self, i: int) -> Scenario:
         """The same unchecked, in some microseconds."""
-        return self._drafts(int(self.base[i]), tuple(int(code[i]) for code in self.codes.values()))
+        codes = [int(self.codes[name][i]) for name in self._changing]
+        return self._drafts[int(self.base[i])].of(self._changing, codes)
 
-    def _drafts(self, base: int, codes: tuple[int, ...]) -> Scenario:
-        values = {
-            name: self._typed[name][code]
-            for name, code in zip(self.codes, codes, strict=True)
-            if name in self._changing
-        }
-        return draft_of(self._unpadded[base], values)
+    @cached_property
+    def _drafts(self) -> list[Drafts]:
+        return [Drafts(base=unpadded(base), values=self._typed) for base in self.bases]
 
     @cached_property
     def _checked(self) -> dict[int, Scenario]:
@@ -137,18 +134,14 @@ class Space:
         return {}
 
     @cached_property
-    def _changing(self) -> set[str]:
+    def _changing(self) -> tuple[str, ...]:
         """The fields of a layout that are not what they are in every base."""
-        return {
+        return tuple(
             name
             for name in (*LAYOUT, DP)
             if len(self.values[name]) > 1
             or any(field_value(base, name) != self.values[name][0] for base in self.bases)
-        }
-
-    @cached_property
-    def _unpadded(self) -> list[Scenario]:
-        return [unpadded(base) for base in self.bases]
+        )
 
     @cached_property
     def _typed(self) -> dict[str, Values]:
@@ -270,6 +263,32 @@ def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | Scenario
     return first
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Crossed:
+    """So many ``rows``, and of each axis that has several values which of them each row has."""
+
+    rows: int = 1
+    codes: Mapping[str, Codes] = field(default_factory=dict)
+
+    def of(self, name: str) -> Codes:
+        """The codes of an axis: all are 0 where it has one value."""
+        found = self.codes.get(name)
+        return np.zeros(self.rows, dtype=np.int64) if found is None else found
+
+    def by(self, name: str, size: int) -> _Crossed:
+        """Each row with each of the ``size`` values of one more axis."""
+        if size == 1:
+            return self
+        codes = {known: np.repeat(code, size) for known, code in self.codes.items()}
+        codes[name] = np.tile(np.arange(size), self.rows)
+        return _Crossed(rows=self.rows * size, codes=codes)
+
+    def only(self, stands: NDArray[np.bool_]) -> _Crossed:
+        """The rows that stand."""
+        codes = {name: code[stands] for name, code in self.codes.items()}
+        return _Crossed(rows=int(stands.sum()), codes=codes)
+
+
 def _layouts(
     base: Scenario, changes: Mapping[str, Any], given: Mapping[str, Values], profile: GpuProfile
 ) -> _Part:
@@ -277,75 +296,74 @@ def _layouts(
     values = {**layout_values(base), **{name: found for name, found in given.items() if name != DP}}
     plain = unpadded(base)
     pending, refused = rules(plain, profile), Counter[str]()
-    typed_values = {name: typed(base, name, found) for name, found in values.items()}
+    drafts = Drafts(base=plain, values={name: typed(base, name, found) for name, found in values.items()})
     left = int(np.prod([len(found) for found in values.values()], dtype=object))
-    codes: dict[str, Codes] = {}
+    rows, crossed = _Crossed(), set[str]()
     for axis in LAYOUT:
         size = len(values[axis])
         left //= size
-        rows = len(next(iter(codes.values()))) if codes else 1
-        codes = {name: np.repeat(code, size) for name, code in codes.items()}
-        codes[axis] = np.tile(np.arange(size), rows)
-        ready = [rule for rule in pending if {*rule.reads} <= codes.keys()]
+        rows = rows.by(axis, size)
+        crossed.add(axis)
+        ready = [rule for rule in pending if {*rule.reads} <= crossed]
         pending = [rule for rule in pending if rule not in ready]
         for rule in ready:
             wanted = [field_value(base, rule.about), *given.get(rule.about, ())] if rule.about else []
             kept = {code for code, one in enumerate(values.get(rule.about, ())) if one in wanted}
-            codes, cut = _cut(codes, typed_values, rule, plain, kept)
+            rows, cut = _cut(rows, drafts, rule, kept)
             refused.update({reason: count * left for reason, count in cut.items()})
         if axis == "parallelism.pp":
-            codes, found, cut_by_dp = _with_dp(codes, values, base, given.get(DP))
-            values[DP] = typed_values[DP] = found
+            rows, found, cut_by_dp = _with_dp(rows, values, base, given.get(DP))
+            values[DP] = found
+            drafts = replace(drafts, values={**drafts.values, DP: found})
+            crossed.add(DP)
             refused[DP] += cut_by_dp * left
     assert not pending, [rule.reads for rule in pending]
+    codes = {name: rows.of(name) for name in (*LAYOUT, DP)}
     return _Part(changes=changes, base=base, values=values, codes=codes, refused=+refused)
 
 
 def _with_dp(
-    codes: dict[str, Codes], values: Mapping[str, Values], base: Scenario, wanted: Values | None
-) -> tuple[dict[str, Codes], Values, int]:
+    rows: _Crossed, values: Mapping[str, Values], base: Scenario, wanted: Values | None
+) -> tuple[_Crossed, Values, int]:
     """The data-parallel size, which follows; and how many layouts are cut since it is not ``wanted``."""
     sizes = [
-        _array(values[f"parallelism.{axis}"])[codes[f"parallelism.{axis}"]] for axis in ("tp", "cp", "pp")
+        _array(values[f"parallelism.{axis}"])[rows.of(f"parallelism.{axis}")] for axis in ("tp", "cp", "pp")
     ]
     dp = base.cluster.gpus // (sizes[0] * sizes[1] * sizes[2])
     found, code = np.unique(dp, return_inverse=True)
-    codes = {**codes, DP: code.ravel()}
+    rows = replace(rows, codes={**rows.codes, DP: code.ravel()})
     if wanted is None:
-        return codes, tuple(found.tolist()), 0
+        return rows, tuple(found.tolist()), 0
     stands = np.isin(dp, wanted)
-    return {name: one[stands] for name, one in codes.items()}, tuple(found.tolist()), int((~stands).sum())
+    return rows.only(stands), tuple(found.tolist()), int((~stands).sum())
 
 
-def _cut(
-    codes: dict[str, Codes], values: Mapping[str, Values], rule: LayoutRule, base: Scenario, kept: set[int]
-) -> tuple[dict[str, Codes], Counter[str]]:
+def _cut(rows: _Crossed, drafts: Drafts, rule: LayoutRule, kept: set[int]) -> tuple[_Crossed, Counter[str]]:
     """The rows that a rule leaves, with all ``kept`` codes of its field; and how many it cuts why. One that
-    reads no field of a layout is asked once, and cuts all rows or none.
+    reads nothing in which layouts differ is asked once, and cuts all rows or none.
     """
-    if not rule.reads:
-        reason, rows = rule.breaks(base), len(next(iter(codes.values())))
-        none = {name: code[:0] for name, code in codes.items()}
-        return (none, Counter({reason: rows})) if reason else (codes, Counter())
-    key, places = numbered([codes[name] for name in rule.reads], [len(values[name]) for name in rule.reads])
+    several = [name for name in rule.reads if name in rows.codes]
+    if several:
+        sizes = [len(drafts.values[name]) for name in several]
+        key, places = numbered([rows.codes[name] for name in several], sizes)
+    else:
+        key, places = np.zeros(rows.rows, dtype=np.int64), {0: 0} if rows.rows else {}
     reasons, of_key = [""], np.zeros(key.max(initial=0) + 1, dtype=np.int64)
-    for number, row in places.items():
-        if rule.about and int(codes[rule.about][row]) in kept:
-            continue
-        chosen = {name: values[name][codes[name][row]] for name in rule.reads}
-        reason = rule.breaks(draft_of(base, chosen))
+    if rule.about:
+        about = rows.of(rule.about)
+        places = {number: row for number, row in places.items() if int(about[row]) not in kept}
+    first = [*places.values()]
+    read = [rows.of(name)[first].tolist() for name in rule.reads]
+    for number, *codes in zip(places, *read, strict=True):
+        reason = rule.breaks(drafts.of(rule.reads, codes))
         if reason not in reasons:
             reasons.append(reason)
         of_key[number] = reasons.index(reason)
     found = of_key[key]
     if not found.any():
-        return codes, Counter()
+        return rows, Counter()
     counts = np.bincount(found, minlength=len(reasons)).tolist()
-    stands = found == 0
-    return (
-        {name: code[stands] for name, code in codes.items()},
-        Counter(dict(zip(reasons[1:], counts[1:], strict=True))),
-    )
+    return rows.only(found == 0), Counter(dict(zip(reasons[1:], counts[1:], strict=True)))
 
 
 def _joined(
@@ -362,11 +380,8 @@ def _joined(
             own = [found.index(part.changes[name]) for part in parts]
             codes[name] = np.repeat(np.array(own, dtype=np.int64), sizes)
         else:
-            renamed = [
-                np.array([found.index(v) for v in part.values[name]], dtype=np.int64)[part.codes[name]]
-                for part in parts
-            ]
-            codes[name] = np.concatenate([np.zeros(0, dtype=np.int64), *renamed])
+            renamed = [_renamed(part, name, found) for part in parts]
+            codes[name] = renamed[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *renamed])
     for part in parts:
         refused.update(part.refused)
     base = np.repeat(np.arange(len(parts)), sizes)
@@ -379,6 +394,14 @@ def _joined(
         refused=dict(refused),
     )
     return replace(space, own=_own(space))
+
+
+def _renamed(part: _Part, name: str, values: Values) -> Codes:
+    """The codes of a field in a part, as those of ``values``."""
+    places = [values.index(value) for value in part.values[name]]
+    if places == [*range(len(places))]:
+        return part.codes[name]
+    return np.array(places, dtype=np.int64)[part.codes[name]]
 
 
 def _own(space: Space) -> int | None:

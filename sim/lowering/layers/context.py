@@ -16,8 +16,6 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...scenario.software.software import Software
 from .context_tiles import AttentionKernel, ContextTile, tiles_of
 from .context_torch import torch_backward, torch_forward, torch_received_bytes
@@ -87,7 +85,7 @@ def _exchanged(local: LocalShape) -> LocalShape:
     """What a rank sees once heads have been exchanged for tokens: more of the sequence, fewer heads."""
     a2a = local.cp_a2a
     kv_heads = max(1, local.kv_heads // a2a)
-    return replace(local, cp=local.cp // a2a, cp_a2a=1, heads=local.heads // a2a, kv_heads=kv_heads)
+    return local.with_(cp=local.cp // a2a, cp_a2a=1, heads=local.heads // a2a, kv_heads=kv_heads)
 
 
 def _exchange_heads(builder: LayerBuilder, width: int, name: str) -> None:

@@ -10,7 +10,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .layer_builder import LayerBuilder
 from .linear import (
@@ -130,4 +130,4 @@ def latent_elements(local: LocalShape) -> float:
 
 def _of_width(local: LocalShape, path: _Path) -> LocalShape:
     """The local shape of a column-parallel matrix whose input is the latent: that is what TP gathers."""
-    return replace(local, hidden=path.rank + path.along)
+    return local.with_(hidden=path.rank + path.along)

@@ -108,7 +108,7 @@ class LayerBuilder:
 
     def outside_graphs(self) -> LayerBuilder:
         """The same block, to be gone on with where no graph launches its kernels."""
-        return replace(self, costs=self.costs.outside_graphs())
+        return replace(self, costs=self.costs.outside_graphs()) if self.costs.ungraphed is not None else self
 
     def kernel(
         self,

@@ -259,14 +259,14 @@ def _router(local: LocalShape) -> Linear:
 
 
 def _shared(local: LocalShape) -> LocalShape:
-    return replace(local, ffn=_held(local).shared_ffn, experts=None)
+    return local.with_(ffn=_held(local).shared_ffn, experts=None)
 
 
 def _rows(local: LocalShape) -> LocalShape:
     """The local shape of the rows that this rank's experts work on."""
     experts = _held(local)
     rows = experts.rows_each(local.norm_tokens) * experts.held
-    return replace(local.here, sequence=rows, ffn=experts.ffn)
+    return local.here.with_(sequence=rows, ffn=experts.ffn)
 
 
 def _matrices(local: LocalShape) -> tuple[Linear, Linear]:
@@ -279,7 +279,7 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     """One product for each expert held here, in one kernel or in one for each."""
     local, software = builder.local, builder.software
     experts = _held(local)
-    one = replace(local.here, sequence=experts.rows_each(local.norm_tokens))
+    one = local.here.with_(sequence=experts.rows_each(local.norm_tokens))
     gemm: Gemm = {
         "forward": lambda: linear.forward(one),
         "dgrad": lambda: linear.input_grad(one),

@@ -7,8 +7,6 @@ multi_token_prediction.py, ``eh_proj``: column-parallel, its output gathered).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
 from .local_shape import LocalShape
@@ -52,4 +50,4 @@ def _joint(local: LocalShape) -> Linear:
 
 
 def _wide(local: LocalShape) -> LocalShape:
-    return replace(local, hidden=2 * local.hidden)
+    return local.with_(hidden=2 * local.hidden)

@@ -26,6 +26,12 @@ NOTHING: Recompute = frozenset()
 FULL: Recompute = frozenset({"full"})
 SELECTIVE: Recompute = frozenset({"core_attn"})
 
+OF_ATTENTION: Recompute = frozenset({"core_attn", "mla_up_proj"})
+"""Modules that the experts of a layer and their router have no part of."""
+
+OF_EXPERTS: Recompute = frozenset({"moe", "moe_act", "shared_experts"})
+"""Modules that nothing but the experts of a layer and their router has a part of."""
+
 TORCHTITAN = ("every_second_mm", "attention", "reduce_scatter", "all_to_all")
 """Operators whose outputs torchtitan keeps: its list has no product of experts (aten._grouped_mm)."""
 

@@ -11,6 +11,7 @@ of its order, if that is at hand whole (steps.py), else only its kernels are sur
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,7 @@ from ....schedules.orders.action import ActionKind
 from ...lowering.layers.local_shape import boundary_bytes
 from ...scenario.schedules import traits_of
 from .alike import alike_layouts, pairs_run
-from .numbering import dense, sums
+from .numbering import dense, distinct, sums
 from .sharded import ShardedTimes
 from .steps import Kind, RankSteps, steps_of
 from .times import ActionTimes
@@ -28,6 +29,7 @@ from .turns import RankTurns, turns_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ...network.collectives import Distance
     from ...scenario.models import Scenario
     from .stages import Pipeline
     from .tables import ScreenTables
@@ -74,7 +76,7 @@ class BoundScreen:
             for mine in (uneven, ~uneven):
                 found[mine] = self._bound(draft, pipeline, rows[mine], microbatches[mine])
             return found
-        schedule, layer = traits_of(draft.schedule), self.tables.layer[rows]
+        schedule, layer = traits_of(draft.schedule), self.times.places(rows)
         together = schedule.two_way or pairs_run(draft) or bool(uneven.any())
         backward = (
             (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
@@ -110,7 +112,7 @@ class BoundScreen:
 
     def _of_steps(self, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
         """The most of any rank: what its first microbatch has passed before, and all steps of its order."""
-        row, layer = int(rows[0]), self.tables.layer[rows]
+        row, layer = int(rows[0]), self.times.places(rows)
         key = self.tables.order_key(row), pipeline.kind_of
         if key not in self.steps:
             self.steps[key] = steps_of(self.tables.orders(row), pipeline)
@@ -130,8 +132,8 @@ class BoundScreen:
         forward, backward = (pipeline.kinds[one] for one in kind)
         alone = self.sharded.of(ActionKind.FORWARD, forward, rows)
         alone = alone + self.sharded.of(ActionKind.BACKWARD, backward, rows)
-        layer = self.tables.layer[rows]
-        pair = self.times.of_pair(forward, backward, self.tables.layers[int(layer[0])].local)
+        local = self.tables.layers[int(self.tables.layer[rows[0]])].local
+        pair, layer = self.times.of_pair(forward, backward, local), self.times.places(rows)
         if pair is None:
             return alone
         beside = self.sharded.moves(rows) | draft.training.activation_offload
@@ -145,22 +147,33 @@ class BoundScreen:
 
     def _message_s(self, rows: Codes) -> Floats:
         """Seconds of a message between pipeline ranks, the nearest of them."""
-        tables = self.tables
-        number, first = dense([tables.layer[rows], tables.group[rows]])
-        return np.array([self._message(row) for row in rows[first].tolist()])[number]
+        sizes, reaches = self._sizes[0][self.tables.layer[rows]], self._reaches[0][rows]
+        number, first = dense([sizes, reaches])
+        return np.array([self._message(int(sizes[row]), int(reaches[row])) for row in first])[number]
 
-    def _message(self, row: int) -> float:
-        tables, software = self.tables, self.tables.base.software
-        key = int(tables.layer[row]), int(tables.group[row])
-        if key not in self.messages:
-            size = boundary_bytes(tables.layers[key[0]].local, software)
-            distances = set(tables.groups(row)[1].distances)
-            messages = (
-                tables.communication.message(size, one, messages=software.pipeline.p2p_messages)
-                for one in distances
+    def _message(self, size: int, reach: int) -> float:
+        if (size, reach) not in self.messages:
+            p2p = self.tables.base.software.pipeline.p2p_messages
+            self.messages[size, reach] = min(
+                self.tables.communication.message(self._sizes[1][size], distance, messages=p2p).solo_s
+                for distance in self._reaches[1][reach]
             )
-            self.messages[key] = min(message.solo_s for message in messages)
-        return self.messages[key]
+        return self.messages[size, reach]
+
+    @cached_property
+    def _sizes(self) -> tuple[Codes, list[float]]:
+        """The bytes of messages between stages, and which of them those of each layer have."""
+        layers, software = self.tables.layers, self.tables.base.software
+        every = range(len(layers))
+        return distinct(np.array(every), every, lambda one: boundary_bytes(layers[one].local, software))
+
+    @cached_property
+    def _reaches(self) -> tuple[Codes, list[frozenset[Distance]]]:
+        """How far messages between stages go, and which of these sets each layout has."""
+        tables = self.tables
+        return distinct(
+            tables.group, tables.group_rows, lambda row: frozenset(tables.groups(row)[1].distances)
+        )
 
     def _longest(
         self,

@@ -52,7 +52,10 @@ class _Known(dict[Any, LayerBytes]):
 def joined_sizes(tables: ScreenTables) -> ActivationBytes:
     """The sizes of every layer of the tables in one: each number an array over the layers."""
     software = tables.base.software
-    each = [activation_bytes(one.local, software) for one in tables.layers]
+    # A forward pass leaves the same behind whatever becomes of gradients.
+    first = tables.forward_of.tolist()
+    known = {one: activation_bytes(tables.layers[one].local, software) for one in dict.fromkeys(first)}
+    each = [known[one] for one in first]
 
     def joined(name: str) -> float:
         return cast(float, np.array([getattr(one, name) for one in each]))

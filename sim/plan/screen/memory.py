@@ -104,12 +104,16 @@ class MemoryScreen:
     def __post_init__(self) -> None:
         tables = self.tables
         shards, several = self._shards()
-        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp")]
-        self.gathered = dense([*held, tables.rule, several])[0]
-        held += [tables.code("parallelism.zero"), np.minimum(_column(tables, "parallelism.pp"), 2)]
+        sharded = tables.shards & (several > 1)
+        same = ~sharded & tables.base.software.gradients.persistent_gradients  # no buffers, whatever is held
+        gathered = tables.code("parallelism.tp"), tables.sizes, np.where(sharded, tables.rule + 1, 0)
+        self.gathered = dense([np.where(same, 0, code + 1) for code in gathered])[0]
+        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
+        held.append(np.minimum(_column(tables, "parallelism.pp"), 2))
         self.state = dense([*held, several, *shards])[0]
         by_layer = tables.base.software.gradients.reduction == "nanotron-buckets"  # what blocks hold
         self.flat = dense([self.state, tables.layer])[0] if by_layer else self.state
+        self.offloaded = _column(tables, "training.activation_offload")
         self.sizes = joined_sizes(tables)
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
@@ -210,7 +214,7 @@ class MemoryScreen:
         """The peak of a class of ranks in these layouts, and what of it is held all through the step."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
-        offloaded = bool(_column(tables, "training.activation_offload")[rows[0]])
+        offloaded = bool(self.offloaded[rows[0]])
         sizes = replace(self.sizes, offloaded=offloaded)
         columns: list[Floats] = []
         for stage in one.kinds:  # in the order of ``QUANTITIES``

@@ -1,8 +1,8 @@
 """Every layout of a space at once: whether it fits, and what its step takes at least.
 
 Layouts of many are split among the cores by how deep their pipelines are, whose stages and orders then are
-worked out once all the same; or by how tensors are cut, where layers take more work than pipelines, as those
-with experts do. What one says of a layout does not depend on others.
+worked out once all the same; or by how tensors are cut, or experts spread, where layers take more work than
+pipelines, as those with experts do. What one says of a layout does not depend on others.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ _DEPTHS = ("parallelism.pp", "parallelism.vpp")
 _PIPELINES = (*_DEPTHS, "parallelism.stage_split", "training.recompute", "schedule")
 """Fields that tell all of them apart, but for how many microbatches they have."""
 
-_WIDTH = ("parallelism.tp",)
-"""The field that tells most layers apart."""
+_WIDTHS = ("parallelism.tp", "parallelism.ep")
+"""Fields that tell most layers apart; the second where the software has but one value of the first."""
 
-_LAYERS = (*_WIDTH, "parallelism.cp", "parallelism.ep", "parallelism.etp", "training.micro_batch")
+_LAYERS = (*_WIDTHS, "parallelism.cp", "parallelism.etp", "training.micro_batch")
 """Fields that tell nearly all of them apart."""
 
 
@@ -134,9 +134,9 @@ def _parts(space: Space, number: int) -> list[NDArray[np.int64]]:
     def numbered(names: Sequence[str]) -> tuple[NDArray[np.int64], list[int]]:
         return dense([space.codes[name][rows] for name in names])
 
-    width, widths = numbered(_WIDTH)
-    deep = len(widths) < count or len(numbered(_LAYERS)[1]) < len(numbered(_PIPELINES)[1])
-    part_of = (numbered(_DEPTHS)[0] if deep else width) % count
+    wide = [name for name in _WIDTHS if np.count_nonzero(np.bincount(space.codes[name][rows])) >= count]
+    deep = not wide or len(numbered(_LAYERS)[1]) < len(numbered(_PIPELINES)[1])
+    part_of = numbered(_DEPTHS if deep else wide[:1])[0] % count
     return [rows[part_of == part] for part in range(count)]
 
 

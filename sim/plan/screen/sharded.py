@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...lowering.layers.stages import Stage
+    from ...lowering.sharded import Sharding
     from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
@@ -51,8 +52,12 @@ GROUP_OF = {
 _LONG_S = 1e3
 """A block so long that nothing beside it is seen."""
 
-_SHORT = 6
-"""Layers of a stage that show how any number of the same goes on."""
+_SHORT = 4
+"""Layers of a stage that show how any number of the same goes on: gradients that are scattered beside the
+next layer are reduced over replicas beside the one after it, so that from the third on all do the same."""
+
+_FIGURES = 8
+"""What ``ShardedTimes._around`` tells of a piece."""
 
 
 class ShardedPiece(NamedTuple):
@@ -78,17 +83,32 @@ class _Recorder:
         return tuple(inner), around
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Costs:
+    """Of an action of a stage: by case, the number of its parts (-1: not known yet), and by these numbers, of
+    each case and part, the figures of what runs around it."""
+
+    parts: Codes
+    around: dict[int, Floats] = field(default_factory=dict)
+
+
 @dataclass(kw_only=True)
 class ShardedTimes:
-    """Seconds of actions of layouts that gather or reduce around blocks; of the others those of ``plain``."""
+    """Seconds of actions of layouts that gather or reduce around blocks; of the others those of ``plain``.
+
+    Layouts of a ``case`` have the same pieces, placed alike: what runs around these is worked out once.
+    """
 
     tables: ScreenTables
     plain: ActionTimes
     pieces: dict[Any, tuple[ShardedPiece, ...]] = field(default_factory=dict)
+    shardings: dict[tuple[int, Stage], Sharding] = field(default_factory=dict)
     arounds: dict[Around, Around] = field(default_factory=dict)
     around: dict[tuple[int, int, bool], tuple[float, ...]] = field(default_factory=dict)
-    costs: dict[Any, dict[tuple[int, int], tuple[int, Floats]]] = field(default_factory=dict)
+    costs: dict[tuple[ActionKind, Stage], _Costs] = field(default_factory=dict)
     parts: dict[tuple[ShardedPart, ...], int] = field(default_factory=dict)
+    again: dict[tuple[int, Recompute], tuple[ShardedPart, ...]] = field(default_factory=dict)
+    _without: dict[Stage, tuple[Stage, Recompute]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tables = self.tables
@@ -98,11 +118,10 @@ class ShardedTimes:
             tables.group_rows,
             lambda row: tuple(tables.groups(row)[1][name] for name in names),
         )
-        held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
-        held.append(np.minimum(tables.space.columns["parallelism.pp"][tables.rows], 2))
-        rule, _ = dense([*held, tables.rule])
-        shape, kinds = distinct(*dense([rule, self.place]), self._form)  # what sizes depend on
+        held = [tables.code("parallelism.tp"), tables.sizes, tables.rule]
+        shape, kinds = distinct(*dense([*held, self.place]), self._form)  # what sizes depend on
         self.form, self._sharded = shape, np.array([kind[0] for kind in kinds])[shape]
+        self.case, self._case_rows = dense([shape, self.place])
 
     def _form(self, row: int) -> tuple[bool, object]:
         """Whether there is a rule, and what of a layout its gathers and reductions depend on."""
@@ -111,13 +130,12 @@ class ShardedTimes:
         fsdp, hsdp, efsdp, ehsdp, dp = (placement.ranks for placement in placements)
         if rule is None or dp == 1:
             return False, None
-        par = draft.parallelism
         ranks: tuple[object, ...] = (fsdp > 1, hsdp > 1, efsdp > 1, ehsdp > 1)
         if hsdp > 1 or ehsdp > 1:
             ranks += (fsdp, efsdp)
         if rule.reduce_bucket or draft.training.cpu_offload or draft.training.nvme_offload:
             ranks += placements
-        return True, (rule, par.tp, par.ep, par.etp, ranks)
+        return True, (rule, draft.parallelism.tp, int(self.tables.sizes[row]), ranks)
 
     def moves(self, rows: Codes) -> NDArray[np.bool_]:
         """Whether each layout of ``rows`` gathers or reduces around blocks."""
@@ -125,38 +143,53 @@ class ShardedTimes:
 
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
         """Seconds of an action of that kind on such a stage, by layout of ``rows``."""
-        found = self.plain.of(kind, stage).alone[self.tables.layer[rows]]
+        found = self.plain.of(kind, stage).alone[self.plain.places(rows)]
         sharded = np.flatnonzero(self._sharded[rows])
         if not len(sharded):
             return found
-        known = self.costs.setdefault((kind, stage), {})
-        number, first = dense([self.form[rows[sharded]], self.place[rows[sharded]]])
-        alike: dict[int, list[int]] = {}
-        of_form: dict[int, tuple[int, tuple[ShardedPiece, ...]]] = {}
-        costs = []
-        for case, row in enumerate(rows[sharded[first]].tolist()):
-            key = int(self.form[row]), int(self.place[row])
-            if key not in known:
-                if key[0] not in of_form:
-                    of_form[key[0]] = self._parts(kind, stage, row)
-                number_of_parts, pieces = of_form[key[0]]
-                known[key] = number_of_parts, np.array([self._around(piece, key[1]) for piece in pieces])
-            alike.setdefault(known[key][0], []).append(case)
-            costs.append(known[key][1])
-        every = list(self.parts)
-        for which, cases in alike.items():
-            place = np.full(len(first), -1)
-            place[cases] = np.arange(len(cases))
-            mine = place[number] >= 0
-            each = np.stack([costs[case] for case in cases])[place[number[mine]]]
-            found[sharded[mine]] = self._seconds(every[which], each, self.tables.layer[rows[sharded[mine]]])
+        plain, again = self._plain(stage)
+        cases = self.case[rows[sharded]]
+        costs = self._costs(kind, plain, cases)
+        numbers = costs.parts[cases]
+        for number in np.flatnonzero(np.bincount(numbers)).tolist():
+            mine = np.flatnonzero(numbers == number)
+            each, layer = costs.around[number][cases[mine]], self.plain.places(rows[sharded[mine]])
+            found[sharded[mine]] = self._seconds(self._recomputing(number, again), each, layer)
         return found
 
-    def _parts(self, kind: ActionKind, stage: Stage, row: int) -> tuple[int, tuple[ShardedPiece, ...]]:
-        """What an action runs, and the number of its parts."""
-        pieces = self._pieces(kind, stage, row)
-        parts = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces)
-        return self.parts.setdefault(parts, len(self.parts)), pieces
+    def _plain(self, stage: Stage) -> tuple[Stage, Recompute]:
+        """A stage that recomputes nothing and has the same moves around its layers, and what of these is
+        recomputed; the stage itself where there is none."""
+        if stage not in self._without:
+            again = [*{run.recompute for run in stage.runs}]
+            one = len(again) == 1 and not self.tables.gathers_again
+            self._without[stage] = (without_recompute(stage), again[0]) if one else (stage, NOTHING)
+        return self._without[stage]
+
+    def _costs(self, kind: ActionKind, stage: Stage, cases: Codes) -> _Costs:
+        """The costs of an action, those of ``cases`` among them."""
+        count = len(self._case_rows)
+        costs = self.costs.get((kind, stage))
+        if costs is None:
+            costs = self.costs[kind, stage] = _Costs(parts=np.full(count, -1))
+        asked = np.flatnonzero(np.bincount(cases, minlength=count))
+        for case in asked[costs.parts[asked] < 0].tolist():
+            row = self._case_rows[case]
+            pieces = self._pieces(kind, stage, row)
+            parts = tuple(ShardedPart(piece.names, piece.repeats) for piece in pieces)
+            number = costs.parts[case] = self.parts.setdefault(parts, len(self.parts))
+            if number not in costs.around:
+                costs.around[number] = np.zeros((count, len(parts), _FIGURES))
+            place = int(self.place[row])
+            costs.around[number][case] = [self._around(piece, place) for piece in pieces]
+        return costs
+
+    def _recomputing(self, number: int, again: Recompute) -> tuple[ShardedPart, ...]:
+        """The parts of that number with layers that recompute."""
+        if (number, again) not in self.again:
+            parts = [*self.parts][number]
+            self.again[number, again] = tuple(_recomputing(part, again) for part in parts) if again else parts
+        return self.again[number, again]
 
     def _seconds(self, parts: tuple[ShardedPart, ...], around: Floats, layer: Codes) -> Floats:
         """Seconds of ``parts``; ``around``: by layout and part, what ``_around`` gives.
@@ -184,17 +217,10 @@ class ShardedTimes:
         return total
 
     def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
-        """What an action runs; of a long stage, by a short one of the same layers, and of one that
-        recomputes, by one that does not.
-        """
+        """What an action runs; of a long stage, by a short one of the same layers."""
         key = int(self.form[row]), kind, stage
         if key not in self.pieces:
-            again = {run.recompute for run in stage.runs}
-            if len(again) == 1 and again != {NOTHING} and not self.tables.gathers_again:
-                plain = self._pieces(kind, without_recompute(stage), row)
-                self.pieces[key] = tuple(_recomputing(piece, *again) for piece in plain)
-            else:
-                self.pieces[key] = self._long(kind, stage, row) or self._asked(kind, stage, row)
+            self.pieces[key] = self._long(kind, stage, row) or self._asked(kind, stage, row)
         return self.pieces[key]
 
     def _long(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
@@ -211,11 +237,7 @@ class ShardedTimes:
         return _with_more(first, most, stage.layers - _SHORT)
 
     def _asked(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
-        plan = self.tables.plan_of_rank(row, 0, [stage])
-        sharding = sharding_of(plan, sharding_rule(plan.scenario))
-        assert sharding is not None
-        sharding.rows.composer = cast(Composer, _Recorder())
-        action = Action(0, kind, 0)
+        sharding, action = self._sharding(stage, row), Action(0, kind, 0)
         named = action_blocks(action, stage, cast(Blocks, BlockNames()))
         row_of = sharding.row(action, owned(named, block_owners(action, stage)), first=False)
         found = []
@@ -223,6 +245,17 @@ class ShardedTimes:
             names, around = ((block,), Around()) if isinstance(block, BlockName) else block
             found.append(ShardedPiece(names, self.arounds.setdefault(around, around), count))
         return tuple(found)
+
+    def _sharding(self, stage: Stage, row: int) -> Sharding:
+        """The moves of a stage that is the only one, noted in place of composed."""
+        key = int(self.form[row]), stage
+        if key not in self.shardings:
+            plan = self.tables.plan_of_rank(row, 0, [stage])
+            sharding = sharding_of(plan, sharding_rule(plan.scenario))
+            assert sharding is not None
+            sharding.rows.composer = cast(Composer, _Recorder())
+            self.shardings[key] = sharding
+        return self.shardings[key]
 
     def _around(self, piece: ShardedPiece, place: int) -> tuple[float, ...]:
         """What runs around a piece: its seconds without the piece, and those that come on top of it.
@@ -292,15 +325,15 @@ def _with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple
     )
 
 
-def _recomputing(piece: ShardedPiece, recompute: Recompute) -> ShardedPiece:
-    """A piece whose layers recompute."""
+def _recomputing(part: ShardedPart, recompute: Recompute) -> ShardedPart:
+    """A part whose layers recompute."""
     names = tuple(
         replace(name, run=replace(name.run, recompute=recompute))
         if name.run is not None and name.build is not forward_block
         else name
-        for name in piece.names
+        for name in part.names
     )
-    return piece._replace(names=names)
+    return part._replace(names=names)
 
 
 def _lasting(seconds: float) -> Block:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from ..axes import field_value
 from ..ways import ways_placed
 from .in_flight import enough_microbatches
 from .numbering import dense, distinct
-from .stages import Pipeline, pipeline_of
+from .stages import Pipeline, merged, pipeline_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from ....hardware.cluster import Cluster
     from ....hardware.profile import GpuProfile
     from ....schedules.orders.action import Orders
-    from ....schedules.orders.schedule import Schedule, Shape
+    from ....schedules.orders.schedule import Shape
     from ...lowering.layers.layer_builder import Kernel, KernelPricing
     from ...lowering.layers.stages import Stage
-    from ...lowering.stage_parameters import StageParameters
+    from ...lowering.stage_parameters import Elements, StageParameters
     from ...network.group_placement import GroupPlacement
     from ...scenario.models import Scenario
     from ..space import Space
@@ -66,6 +66,7 @@ PIPELINE = (
 
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
+_CUT = ("tp", "ep", "etp", "sequence_parallel")
 _SOFTWARE = (
     "software.gradients.overlap_grad_reduce",
     "software.gradients.overlap_param_gather",
@@ -88,7 +89,7 @@ class LayerKey:
         held = self.local.experts
         if not experts:
             groups = [named[name] for name in IN_LAYERS if name not in ("ep", "etp")]
-            return replace(self.local, experts=None), *groups, self.software
+            return self.local.with_(experts=None), *groups, self.software
         if held is None or held.shared_ffn:
             return self
         return self.local.routed, named["ep"], named["etp"], self.software
@@ -98,7 +99,10 @@ class LayerKey:
 class ScreenTables:
     """The distinct things of one base; ``rows`` are its layouts in the space.
 
-    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``rule`` how it shards. Where
+    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``cut`` the ways in which their
+    parameters are divided, ``sizes`` how many of a layer a rank then holds, ``rule`` how it shards. Of each
+    layer ``forward_of`` is the first whose forwards are the same: one that differs in what becomes of
+    gradients. Where
     none ``gathers_again`` for layers that are recomputed, what moves around them is the same for all
     recomputation.
     """
@@ -113,7 +117,7 @@ class ScreenTables:
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
     drafts: dict[int, Scenario] = field(default_factory=dict)
-    known_schedules: dict[int, tuple[Schedule, Shape, bool]] = field(default_factory=dict)
+    known_plans: dict[int, dict[str, Any]] = field(default_factory=dict)
     known_placements: dict[int, Placements] = field(default_factory=dict)
     known_codes: dict[str, Codes] = field(default_factory=dict)
     known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
@@ -133,21 +137,25 @@ class ScreenTables:
         two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
         inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
+        self.cut, cut_rows = dense([self.code(f"parallelism.{axis}") for axis in _CUT])
         self.rule, rules = self._rules()
         self.gathers_again = any(rule is not None and rule.gathers_again for rule in rules)
         accumulates = np.array([rule is None or not rule.reduces_each for rule in rules])[self.rule]
-        number, rows = dense(
+        self.shards: NDArray[np.bool_] = np.array([rule is not None for rule in rules])[self.rule]
+        forward, forward_rows = dense(
             [
                 *(self.code(f"parallelism.{one}") for one in _LOCAL),
                 self.code("training.micro_batch"),
                 *(self.code(name) for name in _SOFTWARE),
                 inner,
-                accumulates.astype(np.int64),
             ]
         )
         self._inner_of_row = inner
-        self.layer, self.layers = distinct(number, rows, self._layer_key)
+        self.layer, self.layers = distinct(*dense([forward, accumulates.astype(np.int64)]), self._layer_key)
         self.layer_rows = _first_rows(self.layer, len(self.layers))
+        self.forward_of: Codes = self.layer[forward_rows][forward[self.layer_rows]]
+        every = merged(self.pipeline(0).kinds)
+        self.sizes, _ = distinct(self.cut, cut_rows, partial(self._sizes_of, layers=every))
 
     def code(self, name: str) -> Codes:
         """The codes of a field, of the layouts of this base."""
@@ -228,45 +236,47 @@ class ScreenTables:
 
         For what does not ask for orders: they name each stage of the rank once.
         """
-        draft, (placed, groups) = self.draft(row), self.groups(row)
-        schedule, shape, ends_meet = self._scheduled(row)
-        local, blocks = self.layers[self.layer[row]].local, self.blocks_of(int(self.layer[row]))
+        if row not in self.known_plans:
+            self.known_plans[row] = self._of_any_rank(row)
+        common = self.known_plans[row]
         held = tuple(Action(place, ActionKind.FORWARD, 0) for place in range(len(stages)))
+        ranks, ends_meet = common["shape"].ranks, common["ends_meet"]
         return StepPlan(
-            scenario=draft,
-            cluster=self.cluster,
-            profile=self.profile,
-            local=local,
-            schedule=schedule,
-            shape=shape,
-            ends_meet=ends_meet,
-            orders=((),) * rank + (held,) + ((),) * (shape.ranks - 1 - rank),
+            orders=((),) * rank + (held,) + ((),) * (ranks - 1 - rank),
             stages=tuple(stages),
-            parameters=tuple(self._parameters(row, stage, ends_meet) for stage in stages),
-            groups=groups,
-            placed=placed,
-            costs_of=partial(self.costs, draft),
-            placements=self.placements(row),
-            blocks=blocks,
-            costs=blocks.costs,
-            machines=self.machines,
-            kernels=self.kernels,
-            communication=self.communication,
+            parameters=tuple(self._parameters(row, stage, ends_meet=ends_meet) for stage in stages),
+            **common,
         )
 
-    def _scheduled(self, row: int) -> tuple[Schedule, Shape, bool]:
-        """The schedule of a layout, what it is asked for, and whether a rank holds both ends of the model."""
-        if row not in self.known_schedules:
-            draft = self.draft(row)
-            schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
-            self.known_schedules[row] = schedule, shape, ends_of_model_meet(schedule, shape)
-        return self.known_schedules[row]
+    def _of_any_rank(self, row: int) -> dict[str, Any]:
+        """What all ranks' plans of a layout have in common."""
+        draft, (placed, groups) = self.draft(row), self.groups(row)
+        schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
+        blocks = self.blocks_of(int(self.layer[row]))
+        return {
+            "scenario": draft,
+            "cluster": self.cluster,
+            "profile": self.profile,
+            "local": blocks.local,
+            "schedule": schedule,
+            "shape": shape,
+            "ends_meet": ends_of_model_meet(schedule, shape),
+            "groups": groups,
+            "placed": placed,
+            "costs_of": partial(self.costs, draft),
+            "placements": self.placements(row),
+            "blocks": blocks,
+            "costs": blocks.costs,
+            "machines": self.machines,
+            "kernels": self.kernels,
+            "communication": self.communication,
+        }
 
-    def _parameters(self, row: int, stage: Stage, ends_meet: bool) -> StageParameters:
-        """What a stage holds, by its layers and what all layouts of the base have in common."""
-        key = int(self.layer[row]), stage, ends_meet
+    def _parameters(self, row: int, stage: Stage, *, ends_meet: bool) -> StageParameters:
+        """What a stage holds, by how layers are cut and what all layouts of the base have in common."""
+        key = int(self.cut[row]), stage, ends_meet
         if key not in self.known_parameters:
-            local = self.layers[key[0]].local
+            local = self.layers[int(self.layer[row])].local
             self.known_parameters[key] = stage_parameters(stage, local, self.base, ends_meet=ends_meet)
         return self.known_parameters[key]
 
@@ -312,6 +322,11 @@ class ScreenTables:
         several = np.minimum(self.microbatches(), 2)
         number, rows = dense([self.code("parallelism.zero"), self.code("parallelism.pp"), several])
         return distinct(number, rows, lambda row: sharding_rule(self.draft(row)))
+
+    def _sizes_of(self, row: int, layers: Stage) -> tuple[Elements, ...]:
+        """Parameters that a rank holds of a layer of each kind."""
+        held = self._parameters(row, layers, ends_meet=False)
+        return tuple(held.layer(run.kind) for run in layers.runs)
 
     def _layer_key(self, row: int) -> LayerKey:
         draft = self.draft(row)

@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
+from ...lowering.layers import loss
 from ...lowering.layers.amax import amax_reduction
 from ...lowering.layers.layer import Half, backward_block, forward_block
-from ...lowering.layers.recompute import NOTHING, by_operators
+from ...lowering.layers.recompute import NOTHING, OF_ATTENTION, OF_EXPERTS, by_operators
 from ...lowering.overlapped import pair_blocks, runs_as_one
+from ...lowering.updates import ends
 from ...network.transfer import MOST_HBM
 from ...program.program import Block, Compute
 from ...program.solo import solo_ends
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class BlockTimes(NamedTuple):
-    """Seconds by layer of the tables.
+    """Seconds by layer, of those that are used.
 
     ``alone``: with the GPU to itself; ``kernels`` of the compute stream, of which ``memory`` are bound by
     memory; ``host``; ``kernels_end``: until the last kernel has ended; ``idle``: for which the compute
@@ -52,6 +55,15 @@ class BlockTimes(NamedTuple):
     kernels_end: Floats
     idle: Floats
 
+
+_WITHOUT_GRADIENTS = (
+    forward_block,
+    ends.embedding_forward,
+    ends.head_forward,
+    loss.loss_forward,
+    loss.loss_backward,
+)
+"""What builds blocks that have nothing to do with the gradients of parameters."""
 
 LEAST_SMS = 0.75
 """The part of the SMs that kernels keep beside all collectives that the bound counts."""
@@ -81,14 +93,18 @@ class BlockName:
         block: Block = self.build(blocks.begin(local), self.run.recompute, half=self.half)
         return block
 
-    @property
+    @cached_property
     def halves(self) -> tuple[BlockName, ...]:
         """The block as two that take turns; none where it has no experts or is not one of such."""
         if self.build not in (forward_block, backward_block) or self.beside is not None:
             return ()
         if not self.run.kind.experts or by_operators(self.run.recompute):
             return ()
-        return replace(self, half=Half.EXPERTS), replace(self, half=Half.ATTENTION)
+        return self._half(Half.EXPERTS, OF_ATTENTION), self._half(Half.ATTENTION, OF_EXPERTS)
+
+    def _half(self, half: Half, others: Recompute) -> BlockName:
+        """A half, which does not recompute what the other one has."""
+        return replace(self, half=half, run=replace(self.run, recompute=self.run.recompute - others))
 
 
 @dataclass(frozen=True)
@@ -128,28 +144,40 @@ class ActionTimes:
     used: Codes
     actions: dict[tuple[ActionKind, Stage], BlockTimes] = field(default_factory=dict)
     pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
+    _names: dict[tuple[ActionKind, Stage], tuple[tuple[BlockName, int], ...]] = field(default_factory=dict)
     _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
     _known: dict[BlockName, Floats] = field(default_factory=dict)
-    _times: dict[BlockName, dict[int, tuple[float, ...]]] = field(default_factory=dict)
-    _parts: dict[tuple[int, bool], int] = field(default_factory=dict)
+    _parts: dict[bool, Codes] = field(default_factory=dict)
     _first: dict[object, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._places = np.zeros(len(self.tables.layers), dtype=np.int64)
+        self.ask(self.used)
+
+    def places(self, rows: Codes) -> Codes:
+        """Of each layout, which of the used layers it has."""
+        found: Codes = self._places[self.tables.layer[rows]]
+        return found
 
     def ask(self, layers: Codes) -> None:
         """These layers are meant from now on."""
         self.used = np.unique(layers)
+        self._places[self.used] = np.arange(len(self.used))
         for known in (self.actions, self.pairs, self._asked):
             known.clear()
 
     def of(self, kind: ActionKind, stage: Stage) -> BlockTimes:
-        """Seconds of an action of that kind on such a stage, by layer."""
+        """Seconds of an action of that kind on such a stage, by used layer."""
         if (kind, stage) not in self.actions:
-            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
-            self.actions[kind, stage] = self._total(cast("tuple[tuple[BlockName, int], ...]", named))
+            if (kind, stage) not in self._names:
+                named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
+                self._names[kind, stage] = cast("tuple[tuple[BlockName, int], ...]", named)
+            self.actions[kind, stage] = self._total(self._names[kind, stage])
         return self.actions[kind, stage]
 
     def of_pair(self, forward: Stage, backward: Stage, local: LocalShape) -> BlockTimes | None:
-        """Seconds of a forward and a backward that run as one, by layer; None where they run in turn. Layers
-        with the exchanges of ``local`` have them."""
+        """Seconds of a forward and a backward that run as one, by used layer; None where they run in turn.
+        Layers with the exchanges of ``local`` have them."""
         if not runs_as_one(forward, backward, local):
             return None
         if (forward, backward) not in self.pairs:
@@ -159,15 +187,15 @@ class ActionTimes:
         return self.pairs[forward, backward]
 
     def _total(self, named: Iterable[tuple[BlockName, int]]) -> BlockTimes:
-        total = np.zeros((len(BlockTimes._fields), len(self.tables.layers)))
+        total = np.zeros((len(BlockTimes._fields), len(self.used)))
         for name, count in named:
             total += count * np.stack(self.named(name))
         return BlockTimes(*total)
 
     def named(self, name: BlockName) -> BlockTimes:
-        """Seconds of one block, by layer."""
+        """Seconds of one block, by used layer."""
         if name.build is amax_reduction:  # of groups that reach beyond what a layer's tables are by
-            return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.tables.layers))))
+            return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.used))))
         if name not in self._asked:
             halves = name.halves if name.half is None else ()
             self._asked[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
@@ -175,34 +203,28 @@ class ActionTimes:
 
     def _built(self, name: BlockName) -> BlockTimes:
         """The same of a block that is built once for all layers in which it is the same."""
+        parts = self._parts_of(name)
         if name not in self._known:
             self._known[name] = np.full((len(BlockTimes._fields), len(self.tables.layers)), np.nan)
-        found = self._known[name]
-        missing = self.used[np.isnan(found[0, self.used])].tolist()
-        if missing:
-            known = self._times.setdefault(name, {})  # hashed once: names are deep
-            found[:, missing] = np.array([self._of_layer(name, number, known) for number in missing]).T
-        return BlockTimes(*found)
+        known = self._known[name]
+        # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
+        sms = self.tables.cluster.gpu.sms if name.beside is None else 0
+        for part in dict.fromkeys(parts[np.isnan(known[0, parts])].tolist()):
+            known[:, part] = _times(name.of(self.tables.blocks_of(part)), sms)
+        return BlockTimes(*known[:, parts])
 
-    def _of_layer(
-        self, name: BlockName, number: int, known: dict[int, tuple[float, ...]]
-    ) -> tuple[float, ...]:
-        part = self._part(name, number)
-        if part not in known:
-            # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
-            sms = self.tables.cluster.gpu.sms if name.beside is None else 0
-            known[part] = _times(name.of(self.tables.blocks_of(number)), sms)
-        return known[part]
-
-    def _part(self, name: BlockName, number: int) -> int:
-        """The first layer of which that block is the same."""
+    def _parts_of(self, name: BlockName) -> Codes:
+        """By used layer, the first of all layers of which that block is the same."""
+        asked = self.tables.forward_of[self.used] if name.build in _WITHOUT_GRADIENTS else self.used
+        layered = name.half is None and name.run is not None and name.run.kind.experts
+        if name.beside is not None or layered:
+            return asked
         experts = name.half is Half.EXPERTS
-        if name.beside is not None or (name.half is None and name.run is not None and name.run.kind.experts):
-            return number
-        if (number, experts) not in self._parts:
+        parts = self._parts.setdefault(experts, np.full(len(self.tables.layers), -1))
+        for number in dict.fromkeys(asked[parts[asked] < 0].tolist()):
             part = experts, self.tables.layers[number].part(experts=experts)
-            self._parts[number, experts] = self._first.setdefault(part, number)
-        return self._parts[number, experts]
+            parts[number] = self._first.setdefault(part, number)
+        return parts[asked]
 
 
 def _in_turn(first: BlockTimes, then: BlockTimes) -> BlockTimes:

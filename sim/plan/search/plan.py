@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...engine.collection import collection_paused
 from ...scenario.load import load_scenario
 from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
@@ -182,7 +183,8 @@ def candidates_of(
 
     clock = [time.perf_counter()]
     say("enumerating layouts")
-    space = space_of(base, fix=fix, vary=vary)
+    with collection_paused():
+        space = space_of(base, fix=fix, vary=vary)
     clock.append(time.perf_counter())
     say(f"screening {len(space):,} layouts")
     screened = screen(space, fits=fits)
