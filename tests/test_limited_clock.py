@@ -46,6 +46,7 @@ def test_a_limit_that_is_set_gives_the_clock_of_the_part_that_is_sold_with_it() 
     job = stepsim.load_scenario("llama3-8b-h100").with_({"cluster.power.limit": "500 W"})
     assert profile_for(gpu_of(job.cluster)).clock_fraction == clock_carried(fraction, h100, capped)
     assert clock_carried(fraction, h100, capped) < fraction
+    assert load_profile(capped.name).clock_fraction == round(clock_carried(fraction, h100, capped), 2)
 
 
 def test_another_chip_keeps_the_fraction() -> None:

@@ -305,10 +305,16 @@ def _without_logs(rows: Iterable[TimedRow]) -> dict[str, PresetConstants]:
 
 
 def _relative(gpu: str, known: Sequence[str], rows: Sequence[TimedRow]) -> str | None:
-    """The GPU of the same architecture that most families ran on: shipped clocks are carried in this way,
-    too (``step_time_fit`` of the profiles)."""
+    """The GPU of the same architecture that most sources ran on, then most families: boards differ, and those
+    of one source are alike. Shipped clocks are carried in this way, too (``step_time_fit`` of the profiles).
+    """
+
+    def measured(name: str) -> tuple[int, int]:
+        ran = [row for row in rows if row.gpu == name]
+        return len({row.source for row in ran}), len({row.family for row in ran})
+
     kin = [name for name in known if get_gpu(name).architecture == get_gpu(gpu).architecture]
-    return max(kin, key=lambda name: len({row.family for row in rows if row.gpu == name}), default=None)
+    return max(kin, key=measured, default=None)
 
 
 def _held_out(data: Data, halves: Sequence[Constants]) -> dict[TimedRow, float]:
