@@ -25,8 +25,9 @@ from stepsim.calibration.cases.constants import (
     untimed_preset,
 )
 from stepsim.calibration.cases.trial import Trial
+from stepsim.calibration.fit.steps.left_out import of_its_limit, without_source
 from stepsim.calibration.fit.steps.page import fit_markdown
-from stepsim.calibration.fit.steps.report import half_of, judge, of_its_limit, without_source
+from stepsim.calibration.fit.steps.report import half_of, judge
 from stepsim.calibration.fit.steps.search import around, climb, coarse_to_fine
 from stepsim.calibration.fit.steps.step_constants import (
     WORTH,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
 from .axes import LAYOUT, Values, field_value, layout_values, unique
+from .crossed import Crossed, array_of
 from .draft import Drafts, typed, unpadded
 from .legality import DP, LayoutRule, refuse_any_layout, rules
 from .row_numbers import numbered
@@ -62,7 +63,7 @@ class Space:
     @cached_property
     def columns(self) -> Mapping[str, NDArray[Any]]:
         """By dotted field, the value of each layout: integers, booleans, or objects."""
-        return {name: _array(self.values[name])[code] for name, code in self.codes.items()}
+        return {name: array_of(self.values[name])[code] for name, code in self.codes.items()}
 
     def settings(self, i: int) -> dict[str, Any]:
         """Fields and values of layout ``i``, for ``Scenario.with_``."""
@@ -263,32 +264,6 @@ def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | Scenario
     return first
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Crossed:
-    """So many ``rows``, and of each axis that has several values which of them each row has."""
-
-    rows: int = 1
-    codes: Mapping[str, Codes] = field(default_factory=dict)
-
-    def of(self, name: str) -> Codes:
-        """The codes of an axis: all are 0 where it has one value."""
-        found = self.codes.get(name)
-        return np.zeros(self.rows, dtype=np.int64) if found is None else found
-
-    def by(self, name: str, size: int) -> _Crossed:
-        """Each row with each of the ``size`` values of one more axis."""
-        if size == 1:
-            return self
-        codes = {known: np.repeat(code, size) for known, code in self.codes.items()}
-        codes[name] = np.tile(np.arange(size), self.rows)
-        return _Crossed(rows=self.rows * size, codes=codes)
-
-    def only(self, stands: NDArray[np.bool_]) -> _Crossed:
-        """The rows that stand."""
-        codes = {name: code[stands] for name, code in self.codes.items()}
-        return _Crossed(rows=int(stands.sum()), codes=codes)
-
-
 def _layouts(
     base: Scenario, changes: Mapping[str, Any], given: Mapping[str, Values], profile: GpuProfile
 ) -> _Part:
@@ -298,7 +273,7 @@ def _layouts(
     pending, refused = rules(plain, profile), Counter[str]()
     drafts = Drafts(base=plain, values={name: typed(base, name, found) for name, found in values.items()})
     left = int(np.prod([len(found) for found in values.values()], dtype=object))
-    rows, crossed = _Crossed(), set[str]()
+    rows, crossed = Crossed(), set[str]()
     for axis in LAYOUT:
         size = len(values[axis])
         left //= size
@@ -323,11 +298,11 @@ def _layouts(
 
 
 def _with_dp(
-    rows: _Crossed, values: Mapping[str, Values], base: Scenario, wanted: Values | None
-) -> tuple[_Crossed, Values, int]:
+    rows: Crossed, values: Mapping[str, Values], base: Scenario, wanted: Values | None
+) -> tuple[Crossed, Values, int]:
     """The data-parallel size, which follows; and how many layouts are cut since it is not ``wanted``."""
     sizes = [
-        _array(values[f"parallelism.{axis}"])[rows.of(f"parallelism.{axis}")] for axis in ("tp", "cp", "pp")
+        array_of(values[f"parallelism.{axis}"])[rows.of(f"parallelism.{axis}")] for axis in ("tp", "cp", "pp")
     ]
     dp = base.cluster.gpus // (sizes[0] * sizes[1] * sizes[2])
     found, code = np.unique(dp, return_inverse=True)
@@ -338,7 +313,7 @@ def _with_dp(
     return rows.only(stands), tuple(found.tolist()), int((~stands).sum())
 
 
-def _cut(rows: _Crossed, drafts: Drafts, rule: LayoutRule, kept: set[int]) -> tuple[_Crossed, Counter[str]]:
+def _cut(rows: Crossed, drafts: Drafts, rule: LayoutRule, kept: set[int]) -> tuple[Crossed, Counter[str]]:
     """The rows that a rule leaves, with all ``kept`` codes of its field; and how many it cuts why. One that
     reads nothing in which layouts differ is asked once, and cuts all rows or none.
     """
@@ -412,15 +387,3 @@ def _own(space: Space) -> int | None:
         same &= np.array([value == own for value in space.values[name]] or [False])[code]
     found = np.flatnonzero(same)
     return int(found[0]) if len(found) else None
-
-
-def _array(values: Values) -> NDArray[Any]:
-    """Values as integers or booleans where all are, else as objects."""
-    if all(type(value) is bool for value in values):
-        return np.array(values, dtype=bool)
-    if all(type(value) is int for value in values):
-        return np.array(values, dtype=np.int64)
-    found = np.empty(len(values), dtype=object)
-    for place, value in enumerate(values):
-        found[place] = value
-    return found

@@ -9,26 +9,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ....hardware.calibrated.overlay import load_profile
-from ....hardware.gpus import get_gpu
-from ....hardware.limited_clock import clock_carried
-from ....kernels.power import sustained_clock
 from ...cases.constants import (
     CLOCKS,
-    EAGER_HOST_S,
-    FIXED_BY_LOGS,
-    HOSTS_CARRIED,
     HOSTS_S,
     Constants,
-    PresetConstants,
     Wanted,
     shipped_constants,
-    shipped_preset,
     unfitted,
-    untimed_preset,
 )
 from ...cases.errors import Errors, errors_of
 from ...cases.halves import HALVES, Halves, half_of
+from .left_out import without_source
 from .rows import StepTimes, TimedRow, Times, timed_rows
 from .search import Points, around, flat_range
 from .step_constants import (
@@ -237,84 +228,6 @@ def judge(
         held_out=_score(rows, [held_out[row] for row in rows]),
         simulated=0,
     )
-
-
-def without_source(data: Data, source: str, say: Say = lambda _: None) -> Constants:
-    """The constants that a fit gives which never saw ``source``.
-
-    A GPU that no other source has takes the clock of its kin, at its own power limit and as far as its own
-    kernels sustained it; a preset what launches of eager PyTorch cost by published measurements, and so do
-    presets that carry its host time; what else no other source has is as no step time has shaped it.
-    """
-    say(f"without {source}")
-    rows = [row for row in data.rows if row.source != source]
-    seen = fittable(rows)
-    unseen = Wanted(
-        gpus=tuple(name for name in data.wanted.gpus if name not in seen.gpus),
-        presets=tuple(name for name in data.wanted.presets if name not in seen.presets),
-    )
-    known = Wanted(
-        gpus=tuple(name for name in data.wanted.gpus if name in seen.gpus),
-        presets=tuple(name for name in data.wanted.presets if name in seen.presets),
-    )
-    bare = unfitted(data.rows, unseen)
-    start = replace(
-        data.start,
-        gpus={**data.start.gpus, **{name: bare.gpus[name] for name in unseen.gpus}},
-        presets={**data.start.presets, **_untimed(unseen.presets), **_without_logs(rows)},
-    )
-    found = fit_constants(replace(data, rows=rows, wanted=known, start=start))
-    for name in unseen.gpus:
-        relative = _relative(name, known.gpus, rows)
-        if relative is not None:
-            kin, chip = get_gpu(relative), get_gpu(name)
-            clock = clock_carried(found.gpus[relative].clock_fraction, kin, chip)
-            clock *= of_its_limit(name) / of_its_limit(relative)
-            found = found.with_gpu(name, clock_fraction=round(min(1.0, clock), 2))
-    return found
-
-
-def of_its_limit(gpu: str) -> float:
-    """What a GPU's own sweep of kernels sustained, over what its power limit leaves an edgeless product of 16
-    bit: boards differ, and that of the sweep may be the one that trained. 1 without a sweep of its own."""
-    profile = load_profile(gpu)
-    fractions = [rate.fraction for rate in profile.gemm.rates if rate.dtype == "bf16"]
-    if profile.gpu != gpu or profile.measured_clock_fraction == 1.0 or not fractions:
-        return 1.0
-    chip = get_gpu(gpu)
-    reached = fractions[0] * chip.peak_flops["bf16"]
-    return min(1.0, profile.measured_clock_fraction / sustained_clock(reached, "bf16", chip, profile))
-
-
-def _untimed(presets: Sequence[str]) -> dict[str, PresetConstants]:
-    """``presets`` of which no step was seen, and those whose host time is carried from one of them."""
-    carried = {
-        name: replace(shipped_preset(name), host_s_per_kernel=EAGER_HOST_S)
-        for name, origin in HOSTS_CARRIED.items()
-        if origin in presets
-    }
-    return {**carried, **{name: untimed_preset(name) for name in presets}}
-
-
-def _without_logs(rows: Iterable[TimedRow]) -> dict[str, PresetConstants]:
-    """Presets whose fixed time is known from logs that are not among those of ``rows``."""
-    seen = {row.preset for row in rows}
-    return {
-        name: replace(shipped_preset(name), step_fixed_s=0.0) for name in FIXED_BY_LOGS if name not in seen
-    }
-
-
-def _relative(gpu: str, known: Sequence[str], rows: Sequence[TimedRow]) -> str | None:
-    """The GPU of the same architecture that most sources ran on, then most families: boards differ, and those
-    of one source are alike. Shipped clocks are carried in this way, too (``step_time_fit`` of the profiles).
-    """
-
-    def measured(name: str) -> tuple[int, int]:
-        ran = [row for row in rows if row.gpu == name]
-        return len({row.source for row in ran}), len({row.family for row in ran})
-
-    kin = [name for name in known if get_gpu(name).architecture == get_gpu(gpu).architecture]
-    return max(kin, key=measured, default=None)
 
 
 def _held_out(data: Data, halves: Sequence[Constants]) -> dict[TimedRow, float]:
