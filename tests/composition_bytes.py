@@ -168,7 +168,7 @@ def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dic
     if "routed fc2" in again:
         return {"ep": found["ep"] + counts + dispatched + combined, "etp": found["etp"] + 2 * rows}
     if "operators" in layer.recompute:  # which stops at the input of the last product
-        found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else dispatched
+        found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else counts + dispatched
         found["etp"] += rows
     return found
 

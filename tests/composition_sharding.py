@@ -98,15 +98,18 @@ def _gathered(run: Scenario, plan: StepPlan, stages: Sequence[int]) -> tuple[flo
 
 
 def _rest(run: Scenario, plan: StepPlan, r: int) -> Counter[str]:
-    """The table that both ends hold, the norm of all gradients, and a barrier."""
+    """The table that both ends hold, the norm of all gradients, a barrier; and both states of each loss that
+    is logged, behind a barrier, from all ranks."""
     found: Counter[str] = Counter()
     model, local = run.model, plan.local
     ends = {plan.rank_of(0), plan.rank_of(plan.shape.stages - 1)}
     if (model.tied_embeddings or model.mtp_layers) and not plan.ends_meet and r in ends:
         found["embedding"] = float(local.vocabulary * local.hidden * local.grad_bytes)  # 2 (n-1)/n of two
+    states = 2 * run.software.kernels.logged_losses
     numbers = 8.0 * (plan.ends == "together") + 4.0 * (run.software.host.step_barrier and not plan.skips)
-    if numbers:
-        found["world"] = numbers * 2 * (run.world_size - 1) / run.world_size
+    sent = (numbers + 4.0 * states) * 2 / run.world_size + 4.0 * states
+    if sent and run.world_size > 1:
+        found["world"] = sent * (run.world_size - 1)
     return found
 
 

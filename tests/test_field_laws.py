@@ -19,8 +19,14 @@ from stepsim.hardware.fields import FROM_DOCUMENT, OneOf
 from stepsim.sim.scenario.faults.bare import Bare
 from stepsim.sim.scenario.models import Scenario
 
-UNBOUNDED = {("GradientSoftware", "bucket_elements"), ("ShardingSoftware", "max_live_elements")}
-"""Where ``.inf`` has a meaning of its own: one bucket for all, no limit."""
+UNBOUNDED = {
+    ("GradientSoftware", "bucket_elements"),
+    ("ShardingSoftware", "max_live_elements"),
+    ("ShardingSoftware", "combine_gather_bytes"),
+    ("ShardingSoftware", "combine_scatter_bytes"),
+    ("ShardingSoftware", "combine_reduce_bytes"),
+}
+"""Where ``.inf`` has a meaning of its own: one bucket for all, no limit, all of a layer in one."""
 
 ANY_CONSTANT = "intervals"
 """Of a profile: of whichever constant of the block, so without a range or a unit of its own."""

@@ -46,17 +46,19 @@ def hardware_flops_of_kernels(result: Result) -> float:
 
     HFU counts attention over the full square of scores: 2 products forward, 4 backward and, where
     recomputed, 2 again. Unfused kernels do exactly that. A fused one skips what the causal mask
-    hides, half of everything, but its backward computes the scores once more: 5 products.
+    hides, half of everything, but its backward computes the scores once more: 5 products. A table that is
+    looked up by a product is one, and so is its gradient.
     """
     run = result.scenario
     assert run is not None
-    if run.software.kernels.attention == "unfused":
-        return result.hardware_flops
-    model, training = run.model, run.training
+    model, training, kernels = run.model, run.training, run.software.kernels
     tokens = float(training.global_batch * training.seq_length)
+    looked_up = 4 * tokens * model.hidden_size * model.embedding_rows * kernels.one_hot_embedding
+    if kernels.attention == "unfused":
+        return result.hardware_flops + looked_up
     square = model.num_layers * layer_attention_flops(model, tokens, training.seq_length)
     again = 0 if training.recompute == "none" else 1
-    return result.hardware_flops - square * (3 + again) + square / 2 * (3.5 + again)
+    return result.hardware_flops - square * (3 + again) + square / 2 * (3.5 + again) + looked_up
 
 
 @law
@@ -145,7 +147,10 @@ def layer_passes(run: Scenario) -> float:
         passes += 2  # inputs of both column-parallel layers again
     if software.kernels.split_gate and run.model.mlp == "swiglu" and not sharded:
         passes += 2  # the two input branches are column-parallel layers by themselves
-    return passes + (4 if run.training.recompute == "full" else 0)
+    if run.training.recompute != "full":
+        return passes
+    again = 4 - (1 if sharded else 2) * software.kernels.recompute_stops_early  # the last one's reduction
+    return passes + again
 
 
 def expected_tensor_parallel_bytes(run: Scenario, r: int) -> float:

@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Generator, Iterable
 from functools import partial
@@ -57,18 +56,21 @@ def test_what_is_under_way_when_nobody_asks_any_more_is_not_begun_twice(tmp_path
 
 
 def test_nobody_waits_for_the_first_where_all_will_be_asked_for(tmp_path: Path) -> None:
-    """The first task ends after all others, which were begun although there are many more than workers."""
-    for _ in range(1000):  # pools of other tests may still be ending, and beside a thread none is begun
-        if threading.active_count() == 1:
-            break
-        time.sleep(0.01)
-    seen = tmp_path / "seen"
-    workers = Local(partial(_noted_and_the_first_last, seen, 8), 2, after_s=0.0)
+    """The first task ends after all others, which were begun although there are many more than workers.
+
+    In a process of its own: beside threads that other tests have left no pool is begun."""
+    code = f"import test_plan_workers as tests; tests.run_all_of({str(tmp_path / 'seen')!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True)
+    assert (tmp_path / "seen").read_text(encoding="utf-8").split()[-1] == "0"
+
+
+def run_all_of(seen: str) -> None:
+    """Eight tasks of which the first waits for the others."""
+    workers = Local(partial(_noted_and_the_first_last, Path(seen), 8), 2, after_s=0.0)
     try:
         assert list(workers.run(range(8), every=True)) == [n * n for n in range(8)]
     finally:
         workers.close()
-    assert seen.read_text().split()[-1] == "0"
 
 
 def _noted_and_the_first_last(seen: Path, count: int, number: int) -> int:

@@ -90,8 +90,9 @@ def moe_weight_grad(builder: LayerBuilder) -> None:
 # Parts ---------------------------------------------------------------------------------------------
 
 
-def route(builder: LayerBuilder, *, shared: bool = True) -> None:
-    """Choose experts, run the shared ones, sort copies of the tokens by where they go."""
+def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) -> None:
+    """Choose experts, run the shared ones, sort copies of the tokens by where they go; with ``counts`` unless
+    they are known."""
     local, software = builder.local, builder.software
     experts = _held(local)
     if shared:
@@ -101,7 +102,8 @@ def route(builder: LayerBuilder, *, shared: bool = True) -> None:
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
     builder.memory("top-k", 6 * scores, launches=_launches(software))
     if software.exchange.moe_dispatcher == "alltoall":
-        _count(builder)
+        if counts:
+            _count(builder)
         _move(builder, "permute", local.norm_tokens + experts.sent(local.norm_tokens))  # r tokens, w copies
 
 

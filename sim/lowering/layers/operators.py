@@ -125,7 +125,7 @@ def _experts_again(
         shared = replace(local, ffn=local.experts.shared_ffn, experts=None)
         _branches_again(builder.on(shared), kept, cast=True)
     arrived = keeps(recompute, "all_to_all")
-    route(builder, shared=False)
+    route(builder, shared=False, counts=not arrived)  # an all-to-all, too, in torchtitan's list of what stays
     if not arrived:
         arrive(builder, exchange(builder, "dispatch"))
     first_half(builder, product="expert fc1" not in kept)

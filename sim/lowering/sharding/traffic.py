@@ -105,18 +105,21 @@ class ShardTraffic:
         return combined([self.reduce_bytes * each for each in unit.matrices], self.rule.combine_scatters)
 
     def _joined(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        """All-reduces of neighbouring shards, joined as far as the rule joins reductions."""
-        others = tuple(op for op in ops if not isinstance(op.work, Collective))
-        found: tuple[Op, ...] = ()
-        for copies in (self.replicas, self.expert_replicas):
-            sizes = [
-                op.work.transfer.bytes
-                for op in ops
-                if isinstance(op.work, Collective) and op.work.communicator == copies.communicator
-            ]
-            together = combined(sizes, self.rule.combine_reductions)
-            found += tuple(self._over(copies, size / self.reduce_bytes) for size in together)
-        return (*found, *others)
+        """All-reduces of neighbouring shards, joined as far as the rule joins reductions, and all else."""
+        copies = {each.communicator: each for each in (self.replicas, self.expert_replicas)}
+        sizes: dict[str, list[float]] = {name: [] for name in copies}
+        others = []
+        for op in ops:
+            if isinstance(op.work, Collective) and op.work.communicator in sizes:
+                sizes[op.work.communicator].append(op.work.transfer.bytes)
+            else:
+                others.append(op)
+        joined = (
+            self._over(copies[name], size / self.reduce_bytes)
+            for name, each in sizes.items()
+            for size in combined(each, self.rule.combine_reductions)
+        )
+        return (*joined, *others)
 
     def _after(self, op: Op) -> tuple[Op, ...]:
         work = op.work
