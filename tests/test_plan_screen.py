@@ -16,7 +16,7 @@ from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
 from stepsim.sim.plan.screen import screen as module
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.space import Space, space_of
-from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.simulate import simulate
 
 AXES: dict[str, list[Any]] = {
@@ -174,6 +174,44 @@ def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:
     space = space_of(run, fix={name: field_value(run, name) for name in LAYOUT})
     step_s = simulate(run).step_time_s
     assert 0.9 * step_s < screen(space).bound_s[0] <= step_s
+
+
+JOB: dict[str, Any] = {
+    "model": {"num_layers": 8, "hidden_size": 4096, "num_attention_heads": 32, "vocab_size": 131072}
+    | {"ffn_hidden_size": 11008, "mlp": "swiglu"},
+    "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 64, "interconnect": "ib-ndr400-x8"},
+    "parallelism": {"tp": 1, "zero": 3},
+    "training": {"seq_length": 1024, "global_batch": 128, "micro_batch": 1, "precision": "bf16"},
+}
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_what_is_run_again_hides_more_of_what_xla_schedules(recompute: str) -> None:
+    """So that of each recomputation what moves is priced by itself."""
+    run = scenario_from_document({**JOB, "software": "generic-jax"}, "job").with_(
+        {"training.recompute": recompute}
+    )
+    same = {name: field_value(run, name) for name in LAYOUT if name != "training.recompute"}
+    space = space_of(run, fix={**same, "parallelism.dp": 64})
+    assert space.own is not None
+    assert 0.5 * simulate(run).step_time_s < screen(space).bound_s[space.own] <= simulate(run).step_time_s
+
+
+@pytest.mark.parametrize("changes", [{"schedule": "interleaved"}, {"training.cpu_offload": True}])
+def test_stages_of_the_embedding_alone_and_gradients_on_hosts_are_screened(
+    changes: dict[str, Any],
+) -> None:
+    """Of a stage with the embedding alone nothing runs in a weight gradient; a host is no process group."""
+    document = {**JOB, "software": "torchtitan-2025", "parallelism": {"tp": 1}}
+    document["cluster"] = {**JOB["cluster"], "gpus": 16}
+    run = scenario_from_document(document, "job")
+    if "schedule" in changes:
+        changes = {**changes, "parallelism.pp": 2, "parallelism.vpp": 4, "parallelism.zero": 3}
+    space = space_of(run, fix={**changes, "parallelism.tp": 1, "training.micro_batch": 1})
+    found = screen(space, within=float("inf"))
+    for i in range(0, len(space), max(1, len(space) // 4)):
+        step_s = simulate(space.scenario_of(i)).step_time_s
+        assert 0 < found.bound_s[i] <= step_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("schedule", "chunks"), [("dualpipe", 1), ("dualpipev", 2)])

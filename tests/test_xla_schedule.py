@@ -17,6 +17,7 @@ from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Op
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.scenario.sharding import PRODUCTS_EACH
 from stepsim.sim.simulate import simulate
 
@@ -63,6 +64,22 @@ def test_matrices_are_gathered_one_by_one_or_joined() -> None:
         layers = [size for size in messages(one, "all_gather") if size < 32000 * WIDTH * 2]
         assert len(layers) == calls * 2 * 2 * LAYERS
         assert sum(messages(one, "all_gather")) == pytest.approx(sum(messages(whole, "all_gather")))
+
+
+def test_a_head_in_fp32_needs_a_gpu_with_tf32() -> None:
+    software = {"head_fp32": True, "attention": "unfused"}
+    old = {"cluster.gpu": "V100-SXM2-32GB", "training.precision": "fp16"}
+    assert simulate(run(kernels=software)).step_time_s > 0
+    with pytest.raises(NotSupported) as refused:
+        simulate(run(kernels=software).with_(old))
+    assert refused.value.field == "software.kernels.head_fp32"
+
+
+def test_branches_of_an_mlp_are_matrices_of_their_own() -> None:
+    """Seven of Llama's layer: q, k, v, the projection, gate, up and down."""
+    document = run(sharding={"combine_gather_bytes": 1.0}).with_({"model.mlp": "swiglu"})
+    layers = [size for size in messages(document, "all_gather") if size < 32000 * WIDTH * 2]
+    assert len(layers) == 7 * 2 * 2 * LAYERS
 
 
 def test_gradients_are_reduced_in_the_type_of_the_products() -> None:

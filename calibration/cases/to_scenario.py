@@ -77,8 +77,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         spec = ClusterSpec.model_validate(cluster)
         if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
             software["preset"] = CHECKED.get(software["preset"], software["preset"])
-    software = known_protocol(software, case.hardware.interconnect)
     if not as_stated:
+        software = known_protocol(software, case.hardware.interconnect)
         software = known_overlap(software, "software.tp_comm_overlap" in case.assumed)
     return {
         "model": known_facts(model) | model_facts(case.software),

@@ -64,6 +64,8 @@ def _refuse_precision(scenario: Scenario, profile: GpuProfile) -> None:
     if precision == "mxfp8" and gpu.architecture not in BLOCK_SCALED:
         wrong = f"{gpu.name} has no products of blocks with scales of their own, only fp8; set fp8"
         raise NotSupported("training.precision", wrong)
+    if scenario.software.kernels.head_fp32 and not gpu.has_math("tf32"):
+        raise NotSupported("software.kernels.head_fp32", f"{gpu.name} has no tf32 products; set it to false")
 
 
 def _refuse_offload(scenario: Scenario, profile: GpuProfile) -> None:

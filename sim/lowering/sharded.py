@@ -185,9 +185,12 @@ class Sharding:
         """``unit`` of a layer with its matrices, and what passes over it run of products and attention."""
         listed = layer_parameters(self.plan.local.of(run.kind))
         tensors = [each for each in listed if "edp" not in each.replicated_over]
-        matrices = [float(each.elements) for each in tensors if each.is_matrix]
+        matrices = [
+            each.elements / each.count for each in tensors if each.is_matrix for _ in range(each.count)
+        ]
         matrices[-1] += sum(each.elements for each in tensors if not each.is_matrix)
-        forward = sum(each.is_matrix for each in listed) + 1
+        experts = sum(each.is_matrix for each in listed) - sum(each.is_matrix for each in tensors)
+        forward = len(matrices) + experts + 1  # those of all experts are one product
         again = forward if run.recompute == FULL else 1 if "core_attn" in run.recompute else 0
         return replace(
             unit,

@@ -46,7 +46,7 @@ def mlp_in_forward(builder: LayerBuilder, *, cast: bool = True) -> None:
 
 
 def _quantise_weights(builder: LayerBuilder, *linears: Linear) -> None:
-    """Both copies of 16-bit weights in the products' type, where no first microbatch has kept them."""
+    """The copies of weights in the products' type, where no first microbatch has kept them."""
     local = builder.local
     if local.recipe and local.weights.made and not builder.software.kernels.caches_mlp_weights:
         weights = sum(linear.inputs * linear.outputs for linear in linears)

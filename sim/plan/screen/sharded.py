@@ -181,7 +181,8 @@ class ShardedTimes:
             if number not in costs.around:
                 costs.around[number] = np.zeros((count, len(parts), _FIGURES))
             place = int(self.place[row])
-            costs.around[number][case] = [self._around(piece, place) for piece in pieces]
+            if pieces:  # a stage of the embedding alone has no weight gradient apart
+                costs.around[number][case] = [self._around(piece, place) for piece in pieces]
         return costs
 
     def _recomputing(self, number: int, again: Recompute) -> tuple[ShardedPart, ...]:
@@ -302,6 +303,8 @@ class ShardedTimes:
         def priced(op: Op) -> Op:
             work = op.work
             if not isinstance(work, Collective) or work.transfer.bytes == 0:
+                return op
+            if work.communicator not in GROUP_OF:  # the way to the host
                 return op
             placement = placements[GROUP_OF[work.communicator]]
             transfer = self.tables.communication.collective(work.kind, work.transfer.bytes, placement)

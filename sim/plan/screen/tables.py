@@ -102,9 +102,8 @@ class ScreenTables:
     By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``cut`` the ways in which their
     parameters are divided, ``sizes`` how many of a layer a rank then holds, ``rule`` how it shards. Of each
     layer ``forward_of`` is the first whose forwards are the same: one that differs in what becomes of
-    gradients. Where
-    none ``gathers_again`` for layers that are recomputed, what moves around them is the same for all
-    recomputation.
+    gradients. Where none ``gathers_again`` for layers that are recomputed, nor hides more beside them, what
+    moves around them is the same for all recomputation.
     """
 
     space: Space
@@ -139,7 +138,9 @@ class ScreenTables:
         inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
         self.cut, cut_rows = dense([self.code(f"parallelism.{axis}") for axis in _CUT])
         self.rule, rules = self._rules()
-        self.gathers_again = any(rule is not None and rule.gathers_again for rule in rules)
+        self.gathers_again = any(
+            rule is not None and (rule.gathers_again or rule.products_each > 0) for rule in rules
+        )
         accumulates = np.array([rule is None or not rule.reduces_each for rule in rules])[self.rule]
         self.shards: NDArray[np.bool_] = np.array([rule is not None for rule in rules])[self.rule]
         forward, forward_rows = dense(

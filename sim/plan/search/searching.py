@@ -251,7 +251,7 @@ class LayoutSearch:
                 true = value if self.final is None or value >= worst else self.final(number, value)
                 better += true < worst and len(ranked.best) >= self.wishes.top
                 step_s = self.judging.known[number].step_time_s
-                bound_s = max(float(self.among.bounds.bound_s[number]), floors_s[number])
+                bound_s = max(float(self.bound_s[number]), floors_s[number])
                 below += bool(step_s < bound_s * (1 - found.tolerance))
         except KeyboardInterrupt:
             found = replace(found, interrupted=True)

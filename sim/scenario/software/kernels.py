@@ -73,8 +73,7 @@ class KernelSoftware(SoftwareGroup):
     )
     head_fp32: bool = Field(
         default=False,
-        description="products of the head are of FP32, in TF32 where the GPU has it (MaxText"
-        " logits_dot_in_fp32)",
+        description="products of the head are of FP32, in TF32 (MaxText logits_dot_in_fp32)",
     )
     cross_entropy: CrossEntropy = Field(
         default="vocab-parallel", description="how the loss is computed where TP splits the vocabulary"
@@ -136,8 +135,8 @@ class KernelSoftware(SoftwareGroup):
     )
     caches_mlp_weights: bool = Field(
         default=True,
-        description="16-bit weights of a dense MLP are quantised once a step; false: in every forward"
-        " (TransformerEngine's op fuser, which takes no is_first_microbatch)",
+        description="copies of a dense MLP's weights in the products' type are made once a step; false: in"
+        " every forward (TransformerEngine's op fuser, which takes no is_first_microbatch)",
     )
     fp8_attention: bool = Field(
         default=False,
