@@ -46,13 +46,26 @@ def test_every_known_network_and_preset_exists() -> None:
         get_interconnect(name)
 
 
+NETWORK = {"all_reduce_gbps": 200.0, "all_gather_gbps": 90.0, "reduce_scatter_gbps": 90.0} | {
+    f"{kind}_intra_gbps": rate
+    for kind, rate in (("all_reduce", 455.0), ("all_gather", 263.0), ("reduce_scatter", 262.0))
+}
+
+
 @pytest.mark.parametrize("framework", ["nanotron", "Megatron-LM"])
 @pytest.mark.parametrize("interconnect", ["efa-3200", "ib-ndr400-x8"])
 @pytest.mark.parametrize("as_stated", [True, False])
-def test_one_site_ran_simple_alone(framework: str, interconnect: str, as_stated: bool) -> None:
+@pytest.mark.parametrize("measured", [None, NETWORK])
+def test_one_site_ran_simple_alone(
+    framework: str, interconnect: str, as_stated: bool, measured: dict[str, float] | None
+) -> None:
+    """What its runs measured of their rings shows it; those that state none show it by the others."""
     fields = {"software.framework": framework, "software.year": 2024, "hardware.interconnect": interconnect}
-    document = scenario_document(build(case_document(fields)), as_stated=as_stated)
-    simple = framework == "nanotron" and interconnect == "efa-3200"
+    case = build(case_document({**fields, "measured_network": measured}))
+    document = scenario_document(case, as_stated=as_stated)
+    simple = (
+        framework == "nanotron" and interconnect == "efa-3200" and (measured is not None or not as_stated)
+    )
     proto = document["software"].get("exchange", {}).get("nccl_proto")
     assert proto == ("Simple" if simple else None)
 

@@ -77,7 +77,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         spec = ClusterSpec.model_validate(cluster)
         if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
             software["preset"] = CHECKED.get(software["preset"], software["preset"])
-    if not as_stated:
+    if not as_stated or case.measured_network:  # a run that states what its rings took has stated this
         software = known_protocol(software, case.hardware.interconnect)
         software = known_overlap(software, "software.tp_comm_overlap" in case.assumed)
     return {
