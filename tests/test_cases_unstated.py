@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from validation_cases import case_document, write_cases
+from validation_cases import NETWORK, case_document, write_cases
 
 from stepsim.calibration.cases.case import Case, build, read_cases
 from stepsim.calibration.cases.constants import Constants
@@ -44,12 +44,6 @@ def test_every_known_network_and_preset_exists() -> None:
     assert set(VOCABULARIES) | set(IN_TURN) | set(SIMPLE_ALONE) <= set(software_names())
     for name in SIMPLE_ALONE.values():
         get_interconnect(name)
-
-
-NETWORK = {"all_reduce_gbps": 200.0, "all_gather_gbps": 90.0, "reduce_scatter_gbps": 90.0} | {
-    f"{kind}_intra_gbps": rate
-    for kind, rate in (("all_reduce", 455.0), ("all_gather", 263.0), ("reduce_scatter", 262.0))
-}
 
 
 @pytest.mark.parametrize("framework", ["nanotron", "Megatron-LM"])

@@ -275,6 +275,18 @@ def test_any_layout_may_be_audited_those_with_short_replays_rather_than_others()
     assert work[drawn(len(every) // 3)].mean() < work[every].mean()
 
 
+def test_an_audit_sees_whatever_bound_was_too_high() -> None:
+    """One that was raised by the layout that recomputes nothing, too."""
+    among, _ = candidates_of(small(), FIX, {}, lambda _: None)
+    judging = Judging(scenario_of=among.layouts.scenario_of, workers=Local(Answering(ReplayOf()), 1))
+    search = LayoutSearch(among=among, wishes=Wishes(top=1, audit=2), judging=judging)
+    ranked = search.best(top=1)
+    assert search.audited(ranked).below == 0
+    for i in search.drawn(ranked):
+        search._raise(i, 2.0 * judging.known[i].step_time_s)
+    assert search.audited(ranked).below == 2
+
+
 @pytest.mark.slow
 def test_the_front_is_that_of_all_that_fit(exhaustive: dict[int, float]) -> None:
     found = plan(small(), fix=FIX, top=1, audit=0, jobs=1)

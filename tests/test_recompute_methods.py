@@ -14,7 +14,7 @@ from small_scenarios import every_op, lowered, scenario
 from stepsim.sim.lowering.layers.recompute import FULL
 from stepsim.sim.lowering.layers.stages import build_stages
 from stepsim.sim.lowering.state.activations import activation_bytes
-from stepsim.sim.program.program import Compute
+from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -187,6 +187,15 @@ def test_none_holds_more_than_a_part_and_that_more_than_all(
 def moe_run(recompute: Any, **fields: Any) -> Scenario:
     """Experts in every layer with shared ones, one GPU."""
     return with_experts(recompute=recompute, ep=1, gpus=1, shared_expert_ffn_hidden_size=512, **fields)
+
+
+@pytest.mark.parametrize(("keep", "times"), [(["mm", "all_to_all"], 1), (["mm"], 2)])
+def test_counts_of_tokens_stay_where_what_all_to_alls_brought_does(keep: list[str], times: int) -> None:
+    recompute = {"kind": "operators", "keep": keep}
+    run = with_experts(recompute=recompute, ep=2, gpus=2)
+    ops = every_op(lowered(run).programs.classes[0])
+    told = sum(n for op, n in ops if op.name == "token counts" and isinstance(op.work, Collective))
+    assert told == times * run.model.num_layers * run.num_microbatches
 
 
 def by_model(run: Scenario) -> float:

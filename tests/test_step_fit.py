@@ -25,6 +25,7 @@ from stepsim.calibration.cases.constants import (
     untimed_preset,
 )
 from stepsim.calibration.cases.trial import Trial
+from stepsim.calibration.fit.steps import left_out
 from stepsim.calibration.fit.steps.left_out import of_its_limit, without_source
 from stepsim.calibration.fit.steps.page import fit_markdown
 from stepsim.calibration.fit.steps.report import half_of, judge
@@ -227,6 +228,17 @@ def test_a_gpu_of_no_other_source_has_the_clock_of_its_kin_at_its_own_power_limi
     assert found.gpus[GPU].clock_fraction == 0.86
     assert found.gpus[capped].clock_fraction == round(clock_carried(0.86, get_gpu(GPU), get_gpu(capped)), 2)
     assert found.gpus[capped].clock_fraction < 0.8
+
+
+def test_kin_is_what_most_sources_ran_on_and_not_what_one_ran_most_on() -> None:
+    trial = Trial(clock_fraction=0.86, corun_slowdown=0.0, host_s_per_kernel=6e-6)
+    (one,) = measured({"large": JOBS["large"]}, trial)
+    often = [replace(one, gpu="B200-SXM-180GB", source="one", family=f"family {k}") for k in range(9)]
+    widely = [replace(one, gpu="GB200-NVL72", source=f"source {k}") for k in range(2)]
+    known = ["B200-SXM-180GB", "GB200-NVL72", "H100-SXM5-80GB"]
+    assert left_out._relative("GB300-NVL72", known, [*often, *widely]) == "GB200-NVL72"
+    assert left_out._relative("GB300-NVL72", known, [*often, *widely[:1]]) == "B200-SXM-180GB"
+    assert left_out._relative("MI300X", known, often) is None
 
 
 def test_presets_that_carry_a_host_time_have_that_of_its_origin() -> None:
