@@ -19,7 +19,7 @@ from ...sim.scenario.software import get_software
 from ...sim.scenario.software.called import mentions
 from ...sim.scenario.software.rules import rules_of
 from ...sim.scenario.software.software import grouped
-from .case import CaseSoftware
+from .case import CaseLayout, CaseSoftware
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +126,21 @@ def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
     """The rows of the embedding of a run with ``preset``: those of its case, or if they are ``assumed``,
     those that the stated sizes of its source's models leave."""
     return VOCABULARIES.get(preset, rows) if assumed else rows
+
+
+MICROBATCH_A_RANK = ("torchtitan-2024",)
+"""Presets that cut a replica's batch into as many microbatches as the pipeline has ranks, if nobody says
+otherwise, however many stages each rank has. torchtitan's interleaved schedules have as many microbatches as
+stages from January 2025 on (pytorch/torchtitan torchtitan/parallelisms/pipelining_utils.py,
+build_pipeline_schedule; pull request 781, "fix num_microbatches input for PP")."""
+
+
+def known_micro_batch(preset: str, layout: CaseLayout, assumed: bool) -> int:
+    """Sequences of a microbatch of a run with ``preset``: what its source states, or if that is ``assumed``,
+    those that its framework makes by itself."""
+    each, rest = divmod(layout.global_batch, layout.dp * layout.pp)
+    unsaid = assumed and layout.pp > 1 and preset in MICROBATCH_A_RANK and not rest
+    return each if unsaid else layout.micro_batch
 
 
 def known_precision(preset: str, layout: Mapping[str, Any]) -> str:
