@@ -231,6 +231,7 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("profile-guided", {"profile_guided": True}),  # XLA, by a profile (PGLE)
     ("fp32 head", {"head_fp32": True}),
     ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop
+    ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before FSDP gathers them
 )
 """What else a framework's text says, in words of a preset."""
 
