@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .gpu import Gpu
 
 MEMORY_BUSY_W = {"hopper": 300.0}
-"""The most that a GPU was seen to draw whose memory is saturated while its tensor cores wait, by architecture:
-an H200 that decodes, 137 to 300 W with four kinds of attention (arXiv:2605.11999, abstract). It has the
-fastest memory of its architecture, and runs its multiprocessors beside."""
+"""The most that a GPU was seen to draw whose memory is saturated while its tensor cores wait, by
+architecture: an H200 that decodes, 137 to 300 W with four kinds of attention (arXiv:2605.11999, abstract).
+It has the fastest memory of its architecture, and runs its multiprocessors beside."""
 
 
 def clock_carried(fraction: float, measured: Gpu, gpu: Gpu) -> float:
@@ -43,8 +43,8 @@ def clock_carried(fraction: float, measured: Gpu, gpu: Gpu) -> float:
 
 
 def clock_at(fraction: float, share: float, most: float = 1.0) -> float:
-    """``fraction`` at a ``share`` of the watts above idle, of what these leave products there, where ``most`` of
-    those watts at most do not follow the clock.
+    """``fraction`` at a ``share`` of the watts above idle, of what these leave products there, where at most
+    ``most`` of those watts do not follow the clock.
 
     >>> [round(clock_at(0.86, share), 3) for share in (1.0, 0.8, 0.6, 0.4, 0.2)]
     [0.86, 0.817, 0.733, 0.564, 0.355]
