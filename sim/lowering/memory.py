@@ -95,6 +95,13 @@ def _stage_memory(
     # what stays all step long was allocated once, each piece in a block of its own size
     terms["allocator"] = (peak.held.total + terms["workspace"]) * software.host.allocator_overhead
     terms["in flight"] = _in_flight(plan, r, host_lead_s)
+    moving = peak.held.total + terms["allocator"] + terms["in flight"]
+    releasable = min(flat_buffer_bytes(plan, r)[1], moving)
+    capacity = _capacity_bytes(plan, r)
+    if sum(terms.values()) > capacity:  # free blocks are given back, and late buffers share theirs
+        for bill in (terms, static):
+            bill["flat buffers"] -= releasable
+        releasable = 0.0
     return StageMemory(
         pp=r,
         terms=terms,
@@ -102,7 +109,8 @@ def _stage_memory(
         peak_s=peak.at_s,
         peak_action=peak.action,
         static_bytes=sum(static.values()),
-        capacity_bytes=_capacity_bytes(plan, r),
+        releasable_bytes=releasable,
+        capacity_bytes=capacity,
         timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
         moving=tuple(peak.timeline),
         parameters=plan.held_parameters(r),
@@ -157,7 +165,7 @@ def static_terms(
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     return {
         **state_terms(plan, r, sharding),
-        "flat buffers": flat_buffer_bytes(plan, r),
+        "flat buffers": flat_buffer_bytes(plan, r)[0],
         "communication": sum(one.total for one in own),
         "workspace": workspace_bytes(plan.local, plan.scenario.software),
         "context": CONTEXT_BYTES,
