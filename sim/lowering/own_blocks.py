@@ -13,8 +13,8 @@ each as large as one of their tensors; what is larger than all of them is alloca
 - Where it gathers nothing, no such buffer is there for the fresh gradient of the table of embeddings, which
   ends a backward.
 
-Where the GPU has no room for such a buffer, the allocator gives back all free segments before it fails. Those of
-activations are free by then, and the next step splits the buffer's blocks for its activations: of both the
+Where the GPU has no room for such a buffer, the allocator gives back all free segments before it fails. Those
+of activations are free by then, and the next step splits the buffer's blocks for its activations: of both the
 larger is needed, and not their sum (memory.py).
 
 Sources:

@@ -120,8 +120,8 @@ class MemoryScreen:
         )
 
     def needs(self) -> tuple[Floats, Floats]:
-        """Bytes that the fullest stage of each layout needs, hosts as far ahead as they can be; and those among
-        them that it holds all through the step, without what an allocator gives back (StageMemory)."""
+        """Bytes that the fullest stage of each layout needs, hosts as far ahead as they can be; and those
+        among them that it holds all through the step, without what an allocator gives back (StageMemory)."""
         found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
         alike: list[tuple[Codes, list[AlikeRanks]]] = []
         layouts: dict[int, list[Codes]] = {}
