@@ -35,11 +35,17 @@ GEMM_WORKSPACE_BYTES = 64e6
 
 
 def memory_of(
-    plan: StepPlan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float], *, traced: bool = True
+    plan: StepPlan,
+    actions: Sequence[ActionSpan],
+    host_leads_s: Mapping[int, float],
+    microbatches: int,
+    *,
+    traced: bool = True,
 ) -> tuple[StageMemory, ...]:
     """The bill of every pipeline rank, with its peak and when that is, and if ``traced`` all that led there.
 
-    ``host_leads_s``: how far each rank's host was ahead of its GPU (engine/host_lead.py).
+    ``host_leads_s``: how far each rank's host was ahead of its GPU (engine/host_lead.py). ``microbatches``:
+    of the whole step, where the plan is of a shorter one.
     """
     by_rank: dict[int, list[ActionSpan]] = {}
     for span in actions:
@@ -49,22 +55,25 @@ def memory_of(
         own = by_rank.get(r, [])
         return peak_held(own, plan.stages, sizes, buffers, traced=traced), _layers_in_flight(plan, own)
 
-    return _bill(plan, most, host_leads_s)
+    return _bill(plan, most, host_leads_s, microbatches)
 
 
-def memory_of_orders(plan: StepPlan, host_leads_s: Mapping[int, float]) -> tuple[StageMemory, ...]:
+def memory_of_orders(
+    plan: StepPlan, host_leads_s: Mapping[int, float], microbatches: int
+) -> tuple[StageMemory, ...]:
     """The same by the orders of the plan alone: not when the peak is."""
 
     def most(r: int, sizes: ActivationBytes, buffers: Mapping[int, Buffers]) -> Most:
         return peak_of_order(plan.orders[r], plan.stages, sizes, buffers)
 
-    return _bill(plan, most, host_leads_s)
+    return _bill(plan, most, host_leads_s, microbatches)
 
 
 def _bill(
     plan: StepPlan,
     most: Callable[[int, ActivationBytes, Mapping[int, Buffers]], Most],
     host_leads_s: Mapping[int, float],
+    microbatches: int,
 ) -> tuple[StageMemory, ...]:
     scenario = plan.scenario
     sharding = sharding_of(plan, sharding_rule(scenario))
@@ -74,7 +83,11 @@ def _bill(
     for r in range(plan.shape.ranks):
         buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
         lead_s = host_leads_s.get(r, math.inf)
-        found.append(_stage_memory(plan, r, most(r, sizes, buffers), sharding, lead_s, known[r]))
+        static = static_terms(plan, r, sharding, known[r])
+        kept = sum(sizes.kept_output(plan.stages[s]) for s in plan.held_stages(r))
+        if kept and len(plan.stages) > 1:
+            static["outputs"] = microbatches * kept
+        found.append(_stage_memory(plan, r, most(r, sizes, buffers), static, lead_s, known[r]))
     return tuple(found)
 
 
@@ -82,12 +95,11 @@ def _stage_memory(
     plan: StepPlan,
     r: int,
     most: Most,
-    sharding: Sharding | None,
+    static: dict[str, float],
     host_lead_s: float,
     own: tuple[CommunicatorBuffers, ...],
 ) -> StageMemory:
     software = plan.scenario.software
-    static = static_terms(plan, r, sharding, own)
     peak, layers_in_flight = most
     terms = dict(static)
     for name, size in peak.held.terms().items():

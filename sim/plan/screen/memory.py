@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerRun
     from ...lowering.layers.stages import Stage
+    from ...lowering.state.activations import ActivationBytes
     from ...scenario.models import Scenario
     from .stages import Pipeline
     from .tables import ScreenTables
@@ -59,6 +60,7 @@ class AlikeRanks:
     ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows``
     are as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the
     model, on another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
+    ``giving``: all its stages, where there are others.
     """
 
     first: int
@@ -69,6 +71,7 @@ class AlikeRanks:
     ends_meet: bool
     versions: int
     rows: Floats
+    giving: tuple[Stage, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +227,7 @@ class MemoryScreen:
         outside = CONTEXT_BYTES + self._network(one, rows)
         workspace = self.workspace[layer]
         flat, late = self._flat(one, rows).T
-        static = self._state(one, rows) + flat + workspace + outside
+        static = self._state(one, rows) + flat + workspace + outside + self._outputs(one, sizes, rows)
         allocator = (moving + workspace) * software.host.allocator_overhead
         moving = moving + allocator + self._in_flight(one, rows, layer)
         held = static - np.minimum(late, moving)
@@ -266,6 +269,13 @@ class MemoryScreen:
 
     def _flat_of(self, one: AlikeRanks, row: int) -> tuple[float, float]:
         return flat_buffer_bytes(self.tables.plan_of_rank(row, one.first, [one.whole]), one.first)
+
+    def _outputs(self, one: AlikeRanks, sizes: ActivationBytes, rows: Codes) -> Floats:
+        """What stages keep of what they give, of all microbatches."""
+        kept = np.asarray(sum(sizes.kept_output(stage) for stage in one.giving), dtype=np.float64)
+        each = kept[self.tables.layer[rows]] if kept.ndim else kept
+        found: Floats = each * self.tables.microbatches()[rows]
+        return found
 
     def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
         experts = any(run.kind.experts for run in one.whole.runs)
@@ -343,6 +353,7 @@ def _alike_ranks(
         ends_meet=pipeline.ends_meet,
         versions=versions,
         rows=rows,
+        giving=tuple(stages) if len(pipeline.kind_of) > 1 else (),
     )
 
 
