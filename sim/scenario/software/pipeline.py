@@ -43,8 +43,8 @@ class PipelineSoftware(SoftwareGroup):
     keeps_outputs: KeptOutputs = Field(
         default="none",
         description="outputs of stages that stay until the step ends, of every microbatch: the logits of the"
-        " last stage, which torch.distributed.pipelining returns, or those of all stages, as it did until"
-        " May 2025",
+        " last stage, which torch.distributed.pipelining returns unless told not to, or those of all stages,"
+        " which it had until May 2025",
     )
     scatter_gather_p2p: bool = Field(
         default=False,
