@@ -36,7 +36,7 @@ def points(among: Candidates, most: int) -> Iterator[dict[str, Any]]:
             "shown": len(shown),
             "number": rows,
             "bound_s": bound[rows],
-            "peak_bytes": among.bounds.peak_bytes[rows],
+            "peak_bytes": among.bounds.needed_bytes[rows],
             "gpu_bytes": float(among.bounds.capacity_bytes.max(initial=0.0)),
             "fits": among.fit_probability[rows],
             "axes": {name: np.asarray(values)[rows].tolist() for name, values in varied.items()},

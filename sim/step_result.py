@@ -58,15 +58,21 @@ def _loads(lowered: Lowered, step_time_s: float) -> dict[str, float]:
 
 
 def stage_memory(
-    lowered: Lowered, ready: Folded, record: Record, leads_s: Mapping[int, float] | None = None
+    lowered: Lowered,
+    ready: Folded,
+    record: Record,
+    leads_s: Mapping[int, float] | None = None,
+    microbatches: int | None = None,
 ) -> tuple[StageMemory, ...]:
-    """Memory of each pipeline rank, of its class; ``leads_s`` of hosts where not as recorded."""
+    """Memory of each pipeline rank, of its class; ``leads_s`` of hosts where not as recorded,
+    ``microbatches`` of the whole step where not as lowered."""
     from .engine.accounting import action_spans
     from .lowering.memory import memory_of
 
     shown = {first: pp for pp, first in ready.first_of_stage.items()}
     actions = action_spans(record, shown)
-    return memory_of(lowered.plan, actions, leads_s or host_leads_s(ready, record))
+    whole = microbatches or lowered.plan.scenario.num_microbatches
+    return memory_of(lowered.plan, actions, leads_s or host_leads_s(ready, record), whole)
 
 
 def host_leads_s(ready: Folded, record: Record) -> dict[int, float]:

@@ -232,5 +232,5 @@ def test_the_spread_of_a_field_is_found_again() -> None:
 def test_the_fullest_rank_decides() -> None:
     stages = memory_by_order(small()).high
     room, moving = room_of(stages)
-    assert math.exp(-room) == max(stage.peak_bytes / stage.capacity_bytes for stage in stages)
+    assert math.exp(-room) == max(stage.needed_bytes / stage.capacity_bytes for stage in stages)
     assert 0 < moving < 1

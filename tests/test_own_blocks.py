@@ -22,7 +22,7 @@ def nanotron(**fields: object) -> Scenario:
 
 
 def flat_bytes(run: Scenario) -> float:
-    return flat_buffer_bytes(lowered(run).plan, 0)
+    return flat_buffer_bytes(lowered(run).plan, 0)[0]
 
 
 @pytest.mark.parametrize("dp", [2, 4])
@@ -61,6 +61,25 @@ def test_more_tokens_never_ask_for_more(tokens: int, dp: int, zero: int, pp: int
     one, more = (nanotron(seq_length=n, **fields) for n in (tokens, 4 * tokens))
     assert 0.0 <= flat_bytes(more) <= flat_bytes(one)
     assert flat_bytes(one) <= (2 + 1 / dp) * 2 * lowered(one).plan.held_parameters(0)
+
+
+ROOMS = st.sampled_from([0.5, 0.9, 0.999, 1.001, 2.0])
+
+
+@settings(max_examples=30)
+@given(tokens=st.sampled_from([16, 128, 1024, 8192]), dp=st.sampled_from([1, 2, 4, 8]), room=ROOMS)
+def test_without_room_the_gather_shares_the_blocks_of_activations(tokens: int, dp: int, room: float) -> None:
+    """Of its buffers and what comes and goes the larger is needed; the bill is that where not both fit."""
+    (whole,) = simulate(nanotron(dp=dp, zero=1, seq_length=tokens)).memory
+    buffers, moving = whole.terms["flat buffers"], whole.peak_bytes - whole.static_bytes
+    assert whole.needed_bytes == pytest.approx(whole.static_bytes - buffers + max(buffers, moving))
+    gpu = {"extends": "A100-SXM4-80GB", "memory": f"{room * whole.peak_bytes:.0f} B"}
+    (stage,) = simulate(nanotron(dp=dp, zero=1, seq_length=tokens, gpu=gpu)).memory
+    expected = whole.peak_bytes if room > 1 else whole.needed_bytes
+    assert stage.peak_bytes == pytest.approx(expected)
+    assert stage.needed_bytes == pytest.approx(whole.needed_bytes)
+    assert stage.moving_share == pytest.approx(whole.moving_share)
+    assert stage.peak_bytes == pytest.approx(sum(stage.terms.values()))
 
 
 @pytest.mark.parametrize(("dp", "zero", "each"), [(1, 0, 4), (2, 0, 6), (1, 1, 4), (2, 1, 4)])

@@ -96,10 +96,10 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     result = simulate(run)
     assert found.capacity_bytes[i] == result.memory[0].capacity_bytes
     if run.software.exchange.records_streams:
-        assert found.peak_bytes[i] >= max(stage.peak_bytes for stage in result.memory) * (1 - 1e-9)
+        assert found.needed_bytes[i] >= max(stage.needed_bytes for stage in result.memory) * (1 - 1e-9)
     else:
-        assert found.peak_bytes[i] == pytest.approx(
-            max(stage.peak_bytes for stage in result.memory), rel=1e-9
+        assert found.needed_bytes[i] == pytest.approx(
+            max(stage.needed_bytes for stage in result.memory), rel=1e-9
         )
     assert found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
     assert found.bound_s[i] > 0
@@ -255,7 +255,7 @@ def test_layouts_in_parts_are_screened_as_all_at_once(
     for cores in (1, 3):
         monkeypatch.setattr(module, "cores", lambda cores=cores: cores)
         found = screen(space)
-        for column in ("peak_bytes", "static_bytes", "capacity_bytes", "bound_s"):
+        for column in ("needed_bytes", "held_bytes", "capacity_bytes", "bound_s"):
             assert (getattr(found, column) == getattr(whole, column)).all()
     widths = [set(space.columns["parallelism.tp"][rows].tolist()) for rows in module._parts(space, 0)]
     assert (not set.intersection(*widths)) == by_width

@@ -47,7 +47,7 @@ function interval(result) {
 }
 
 const TERMS = ["weights", "gradients", "optimizer", "activations", "logits", "gathered", "workspace", "communication", "context",
-  "flat buffers", "allocator", "in flight"];
+  "outputs", "flat buffers", "allocator", "in flight"];
 
 /** A bar for each stage against what a GPU has. @param {any} result */
 export function memory(result) {

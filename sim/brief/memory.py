@@ -73,11 +73,11 @@ def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> Me
         cluster = build_cluster(scenario)
         used = profile or calibrated_profile(cluster.gpu, scenario.calibration)
         short = of_length(scenario, enough_microbatches(scenario))
-        found = memory_of_plan(make_plan(short, cluster, used))
+        found = memory_of_plan(make_plan(short, cluster, used), scenario.num_microbatches)
         if found is not None:
             return found
         lowered = lower(short, cluster, profile=used)  # which pairs run as one is known when all is written
-        return _by_order(lowered.plan, _as_written(lowered))
+        return _by_order(lowered.plan, _as_written(lowered), scenario.num_microbatches)
 
 
 def enough_microbatches(scenario: Scenario) -> int:
@@ -91,19 +91,20 @@ def enough_microbatches(scenario: Scenario) -> int:
     return min(all_, (filling + drains + ENOUGH) * group + all_ % group)
 
 
-def memory_of_plan(plan: StepPlan) -> MemoryByOrder | None:
-    """The memory of a step by the orders of its plan; None where these have pairs of actions."""
+def memory_of_plan(plan: StepPlan, microbatches: int) -> MemoryByOrder | None:
+    """The memory of a step of so many microbatches by the orders of a plan of enough of them; None where
+    these have pairs of actions."""
     from ..lowering.memory import memory_of_orders
 
     if overlaps(plan.orders):
         return None
-    return _both(plan, lambda leads_s: memory_of_orders(plan, leads_s))
+    return _both(plan, lambda leads_s: memory_of_orders(plan, leads_s, microbatches))
 
 
-def _by_order(plan: StepPlan, actions: Sequence[ActionSpan]) -> MemoryByOrder:
+def _by_order(plan: StepPlan, actions: Sequence[ActionSpan], microbatches: int) -> MemoryByOrder:
     from ..lowering.memory import memory_of
 
-    return _both(plan, lambda leads_s: memory_of(plan, actions, leads_s, traced=False))
+    return _both(plan, lambda leads_s: memory_of(plan, actions, leads_s, microbatches, traced=False))
 
 
 def _both(plan: StepPlan, memory: Callable[[Mapping[int, float]], tuple[StageMemory, ...]]) -> MemoryByOrder:

@@ -77,7 +77,7 @@ class Search:
 
         cluster = self._cluster(scenario)
         plan = self._short_plan(scenario, cluster)
-        memory = _memory(plan)
+        memory = _memory(plan, scenario.num_microbatches)
 
         def run(one: Scenario) -> ShortStep:
             return replayed(one, cluster, self.profile, self._tables, plan)
@@ -94,7 +94,7 @@ class Search:
         doubt = doubt_of(seconds, path, found.run.lowered.plan, microbatches=scenario.num_microbatches)
         return StepOf(
             step_time_s=seconds,
-            memory=memory_of_step(found) if memory is None else memory,
+            memory=memory_of_step(found, scenario.num_microbatches) if memory is None else memory,
             path=tuple(path),
             parts=parts_of(doubt, measured_steps()),
         )
@@ -124,7 +124,7 @@ class Search:
         return make_plan(scenario, cluster, used, self._tables)
 
 
-def _memory(plan: StepPlan) -> tuple[StageMemory, ...] | None:
+def _memory(plan: StepPlan, microbatches: int) -> tuple[StageMemory, ...] | None:
     """By the order of actions; None where it takes the clock: how far hosts run ahead, which actions pair."""
-    found = memory_of_plan(plan)
+    found = memory_of_plan(plan, microbatches)
     return found.high if found is not None and found.exact else None

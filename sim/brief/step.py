@@ -72,7 +72,7 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
         return Brief(
             step_time_s=seconds,
             interval=interval_of(seconds, doubt, measured_steps()),
-            memory=memory_of_step(found),
+            memory=memory_of_step(found, scenario.num_microbatches),
             path=tuple(path),
             doubt=doubt,
         )
@@ -115,8 +115,9 @@ def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
     return [PathSegment(name=name, seconds=seconds) for name, seconds in longest_first]
 
 
-def memory_of_step(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
-    """As it is in the short step; hosts go on to get ahead in the groups that are left out."""
+def memory_of_step(found: Extended[ShortStep], microbatches: int) -> tuple[StageMemory, ...]:
+    """As it is in the short step; hosts go on to get ahead in the groups that are left out, and outputs that
+    are kept are those of all ``microbatches``."""
     from ..step_result import host_leads_s, stage_memory
 
     one, period = found.run, found.period
@@ -124,7 +125,7 @@ def memory_of_step(found: Extended[ShortStep]) -> tuple[StageMemory, ...]:
     if period:
         for pp, r in one.ready.first_of_stage.items():
             leads_s[pp] += found.more * period.leads_s[r]
-    return stage_memory(one.lowered, one.ready, one.record, leads_s)
+    return stage_memory(one.lowered, one.ready, one.record, leads_s, microbatches)
 
 
 def _run(scenario: Scenario, profile: GpuProfile | None) -> ShortStep:

@@ -96,10 +96,10 @@ def framework_name(software: str) -> str:
 
 
 def room_of(stages: Iterable[StageMemory]) -> tuple[float, float]:
-    """Of the fullest rank, the logarithm of its capacity over its peak, and the share that comes and goes."""
-    fullest = max(stages, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
-    room = math.log(fullest.capacity_bytes / fullest.peak_bytes)
-    return room, 1.0 - fullest.static_bytes / fullest.peak_bytes
+    """Of the fullest rank, the logarithm of its capacity over what it needs, and the share of that which
+    comes and goes."""
+    fullest = max(stages, key=lambda stage: stage.needed_bytes / stage.capacity_bytes)
+    return math.log(fullest.capacity_bytes / fullest.needed_bytes), fullest.moving_share
 
 
 def below(deviations: Reals) -> Reals:

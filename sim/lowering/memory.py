@@ -35,11 +35,17 @@ GEMM_WORKSPACE_BYTES = 64e6
 
 
 def memory_of(
-    plan: StepPlan, actions: Sequence[ActionSpan], host_leads_s: Mapping[int, float], *, traced: bool = True
+    plan: StepPlan,
+    actions: Sequence[ActionSpan],
+    host_leads_s: Mapping[int, float],
+    microbatches: int,
+    *,
+    traced: bool = True,
 ) -> tuple[StageMemory, ...]:
     """The bill of every pipeline rank, with its peak and when that is, and if ``traced`` all that led there.
 
-    ``host_leads_s``: how far each rank's host was ahead of its GPU (engine/host_lead.py).
+    ``host_leads_s``: how far each rank's host was ahead of its GPU (engine/host_lead.py). ``microbatches``:
+    of the whole step, where the plan is of a shorter one.
     """
     by_rank: dict[int, list[ActionSpan]] = {}
     for span in actions:
@@ -49,22 +55,25 @@ def memory_of(
         own = by_rank.get(r, [])
         return peak_held(own, plan.stages, sizes, buffers, traced=traced), _layers_in_flight(plan, own)
 
-    return _bill(plan, most, host_leads_s)
+    return _bill(plan, most, host_leads_s, microbatches)
 
 
-def memory_of_orders(plan: StepPlan, host_leads_s: Mapping[int, float]) -> tuple[StageMemory, ...]:
+def memory_of_orders(
+    plan: StepPlan, host_leads_s: Mapping[int, float], microbatches: int
+) -> tuple[StageMemory, ...]:
     """The same by the orders of the plan alone: not when the peak is."""
 
     def most(r: int, sizes: ActivationBytes, buffers: Mapping[int, Buffers]) -> Most:
         return peak_of_order(plan.orders[r], plan.stages, sizes, buffers)
 
-    return _bill(plan, most, host_leads_s)
+    return _bill(plan, most, host_leads_s, microbatches)
 
 
 def _bill(
     plan: StepPlan,
     most: Callable[[int, ActivationBytes, Mapping[int, Buffers]], Most],
     host_leads_s: Mapping[int, float],
+    microbatches: int,
 ) -> tuple[StageMemory, ...]:
     scenario = plan.scenario
     sharding = sharding_of(plan, sharding_rule(scenario))
@@ -74,7 +83,11 @@ def _bill(
     for r in range(plan.shape.ranks):
         buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
         lead_s = host_leads_s.get(r, math.inf)
-        found.append(_stage_memory(plan, r, most(r, sizes, buffers), sharding, lead_s, known[r]))
+        static = static_terms(plan, r, sharding, known[r])
+        kept = sum(sizes.kept_output(plan.stages[s]) for s in plan.held_stages(r))
+        if kept and len(plan.stages) > 1:
+            static["outputs"] = microbatches * kept
+        found.append(_stage_memory(plan, r, most(r, sizes, buffers), static, lead_s, known[r]))
     return tuple(found)
 
 
@@ -82,12 +95,11 @@ def _stage_memory(
     plan: StepPlan,
     r: int,
     most: Most,
-    sharding: Sharding | None,
+    static: dict[str, float],
     host_lead_s: float,
     own: tuple[CommunicatorBuffers, ...],
 ) -> StageMemory:
     software = plan.scenario.software
-    static = static_terms(plan, r, sharding, own)
     peak, layers_in_flight = most
     terms = dict(static)
     for name, size in peak.held.terms().items():
@@ -95,6 +107,13 @@ def _stage_memory(
     # what stays all step long was allocated once, each piece in a block of its own size
     terms["allocator"] = (peak.held.total + terms["workspace"]) * software.host.allocator_overhead
     terms["in flight"] = _in_flight(plan, r, host_lead_s)
+    moving = peak.held.total + terms["allocator"] + terms["in flight"]
+    releasable = min(flat_buffer_bytes(plan, r)[1], moving)
+    capacity = _capacity_bytes(plan, r)
+    if sum(terms.values()) > capacity:  # free blocks are given back, and late buffers share theirs
+        for bill in (terms, static):
+            bill["flat buffers"] -= releasable
+        releasable = 0.0
     return StageMemory(
         pp=r,
         terms=terms,
@@ -102,7 +121,8 @@ def _stage_memory(
         peak_s=peak.at_s,
         peak_action=peak.action,
         static_bytes=sum(static.values()),
-        capacity_bytes=_capacity_bytes(plan, r),
+        releasable_bytes=releasable,
+        capacity_bytes=capacity,
         timeline=tuple((at_s, sum(parts)) for at_s, parts in peak.timeline),
         moving=tuple(peak.timeline),
         parameters=plan.held_parameters(r),
@@ -157,7 +177,7 @@ def static_terms(
     """Bytes held all through the step: parameters, gradients, optimizer state, buffers, context."""
     return {
         **state_terms(plan, r, sharding),
-        "flat buffers": flat_buffer_bytes(plan, r),
+        "flat buffers": flat_buffer_bytes(plan, r)[0],
         "communication": sum(one.total for one in own),
         "workspace": workspace_bytes(plan.local, plan.scenario.software),
         "context": CONTEXT_BYTES,

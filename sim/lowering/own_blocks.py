@@ -13,9 +13,13 @@ each as large as one of their tensors; what is larger than all of them is alloca
 - Where it gathers nothing, no such buffer is there for the fresh gradient of the table of embeddings, which
   ends a backward.
 
+Where the GPU has no room for such a buffer, the allocator gives back all free segments before it fails. Those
+of activations are free by then, and the next step splits the buffer's blocks for its activations: of both the
+larger is needed, and not their sum (memory.py).
+
 Sources:
-    torch: c10/cuda/CUDACachingAllocator.cpp (get_free_block, should_split, alloc_block); ProcessGroupNCCL.cpp
-        (allgather: newLikeFlat).
+    torch: c10/cuda/CUDACachingAllocator.cpp (get_free_block, should_split, alloc_block; malloc: what it tries
+        before it fails, release_cached_blocks last); ProcessGroupNCCL.cpp (allgather: newLikeFlat).
     nanotron: distributed.py (all_gather_coalesced), optim/zero.py (_all_gather_params),
         optim/gradient_accumulator.py (backward: fresh gradients are let go once they are added).
 """
@@ -34,16 +38,17 @@ if TYPE_CHECKING:
     from .plan import StepPlan
 
 
-def flat_buffer_bytes(plan: StepPlan, r: int) -> float:
-    """Bytes of a pipeline rank in buffers that no block of activations can hold."""
-    software, local = plan.scenario.software, plan.local
-    gradients = software.gradients.wrapper == "deepspeed" and local.grad_bytes < 4
-    flat = software.gradients.flat_buffers(plan.scenario.training.precision)
-    found = local.element_bytes * min(plan.held_parameters(r), flat)
-    accumulates = local.grad_bytes > local.element_bytes  # else nanotron has no such gradients
-    if software.gradients.reduction == "nanotron-buckets" and accumulates:
-        found += _beyond_blocks(plan, r)
-    return found + gradients * 4.0 * updated_parameters(plan, r)
+def flat_buffer_bytes(plan: StepPlan, r: int) -> tuple[float, float]:
+    """Bytes of a pipeline rank in buffers that no block of activations can hold; and those of them that are
+    asked for when activations are gone, behind the last backward."""
+    gradients, local = plan.scenario.software.gradients, plan.local
+    late = 0.0
+    if gradients.reduction == "nanotron-buckets" and local.grad_bytes > local.element_bytes:
+        late = _beyond_blocks(plan, r)  # without FP32 gradients it has no such buffers
+    if gradients.wrapper == "deepspeed" and local.grad_bytes < 4:
+        late += 4.0 * updated_parameters(plan, r)
+    flat = gradients.flat_buffers(plan.scenario.training.precision)
+    return local.element_bytes * min(plan.held_parameters(r), flat) + late, late
 
 
 def widest_bytes(local: LocalShape) -> float:

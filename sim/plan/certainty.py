@@ -37,13 +37,13 @@ TIED = 0.9
 """The best layout is among those that are tied with this probability."""
 
 
-class PeakMemory(Protocol):
-    """Of many layouts: peak and capacity of the fullest rank, and what it holds all through the step."""
+class NeededMemory(Protocol):
+    """Of many layouts: what the fullest rank needs, what of it it holds all through the step, and has."""
 
     @property
-    def peak_bytes(self) -> Floats: ...
+    def needed_bytes(self) -> Floats: ...
     @property
-    def static_bytes(self) -> Floats: ...
+    def held_bytes(self) -> Floats: ...
     @property
     def capacity_bytes(self) -> Floats: ...
 
@@ -69,11 +69,11 @@ class Certainty:
     ties: tuple[int, ...]
 
 
-def fit_probability(scenario: Scenario, screened: PeakMemory) -> Floats:
+def fit_probability(scenario: Scenario, screened: NeededMemory) -> Floats:
     """The probability that each layout fits when the job runs."""
-    peak = np.maximum(screened.peak_bytes, 1.0)
-    room = np.log(screened.capacity_bytes / peak)
-    moving = 1.0 - screened.static_bytes / peak
+    needed = np.maximum(screened.needed_bytes, 1.0)
+    room = np.log(screened.capacity_bytes / needed)
+    moving = 1.0 - screened.held_bytes / needed
     return measured_memory().fits(framework_name(scenario.software.name), room, moving)
 
 

@@ -80,7 +80,8 @@ class StageMemory:
 
     ``terms`` are bytes by name (weights, gradients, optimizer, activations, logits, ...) at the
     peak; their sum is ``peak_bytes``. ``peak_s`` is when, ``peak_action`` what was running then.
-    ``static_bytes`` is what is held all through the step. ``timeline`` is (seconds, bytes) at
+    ``static_bytes`` is what is held all through the step, ``releasable_bytes`` what of it an allocator
+    without room gives back (lowering/memory.py). ``timeline`` is (seconds, bytes) at
     every change of what comes and goes, ``moving`` the same by term (MOVING). ``parameters`` are those of
     the rank's stages, sharded or not; ``layers_in_flight`` the most layers times microbatches between
     their forward and their backward; ``communicators`` what the term ``communication`` is made of.
@@ -93,6 +94,7 @@ class StageMemory:
     peak_action: str
     static_bytes: float
     capacity_bytes: float
+    releasable_bytes: float = 0.0
     timeline: tuple[tuple[float, float], ...] = ()
     moving: tuple[tuple[float, tuple[float, ...]], ...] = ()
     parameters: float = 0.0
@@ -102,6 +104,16 @@ class StageMemory:
     @property
     def fits(self) -> bool:
         return self.peak_bytes <= self.capacity_bytes
+
+    @property
+    def needed_bytes(self) -> float:
+        """The least that the rank runs in."""
+        return self.peak_bytes - self.releasable_bytes
+
+    @property
+    def moving_share(self) -> float:
+        """The share of what is needed that comes and goes."""
+        return 1.0 - (self.static_bytes - self.releasable_bytes) / self.needed_bytes
 
     @property
     def beside_bytes(self) -> float:

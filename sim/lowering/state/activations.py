@@ -39,7 +39,8 @@ class LayerBytes:
 class ActivationBytes:
     """Bytes that one microbatch holds at the ends of the model; ``layer(run)`` those of a layer.
 
-    ``head_operands`` is what waits for the head's weight gradient after its input gradient.
+    ``head_operands`` is what waits for the head's weight gradient after its input gradient; ``output`` are
+    logits as the head gives them, ``passed`` what another stage gives.
     """
 
     local: LocalShape
@@ -48,6 +49,8 @@ class ActivationBytes:
     head: float
     logits: float
     head_operands: float
+    output: float
+    passed: float
     offloaded: bool = False
     known: dict[tuple[LayerKind, Recompute], LayerBytes] = field(default_factory=dict)
 
@@ -71,6 +74,13 @@ class ActivationBytes:
         """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
         layers = sum(run.count * self.layer(run).operands for run in stage.runs)
         return layers + stage.heads * self.head_operands
+
+    def kept_output(self, stage: Stage) -> float:
+        """Bytes of a microbatch that a stage of several keeps of what it gives until the step ends."""
+        kept = self.software.pipeline.keeps_outputs
+        if stage.losses:
+            return 0.0 if kept == "none" else self.output
+        return self.passed if kept == "all" else 0.0
 
     def working(self, stage: Stage) -> float:
         """What a backward on a stage holds besides while it recomputes one layer after the other.
@@ -103,6 +113,8 @@ def activation_bytes(local: LocalShape, software: Software, *, offloaded: bool =
         head=local.norm_bytes + gathered,
         logits=logits_bytes(local, software),
         head_operands=gathered + local.tokens * local.vocabulary * local.element_bytes,
+        output=float(local.tokens * local.vocabulary * local.element_bytes),
+        passed=local.norm_bytes,
     )
 
 

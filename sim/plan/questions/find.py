@@ -156,14 +156,14 @@ def _tried(
     if not len(among.layouts):
         return Tried(value=value, good=False, legal=0, fit=0, settings={}, peak_bytes=0.0, capacity_bytes=0.0)
     fits = among.fit_probability >= wishes.fits
-    least = int(np.argmin(among.bounds.peak_bytes / among.bounds.capacity_bytes))
+    least = int(np.argmin(among.bounds.needed_bytes / among.bounds.capacity_bytes))
     found = Tried(
         value=value,
         good=bool(fits.any()),
         legal=len(among.layouts),
         fit=int(fits.sum()),
         settings=among.layouts.settings(least),
-        peak_bytes=float(among.bounds.peak_bytes[least]),
+        peak_bytes=float(among.bounds.needed_bytes[least]),
         capacity_bytes=float(among.bounds.capacity_bytes[least]),
     )
     if means is None or not found.good:

@@ -67,6 +67,8 @@ def joined_sizes(tables: ScreenTables) -> ActivationBytes:
         head=joined("head"),
         logits=joined("logits"),
         head_operands=joined("head_operands"),
+        output=joined("output"),
+        passed=joined("passed"),
         known=_Known(each),
     )
 

@@ -1,4 +1,4 @@
-"""The peak memory of the fullest stage of every layout, as ``sim/lowering/memory.py`` has it of one.
+"""What the fullest stage of every layout needs of memory, as ``sim/lowering/memory.py`` has it of one.
 
 The terms are evaluated by that module's functions, once for each distinct thing that they depend on: states
 by what a rank holds and who shards it, buffers of NCCL by groups, activations by the layer. Arrays put them
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ....schedules.orders.schedule import Shape
     from ...lowering.layers.kinds import LayerRun
     from ...lowering.layers.stages import Stage
+    from ...lowering.state.activations import ActivationBytes
     from ...scenario.models import Scenario
     from .stages import Pipeline
     from .tables import ScreenTables
@@ -59,6 +60,7 @@ class AlikeRanks:
     ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows``
     are as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the
     model, on another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
+    ``giving``: all its stages, where there are others.
     """
 
     first: int
@@ -69,6 +71,7 @@ class AlikeRanks:
     ends_meet: bool
     versions: int
     rows: Floats
+    giving: tuple[Stage, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +91,7 @@ class _LikeRanks:
 
 @dataclass(kw_only=True)
 class MemoryScreen:
-    """Peaks of the layouts of one base."""
+    """Memory of the layouts of one base."""
 
     tables: ScreenTables
     moments: dict[Any, Any] = field(default_factory=dict)
@@ -119,9 +122,9 @@ class MemoryScreen:
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
 
-    def peaks(self) -> tuple[Floats, Floats]:
-        """Bytes of the fullest stage of each layout, hosts as far ahead as they can be; and those among them
-        that it holds all through the step."""
+    def needs(self) -> tuple[Floats, Floats]:
+        """Bytes that the fullest stage of each layout needs, hosts as far ahead as they can be; and those
+        among them that it holds all through the step, without what an allocator gives back (StageMemory)."""
         found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
         alike: list[tuple[Codes, list[AlikeRanks]]] = []
         layouts: dict[int, list[Codes]] = {}
@@ -130,22 +133,22 @@ class MemoryScreen:
             alike.append((rows, classes))
             for one in classes:
                 layouts.setdefault(id(one), []).append(rows)
-        peaks: dict[int, Iterator[tuple[Floats, Floats]]] = {}
+        needs: dict[int, Iterator[tuple[Floats, Floats]]] = {}
         for rows, classes in alike:
             for one in classes:
-                if id(one) not in peaks:
-                    peaks[id(one)] = self._peaks(one, layouts[id(one)])
-                peak, kept = next(peaks[id(one)])
-                fuller = peak > found[rows]
-                found[rows] = np.where(fuller, peak, found[rows])
+                if id(one) not in needs:
+                    needs[id(one)] = self._needs(one, layouts[id(one)])
+                need, kept = next(needs[id(one)])
+                fuller = need > found[rows]
+                found[rows] = np.where(fuller, need, found[rows])
                 static[rows] = np.where(fuller, kept, static[rows])
         return found, static
 
-    def _peaks(self, one: AlikeRanks, parts: Sequence[Codes]) -> Iterator[tuple[Floats, Floats]]:
-        """Of a class of ranks, the peaks of several parts of the layouts, one after the other."""
-        peak, static = self._peak(one, np.concatenate(parts))
+    def _needs(self, one: AlikeRanks, parts: Sequence[Codes]) -> Iterator[tuple[Floats, Floats]]:
+        """Of a class of ranks, what several parts of the layouts need, one after the other."""
+        need, static = self._need(one, np.concatenate(parts))
         ends = np.cumsum([len(rows) for rows in parts])
-        yield from zip(np.split(peak, ends[:-1]), np.split(static, ends[:-1]), strict=True)
+        yield from zip(np.split(need, ends[:-1]), np.split(static, ends[:-1]), strict=True)
 
     def classes(self, row: int) -> list[AlikeRanks]:
         """The classes of pipeline ranks of a layout; one that several layouts have is one object."""
@@ -210,8 +213,8 @@ class MemoryScreen:
             pipeline.kind_of[step.forward.stage], pipeline.kind_of[step.backward.stage]
         )
 
-    def _peak(self, one: AlikeRanks, rows: Codes) -> tuple[Floats, Floats]:
-        """The peak of a class of ranks in these layouts, and what of it is held all through the step."""
+    def _need(self, one: AlikeRanks, rows: Codes) -> tuple[Floats, Floats]:
+        """What a class of ranks needs in these layouts, and what of it is held all through the step."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
         offloaded = bool(self.offloaded[rows[0]])
@@ -223,9 +226,12 @@ class MemoryScreen:
         moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
         workspace = self.workspace[layer]
-        static = self._state(one, rows) + self._flat(one, rows) + workspace + outside
+        flat, late = self._flat(one, rows).T
+        static = self._state(one, rows) + flat + workspace + outside + self._outputs(one, sizes, rows)
         allocator = (moving + workspace) * software.host.allocator_overhead
-        return static + moving + allocator + self._in_flight(one, rows, layer), static
+        moving = moving + allocator + self._in_flight(one, rows, layer)
+        held = static - np.minimum(late, moving)
+        return held + moving, held
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""
@@ -258,11 +264,18 @@ class MemoryScreen:
         key = one.whole, one.ends_meet
         known = self.flats.get(key)
         if known is None:
-            known = self.flats[key] = KnownFigures(self.flat)
+            known = self.flats[key] = KnownFigures(self.flat, 2)
         return _of_each(self.flat, rows, known, lambda row: self._flat_of(one, row))
 
-    def _flat_of(self, one: AlikeRanks, row: int) -> float:
+    def _flat_of(self, one: AlikeRanks, row: int) -> tuple[float, float]:
         return flat_buffer_bytes(self.tables.plan_of_rank(row, one.first, [one.whole]), one.first)
+
+    def _outputs(self, one: AlikeRanks, sizes: ActivationBytes, rows: Codes) -> Floats:
+        """What stages keep of what they give, of all microbatches."""
+        kept = np.asarray(sum(sizes.kept_output(stage) for stage in one.giving), dtype=np.float64)
+        each = kept[self.tables.layer[rows]] if kept.ndim else kept
+        found: Floats = each * self.tables.microbatches()[rows]
+        return found
 
     def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
         experts = any(run.kind.experts for run in one.whole.runs)
@@ -340,6 +353,7 @@ def _alike_ranks(
         ends_meet=pipeline.ends_meet,
         versions=versions,
         rows=rows,
+        giving=tuple(stages) if len(pipeline.kind_of) > 1 else (),
     )
 
 

@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Screened:
-    """By layout: bytes of its fullest stage, what of them is held all through the step, bytes of a GPU,
-    seconds that its step takes at least.
+    """By layout: bytes that its fullest stage needs, what of them is held all through the step, bytes of a
+    GPU, seconds that its step takes at least.
 
     Where memory depends on how far hosts are ahead of their GPUs, it is that of hosts as far ahead as they
     can be. A bound of 0 says nothing: such layouts are too large.
     """
 
-    peak_bytes: NDArray[np.float64]
-    static_bytes: NDArray[np.float64]
+    needed_bytes: NDArray[np.float64]
+    held_bytes: NDArray[np.float64]
     capacity_bytes: NDArray[np.float64]
     bound_s: NDArray[np.float64]
 
@@ -88,8 +88,8 @@ def screen(
     ]
     with collection_paused(), in_children(tasks, worth_it=len(space) >= MANY) as done:
         done()
-    peak, static, capacity, bound = found.copy()
-    return Screened(peak_bytes=peak, static_bytes=static, capacity_bytes=capacity, bound_s=bound)
+    needed, held, capacity, bound = found.copy()
+    return Screened(needed_bytes=needed, held_bytes=held, capacity_bytes=capacity, bound_s=bound)
 
 
 def _screen(
@@ -106,20 +106,20 @@ def _screen(
     base = space.bases[number]
     used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
     tables = tables_of(space, number, used, rows)
-    peaks, static = MemoryScreen(tables=tables).peaks()
+    needed, held = MemoryScreen(tables=tables).needs()
     gpu_bytes = np.full(len(rows), tables.cluster.gpu.hbm_bytes)
     memory = Screened(
-        peak_bytes=peaks, static_bytes=static, capacity_bytes=gpu_bytes, bound_s=np.zeros(len(rows))
+        needed_bytes=needed, held_bytes=held, capacity_bytes=gpu_bytes, bound_s=np.zeros(len(rows))
     )
     bounded = wanted(memory)
     bounds = BoundScreen(tables=tables, wanted=bounded).bounds() if bounded.any() else memory.bound_s
-    found[:, rows] = np.stack([peaks, static, gpu_bytes, bounds])
+    found[:, rows] = np.stack([needed, held, gpu_bytes, bounds])
     return 0.0
 
 
 def _wanted(space: Space, memory: Screened, *, within: float, fits: float) -> Mask:
     """Layouts of that memory that are bounded."""
-    fit = memory.peak_bytes <= within * memory.capacity_bytes
+    fit = memory.needed_bytes <= within * memory.capacity_bytes
     return np.asarray(fit & (fit_probability(space.scenario, memory) >= fits), dtype=bool)
 
 

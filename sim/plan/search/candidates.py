@@ -61,10 +61,10 @@ class Layouts(Protocol):
 
 
 class Screening(Protocol):
-    """A screening: peak and capacity of the fullest rank, and what no step is shorter than, by number."""
+    """A screening: what the fullest rank needs and has, and what no step is shorter than, by number."""
 
     @property
-    def peak_bytes(self) -> NDArray[np.float64]: ...
+    def needed_bytes(self) -> NDArray[np.float64]: ...
     @property
     def capacity_bytes(self) -> NDArray[np.float64]: ...
     @property
@@ -158,4 +158,4 @@ class Candidates:
     @cached_property
     def headroom_bytes(self) -> NDArray[np.float64]:
         """What the fullest rank leaves free."""
-        return np.asarray(self.bounds.capacity_bytes - self.bounds.peak_bytes, dtype=np.float64)
+        return np.asarray(self.bounds.capacity_bytes - self.bounds.needed_bytes, dtype=np.float64)

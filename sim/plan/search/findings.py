@@ -220,8 +220,8 @@ class Findings:
     def _smallest(self, mask: NDArray[np.bool_]) -> tuple[Mapping[str, Any], float, float]:
         """The layout that takes the least of its GPUs' memory: its settings, what it takes, and has."""
         bounds = self.among.bounds
-        least = int(np.argmin(np.where(mask, bounds.peak_bytes / bounds.capacity_bytes, np.inf)))
-        peak, capacity = float(bounds.peak_bytes[least]), float(bounds.capacity_bytes[least])
+        least = int(np.argmin(np.where(mask, bounds.needed_bytes / bounds.capacity_bytes, np.inf)))
+        peak, capacity = float(bounds.needed_bytes[least]), float(bounds.capacity_bytes[least])
         return self.among.layouts.settings(least), peak, capacity
 
     def told(self, timing: dict[str, float]) -> LayoutPlan:

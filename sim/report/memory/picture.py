@@ -93,7 +93,7 @@ def _occurs(name: str, stages: Sequence[StageMemory]) -> bool:
 
 def _held(stage: StageMemory) -> dict[str, float]:
     """What ``static_bytes`` is made of, by HELD. ``terms`` has gradients with those that pass."""
-    beside = sum(stage.terms.get(name, 0.0) for name in ("context", "workspace", "flat buffers"))
+    beside = sum(stage.terms.get(name, 0.0) for name in ("context", "workspace", "flat buffers", "outputs"))
     found = {name: stage.terms.get(name, 0.0) for name in ("weights", "optimizer", "communication")}
     found["context and workspace"] = beside
     return {**found, "gradients, held": max(stage.static_bytes - sum(found.values()), 0.0)}

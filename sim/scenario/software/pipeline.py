@@ -13,6 +13,7 @@ PointToPoint = Literal["async", "blocking", "prefetch", "torch"]
 SplitPointToPoint = Literal["async", "torch"]
 OverlappedPointToPoint = Literal["async", "batched", "torch"]
 HostSync = Literal["never", "receive", "always"]
+KeptOutputs = Literal["none", "last", "all"]
 
 
 class PipelineSoftware(SoftwareGroup):
@@ -38,6 +39,12 @@ class PipelineSoftware(SoftwareGroup):
     )
     p2p_messages: Annotated[int, *whole(1, 100)] = Field(
         default=1, description="messages in sequence per tensor (shape messages first)"
+    )
+    keeps_outputs: KeptOutputs = Field(
+        default="none",
+        description="outputs of stages that stay until the step ends, of every microbatch: the logits of the"
+        " last stage, which torch.distributed.pipelining returns unless told not to, or those of all stages,"
+        " which it had until May 2025",
     )
     scatter_gather_p2p: bool = Field(
         default=False,
