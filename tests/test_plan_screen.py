@@ -104,7 +104,7 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     assert found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
     assert found.bound_s[i] > 0
     assert Search().floor_of(run) <= result.step_time_s * (1 + 1e-9)
-    lighter = space.lighter(i)
+    lighter = int(space.lighter[i])
     assert found.bound_s[lighter] <= result.step_time_s * (1 + 1e-9)
     assert Search().floor_of(space.scenario_of(lighter)) <= result.step_time_s * (1 + 1e-9)
 
@@ -114,13 +114,13 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
 @given(space=spaces(recompute=True), data=st.data())
 def test_what_recomputes_nothing_bounds_what_recomputes(space: Space, data: st.DataObject) -> None:
     """Also of what recomputes: its bound is at least that of the one that is the same but for that."""
-    others = [i for i in range(len(space)) if space.lighter(i) != i]
+    others = [i for i in range(len(space)) if int(space.lighter[i]) != i]
     if not others:
         return
     i = data.draw(st.sampled_from(others), label="layout")
-    settings_of = space.settings(i), space.settings(space.lighter(i))
+    settings_of = space.settings(i), space.settings(int(space.lighter[i]))
     assert settings_of[0] | {"training.recompute": "none"} == settings_of[1]
-    lighter, run = space.scenario_of(space.lighter(i)), space.scenario_of(i)
+    lighter, run = space.scenario_of(int(space.lighter[i])), space.scenario_of(i)
     step_s, search = simulate(run).step_time_s, Search()
     assert search.floor_of(lighter) <= step_s * (1 + 1e-9)
     if search.floor_of(lighter) > 0.0:
