@@ -222,9 +222,13 @@ class LayoutSearch:
         sayable = (number for number in turns if not self.judging.passes_over(number))
         return sorted(itertools.islice(sayable, self.wishes.audit))
 
-    def ahead(self, numbers: Iterable[int], likely: Iterable[int] = ()) -> None:
-        """Replay layouts that will be asked for, and begin with those that are ``likely`` to be next."""
-        self.judging.ahead(self._longest_first(numbers), self._longest_first(likely))
+    def ahead(self, numbers: Iterable[int]) -> None:
+        """Replay layouts that will be asked for."""
+        self.judging.ahead(self._longest_first(numbers))
+
+    def later(self, numbers: Iterable[int]) -> None:
+        """From now on whoever has nothing else to do begins with layouts that will be asked for in the end."""
+        self.judging.later = self._longest_first(numbers)
 
     def _begin(self, sure: Sequence[int]) -> None:
         """The first is first all the same, so that there is a best one for whoever interrupts."""
