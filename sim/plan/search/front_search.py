@@ -94,11 +94,13 @@ class _Known(NamedTuple):
 
 
 def _in_turn(search: LayoutSearch, known: _Known, left: Numbers, most_actions: float) -> list[int]:
-    """Those whose bounds promise the most come first, none that another's bound beats, and no more than take
-    so many actions together."""
+    """Those that promise the most come first, none that another's bound beats, and no more than take so many
+    actions together. They are held against each other by screening alone: who was bounded by actions besides
+    would promise less than others for being known better.
+    """
     actions = search.among.replayed_actions
     left = left[actions[left] <= most_actions]
-    hoped = _costs(search, left, search.bound_s[left])
+    hoped = _costs(search, left, search.among.bounds.bound_s[left])
     rows = front_of(hoped)
     gains = [_gain(hoped[row], known.costs, known.best_s) for row in rows]
     turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1]]]
