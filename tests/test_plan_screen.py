@@ -16,6 +16,8 @@ from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
 from stepsim.sim.plan.screen import screen as module
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.space import Space, space_of
+from stepsim.sim.program.program import Block, Compute, Op
+from stepsim.sim.program.solo import solo_ends
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.simulate import simulate
 
@@ -127,10 +129,31 @@ def test_what_recomputes_nothing_bounds_what_recomputes(space: Space, data: st.D
         assert search.floor_of(run) > 0.0
 
 
+@given(
+    kernels=st.lists(st.tuples(st.floats(0.01, 2.0), st.booleans()), min_size=1, max_size=6),
+    taken=st.floats(0.0, 0.9),
+    until_s=st.floats(0.0, 20.0),
+)
+def test_kernels_do_without_taken_sms_as_long_as_these_are_taken(
+    kernels: list[tuple[float, bool]], taken: float, until_s: float
+) -> None:
+    """Each math-bound kernel gets the rest of the SMs up to that moment, and all of them from there on."""
+    kinds = {True: "gemm", False: "memory-bound"}
+    works = [Compute(seconds, kinds[math_bound]) for seconds, math_bound in kernels]
+    block = Block("kernels", tuple(Op(f"{k}", "compute", "", work) for k, work in enumerate(works)))
+    end_s = 0.0
+    for seconds, math_bound in kernels:
+        rate = 1.0 - taken * math_bound
+        slowly = min(seconds, rate * max(0.0, until_s - end_s))
+        end_s += slowly / rate + seconds - slowly
+    assert solo_ends(block, sms=100, taken=taken, until_s=until_s)[0] == pytest.approx(end_s, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("layout", "least"),
     [
         ({"parallelism.pp": 4, "parallelism.vpp": 6, "schedule": "interleaved"}, 0.99),
+        ({"parallelism.pp": 4, "parallelism.vpp": 24, "schedule": "interleaved"}, 0.997),
         ({"parallelism.pp": 4, "parallelism.vpp": 1, "schedule": "1f1b"}, 0.99),
         ({"parallelism.pp": 8, "parallelism.vpp": 1, "schedule": "1f1b", "parallelism.zero": 0}, 0.99),
         ({"parallelism.pp": 2, "parallelism.vpp": 2, "schedule": "zb-v"}, 0.95),

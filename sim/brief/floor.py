@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from ..program.program import Block, Op
 
 
+PARTS = 8
+"""Of a layer, at whose ends it is known what it takes where SMs are taken up to there."""
+
+
 def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     """Seconds that the step takes at least; 0 where orders and programs of ranks do not tell: of pairs of
     actions, of microbatches that travel both ways, of steps that overlap, of unequal ranks, of shards or
@@ -69,10 +73,6 @@ def _tells(plan: StepPlan) -> bool:
     return whole and alike and sharding_rule(plan.scenario) is None
 
 
-PARTS = 8
-"""Of a layer, at whose ends it is known what it takes where SMs are taken up to there."""
-
-
 @dataclass(kw_only=True)
 class _Timed:
     """Seconds of blocks on a GPU of so many ``sms``; each distinct thing is timed once."""
@@ -97,13 +97,12 @@ class _Timed:
             return all_s
         found_s = 0.0
         for block, count in work.blocks:
-            slow_s, slowed = self._block(block, taken), 0
-            if until_s > 0.0:
-                slowed = min(count, int(until_s / slow_s)) if slow_s > 0.0 else count
-                found_s, until_s = found_s + slowed * slow_s, until_s - slowed * slow_s
+            slow_s = self._block(block, taken)
+            slowed = min(count, int(until_s / slow_s)) if slow_s > 0.0 else count
+            found_s, until_s = found_s + slowed * slow_s, until_s - slowed * slow_s
             if slowed < count:
-                part = int(PARTS * until_s / slow_s) if until_s > 0.0 else 0
-                found_s += self._block(block, taken, part) + (count - slowed - 1) * self._block(block, 0.0)
+                found_s += self._block(block, taken, int(PARTS * until_s / slow_s))
+                found_s += (count - slowed - 1) * self._block(block, 0.0)
                 until_s = 0.0
         return found_s
 

@@ -87,8 +87,8 @@ class Findings:
             self.certificate = replace(self.certificate, interrupted=True)
 
     def _ask(self, ranked: Ranked) -> None:
-        """Replay what tells which layouts are asked for next; what is told whatever comes of it is begun beside
-        that and all that follows, so that nobody has nothing to do meanwhile.
+        """Replay what tells which layouts are asked for next. What is told whatever comes of it is begun
+        beside that and all that follows, so that nobody has nothing to do.
         """
         search, best = self.search, ranked.best
         drawn, behind = search.drawn(ranked), ranked.value[best[0]]

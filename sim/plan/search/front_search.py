@@ -104,7 +104,7 @@ def _in_turn(search: LayoutSearch, known: _Known, left: Numbers, most_actions: f
     rows = front_of(hoped)
     gains = [_gain(hoped[row], known.costs, known.best_s) for row in rows]
     turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1]]]
-    return turns[np.cumsum(actions[turns]) <= most_actions].tolist()
+    return [*map(int, turns[np.cumsum(actions[turns]) <= most_actions])]
 
 
 def _gain(hoped: Floats, costs: Floats, best: dict[float, float]) -> float:

@@ -152,7 +152,7 @@ class LayoutSearch:
         return any(self.floor_s.get(j) for j in (i, self.lighter(i)))
 
     def lighter(self, i: int) -> int:
-        """The layout whose bound by actions is a bound of layout ``i``, too; ``i`` itself where there is none."""
+        """The layout whose bound by actions is one of layout ``i``, too; ``i`` itself where there is none."""
         return int(self.among.layouts.lighter[i])
 
     def _tightened(self, numbers: Sequence[int]) -> list[float]:
@@ -227,7 +227,7 @@ class LayoutSearch:
         self.judging.ahead(self._longest_first(numbers))
 
     def later(self, numbers: Iterable[int]) -> None:
-        """From now on whoever has nothing else to do begins with layouts that will be asked for in the end."""
+        """Whoever has nothing else to do from now on begins with layouts that are asked for in the end."""
         self.judging.later = self._longest_first(numbers)
 
     def _begin(self, sure: Sequence[int]) -> None:
