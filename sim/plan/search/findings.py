@@ -78,11 +78,12 @@ class Findings:
             if ranked.best and not self.certificate.interrupted:
                 self.say("looking for the front")
                 replay_front(search)
+                self.front = front(search)
             if not self.certificate.interrupted:
                 self._try()
             if ranked.best and not self.certificate.interrupted:
                 self._compare()
-                self.front = front(search)
+                self.front = front(search)  # an alternative may be on it
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
 
