@@ -61,9 +61,8 @@ def test_with_nothing_behind_it_any_try_is_worth_it() -> None:
     assert tried_first(3.0, 0.5, math.inf) == 6.0
     assert worth_a_try(6.0, math.inf)
     assert not worth_a_try(2.0 / (1 + WORTH / 2), 2.0)
-    assert is_bold(LEAST_BOLD, 0.9)
-    assert not is_bold(0.9, 0.9)
-    assert not is_bold(LEAST_BOLD / 2, 0.9)
+    fits = np.array([LEAST_BOLD, 0.5, 0.9, LEAST_BOLD / 2])
+    assert is_bold(fits, 0.9).tolist() == [True, True, False, False]
 
 
 def chances(among: Candidates) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -86,12 +85,12 @@ def search() -> Generator[LayoutSearch]:
 def test_the_bold_choice_is_the_best_of_all_tries(search: LayoutSearch) -> None:
     """Against every layout, replayed."""
     fits = search.among.fit_probability
-    every = list(search.values(range(len(fits))))
+    every, bold = list(search.values(range(len(fits)))), is_bold(fits, 0.9)
     for behind in (min(v for v, p in zip(every, fits, strict=True) if p >= 0.9), math.inf):
         tries = {
             i: tried_first(value, float(fits[i]), behind)
             for i, value in enumerate(every)
-            if is_bold(float(fits[i]), 0.9) and value < behind
+            if bold[i] and value < behind
         }
         found, few = bold_of(search, behind, most=len(fits)), bold_of(search, behind)
         assert found is not None

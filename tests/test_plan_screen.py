@@ -16,6 +16,8 @@ from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
 from stepsim.sim.plan.screen import screen as module
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.space import Space, space_of
+from stepsim.sim.program.program import Block, Compute, Op
+from stepsim.sim.program.solo import solo_ends
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.simulate import simulate
 
@@ -104,7 +106,7 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     assert found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
     assert found.bound_s[i] > 0
     assert Search().floor_of(run) <= result.step_time_s * (1 + 1e-9)
-    lighter = space.lighter(i)
+    lighter = int(space.lighter[i])
     assert found.bound_s[lighter] <= result.step_time_s * (1 + 1e-9)
     assert Search().floor_of(space.scenario_of(lighter)) <= result.step_time_s * (1 + 1e-9)
 
@@ -114,23 +116,44 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
 @given(space=spaces(recompute=True), data=st.data())
 def test_what_recomputes_nothing_bounds_what_recomputes(space: Space, data: st.DataObject) -> None:
     """Also of what recomputes: its bound is at least that of the one that is the same but for that."""
-    others = [i for i in range(len(space)) if space.lighter(i) != i]
+    others = [i for i in range(len(space)) if int(space.lighter[i]) != i]
     if not others:
         return
     i = data.draw(st.sampled_from(others), label="layout")
-    settings_of = space.settings(i), space.settings(space.lighter(i))
+    settings_of = space.settings(i), space.settings(int(space.lighter[i]))
     assert settings_of[0] | {"training.recompute": "none"} == settings_of[1]
-    lighter, run = space.scenario_of(space.lighter(i)), space.scenario_of(i)
+    lighter, run = space.scenario_of(int(space.lighter[i])), space.scenario_of(i)
     step_s, search = simulate(run).step_time_s, Search()
     assert search.floor_of(lighter) <= step_s * (1 + 1e-9)
     if search.floor_of(lighter) > 0.0:
         assert search.floor_of(run) > 0.0
 
 
+@given(
+    kernels=st.lists(st.tuples(st.floats(0.01, 2.0), st.booleans()), min_size=1, max_size=6),
+    taken=st.floats(0.0, 0.9),
+    until_s=st.floats(0.0, 20.0),
+)
+def test_kernels_do_without_taken_sms_as_long_as_these_are_taken(
+    kernels: list[tuple[float, bool]], taken: float, until_s: float
+) -> None:
+    """Each math-bound kernel gets the rest of the SMs up to that moment, and all of them from there on."""
+    kinds = {True: "gemm", False: "memory-bound"}
+    works = [Compute(seconds, kinds[math_bound]) for seconds, math_bound in kernels]
+    block = Block("kernels", tuple(Op(f"{k}", "compute", "", work) for k, work in enumerate(works)))
+    end_s = 0.0
+    for seconds, math_bound in kernels:
+        rate = 1.0 - taken * math_bound
+        slowly = min(seconds, rate * max(0.0, until_s - end_s))
+        end_s += slowly / rate + seconds - slowly
+    assert solo_ends(block, sms=100, taken=taken, until_s=until_s)[0] == pytest.approx(end_s, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("layout", "least"),
     [
         ({"parallelism.pp": 4, "parallelism.vpp": 6, "schedule": "interleaved"}, 0.99),
+        ({"parallelism.pp": 4, "parallelism.vpp": 24, "schedule": "interleaved"}, 0.997),
         ({"parallelism.pp": 4, "parallelism.vpp": 1, "schedule": "1f1b"}, 0.99),
         ({"parallelism.pp": 8, "parallelism.vpp": 1, "schedule": "1f1b", "parallelism.zero": 0}, 0.99),
         ({"parallelism.pp": 2, "parallelism.vpp": 2, "schedule": "zb-v"}, 0.95),

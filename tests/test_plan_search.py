@@ -308,6 +308,7 @@ def test_the_front_waits_for_no_long_replay(monkeypatch: pytest.MonkeyPatch) -> 
         judging = Judging(scenario_of=among.layouts.scenario_of, workers=workers)
         search = LayoutSearch(among=among, wishes=Wishes(top=1), judging=judging)
         search.best(top=1)
+        front_search.replay_front(search)
         found, whole = front_search.front(search)
         assert found
         return whole, len(judging.known)

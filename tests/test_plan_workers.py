@@ -143,7 +143,7 @@ def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
     assert first.step_time_s == 1.0
 
 
-def test_what_is_likely_to_be_next_is_replayed_by_workers_that_wait_alone() -> None:
+def test_what_is_asked_for_in_the_end_is_replayed_by_workers_that_wait_alone() -> None:
     scenario, tasks = small(), list[int | None]()
 
     class Noted:
@@ -160,14 +160,16 @@ def test_what_is_likely_to_be_next_is_replayed_by_workers_that_wait_alone() -> N
         def close(self) -> None: ...
 
     alone = Judging(scenario_of=lambda _: scenario, workers=Noted())
-    alone.ahead([3, 1], [2, 5])
+    alone.later = [2, 5]
+    alone.ahead([3, 1])
     assert tasks == [3, 1]
     assert not alone.known
     assert [one.step_time_s for one in alone([1, 3, 2])] == [1.0, 1.0, 1.0]
     assert tasks == [3, 1, 2]
     pooled = Judging(scenario_of=lambda _: scenario, workers=Local(Answering(Instant()), 2, after_s=0.0))
     try:
-        pooled.ahead([3, 1], range(4, 40))
+        pooled.later = range(4, 40)
+        pooled.ahead([3, 1])
         assert not pooled.known
         assert [one.step_time_s for one in pooled([1, 3, 4, 39])] == [1.0] * 4
         assert [*pooled.known] == [1, 3, 4, 39]

@@ -10,6 +10,7 @@ shorter, which tests hold (docs/decisions/0063-replays-are-bounded-twice.md).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from ..lowering.pipeline import RankWithoutMessages
     from ..lowering.plan import StepPlan
     from ..program.program import Block, Op
+
+
+PARTS = 8
+"""Of a layer, at whose ends it is known what it takes where SMs are taken up to there."""
 
 
 def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
@@ -68,55 +73,47 @@ def _tells(plan: StepPlan) -> bool:
     return whole and alike and sharding_rule(plan.scenario) is None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seconds:
-    """What repeated blocks take by themselves, and how much longer where a part of the SMs is taken.
-
-    ``lost``: the least share of its time that a layer loses then, of which all lose ``most_s`` together.
-    ``edge_s``: what lies at the end of a time that is not known to slow a layer: one of them, and all that
-    loses nothing.
-    """
-
-    alone_s: float
-    lost: float = 0.0
-    most_s: float = 0.0
-    edge_s: float = 0.0
-
-    def beside(self, seconds: float) -> float:
-        """The same where SMs are taken for the first ``seconds``: layers that end within them are slow."""
-        return self.alone_s + min(self.most_s, max(0.0, self.lost * (seconds - self.edge_s)))
-
-
 @dataclass(kw_only=True)
 class _Timed:
     """Seconds of blocks on a GPU of so many ``sms``; each distinct thing is timed once."""
 
     sms: int
-    blocks: dict[tuple[Block, float], float] = field(default_factory=dict)
-    rows: dict[tuple[int, float], _Seconds] = field(default_factory=dict)  # by identity: programs hold them
+    blocks: dict[tuple[Block, float, int], float] = field(default_factory=dict)
+    rows: dict[tuple[int, float], float] = field(default_factory=dict)  # by identity: programs hold them
 
-    def of(self, work: RepeatedBlocks, taken: float) -> _Seconds:
-        """Seconds of repeated blocks beside whoever has ``taken`` a part of the SMs."""
+    def of(self, work: RepeatedBlocks, taken: float) -> float:
+        """Seconds of repeated blocks beside whoever has ``taken`` a part of the SMs all the while."""
         found = self.rows.get((id(work), taken))
         if found is None:
-            found = self.rows[id(work), taken] = self._of(work, taken)
+            found = sum(count * self._block(block, taken) for block, count in work.blocks)
+            self.rows[id(work), taken] = found
         return found
 
-    def _of(self, work: RepeatedBlocks, taken: float) -> _Seconds:
-        each = [(count, self._block(b, 0.0), self._block(b, taken)) for b, count in work.blocks]
-        slowed = [one for one in each if one[2] > one[1]]
-        same_s = sum(count * alone for count, alone, slow in each if slow <= alone)
-        return _Seconds(
-            alone_s=sum(count * alone for count, alone, _ in each),
-            lost=min((1 - alone / slow for _, alone, slow in slowed), default=0.0),
-            most_s=sum(count * (slow - alone) for count, alone, slow in slowed),
-            edge_s=same_s + max((slow for *_, slow in each), default=0.0),
-        )
+    def beside(self, work: RepeatedBlocks, taken: float, until_s: float) -> float:
+        """The same where the part is taken for the first ``until_s`` seconds, or a little less of it."""
+        if until_s <= 0.0:
+            return self.of(work, 0.0)
+        if until_s >= (all_s := self.of(work, taken)):
+            return all_s
+        found_s = 0.0
+        for block, count in work.blocks:
+            slow_s = self._block(block, taken)
+            slowed = min(count, int(until_s / slow_s)) if slow_s > 0.0 else count
+            found_s, until_s = found_s + slowed * slow_s, until_s - slowed * slow_s
+            if slowed < count:
+                found_s += self._block(block, taken, int(PARTS * until_s / slow_s))
+                found_s += (count - slowed - 1) * self._block(block, 0.0)
+                until_s = 0.0
+        return found_s
 
-    def _block(self, block: Block, taken: float) -> float:
-        key = block, taken
+    def _block(self, block: Block, taken: float, parts: int = PARTS) -> float:
+        """Seconds of a block of which so many parts do without those SMs."""
+        if not parts:
+            taken, parts = 0.0, PARTS
+        key = block, taken, parts
         if key not in self.blocks:
-            self.blocks[key] = solo_ends(block, sms=self.sms, taken=taken)[0]
+            until_s = math.inf if parts >= PARTS else self._block(block, taken) * parts / PARTS
+            self.blocks[key] = solo_ends(block, sms=self.sms, taken=taken, until_s=until_s)[0]
         return self.blocks[key]
 
 
@@ -214,7 +211,7 @@ class _Rank:
 
     def _plain(self, action: Action, coming: Coming) -> _Plain | None:
         work = self.written.blocks_of(action)
-        return None if work is None else _Plain(work, self.timed.of(work, 0.0).alone_s, coming)
+        return None if work is None else _Plain(work, self.timed.of(work, 0.0), coming)
 
     def goes_on(self) -> bool:
         """Run all that can be run; whether that was the last."""
@@ -330,10 +327,7 @@ class _Rank:
         return self.arrived_s
 
     def _blocks_s(self, work: RepeatedBlocks, start_s: float) -> float:
-        beside_s = self.taken_until_s - start_s
-        if beside_s <= 0.0:
-            return self.timed.of(work, 0.0).alone_s
-        return self.timed.of(work, self.taken).beside(beside_s)
+        return self.timed.beside(work, self.taken, self.taken_until_s - start_s)
 
     def _collective_end_s(self, work: Collective, stream: str, start_s: float) -> float | None:
         name = work.communicator

@@ -91,19 +91,25 @@ def shortened(
     paced = few + turns.microbatches * periods_until_paced(turns, (all_ - few) // turns.microbatches)
     if paced <= few * MUCH_LONGER:
         few = paced
+    first = few
     while few * WORTH_TRYING <= all_:
         short = run(of_length(scenario, few))
         period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
         if period is not None:
             return Extended(run=short, period=period, more=(all_ - few) // turns.microbatches)
-        few = paced if few < paced else _next_length(few, all_, record(short), turns)
+        few = paced if few < paced else _next_length(few, all_, record(short), turns, second=few == first)
     return Extended(run=run(scenario))
 
 
-def _next_length(few: int, all_: int, short: Record, turns: Turns) -> int:
-    """Microbatches of the step that is tried next, of ``few`` that were not steady; all, where none is."""
+def _next_length(few: int, all_: int, short: Record, turns: Turns, *, second: bool) -> int:
+    """Microbatches of the step that is tried next, of ``few`` that were not steady; all, where none is.
+
+    Hosts that fall back by so little that this step never sees them bind may do so only while it fills: the
+    ``second`` that is tried is then one period longer.
+    """
     if more := microbatches_until_hosts_bind(short, turns):
-        return few + more
+        longer = few + turns.microbatches
+        return longer if second and few + more > all_ and longer * WORTH_IT <= all_ else few + more
     return few * MUCH_LONGER if few * MUCH_LONGER**2 <= all_ else all_
 
 

@@ -91,16 +91,13 @@ class Space:
             self._checked[i] = self.scenario.with_(self.settings(i))
         return self._checked[i]
 
-    def lighter(self, i: int) -> int:
-        """The layout that is the same and recomputes nothing; ``i`` itself where there is none.
+    @cached_property
+    def lighter(self) -> Codes:
+        """For each layout the one that is the same and recomputes nothing; itself where there is none.
 
         Whatever a backward recomputes it runs besides all that it runs otherwise, on the same streams and in
         the same order: least times of the one are least times of the other.
         """
-        return int(self._lighter[i])
-
-    @cached_property
-    def _lighter(self) -> Codes:
         values, rows = self.values[RECOMPUTE], np.arange(len(self))
         if "none" not in values:
             return rows

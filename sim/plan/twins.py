@@ -8,6 +8,7 @@ ranks are; knows no replay.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..scenario.machine import cluster_of
 from ..scenario.schedules import traits_of
 from ..scenario.sharding import same_stages
 from .legality import ZERO
+from .row_numbers import numbered
 from .ways import ways_placed
 
 if TYPE_CHECKING:
@@ -64,14 +66,25 @@ class Twins:
 
     def _as_sharded(self, i: int) -> list[int]:
         """Layouts that differ in the order of ranks alone, or in a ZeRO stage that is the same."""
-        found = np.flatnonzero(self.base == self.base[i])
-        for name, code in self.codes.items():
-            if name not in (ZERO, ORDER):
-                found = found[code[found] == code[i]]
+        number, place, first = self._kinds
+        found = place[first[number[i]] : first[number[i] + 1]]
         stages, zero, order = self.values[ZERO], self.codes[ZERO], self.codes[ORDER]
         same = same_stages(self.draft(i)) if stages[zero[i]] > 1 else [stages[zero[i]]]
         alike = [j for j in found.tolist() if stages[zero[j]] in same]
         return sorted(alike, key=lambda j: (stages[zero[j]], order[j]))
+
+    @cached_property
+    def _kinds(self) -> tuple[Ids, Ids, Ids]:
+        """Layouts that differ in ZeRO stage and order of ranks at most: the number of each, all layouts by
+        these numbers, and the place of the first of each number among them."""
+        names = [name for name in self.codes if name not in (ZERO, ORDER)]
+        sizes = [len(self.bases), *(len(self.values[name]) for name in names)]
+        key, rows = numbered([self.base, *(self.codes[name] for name in names)], sizes)
+        dense = np.full(max(rows, default=-1) + 1, -1, dtype=np.int64)
+        dense[[*rows]] = np.arange(len(rows))
+        number = dense[key]
+        place = np.argsort(number, kind="stable")
+        return number, place, np.searchsorted(number[place], np.arange(len(rows) + 1))
 
     def _same_place(self, i: int, j: int) -> bool:
         places = []

@@ -19,18 +19,26 @@ def solo_seconds(blocks: Iterable[tuple[Block, int]]) -> float:
 
 
 def solo_ends(
-    block: Block, *, sms: int = 0, stretch: float = 1.0, stretch_memory: float = 1.0, taken: float = 0.0
+    block: Block,
+    *,
+    sms: int = 0,
+    stretch: float = 1.0,
+    stretch_memory: float = 1.0,
+    taken: float = 0.0,
+    until_s: float = math.inf,
 ) -> tuple[float, float]:
     """When all of a block has ended, and when its last kernel has.
 
     ``sms``: of the GPU, where collectives that are issued before a kernel take theirs from it while they
     run, as the engine has it; 0: they take none. Math-bound kernels take ``stretch`` times as long, all
     others ``stretch_memory`` times, and the former do without a part of the SMs that others have ``taken``
-    all the while. What collectives take of HBM's bandwidth is left out.
+    for its first ``until_s`` seconds. What collectives take of HBM's bandwidth is left out.
     """
     ends: list[float] = []
     streams: dict[str, float] = {}
     held: list[tuple[float, float, float]] = []  # by collective that takes SMs: when, until when, which part
+    if until_s < math.inf:
+        held, taken = [(0.0, until_s, taken)], 0.0
     for op in block.ops:
         start = max((ends[before] for before in op.after), default=0.0)
         start = max(start, streams.get(op.stream, 0.0))

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ....sim.evidence.interval import interval_of
 from ....sim.evidence.measured_steps import measured_steps
 from ....sim.plan.boldness import is_bold, tried_first, worth_a_try
@@ -99,7 +101,8 @@ def as_planned(sweep: Sweep) -> Sequence[SweepRun]:
     def tried(run: SweepRun) -> float:
         return tried_first(run.predicted_s, run.fits, behind)
 
-    faster = (run for run in sweep if is_bold(run.fits, PROPOSED) and run.predicted_s < behind)
+    bold_ones = is_bold(np.array([run.fits for run in sweep]), PROPOSED)
+    faster = (run for run, is_ in zip(sweep, bold_ones, strict=True) if is_ and run.predicted_s < behind)
     bold = min(faster, key=tried, default=None)
     if bold is None or not worth_a_try(tried(bold), behind):
         return safe

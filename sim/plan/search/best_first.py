@@ -75,7 +75,7 @@ def in_turn(bounds: NDArray[np.float64], first: Sequence[int] = ()) -> list[int]
     """
     there = np.flatnonzero(np.isfinite(bounds))
     order = there[np.argsort(bounds[there], kind="stable")]
-    return [*dict.fromkeys([*first, *order.tolist()])]
+    return [*dict.fromkeys([*first, *order.tolist()])] if len(first) else order.tolist()
 
 
 def best_first(

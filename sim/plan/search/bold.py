@@ -38,9 +38,9 @@ def promising(search: LayoutSearch, behind: float, most: int = REPLAYED) -> dict
         return found if value_of_bound[i] < behind and worth_a_try(found, behind) else math.inf
 
     bounds = np.full(len(fits), np.inf)
-    for i in np.flatnonzero(np.isfinite(value_of_bound) & (value_of_bound < behind)).tolist():
-        if is_bold(float(fits[i]), search.wishes.fits):
-            bounds[i] = tried(i)
+    faster = np.isfinite(value_of_bound) & (value_of_bound < behind)
+    for i in np.flatnonzero(faster & is_bold(fits, search.wishes.fits)).tolist():
+        bounds[i] = tried(i)
     few = in_turn(bounds)[:most]
     search.tighten(few)
     found = {i: bound for i in few if (bound := tried(i)) < math.inf}

@@ -17,7 +17,7 @@ from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .bold import bold_of, promising
 from .certificate import Certificate
-from .front_search import front, likely
+from .front_search import front, replay_front
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
@@ -55,6 +55,7 @@ class Findings:
     bold: BoldChoice | None = None
     certificate: Certificate = field(init=False)
     _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
+    _masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
     _losers: dict[str, list[int]] = field(default_factory=dict, repr=False)
     _promising: dict[int, float] | None = field(default=None, repr=False)
 
@@ -67,7 +68,7 @@ class Findings:
         self.say("auditing what was ruled out")
         try:
             if ranked.best and not ranked.interrupted:
-                search.ahead(self._wanted(ranked))
+                self._ask(ranked)
         except KeyboardInterrupt:
             ranked = replace(ranked, interrupted=True)
         self.certificate = search.audited(ranked)
@@ -76,23 +77,30 @@ class Findings:
                 self._show(ranked.best)
             if ranked.best and not self.certificate.interrupted:
                 self.say("looking for the front")
+                replay_front(search)
                 self.front = front(search)
-                self._compare()
             if not self.certificate.interrupted:
                 self._try()
+            if ranked.best and not self.certificate.interrupted:
+                self._compare()
+                self.front = front(search)  # an alternative may be on it
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
 
-    def _wanted(self, ranked: Ranked) -> list[int]:
-        """Layouts that are asked for when the search is done, whatever their replays say."""
-        search, drawn = self.search, self.search.drawn(ranked)
-        for one, mask in alternatives(self.among, ranked.best[0]):
-            self._losers[one.name] = search.first_of(mask, LOSERS_BOUNDED)
+    def _ask(self, ranked: Ranked) -> None:
+        """Replay what tells which layouts are asked for next. What is told whatever comes of it is begun
+        beside that and all that follows, so that nobody has nothing to do.
+        """
+        search, best = self.search, ranked.best
+        drawn, behind = search.drawn(ranked), ranked.value[best[0]]
+        self._masks = {one.name: mask for one, mask in alternatives(self.among, best[0])}
+        self._losers = {name: search.first_of(mask, LOSERS_BOUNDED) for name, mask in self._masks.items()}
         search.tighten(itertools.chain(drawn, *self._losers.values()))
         first = [i for few in self._losers.values() for i in self._asked_of(few)]
-        self._promising = promising(search, ranked.value[ranked.best[0]])
-        shown = [*drawn, *unbounded_contenders(search)]
-        return [*shown, *first, *[*self._promising][:1], *likely(search, shown)]
+        self._promising = promising(search, behind)
+        unbounded = unbounded_contenders(search)
+        search.later([*first, *[*self._promising][:1]])
+        search.ahead([*drawn, *unbounded])
 
     def _best_of(self, few: list[int]) -> int | None:
         """The best of a few layouts of an alternative; None where none can be replayed."""
@@ -174,11 +182,11 @@ class Findings:
             lost.append(self._too_large(OWN, np.arange(len(self.among.layouts)) == own))
         elif own != best:
             slower[OWN] = BASE if search.judging.passes_over(own) else own
-        for one, mask in alternatives(self.among, best):
+        for name, mask in self._masks.items():
             if not (mask & search.fits).any():
-                lost.append(self._too_large(one.name, mask))
-            elif (number := self._best_of(self._losers[one.name])) is not None:
-                slower[one.name] = number
+                lost.append(self._too_large(name, mask))
+            elif (number := self._best_of(self._losers[name])) is not None:
+                slower[name] = number
         self._predict(slower.values())
         lost += [self._slower(name, number) for name, number in slower.items()]
         self.lost = tuple(sorted(lost, key=lambda one: (one.name != OWN, not one.fits, one.factor)))

@@ -6,7 +6,6 @@ if its step took no longer than its bound: memory, GPUs and the price of a secon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -38,82 +37,74 @@ ROUND = 4
 """Replays before it is asked again which others may still be on it."""
 
 
-def front(search: LayoutSearch) -> tuple[list[int], bool]:
-    """Layouts that no other beats in step time, headroom, GPUs and price at once, the fastest first; and
-    whether that is known of all, or of what was replayed when MOST were, or more would take too long.
+def replay_front(search: LayoutSearch) -> None:
+    """Replay MOST layouts that may be on the front, or fewer where no more may be, or more would take too
+    long: some at a time, those that promise the most by what is known then.
     """
     spent, actions = 0, 0.0
-    while True:
-        now = _standing(search, _known(search), spent, actions)
-        if not now.asked:
-            return now.points, now.whole
-        spent += len(now.asked)
-        actions += _actions(search, now.asked)
-        search.ahead(now.asked, now.likely)
-        for _ in search.values(now.asked):
+    while spent < MOST:
+        known = _Known.of(search)
+        turns = _in_turn(search, known, known.hopeful(search), MOST_ACTIONS - actions)[:ROUND]
+        if not turns:
+            return
+        spent += len(turns)
+        actions += float(search.among.replayed_actions[turns].sum())
+        search.ahead(turns)
+        for _ in search.values(turns):
             pass
 
 
-def likely(search: LayoutSearch, besides: Iterable[int]) -> list[int]:
-    """Layouts that the front asks for first once ``besides`` are known, if the steps of these are as short as
-    their bounds: whoever has nothing else to do may begin with them.
+def front(search: LayoutSearch) -> tuple[list[int], bool]:
+    """Of all that was replayed the layouts that no other beats in step time, headroom, GPUs and price at
+    once, the fastest first; and whether all others are ruled out by their bounds.
     """
-    step_s = _known(search)
-    step_s |= {i: float(search.bound_s[i]) for i in besides if search.open[i] and i not in step_s}
-    return _standing(search, step_s, 0, 0.0).asked
+    known = _Known.of(search)
+    within = np.flatnonzero(_near(known.costs, known.best_s))
+    points = [int(known.numbers[within[k]]) for k in front_of(known.costs[within])]
+    return points, len(known.hopeful(search)) == 0
 
 
-class _Standing(NamedTuple):
-    """Of what is known: the ``points`` of its front, whether that is the ``whole`` one, and who is ``asked``
-    next whether it is on it, besides those for whom some replays were spent; who is ``likely`` after that."""
+class _Known(NamedTuple):
+    """Layouts that were replayed and meet every wish, the ``costs`` of each, and the best step by GPUs."""
 
-    points: list[int]
-    whole: bool
-    asked: list[int]
-    likely: list[int]
+    numbers: Numbers
+    costs: Floats
+    best_s: dict[float, float]
+
+    @classmethod
+    def of(cls, search: LayoutSearch) -> _Known:
+        step_s = {
+            i: one.step_time_s
+            for i, one in search.judging.known.items()
+            if search.open[i] and one.step_time_s <= search.most_s[i] and not one.refused
+        }
+        numbers = np.fromiter(step_s, dtype=np.int64)
+        costs = _costs(search, numbers, np.fromiter(step_s.values(), dtype=np.float64))
+        best_s = {gpus: costs[costs[:, 2] == gpus, 0].min() for gpus in set(costs[:, 2].tolist())}
+        return cls(numbers, costs, best_s)
+
+    def hopeful(self, search: LayoutSearch) -> Numbers:
+        """Layouts of which no step is known, and that may be on the front by their bounds."""
+        others = search.open.copy()
+        others[[*search.judging.known]] = False
+        left = np.flatnonzero(others)
+        hoped = _costs(search, left, search.bound_s[left])
+        near = _near(hoped, self.best_s)
+        return left[near][hopeful(hoped[near], self.costs[front_of(self.costs)])]
 
 
-def _standing(search: LayoutSearch, step_s: Mapping[int, float], spent: int, actions: float) -> _Standing:
-    among, known = search.among, np.fromiter(step_s, dtype=np.int64)
-    costs = _costs(search, known, np.fromiter(step_s.values(), dtype=np.float64))
-    best = {gpus: costs[costs[:, 2] == gpus, 0].min() for gpus in set(costs[:, 2].tolist())}
-    left = _left(search, known)
-    hoped = _costs(search, left, search.bound_s[left])
-    near = _near(hoped, best)
-    left = left[near][hopeful(hoped[near], costs[front_of(costs)])]
-    whole = len(left) == 0
-    left = left[among.replayed_actions[left] <= MOST_ACTIONS - actions]
-    hoped = _costs(search, left, search.bound_s[left])
+def _in_turn(search: LayoutSearch, known: _Known, left: Numbers, most_actions: float) -> list[int]:
+    """Those that promise the most come first, none that another's bound beats, and no more than take so many
+    actions together. They are held against each other by screening alone: who was bounded by actions besides
+    would promise less than others for being known better.
+    """
+    actions = search.among.replayed_actions
+    left = left[actions[left] <= most_actions]
+    hoped = _costs(search, left, search.among.bounds.bound_s[left])
     rows = front_of(hoped)
-    gains = [_gain(hoped[row], costs, best) for row in rows]
-    turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1][: 2 * ROUND]]]
-    turns = turns[actions + np.cumsum(among.replayed_actions[turns]) <= MOST_ACTIONS]
-    asked, then = turns[:ROUND].tolist(), turns[ROUND : max(ROUND, MOST - spent)].tolist()
-    within = np.flatnonzero(_near(costs, best))
-    points = [int(known[within[k]]) for k in front_of(costs[within])]
-    return _Standing(points, whole, asked, then) if spent < MOST else _Standing(points, whole, [], [])
-
-
-def _actions(search: LayoutSearch, numbers: list[int]) -> float:
-    """What their replays take, in actions."""
-    return float(search.among.replayed_actions[numbers].sum()) if numbers else 0.0
-
-
-def _known(search: LayoutSearch) -> dict[int, float]:
-    """Seconds of the steps of layouts that were replayed and meet every wish."""
-    return {
-        i: one.step_time_s
-        for i, one in search.judging.known.items()
-        if search.open[i] and one.step_time_s <= search.most_s[i] and not one.refused
-    }
-
-
-def _left(search: LayoutSearch, known: Numbers) -> Numbers:
-    """Layouts that may be proposed of which no step is known."""
-    left = search.open.copy()
-    left[[*search.judging.known]] = False
-    left[known] = False
-    return np.flatnonzero(left)
+    gains = [_gain(hoped[row], known.costs, known.best_s) for row in rows]
+    turns = left[[rows[k] for k in np.argsort(gains, kind="stable")[::-1]]]
+    return [*map(int, turns[np.cumsum(actions[turns]) <= most_actions])]
 
 
 def _gain(hoped: Floats, costs: Floats, best: dict[float, float]) -> float:

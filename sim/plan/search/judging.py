@@ -71,7 +71,8 @@ class Judging:
     replay stands for that of another; by default each for itself. ``by_number``: workers know layouts by
     their numbers. ``unsayable`` gives why a layout is passed
     over without a replay, empty for all others; ``passed_over`` are those so far, with the reason. Workers
-    begin with the ``soon``, of what is asked for next.
+    begin with the ``soon``, of what is asked for next; those that have nothing else to do, whatever is asked
+    for, with the ``later``, which will be asked for in the end.
     """
 
     scenario_of: Callable[[int], Scenario]
@@ -84,6 +85,7 @@ class Judging:
     unsayable: Callable[[int], str] | None = None
     passed_over: dict[int, str] = field(default_factory=dict)
     soon: Sequence[int] = ()
+    later: Sequence[int] = ()
     _floors_s: dict[int, float] = field(default_factory=dict, repr=False)
     _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
@@ -93,7 +95,7 @@ class Judging:
     def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
         wanted, ahead = itertools.tee(numbers)
         soon, self.soon = self.soon, ()
-        with self._results(self._tasks(itertools.chain(soon, ahead))) as results:
+        with self._results(self._tasks(itertools.chain(soon, ahead, self.later))) as results:
             for number in wanted:
                 if reason := self.passes_over(number):
                     self.passed_over[number] = reason
@@ -144,13 +146,11 @@ class Judging:
             self._reasons[number] = self.unsayable(number)
         return self._reasons[number]
 
-    def ahead(self, numbers: Iterable[int], likely: Iterable[int] = ()) -> None:
-        """Replay what will be asked for; it is at hand then, but not known before. Workers that have nothing
-        else to do meanwhile begin with what is ``likely`` to be asked for next.
-        """
+    def ahead(self, numbers: Iterable[int]) -> None:
+        """Replay what will be asked for; it is at hand then, but not known before."""
         wanted = [*numbers]
         left = {self.one_of(i) for i in wanted if not self.passes_over(i) and not self._is_at_hand(i)}
-        results = self.workers.run(self._tasks([*wanted, *likely]), every=True)
+        results = self.workers.run(self._tasks([*wanted, *self.later]), every=True)
         try:
             while left:
                 number, judged = next(results)
@@ -171,7 +171,7 @@ class Judging:
         if not wanted:
             return [self._floors_s[one] for one in ones]
         tasks = [self._asked(one, bounded=True) for one in wanted]
-        with self._results(itertools.chain(tasks, self._tasks(soon))) as results:
+        with self._results(itertools.chain(tasks, self._tasks([*soon, *self.later]))) as results:
             for number, found in itertools.islice(results, len(tasks)):
                 assert isinstance(found, float), "a bound was asked for"
                 if number is not None:

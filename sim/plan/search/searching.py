@@ -114,7 +114,7 @@ class LayoutSearch:
             first=self._first if within is None else [],
             final=self.final,
             tighten=self._tightened if within is None else None,
-            lesser=self.among.layouts.lighter,
+            lesser=self.lighter,
             limit=limit,
             begin=self._begin,
             tell=self.tell,
@@ -142,14 +142,18 @@ class LayoutSearch:
     def _heavier(self) -> dict[int, list[int]]:
         """By layout those of which it is the lighter one."""
         found: dict[int, list[int]] = {}
-        for i in np.flatnonzero(self.open).tolist():
-            if (lighter := self.among.layouts.lighter(i)) != i:
-                found.setdefault(lighter, []).append(i)
+        lighter = self.among.layouts.lighter
+        for i in np.flatnonzero(self.open & (lighter != np.arange(len(lighter)))).tolist():
+            found.setdefault(int(lighter[i]), []).append(i)
         return found
 
     def tells(self, i: int) -> bool:
         """Whether actions tell a bound of a layout, as far as anyone asked of it or of the lighter one."""
-        return any(self.floor_s.get(j) for j in (i, self.among.layouts.lighter(i)))
+        return any(self.floor_s.get(j) for j in (i, self.lighter(i)))
+
+    def lighter(self, i: int) -> int:
+        """The layout whose bound by actions is one of layout ``i``, too; ``i`` itself where there is none."""
+        return int(self.among.layouts.lighter[i])
 
     def _tightened(self, numbers: Sequence[int]) -> list[float]:
         self.tighten(numbers)
@@ -212,14 +216,19 @@ class LayoutSearch:
         open_ones[list(judged)] = False
         pruned = np.flatnonzero(open_ones)
         drawn = random.Random(AUDIT_SEED)
-        waits = np.array([drawn.expovariate(1.0) for _ in pruned]) * self.among.replayed_actions[pruned] ** 2
+        waits = -np.log(1.0 - np.array([drawn.random() for _ in pruned]))
+        waits *= self.among.replayed_actions[pruned] ** 2
         turns = pruned[np.argsort(waits, kind="stable")].tolist()
         sayable = (number for number in turns if not self.judging.passes_over(number))
         return sorted(itertools.islice(sayable, self.wishes.audit))
 
-    def ahead(self, numbers: Iterable[int], likely: Iterable[int] = ()) -> None:
-        """Replay layouts that will be asked for, and begin with those that are ``likely`` to be next."""
-        self.judging.ahead(self._longest_first(numbers), self._longest_first(likely))
+    def ahead(self, numbers: Iterable[int]) -> None:
+        """Replay layouts that will be asked for."""
+        self.judging.ahead(self._longest_first(numbers))
+
+    def later(self, numbers: Iterable[int]) -> None:
+        """Whoever has nothing else to do from now on begins with layouts that are asked for in the end."""
+        self.judging.later = self._longest_first(numbers)
 
     def _begin(self, sure: Sequence[int]) -> None:
         """The first is first all the same, so that there is a best one for whoever interrupts."""

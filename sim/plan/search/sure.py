@@ -31,7 +31,7 @@ def unbounded_contenders(search: LayoutSearch) -> list[int]:
     """Of the first CONTENDERS by screening those that take a replay, since there is no bound of theirs by
     actions; all that come first by either bound are bounded before."""
     first = in_turn(search.screened_bound)[:CONTENDERS]
-    search.tighten({search.among.layouts.lighter(i) for i in first} & {*first})
+    search.tighten({search.lighter(i) for i in first} & {*first})
     search.tighten(i for i in first if not search.tells(i))
     while loose := [i for i in search.next_in_turn(CONTENDERS) if i not in search.floor_s]:
         search.tighten(loose)
