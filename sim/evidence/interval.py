@@ -131,11 +131,12 @@ def interval_of_parts(step_time_s: float, parts: tuple[IntervalPart, ...], steps
 
 
 def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
-    """How many standard deviations of such parts hold nine in ten, below the prediction and above it."""
-    own = any(part.kind == "own steps" for part in parts)
+    """How many standard deviations of such parts hold nine in ten, below the prediction and above it. Of
+    parts after own steps the noise of a run is one."""
+    if any(part.kind == "own steps" for part in parts):
+        return steps.sources.quantile, steps.sources.quantile
     below, above = deviations_of(part for part in parts if part.kind != OVERLAP)
-    quantile = steps.sources.quantile if own else steps.quantile
-    return deviations_that_hold(quantile, below), deviations_that_hold(quantile, above)
+    return deviations_that_hold(steps.quantile, below), deviations_that_hold(steps.quantile, above)
 
 
 def reach_of(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:

@@ -6,9 +6,9 @@ estimates). What takes a step's time is off by factors that all steps of one clu
 one kind have an error in common besides, the less the further they are apart; the rest is of one run. So the
 error of a step is a Gaussian process over steps, and own steps condition it (Rasmussen and Williams 2006,
 Gaussian Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with
-distance). What is of one run alone has the heavy tails of Student's t: a run that is off by more than its kind
-explains is believed the less, the more it is off (Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84, section
-3: each run's variance is found anew from what is left of it).
+distance). What is of one run alone has the heavy tails of Student's t: a run that is off by more than its
+kind explains is believed the less, the more it is off (Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84,
+section 3: each run's variance is found anew from what is left of it).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 FREEDOM = 4.0
 """Degrees of freedom of what is of one run alone, those of all errors of steps (calibration/fit/steps)."""
-_ROUNDS = 8
-"""Of finding each run's variance anew; after these a prediction moves by less than 0.1 %."""
+_ROUNDS = 20
+"""Of finding each run's variance anew; after these a prediction of one run's kind moves by 0.1 % at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpread:
     """Standard deviations of the logarithms of durations, by what differs between sources: all of a step
     (``common``), what takes its time, its ``kind``, a ``run``; ``fixed_s`` in seconds. Errors of steps
-    ``reach`` apart have 1/e of ``kind`` in common. Within ``quantile`` times the sum of the whole
-    and NOISE (run_noise.py) lie nine in ten of the other runs of a source of which one was seen."""
+    ``reach`` apart have 1/e of ``kind`` in common. Within ``quantile`` times the whole lie nine in ten of the
+    other runs of a source of which one was seen."""
 
     common: float
     matrix: float
@@ -138,7 +138,7 @@ def variances_of_runs(
 
     >>> one, far = np.array([[0.0025]]), np.array([0.4])
     >>> variances_of_runs(0.03, one, np.array([0.0])).round(5), variances_of_runs(0.03, one, far).round(5)
-    (array([0.00086]), array([0.03174]))
+    (array([0.00085]), array([0.02818]))
     """
     found = np.full_like(errors, run**2)
     diagonal = np.arange(errors.shape[-1])

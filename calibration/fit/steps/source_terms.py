@@ -2,15 +2,14 @@
 
 A source is one cluster with one stack, and so is a user. Its steps have errors in common: all that it runs
 may be slower (``common``), or its matrix products, its kernels bound by memory, its host, its network; steps
-of one kind have more in common, the less the further they are apart; what is left is of one run. What is asked
-of the spreads is what one run of a cluster says of another one. So they are those that make the errors of runs
-likeliest that were each predicted after one other run of their cluster, every source by constants of all
-others: a composite likelihood, of pairs in place of all runs together. The errors are of Student's t
-with two pieces, as those of interval_terms.py are, since those of runs have heavy tails, and waits only
-lengthen a step. A source counts as many times as it has families that tell something of their own; each spread
-has a wide prior, worth one of them. How many standard deviations, each with NOISE, hold nine in ten of one
-more source is counted on what one run of a source leaves of its others, sources alike, each with the spreads
-that all others give.
+of one kind have more in common, the less the further they are apart; what is left is of one run. What is
+asked of the spreads is what one run of a cluster says of another one. So they are those that make the errors
+of runs likeliest that were each predicted after one other run of their cluster, every source by constants of
+all others: a composite likelihood, of pairs in place of all runs together. The errors are of Student's t with
+two pieces, as those of interval_terms.py are, since those of runs have heavy tails, and waits only lengthen a
+step. A source counts as many times as it has families that tell something of their own; each spread has a
+wide prior, worth one of them. How many standard deviations hold nine in ten of one more source is counted on
+what one run of a source leaves of its others, sources alike, each with the spreads that all others give.
 
 Sources: Varin, Reid and Firth 2011, An overview of composite likelihood methods, Statistica Sinica 21;
 Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's t).
@@ -22,7 +21,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,7 +35,6 @@ from ....sim.evidence.own_steps import (
     distances,
     variances_of_runs,
 )
-from ....sim.evidence.run_noise import NOISE
 from ..growth import NORMAL_NINTH, level_for_another, spreads_that_hold, witnesses
 
 if TYPE_CHECKING:
@@ -50,7 +48,7 @@ misses of intervals (decision 86)."""
 NAMES = ("common", *CAUSES, "fixed_s", "kind", "run", "reach")
 STARTS = {"fixed_s": 0.02, "run": 0.03, "reach": 3.0}
 """Where the terms start that do not start at 0.05: fixed times of the presets that have one, and how far runs
-of one configuration are apart."""
+of a kind are apart."""
 _SCALE = NORMAL_NINTH / 2.1318
 """The scale at which Student's t holds nine in ten within as much as a normal distribution does."""
 _LOOSENESS = math.log(2.0)
@@ -93,16 +91,18 @@ class Calibrated:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Runs of each cluster after one other was measured. Of the runs that were measured: errors and loads;
-    of each pair, whose cluster is of ``sources``: which of them was ``seen``, and of the other run its error,
-    loads, distance to it, known variance, waits and how often it counts."""
+    """Runs of each cluster after one other was measured. Of the runs that were measured: errors, and products
+    of their loads; of each pair, whose cluster is of ``sources``: which of them was ``seen``, and of the
+    other run its error, products of its loads, and of both runs' loads, its distance, known variance, waits
+    and how often it counts. Products are of each load with each, as a covariance of factors is."""
 
     seen_errors: NDArray[np.float64]
-    seen_loads: NDArray[np.float64]
+    seen_products: NDArray[np.float64]
     sources: NDArray[np.str_]
     seen: NDArray[np.int64]
     errors: NDArray[np.float64]
-    loads: NDArray[np.float64]
+    products: NDArray[np.float64]
+    both_products: NDArray[np.float64]
     distances: NDArray[np.float64]
     known: NDArray[np.float64]
     waits: NDArray[np.float64]
@@ -111,17 +111,18 @@ class _Pairs:
     def without(self, source: str) -> _Pairs:
         """The pairs of all other sources."""
         kept = self.sources != source
-        names = ("sources", "seen", "errors", "loads", "distances", "known", "waits", "counts")
+        of_runs = ("seen_errors", "seen_products")
+        names = [one.name for one in fields(self) if one.name not in of_runs]
         return replace(self, **{name: getattr(self, name)[kept] for name in names})
 
     def unlikely(self, spread: SourceSpread) -> float:
         """Minus the logarithm of the composite likelihood."""
-        moved = self.seen_loads @ spread.factors
-        own = np.sum(moved * self.seen_loads, axis=1) + spread.kind**2
+        factors = spread.factors.ravel()
+        own = self.seen_products @ factors + spread.kind**2
         alone = variances_of_runs(spread.run, own[:, None, None], self.seen_errors[:, None])[:, 0]
-        shared = np.sum(moved[self.seen] * self.loads, axis=1) + spread.shared(self.distances)
+        shared = self.both_products @ factors + spread.shared(self.distances)
         gain = shared / (own + alone)[self.seen]
-        known = np.sum((self.loads @ spread.factors) * self.loads, axis=1) + spread.kind**2
+        known = self.products @ factors + spread.kind**2
         below = known - gain * shared + spread.run**2 + self.known
         above = below + self.waits
         left = self.errors - gain * self.seen_errors[self.seen]
@@ -139,9 +140,7 @@ def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
     left = [*calibrated(rows, without)]
     if not left:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
-    errors = [
-        (one.error, one.sigma + NOISE, one.above + NOISE, one.weight * count[one.row.name]) for one in left
-    ]
+    errors = [(one.error, one.sigma, one.above, one.weight * count[one.row.name]) for one in left]
     level = level_for_another(_LEVEL, len({one.row.source for one in left}))
     return rounded(replace(spread, quantile=spreads_that_hold(errors, level)))
 
@@ -184,28 +183,45 @@ def calibrated(
             yield from _after_each(own, without[source], runs)
 
 
+def after_most_alike(rows: Sequence[SourceRow], without: Mapping[str, SourceSpread]) -> Iterator[Calibrated]:
+    """Every row after the one run of its source and GPU that is most like it, and is not of its very kind."""
+    for source, gpu in _clusters(rows):
+        own = [row for row in rows if (row.source, row.gpu) == (source, gpu)]
+        apart = _apart(own, own)
+        far = np.where(apart > 0, apart, math.inf)
+        for row, distances_ in zip(own, far, strict=True):
+            nearest = int(distances_.argmin())
+            if distances_[nearest] < math.inf:
+                yield from _after([own[nearest]], [row], without[source], 1.0)
+
+
 def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> Iterator[Calibrated]:
     """The rows of one source after each choice of its runs: ``runs`` in a row, of an order by hash."""
     order = _by_hash(own)
     choices = min(len(order), CHOICES)
     for first in range(choices):
         seen = [order[(first + more) % len(order)] for more in range(runs)]
-        samples = [row.sample for row in seen]
-        known = conditioned(spread, samples, [row.error for row in seen])
-        apart = _apart(own, seen)
-        for place, row in enumerate(own):
-            if any(row is one for one in seen):
-                continue
-            pulled = known.pulls @ np.exp(-apart[place] / spread.reach)
-            variance = known.variance(row.sample) + spread.run**2 + row.known
-            yield Calibrated(
-                row=row,
-                error=row.error - float(row.sample.loads @ known.factors) - float(pulled),
-                sigma=math.sqrt(variance),
-                above=math.sqrt(variance + row.waits),
-                apart=float(apart[place].min()),
-                weight=1.0 / choices,
-            )
+        others = [row for row in own if not any(row is one for one in seen)]
+        yield from _after(seen, others, spread, 1.0 / choices)
+
+
+def _after(
+    seen: Sequence[SourceRow], others: Sequence[SourceRow], spread: SourceSpread, weight: float
+) -> Iterator[Calibrated]:
+    """``others`` after the runs ``seen`` of their cluster."""
+    known = conditioned(spread, [row.sample for row in seen], [row.error for row in seen])
+    apart = _apart(others, seen)
+    for row, far in zip(others, apart, strict=True):
+        pulled = known.pulls @ np.exp(-far / spread.reach)
+        variance = known.variance(row.sample) + spread.run**2 + row.known
+        yield Calibrated(
+            row=row,
+            error=row.error - float(row.sample.loads @ known.factors) - float(pulled),
+            sigma=math.sqrt(variance),
+            above=math.sqrt(variance + row.waits),
+            apart=float(far.min()),
+            weight=weight,
+        )
 
 
 def _likeliest(pairs: _Pairs, begun: SourceSpread) -> SourceSpread:
@@ -253,18 +269,27 @@ def _pairs(rows: Sequence[SourceRow]) -> _Pairs:
             others += [row for row in own if row is not one]
             apart.append(far[place, kept])
             seen.append(one)
+    number = np.array([place for place, _ in places], dtype=np.int64)
+    seen_loads, loads = (np.array([row.sample.loads for row in some]) for some in (seen, others))
     return _Pairs(
         seen_errors=np.array([row.error for row in seen]),
-        seen_loads=np.array([row.sample.loads for row in seen]),
+        seen_products=_products(seen_loads, seen_loads),
         sources=np.array([row.source for row in others]),
-        seen=np.array([place for place, _ in places], dtype=np.int64),
+        seen=number,
         errors=np.array([row.error for row in others]),
-        loads=np.array([row.sample.loads for row in others]),
-        distances=np.concatenate([np.zeros(0), *apart]),
+        products=_products(loads, loads),
+        both_products=_products(seen_loads[number], loads),
+        distances=np.concatenate(apart),
         known=np.array([row.known for row in others]),
         waits=np.array([row.waits for row in others]),
         counts=np.array([counts[row.name] / of for row, (_, of) in zip(others, places, strict=True)]),
     )
+
+
+def _products(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Row by row, each load of one with each of the other."""
+    found: NDArray[np.float64] = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+    return found
 
 
 def _counts(rows: Sequence[SourceRow]) -> Iterator[float]:
