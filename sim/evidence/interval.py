@@ -25,7 +25,7 @@ from .interval_beyond import beyond_measured, routed_experts, unlike_measured, w
 from .interval_hardware import unmeasured_hardware
 from .interval_overlap import OVERLAP, assumed_overlap
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
-from .own_steps import StepSample, conditioned, samples_of
+from .own_steps import StepSample, after_own
 from .run_noise import deviations_that_hold
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _overlaps(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredStep
 def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
     """What measured steps of the user's own leave open; what lies beyond measurements as without them."""
     spread, count = steps.sources, len(doubt.own)
-    left = conditioned(spread, samples_of(doubt.own), [0.0] * count)
+    left = after_own(spread, doubt.own)
     seen = f"{count} measured step{'s' * (count > 1)} of the profile; stepsim calibrate residuals"
     for name, sigma in (
         ("this cluster, after its own steps", math.sqrt(left.variance(doubt.sample))),
@@ -131,11 +131,12 @@ def interval_of_parts(step_time_s: float, parts: tuple[IntervalPart, ...], steps
 
 
 def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
-    """How many standard deviations of such parts hold nine in ten, below the prediction and above it."""
-    own = any(part.kind == "own steps" for part in parts)
+    """How many standard deviations of such parts hold nine in ten, below the prediction and above it. Of
+    parts after own steps the noise of a run is one."""
+    if any(part.kind == "own steps" for part in parts):
+        return steps.sources.quantile, steps.sources.quantile
     below, above = deviations_of(part for part in parts if part.kind != OVERLAP)
-    quantile = steps.sources.quantile if own else steps.quantile
-    return deviations_that_hold(quantile, below), deviations_that_hold(quantile, above)
+    return deviations_that_hold(steps.quantile, below), deviations_that_hold(steps.quantile, above)
 
 
 def reach_of(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:

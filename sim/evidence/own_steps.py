@@ -6,7 +6,9 @@ estimates). What takes a step's time is off by factors that all steps of one clu
 one kind have an error in common besides, the less the further they are apart; the rest is of one run. So the
 error of a step is a Gaussian process over steps, and own steps condition it (Rasmussen and Williams 2006,
 Gaussian Processes for Machine Learning, section 2.7: a linear part, and a residual that decays with
-distance).
+distance). What is of one run alone has the heavy tails of Student's t: a run that is off by more than its
+kind explains is believed the less, the more it is off (Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84,
+section 3: each run's variance is found anew from what is left of it).
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-CLIP = 0.2
-"""Errors of runs have heavy tails: what a run is off by beyond this is of that run alone, unless others say
-the same."""
+FREEDOM = 4.0
+"""Degrees of freedom of what is of one run alone, those of all errors of steps (calibration/fit/steps)."""
+_ROUNDS = 20
+"""Of finding each run's variance anew; after these a prediction of one run's kind moves by 0.1 % at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceSpread:
     """Standard deviations of the logarithms of durations, by what differs between sources: all of a step
     (``common``), what takes its time, its ``kind``, a ``run``; ``fixed_s`` in seconds. Errors of steps
-    ``reach`` apart have 1/e of ``kind`` in common. Within ``quantile`` times the sum of the whole
-    and NOISE (run_noise.py) lie nine in ten of the other runs of a source of which one was seen."""
+    ``reach`` apart have 1/e of ``kind`` in common. Within ``quantile`` times the whole lie nine in ten of the
+    other runs of a source of which one was seen."""
 
     common: float
     matrix: float
@@ -121,26 +123,43 @@ class Conditioned:
 
 def conditioned(spread: SourceSpread, steps: Sequence[StepSample], errors: Sequence[float]) -> Conditioned:
     """What is known after ``steps``, each measured ``exp(error)`` times as long as with all factors at 1."""
-    believed = _believed(errors)
-    whole = _covariance(spread, steps, steps) + spread.run**2 * np.eye(len(steps))
-    precision = np.asarray(np.linalg.inv(whole), dtype=np.float64)
-    return Conditioned(spread, tuple(steps), precision @ believed, precision)
+    shared, seen = _covariance(spread, steps, steps), np.asarray(errors, dtype=np.float64)
+    precision = _precision(shared, variances_of_runs(spread.run, shared, seen))
+    return Conditioned(spread, tuple(steps), precision @ seen, precision)
 
 
-def _believed(errors: Sequence[float]) -> NDArray[np.float64]:
-    """Errors within CLIP of what most runs say, beside two runs of which nothing is off.
+def variances_of_runs(
+    run: float, shared: NDArray[np.float64], errors: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The variance of what is of each run alone, of standard deviation ``run`` where it is like others.
 
-    >>> _believed([0.7]).tolist(), _believed([0.7, 0.7, 0.7]).tolist()
-    ([0.2], [0.7, 0.7, 0.7])
+    ``shared`` is the covariance of what runs of one cluster have in common, ``errors`` are theirs; both may
+    be of many clusters at once, along axes before.
+
+    >>> one, far = np.array([[0.0025]]), np.array([0.4])
+    >>> variances_of_runs(0.03, one, np.array([0.0])).round(5), variances_of_runs(0.03, one, far).round(5)
+    (array([0.00085]), array([0.02818]))
     """
-    centre = median([0.0, 0.0, *errors])
-    found: NDArray[np.float64] = np.clip(np.asarray(errors, dtype=float), centre - CLIP, centre + CLIP)
+    found = np.full_like(errors, run**2)
+    diagonal = np.arange(errors.shape[-1])
+    for _ in range(_ROUNDS):
+        gain = shared @ _precision(shared, found)
+        left = errors - (gain @ errors[..., None])[..., 0]
+        open_ = (shared - gain @ shared)[..., diagonal, diagonal]
+        found = (FREEDOM * run**2 + left**2 + open_) / (FREEDOM + 1)
     return found
 
 
-def samples_of(steps: Sequence[OwnStep]) -> list[StepSample]:
-    """The steps of a profile as samples of its cluster."""
-    return [StepSample(shares=step.shares, step_s=step.calibrated_s, kind=step.kind) for step in steps]
+def _precision(shared: NDArray[np.float64], alone: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The inverse covariance of measured errors."""
+    whole = shared + alone[..., None] * np.eye(alone.shape[-1])
+    return np.asarray(np.linalg.inv(whole), dtype=np.float64)
+
+
+def after_own(spread: SourceSpread, steps: Sequence[OwnStep]) -> Conditioned:
+    """What the measured steps of a profile say of its cluster."""
+    samples = [StepSample(shares=step.shares, step_s=step.calibrated_s, kind=step.kind) for step in steps]
+    return conditioned(spread, samples, [math.log(step.measured_s / step.predicted_s) for step in steps])
 
 
 def typical(spread: SourceSpread, step: StepSample) -> float:

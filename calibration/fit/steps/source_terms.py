@@ -2,44 +2,59 @@
 
 A source is one cluster with one stack, and so is a user. Its steps have errors in common: all that it runs
 may be slower (``common``), or its matrix products, its kernels bound by memory, its host, its network; steps
-of one kind have more in common, the less the further they are apart; what is left is of one run. The spreads
-are those that make the errors likeliest with which every source was predicted by constants of all others.
-Each has a wide prior, worth one source, and errors beyond ``CLIP`` count as that, since the errors of runs
-have heavy tails. How many standard deviations, each with NOISE, hold nine in ten of one more source is
-counted on what one run of a source leaves of its others, sources alike, each with the spreads that all
-others give.
+of one kind have more in common, the less the further they are apart; what is left is of one run. What is
+asked of the spreads is what one run of a cluster says of another one. So they are those that make the errors
+of runs likeliest that were each predicted after one other run of their cluster, every source by constants of
+all others: a composite likelihood, of pairs in place of all runs together. The errors are of Student's t with
+two pieces, as those of interval_terms.py are, since those of runs have heavy tails, and waits only lengthen a
+step. A source counts as many times as it has families that tell something of their own; each spread has a
+wide prior, worth one of them. How many standard deviations hold nine in ten of one more source is counted on
+what one run of a source leaves of its others, sources alike, each with the spreads that all others give.
 
-Source: Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, section 5.4.1 (the likelihood).
+Sources: Varin, Reid and Firth 2011, An overview of composite likelihood methods, Statistica Sinica 21;
+Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's t).
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ....hardware.step_factors import CAUSES
-from ....sim.evidence.own_steps import CLIP, SourceSpread, StepSample, conditioned, distances
-from ....sim.evidence.run_noise import NOISE
+from ....sim.evidence.own_steps import (
+    FREEDOM,
+    SourceSpread,
+    StepSample,
+    conditioned,
+    distances,
+    variances_of_runs,
+)
 from ..growth import NORMAL_NINTH, level_for_another, spreads_that_hold, witnesses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROWS = 60
-"""Rows of a source that shape the spreads, by a hash of their names: a sweep of hundreds says no more."""
 CHOICES = 20
 """Runs of a source that are taken as the one that was measured, in turn."""
+TOGETHER = 0.1
+"""Correlation of the errors of a source's families beyond what its runs share; 0.03 to 0.10 was found of the
+misses of intervals (decision 86)."""
 NAMES = ("common", *CAUSES, "fixed_s", "kind", "run", "reach")
-STARTS = {"host": 0.3, "network": 0.2, "node": 0.1, "fixed_s": 0.02, "run": 0.03, "reach": 3.0}
-"""Where the terms start that do not start at 0.05: what hosts and logs of collectives are off by elsewhere
-(hardware/deviations.yaml), and fixed times of the presets that have one."""
+STARTS = {"fixed_s": 0.02, "run": 0.03, "reach": 3.0}
+"""Where the terms start that do not start at 0.05: fixed times of the presets that have one, and how far runs
+of a kind are apart."""
+_SCALE = NORMAL_NINTH / 2.1318
+"""The scale at which Student's t holds nine in ten within as much as a normal distribution does."""
 _LOOSENESS = math.log(2.0)
 _LEVEL = 0.9
+_SETTLED = 1e-6
+"""Relative gain of the logarithm of the likelihood below which a search ends: 0.001 of it in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,27 +90,57 @@ class Calibrated:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
-    """The rows of one source: errors, loads (rows, factors), distances, known variances."""
+class _Pairs:
+    """Runs of each cluster after one other was measured. Of the runs that were measured: errors, and products
+    of their loads; of each pair, whose cluster is of ``sources``: which of them was ``seen``, and of the
+    other run its error, products of its loads, and of both runs' loads, its distance, known variance, waits
+    and how often it counts. Products are of each load with each, as a covariance of factors is."""
 
+    seen_errors: NDArray[np.float64]
+    seen_products: NDArray[np.float64]
+    sources: NDArray[np.str_]
+    seen: NDArray[np.int64]
     errors: NDArray[np.float64]
-    loads: NDArray[np.float64]
+    products: NDArray[np.float64]
+    both_products: NDArray[np.float64]
     distances: NDArray[np.float64]
     known: NDArray[np.float64]
+    waits: NDArray[np.float64]
+    counts: NDArray[np.float64]
+
+    def without(self, source: str) -> _Pairs:
+        """The pairs of all other sources."""
+        kept = self.sources != source
+        of_runs = ("seen_errors", "seen_products")
+        names = [one.name for one in fields(self) if one.name not in of_runs]
+        return replace(self, **{name: getattr(self, name)[kept] for name in names})
+
+    def unlikely(self, spread: SourceSpread) -> float:
+        """Minus the logarithm of the composite likelihood."""
+        factors = spread.factors.ravel()
+        own = self.seen_products @ factors + spread.kind**2
+        alone = variances_of_runs(spread.run, own[:, None, None], self.seen_errors[:, None])[:, 0]
+        shared = self.both_products @ factors + spread.shared(self.distances)
+        gain = shared / (own + alone)[self.seen]
+        known = self.products @ factors + spread.kind**2
+        below = known - gain * shared + spread.run**2 + self.known
+        above = below + self.waits
+        left = self.errors - gain * self.seen_errors[self.seen]
+        scores = left**2 / (_SCALE**2 * np.where(left > 0, above, below))
+        tails = (FREEDOM + 1) / 2 * np.log1p(scores / FREEDOM)
+        return float(self.counts @ (np.log(np.sqrt(below) + np.sqrt(above)) + tails))
 
 
 def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
     """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
-    spread = _likeliest([*_blocks(rows).values()], _STARTED)
+    spread = _likeliest(_pairs(rows), _STARTED)
     without = spreads_without(rows, spread)
     counts = witnesses((row.source, row.family) for row in rows)
     count = {row.name: one for row, one in zip(rows, counts, strict=True)}
     left = [*calibrated(rows, without)]
     if not left:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
-    errors = [
-        (one.error, one.sigma + NOISE, one.above + NOISE, one.weight * count[one.row.name]) for one in left
-    ]
+    errors = [(one.error, one.sigma, one.above, one.weight * count[one.row.name]) for one in left]
     level = level_for_another(_LEVEL, len({one.row.source for one in left}))
     return rounded(replace(spread, quantile=spreads_that_hold(errors, level)))
 
@@ -121,10 +166,9 @@ def rounded(spread: SourceSpread) -> SourceSpread:
 
 def spreads_without(rows: Sequence[SourceRow], begun: SourceSpread) -> dict[str, SourceSpread]:
     """By source, the spreads that all others give, searched from ``begun``."""
-    blocks = _blocks(rows)
+    pairs = _pairs(rows)
     return {
-        source: _likeliest([block for (name, _), block in blocks.items() if name != source], begun)
-        for source in sorted({row.source for row in rows})
+        source: _likeliest(pairs.without(source), begun) for source in sorted({row.source for row in rows})
     }
 
 
@@ -139,46 +183,63 @@ def calibrated(
             yield from _after_each(own, without[source], runs)
 
 
+def after_most_alike(rows: Sequence[SourceRow], without: Mapping[str, SourceSpread]) -> Iterator[Calibrated]:
+    """Every row after the one run of its source and GPU that is most like it, and is not of its very kind."""
+    for source, gpu in _clusters(rows):
+        own = [row for row in rows if (row.source, row.gpu) == (source, gpu)]
+        apart = _apart(own, own)
+        far = np.where(apart > 0, apart, math.inf)
+        for row, distances_ in zip(own, far, strict=True):
+            nearest = int(distances_.argmin())
+            if distances_[nearest] < math.inf:
+                yield from _after([own[nearest]], [row], without[source], 1.0)
+
+
 def _after_each(own: Sequence[SourceRow], spread: SourceSpread, runs: int) -> Iterator[Calibrated]:
     """The rows of one source after each choice of its runs: ``runs`` in a row, of an order by hash."""
-    order = _some(own, len(own))
+    order = _by_hash(own)
     choices = min(len(order), CHOICES)
     for first in range(choices):
         seen = [order[(first + more) % len(order)] for more in range(runs)]
-        samples = [row.sample for row in seen]
-        known = conditioned(spread, samples, [row.error for row in seen])
-        apart = _apart(own, seen)
-        for place, row in enumerate(own):
-            if any(row is one for one in seen):
-                continue
-            pulled = known.pulls @ np.exp(-apart[place] / spread.reach)
-            variance = known.variance(row.sample) + spread.run**2 + row.known
-            yield Calibrated(
-                row=row,
-                error=row.error - float(row.sample.loads @ known.factors) - float(pulled),
-                sigma=math.sqrt(variance),
-                above=math.sqrt(variance + row.waits),
-                apart=float(apart[place].min()),
-                weight=1.0 / choices,
-            )
+        others = [row for row in own if not any(row is one for one in seen)]
+        yield from _after(seen, others, spread, 1.0 / choices)
 
 
-def _likeliest(blocks: Sequence[_Block], begun: SourceSpread) -> SourceSpread:
+def _after(
+    seen: Sequence[SourceRow], others: Sequence[SourceRow], spread: SourceSpread, weight: float
+) -> Iterator[Calibrated]:
+    """``others`` after the runs ``seen`` of their cluster."""
+    known = conditioned(spread, [row.sample for row in seen], [row.error for row in seen])
+    apart = _apart(others, seen)
+    for row, far in zip(others, apart, strict=True):
+        pulled = known.pulls @ np.exp(-far / spread.reach)
+        variance = known.variance(row.sample) + spread.run**2 + row.known
+        yield Calibrated(
+            row=row,
+            error=row.error - float(row.sample.loads @ known.factors) - float(pulled),
+            sigma=math.sqrt(variance),
+            above=math.sqrt(variance + row.waits),
+            apart=float(far.min()),
+            weight=weight,
+        )
+
+
+def _likeliest(pairs: _Pairs, begun: SourceSpread) -> SourceSpread:
     """The spreads that make the errors likeliest; the quantile stays."""
     from scipy.optimize import minimize
 
-    if len(blocks) < 2:
-        raise ValueError("how sources differ shows in two sources or more")
+    if len(set(pairs.sources.tolist())) < 2:
+        raise ValueError("how sources differ shows in two sources of two runs or more")
     centre = np.log([getattr(_STARTED, name) for name in NAMES])
 
     def unlikely(logs: NDArray[np.float64]) -> float:
-        spread = _spread(logs, begun)
         prior = float(np.sum(((logs - centre) / _LOOSENESS) ** 2)) / 2
-        return prior + sum(_unlikely(block, spread) for block in blocks)
+        return prior + pairs.unlikely(_spread(logs, begun))
 
     first = np.log([getattr(begun, name) for name in NAMES])
     bounds = [(math.log(1e-3), math.log(30.0 if name == "reach" else 2.0)) for name in NAMES]
-    return _spread(minimize(unlikely, first, method="L-BFGS-B", bounds=bounds).x, begun)
+    found = minimize(unlikely, first, method="L-BFGS-B", bounds=bounds, options={"ftol": _SETTLED})
+    return _spread(found.x, begun)
 
 
 def _spread(logs: NDArray[np.float64], counted: SourceSpread) -> SourceSpread:
@@ -191,37 +252,63 @@ def _clusters(rows: Sequence[SourceRow]) -> list[tuple[str, str]]:
     return sorted({(row.source, row.gpu) for row in rows})
 
 
-def _blocks(rows: Sequence[SourceRow]) -> dict[tuple[str, str], _Block]:
-    """The rows of each cluster that shape the spreads."""
-    return {
-        (source, gpu): _block(_some([row for row in rows if (row.source, row.gpu) == (source, gpu)], ROWS))
-        for source, gpu in _clusters(rows)
-    }
-
-
-def _block(rows: Sequence[SourceRow]) -> _Block:
-    return _Block(
-        errors=np.clip([row.error for row in rows], -CLIP, CLIP),
-        loads=np.array([row.sample.loads for row in rows]),
-        distances=_apart(rows, rows),
-        known=np.array([row.known for row in rows]),
+def _pairs(rows: Sequence[SourceRow]) -> _Pairs:
+    """Every row with each choice of one run of its cluster."""
+    counts = {row.name: count for row, count in zip(rows, _counts(rows), strict=True)}
+    seen: list[SourceRow] = []
+    others: list[SourceRow] = []
+    places: list[tuple[int, int]] = []
+    apart: list[NDArray[np.float64]] = []
+    for source, gpu in _clusters(rows):
+        own = [row for row in rows if (row.source, row.gpu) == (source, gpu)]
+        chosen = _by_hash(own)[:CHOICES]
+        far = _apart(chosen, own)
+        for place, one in enumerate(chosen):
+            kept = [row is not one for row in own]
+            places += [(len(seen), len(chosen))] * sum(kept)
+            others += [row for row in own if row is not one]
+            apart.append(far[place, kept])
+            seen.append(one)
+    number = np.array([place for place, _ in places], dtype=np.int64)
+    seen_loads, loads = (np.array([row.sample.loads for row in some]) for some in (seen, others))
+    return _Pairs(
+        seen_errors=np.array([row.error for row in seen]),
+        seen_products=_products(seen_loads, seen_loads),
+        sources=np.array([row.source for row in others]),
+        seen=number,
+        errors=np.array([row.error for row in others]),
+        products=_products(loads, loads),
+        both_products=_products(seen_loads[number], loads),
+        distances=np.concatenate(apart),
+        known=np.array([row.known for row in others]),
+        waits=np.array([row.waits for row in others]),
+        counts=np.array([counts[row.name] / of for row, (_, of) in zip(others, places, strict=True)]),
     )
 
 
-def _unlikely(block: _Block, spread: SourceSpread) -> float:
-    """Minus the logarithm of the likelihood, of a normal distribution."""
-    whole = block.loads @ spread.factors @ block.loads.T + spread.shared(block.distances)
-    factor = np.linalg.cholesky(whole + np.diag(spread.run**2 + block.known))
-    white = np.linalg.solve(factor, block.errors)
-    return float(white @ white) / 2 + float(np.sum(np.log(np.diag(factor))))
+def _products(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Row by row, each load of one with each of the other."""
+    found: NDArray[np.float64] = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
+    return found
+
+
+def _counts(rows: Sequence[SourceRow]) -> Iterator[float]:
+    """How often each row counts: its source as the families of it that are as good as independent (the design
+    effect: Kish 1965, Survey Sampling), its family as all others of its source."""
+    families: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        families[row.source].add(row.family)
+    for row, share in zip(rows, witnesses((row.source, row.family) for row in rows), strict=True):
+        number = len(families[row.source])
+        yield share * number / (1 + TOGETHER * (number - 1))
 
 
 def _apart(rows: Sequence[SourceRow], others: Sequence[SourceRow]) -> NDArray[np.float64]:
     return distances([row.sample.kind for row in rows], [row.sample.kind for row in others])
 
 
-def _some(rows: Sequence[SourceRow], most: int) -> list[SourceRow]:
-    return sorted(rows, key=lambda row: hashlib.sha256(row.name.encode()).digest())[:most]
+def _by_hash(rows: Sequence[SourceRow]) -> list[SourceRow]:
+    return sorted(rows, key=lambda row: hashlib.sha256(row.name.encode()).digest())
 
 
 _STARTED = SourceSpread(**{name: STARTS.get(name, 0.05) for name in NAMES}, quantile=NORMAL_NINTH)

@@ -144,8 +144,10 @@ the user's cluster in turn: up to 20 of its runs are taken as the one that was m
 few, and all others are predicted with the factors that these show, and by spreads between sources that
 never saw it; linear about the critical path, where the command simulates. Before: as above, no run
 measured. Intervals: the narrower of what the runs leave open and of those above. Like a measured run:
-within two doublings of the sizes of model, layout and batch, a choice that differs counting as one. Errors
-over families; the rest over rows.
+within two doublings of the sizes of model, layout and batch, a choice that differs counting as one. After the
+run most alike: each run after that one of its cluster which is nearest to it in these, and is not the same
+once more; that is what a user has who asks about changes to a job that runs. Errors over families; the rest
+over rows.
 """
 
 

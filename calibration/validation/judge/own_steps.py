@@ -16,9 +16,15 @@ from statistics import median
 from ....sim.evidence.interval_beyond import waits_of_many
 from ....sim.evidence.measured_steps import EXPERTS, Doubt, MeasuredSteps, measured_steps
 from ....sim.evidence.own_steps import SourceSpread
-from ....sim.evidence.run_noise import NOISE
 from ...cases.errors import quantile as quantile_of
-from ...fit.steps.source_terms import Calibrated, SourceRow, calibrated, spreads_without, weighted_quantile
+from ...fit.steps.source_terms import (
+    Calibrated,
+    SourceRow,
+    after_most_alike,
+    calibrated,
+    spreads_without,
+    weighted_quantile,
+)
 from ..run import JUDGED, Report
 from .source_left_out import reaches
 
@@ -81,8 +87,8 @@ def _known(doubt: Doubt, steps: MeasuredSteps) -> float:
 
 
 def after_own_runs(report: Report) -> tuple[AfterRuns, ...]:
-    """All rows after one and after a few runs of their source; those like the run that was measured; and each
-    source after one. Empty where no source was left out."""
+    """All rows after one and after a few runs of their source; those like the run that was measured; all
+    after the run that is most like them; and each source after one. Empty where no source was left out."""
     steps = measured_steps()
     rows = source_rows(report, steps)
     if len({row.source for row in rows}) < 2:
@@ -93,7 +99,7 @@ def after_own_runs(report: Report) -> tuple[AfterRuns, ...]:
         after = list(calibrated(rows, without, runs=runs))
         groups = {"all": after, "like a measured run": [one for one in after if one.apart <= NEAR]}
         if runs == FEW[0]:
-            groups |= {
+            groups |= {"after the run most alike": [*after_most_alike(rows, without)]} | {
                 name: [one for one in after if one.row.source == name]
                 for name in sorted({one.row.source for one in after})
             }
@@ -113,7 +119,7 @@ def _summary(
     """The figures of some rows. An interval is the narrower of both, as that of a prediction is."""
     ends = [
         min(
-            (spread.quantile * (one.sigma + NOISE), spread.quantile * (one.above + NOISE)),
+            (spread.quantile * one.sigma, spread.quantile * one.above),
             before.get(one.row.name, (inf, inf)),
             key=sum,
         )
