@@ -8,6 +8,13 @@ fit probabilities are calibrated; what choices lose hardly hangs on its two limi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
 LEAST_BOLD = 0.1
 """Fit probability from which on a layout is tried: nine of ten starts in vain are no plan, and smaller
 probabilities are not known well (docs/accuracy.md, fit probabilities)."""
@@ -26,9 +33,10 @@ def tried_first(value: float, fits: float, behind: float) -> float:
     return 1.0 / (fits / value + (1.0 - fits) / behind)
 
 
-def is_bold(fits: float, wanted: float) -> bool:
-    """Whether a layout is less likely to fit than ``wanted``, but may be tried."""
-    return LEAST_BOLD <= fits < wanted
+def is_bold(fits: ArrayLike, wanted: float) -> NDArray[np.bool_]:
+    """Whether each layout is less likely to fit than ``wanted``, but may be tried."""
+    found = np.asarray(fits)
+    return np.asarray((found >= LEAST_BOLD) & (found < wanted))
 
 
 def promised(tried: float, behind: float) -> float:

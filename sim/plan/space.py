@@ -99,6 +99,11 @@ class Space:
         """
         return int(self._lighter[i])
 
+    def heavier(self, i: int) -> Codes:
+        """The layouts of which ``i`` is the lighter one, without itself."""
+        found = np.flatnonzero(self._lighter == i)
+        return found[found != i]
+
     @cached_property
     def _lighter(self) -> Codes:
         values, rows = self.values[RECOMPUTE], np.arange(len(self))

@@ -38,13 +38,31 @@ def promising(search: LayoutSearch, behind: float, most: int = REPLAYED) -> dict
         return found if value_of_bound[i] < behind and worth_a_try(found, behind) else math.inf
 
     bounds = np.full(len(fits), np.inf)
-    for i in np.flatnonzero(np.isfinite(value_of_bound) & (value_of_bound < behind)).tolist():
-        if is_bold(float(fits[i]), search.wishes.fits):
-            bounds[i] = tried(i)
+    may = np.isfinite(value_of_bound) & (value_of_bound < behind) & is_bold(fits, search.wishes.fits)
+    for i in np.flatnonzero(may).tolist():
+        bounds[i] = tried(i)
     few = in_turn(bounds)[:most]
     search.tighten(few)
     found = {i: bound for i in few if (bound := tried(i)) < math.inf}
     return dict(sorted(found.items(), key=lambda one: (one[1], one[0])))
+
+
+def tried_next(search: LayoutSearch, behind: float, among: Mapping[int, float]) -> list[int]:
+    """Of layouts that are promising the one that is replayed next; none where those at hand are enough."""
+    least = math.inf
+    for i, bound in among.items():
+        if bound >= least:
+            return []
+        if (judged := search.judging.at_hand(i)) is None:
+            return [i]
+        least = min(least, _tried(search, i, search.value_of(i, judged), behind))
+    return []
+
+
+def _tried(search: LayoutSearch, i: int, value: float, behind: float) -> float:
+    """What a job costs that tries a layout of this ``value``; inf where that is no better."""
+    fits = float(search.among.fit_probability[i])
+    return tried_first(value, fits, behind) if value < behind else math.inf
 
 
 def bold_of(
@@ -52,14 +70,14 @@ def bold_of(
 ) -> int | None:
     """The layout that is best tried before one whose objective is ``behind``, of those that are
     ``promising``, or were ``among`` these; None where no try is worth it."""
-    fits, bounds = search.among.fit_probability, np.full(len(search.among.layouts), np.inf)
+    bounds = np.full(len(search.among.layouts), np.inf)
     for i, bound in (promising(search, behind, most) if among is None else among).items():
         bounds[i] = bound
 
     def values(numbers: Iterable[int]) -> Generator[float, None, None]:
         wanted = list(numbers)
         for i, value in zip(wanted, search.values(wanted), strict=True):
-            yield tried_first(value, float(fits[i]), behind) if value < behind else math.inf
+            yield _tried(search, i, value, behind)
 
     ranked = best_first(bounds, values, top=1, limit=most)
     if ranked.interrupted:

@@ -40,7 +40,8 @@ class Layouts(Protocol):
 
     ``bases`` are the scenario with each combination of fields that are no layout's, ``base`` which each has.
     ``own`` is the number of the scenario's own layout, None where it is not among them; ``twin`` that of one
-    which is the same to the simulator, ``lighter`` that of one whose bounds by actions are bounds of it, too.
+    which is the same to the simulator, ``lighter`` that of one whose bounds by actions are bounds of it, too,
+    and ``heavier`` those of all of which it is that.
     """
 
     @property
@@ -58,6 +59,7 @@ class Layouts(Protocol):
     def scenario_of(self, i: int) -> Scenario: ...
     def twin(self, i: int) -> int: ...
     def lighter(self, i: int) -> int: ...
+    def heavier(self, i: int) -> NDArray[np.int64]: ...
 
 
 class Screening(Protocol):

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
-from .bold import bold_of, promising
+from .bold import bold_of, promising, tried_next
 from .certificate import Certificate
-from .front_search import front, likely
+from .front_search import asked_first, front, likely
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
@@ -86,6 +86,7 @@ class Findings:
     def _wanted(self, ranked: Ranked) -> list[int]:
         """Layouts that are asked for when the search is done, whatever their replays say."""
         search, drawn = self.search, self.search.drawn(ranked)
+        search.begin(drawn)
         for one, mask in alternatives(self.among, ranked.best[0]):
             self._losers[one.name] = search.first_of(mask, LOSERS_BOUNDED)
         search.tighten(itertools.chain(drawn, *self._losers.values()))
@@ -122,6 +123,8 @@ class Findings:
         self.say("asking how sure that is")
         whole = not self.certificate.interrupted
         values = contenders(search, best) if whole else {number: search.value[number] for number in best}
+        if whole:
+            self._begin_others(search.value[best[0]])
         self._predict(best)
         sure = sure_of(search, values)
         told = zip(best, sure.probability_best, sure.expected_regret, strict=False)
@@ -130,6 +133,11 @@ class Findings:
             for i, probability, regret in told
         )
         self.tied = tuple(layouts.settings([*values][place]) for place in sure.ties)
+
+    def _begin_others(self, behind: float) -> None:
+        """Begin what the front and the bold choice ask for first, beside what this process does before."""
+        search = self.search
+        search.begin([*asked_first(search), *tried_next(search, behind, self._promising or {})])
 
     def _predict(self, numbers: Iterable[int]) -> None:
         """The figures of layouts that people get to see: most were replayed before."""

@@ -23,10 +23,11 @@ def front_of(costs: NDArray[np.float64]) -> list[int]:
     [1, 0]
     """
     kept: list[int] = []
-    for i in np.lexsort(costs.T[::-1]).tolist():
-        # Sorted by every column in turn: whatever dominates a row stands before it.
-        if not kept or not bool(np.any(np.all(costs[kept] <= costs[i], axis=1))):
-            kept.append(i)
+    left = np.lexsort(costs.T[::-1])
+    while len(left):  # sorted by every column in turn: whatever dominates a row stands before it
+        best, left = int(left[0]), left[1:]
+        kept.append(best)
+        left = left[~np.all(costs[left] >= costs[best], axis=1)]
     return kept
 
 

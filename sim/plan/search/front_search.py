@@ -54,6 +54,19 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
             pass
 
 
+def asked_first(search: LayoutSearch) -> list[int]:
+    """Layouts that the front asks for next whose replays are not at hand: it takes all others as they are."""
+    step_s, spent, actions = _known(search), 0, 0.0
+    while True:
+        asked = _standing(search, step_s, spent, actions).asked
+        done = {i: judged for i in asked if (judged := search.judging.at_hand(i)) is not None}
+        if len(done) < len(asked) or not asked:
+            return [i for i in asked if i not in done]
+        spent += len(asked)
+        actions += _actions(search, asked)
+        step_s |= {i: judged.step_time_s for i, judged in done.items()}
+
+
 def likely(search: LayoutSearch, besides: Iterable[int]) -> list[int]:
     """Layouts that the front asks for first once ``besides`` are known, if the steps of these are as short as
     their bounds: whoever has nothing else to do may begin with them.

@@ -144,6 +144,14 @@ class Judging:
             self._reasons[number] = self.unsayable(number)
         return self._reasons[number]
 
+    def begin(self, numbers: Iterable[int]) -> None:
+        """Let workers begin with what will be asked for; it is not known before."""
+        self.workers.begin(self._tasks(numbers))
+
+    def at_hand(self, number: int) -> JudgedLayout | None:
+        """What a replay says that is done, whether anyone has asked for it or not."""
+        return self._at_hand[self.one_of(number)] if self._is_at_hand(number) else None
+
     def ahead(self, numbers: Iterable[int], likely: Iterable[int] = ()) -> None:
         """Replay what will be asked for; it is at hand then, but not known before. Workers that have nothing
         else to do meanwhile begin with what is ``likely`` to be asked for next.

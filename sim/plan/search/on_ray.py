@@ -129,6 +129,9 @@ class OnRay(Generic[Task, Done]):
         finally:
             self._leave(flying)
 
+    def begin(self, tasks: Iterable[Task]) -> None:
+        """Not here: what is begun on a cluster is not asked for again before it is done."""
+
     def spared(self) -> list[Done]:
         if not self._late:
             return []

@@ -6,10 +6,10 @@ Knows candidates, an objective and who judges. Does not know how a space is made
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,7 +129,8 @@ class LayoutSearch:
         asked = [i for i in new if self._worth_tightening[i]]
         for i, floor_s in zip(asked, self.judging.floors_s(asked), strict=True):
             self.floor_s[i] = floor_s
-            for j in [i, *self._heavier.get(i, [])]:
+            heavier = self.among.layouts.heavier(i)
+            for j in [i, *heavier[self.open[heavier]].tolist()]:
                 self._raise(j, floor_s)
 
     def _raise(self, i: int, floor_s: float) -> None:
@@ -137,15 +138,6 @@ class LayoutSearch:
         for bound in (self.bound, self.open_bound):
             if np.isfinite(bound[i]):
                 bound[i] = self.bound_s[i] * self._weights[i]
-
-    @cached_property
-    def _heavier(self) -> dict[int, list[int]]:
-        """By layout those of which it is the lighter one."""
-        found: dict[int, list[int]] = {}
-        for i in np.flatnonzero(self.open).tolist():
-            if (lighter := self.among.layouts.lighter(i)) != i:
-                found.setdefault(lighter, []).append(i)
-        return found
 
     def tells(self, i: int) -> bool:
         """Whether actions tell a bound of a layout, as far as anyone asked of it or of the lighter one."""
@@ -211,8 +203,9 @@ class LayoutSearch:
         open_ones = self.open.copy()
         open_ones[list(judged)] = False
         pruned = np.flatnonzero(open_ones)
-        drawn = random.Random(AUDIT_SEED)
-        waits = np.array([drawn.expovariate(1.0) for _ in pruned]) * self.among.replayed_actions[pruned] ** 2
+        drawn = random.Random(AUDIT_SEED).random  # -log(1 - drawn()) as expovariate has it, without its call
+        waits = np.array([-math.log(1.0 - drawn()) for _ in range(len(pruned))])
+        waits *= self.among.replayed_actions[pruned] ** 2
         turns = pruned[np.argsort(waits, kind="stable")].tolist()
         sayable = (number for number in turns if not self.judging.passes_over(number))
         return sorted(itertools.islice(sayable, self.wishes.audit))
@@ -220,6 +213,10 @@ class LayoutSearch:
     def ahead(self, numbers: Iterable[int], likely: Iterable[int] = ()) -> None:
         """Replay layouts that will be asked for, and begin with those that are ``likely`` to be next."""
         self.judging.ahead(self._longest_first(numbers), self._longest_first(likely))
+
+    def begin(self, numbers: Iterable[int]) -> None:
+        """Let workers replay layouts that will be asked for, while this process has other things to do."""
+        self.judging.begin(self._longest_first(numbers))
 
     def _begin(self, sure: Sequence[int]) -> None:
         """The first is first all the same, so that there is a best one for whoever interrupts."""

@@ -39,6 +39,10 @@ class Workers(Protocol[Task, Done]):
         ``every`` one will be asked for, as soon as somebody has nothing else to do."""
         ...
 
+    def begin(self, tasks: Iterable[Task]) -> None:
+        """Begin with tasks that will be asked for, a few for each worker, where that takes no time here."""
+        ...
+
     def spared(self) -> list[Done]:
         """What was computed ahead and not asked for, each once."""
         ...
@@ -69,6 +73,11 @@ class Local(Generic[Task, Done]):
             done = self.function(task)
             self._spent_s += time.perf_counter() - began
             yield done
+
+    def begin(self, tasks: Iterable[Task]) -> None:
+        if (pool := self._pool) is not None:
+            few = itertools.islice(tasks, AHEAD * self.jobs)
+            self._spare += [(task, self._begun(pool, task)) for task in few]
 
     def spared(self) -> list[Done]:
         done = [future for _, future in self._spare if future.done()]
