@@ -170,23 +170,27 @@ class ActionTimes:
 
     def ask(self, layers: Codes) -> None:
         """These layers are meant from now on."""
-        self.used = np.unique(layers)
+        self.used = np.flatnonzero(np.bincount(layers))
         self._places[self.used] = np.arange(len(self.used))
         for known in (self.actions, self.pairs, self._asked):
             known.clear()
 
     def of(self, kind: ActionKind, stage: Stage) -> BlockTimes:
         """Seconds of an action of that kind on such a stage, by used layer."""
-        if (kind, stage) not in self.actions:
-            self.actions[kind, stage] = self._total(self._named(kind, stage))
-        return self.actions[kind, stage]
+        key = kind, stage
+        found = self.actions.get(key)
+        if found is None:
+            found = self.actions[key] = self._total(self._named(kind, stage))
+        return found
 
     def _named(self, kind: ActionKind, stage: Stage) -> tuple[tuple[BlockName, int], ...]:
         """The blocks of an action, each with how often it runs."""
-        if (kind, stage) not in self._names:
+        key = kind, stage
+        found = self._names.get(key)
+        if found is None:
             named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
-            self._names[kind, stage] = cast("tuple[tuple[BlockName, int], ...]", named)
-        return self._names[kind, stage]
+            found = self._names[key] = cast("tuple[tuple[BlockName, int], ...]", named)
+        return found
 
     def of_pair(self, forward: Stage, backward: Stage, local: LocalShape) -> BlockTimes | None:
         """Seconds of a forward and a backward that run as one, by used layer; None where they run in turn.
@@ -209,10 +213,12 @@ class ActionTimes:
         """Seconds of one block, by used layer."""
         if name.build is amax_reduction:  # of groups that reach beyond what a layer's tables are by
             return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.used))))
-        if name not in self._asked:
+        found = self._asked.get(name)
+        if found is None:
             halves = name.halves if name.half is None else ()
-            self._asked[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
-        return self._asked[name]
+            found = _in_turn(*map(self.named, halves)) if halves else self._built(name)
+            self._asked[name] = found
+        return found
 
     def _built(self, name: BlockName) -> BlockTimes:
         """The same of a block that is built once for all layers in which it is the same."""
