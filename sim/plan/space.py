@@ -101,8 +101,9 @@ class Space:
 
     def heavier(self, i: int) -> Codes:
         """The layouts of which ``i`` is the lighter one, without itself."""
-        found = np.flatnonzero(self._lighter == i)
-        return found[found != i]
+        same = self._lighter == i
+        same[i] = False
+        return np.flatnonzero(same)
 
     @cached_property
     def _lighter(self) -> Codes:

@@ -15,9 +15,10 @@ import numpy as np
 
 from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
+from .best_first import AT_ONCE
 from .bold import bold_of, promising, tried_next
 from .certificate import Certificate
-from .front_search import asked_first, front, likely
+from .front_search import asked_first, front
 from .layout_plan import LayoutPlan, ReplayedLayout
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
@@ -67,7 +68,8 @@ class Findings:
         self.say("auditing what was ruled out")
         try:
             if ranked.best and not ranked.interrupted:
-                search.ahead(self._wanted(ranked))
+                shown, others = self._wanted(ranked)
+                search.ahead([*shown, *others], then=lambda: self._begin_audit(ranked, shown))
         except KeyboardInterrupt:
             ranked = replace(ranked, interrupted=True)
         self.certificate = search.audited(ranked)
@@ -83,17 +85,23 @@ class Findings:
         except KeyboardInterrupt:
             self.certificate = replace(self.certificate, interrupted=True)
 
-    def _wanted(self, ranked: Ranked) -> list[int]:
-        """Layouts that are asked for when the search is done, whatever their replays say."""
+    def _wanted(self, ranked: Ranked) -> tuple[list[int], list[int]]:
+        """Layouts that are asked for when the search is done, whatever their replays say: before the front,
+        and after it."""
         search, drawn = self.search, self.search.drawn(ranked)
-        search.begin(drawn)
+        search.begin(drawn, AT_ONCE // 2)
         for one, mask in alternatives(self.among, ranked.best[0]):
             self._losers[one.name] = search.first_of(mask, LOSERS_BOUNDED)
         search.tighten(itertools.chain(drawn, *self._losers.values()))
         first = [i for few in self._losers.values() for i in self._asked_of(few)]
         self._promising = promising(search, ranked.value[ranked.best[0]])
-        shown = [*drawn, *unbounded_contenders(search)]
-        return [*shown, *first, *[*self._promising][:1], *likely(search, shown)]
+        return [*drawn, *unbounded_contenders(search)], [*first, *[*self._promising][:1]]
+
+    def _begin_audit(self, ranked: Ranked, shown: list[int]) -> None:
+        """Begin what the audit asks for besides replays, and what the front does first, as far as replays of
+        who is ``shown`` tell: one of them may not be done."""
+        search = self.search
+        search.begin(asked_first(search, shown), bounded=search.drawn(ranked))
 
     def _best_of(self, few: list[int]) -> int | None:
         """The best of a few layouts of an alternative; None where none can be replayed."""

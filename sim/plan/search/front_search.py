@@ -54,9 +54,16 @@ def front(search: LayoutSearch) -> tuple[list[int], bool]:
             pass
 
 
-def asked_first(search: LayoutSearch) -> list[int]:
-    """Layouts that the front asks for next whose replays are not at hand: it takes all others as they are."""
+def asked_first(search: LayoutSearch, besides: Iterable[int] = ()) -> list[int]:
+    """Layouts that the front asks for next whose replays are not at hand: it takes all others as they are.
+
+    If ``besides`` are known then, as they are at hand, or with steps as short as their bounds.
+    """
     step_s, spent, actions = _known(search), 0, 0.0
+    for i in besides:
+        if search.open[i] and i not in step_s:
+            judged = search.judging.at_hand(i)
+            step_s[i] = float(search.bound_s[i]) if judged is None else judged.step_time_s
     while True:
         asked = _standing(search, step_s, spent, actions).asked
         done = {i: judged for i in asked if (judged := search.judging.at_hand(i)) is not None}
@@ -65,15 +72,6 @@ def asked_first(search: LayoutSearch) -> list[int]:
         spent += len(asked)
         actions += _actions(search, asked)
         step_s |= {i: judged.step_time_s for i, judged in done.items()}
-
-
-def likely(search: LayoutSearch, besides: Iterable[int]) -> list[int]:
-    """Layouts that the front asks for first once ``besides`` are known, if the steps of these are as short as
-    their bounds: whoever has nothing else to do may begin with them.
-    """
-    step_s = _known(search)
-    step_s |= {i: float(search.bound_s[i]) for i in besides if search.open[i] and i not in step_s}
-    return _standing(search, step_s, 0, 0.0).asked
 
 
 class _Standing(NamedTuple):

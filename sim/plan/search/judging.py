@@ -144,17 +144,26 @@ class Judging:
             self._reasons[number] = self.unsayable(number)
         return self._reasons[number]
 
-    def begin(self, numbers: Iterable[int]) -> None:
-        """Let workers begin with what will be asked for; it is not known before."""
-        self.workers.begin(self._tasks(numbers))
+    def begin(self, numbers: Iterable[int], *, bounded: Iterable[int] = ()) -> None:
+        """Let workers begin with what will be asked for, which is not known before: the bounds of those that
+        are ``bounded``, and replays."""
+        ones = dict.fromkeys(self.one_of(number) for number in bounded)
+        bounds = [self._asked(one, bounded=True) for one in ones if one not in self._floors_s]
+        self.workers.begin(itertools.chain(bounds, self._tasks(numbers)))
 
     def at_hand(self, number: int) -> JudgedLayout | None:
         """What a replay says that is done, whether anyone has asked for it or not."""
         return self._at_hand[self.one_of(number)] if self._is_at_hand(number) else None
 
-    def ahead(self, numbers: Iterable[int], likely: Iterable[int] = ()) -> None:
+    def ahead(
+        self,
+        numbers: Iterable[int],
+        likely: Iterable[int] = (),
+        then: Callable[[], None] | None = None,
+    ) -> None:
         """Replay what will be asked for; it is at hand then, but not known before. Workers that have nothing
-        else to do meanwhile begin with what is ``likely`` to be asked for next.
+        else to do meanwhile begin with what is ``likely`` to be asked for next. ``then`` is called when only
+        one of all is left to be done, to begin something else.
         """
         wanted = [*numbers]
         left = {self.one_of(i) for i in wanted if not self.passes_over(i) and not self._is_at_hand(i)}
@@ -164,6 +173,9 @@ class Judging:
                 number, judged = next(results)
                 self._keep(number, judged)
                 left.discard(-1 if number is None else number)
+                if then is not None and len(left) == 1:
+                    then()
+                    then = None
         finally:
             results.close()
             for spared in self.workers.spared():

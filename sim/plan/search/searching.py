@@ -210,13 +210,20 @@ class LayoutSearch:
         sayable = (number for number in turns if not self.judging.passes_over(number))
         return sorted(itertools.islice(sayable, self.wishes.audit))
 
-    def ahead(self, numbers: Iterable[int], likely: Iterable[int] = ()) -> None:
-        """Replay layouts that will be asked for, and begin with those that are ``likely`` to be next."""
-        self.judging.ahead(self._longest_first(numbers), self._longest_first(likely))
+    def ahead(
+        self,
+        numbers: Iterable[int],
+        likely: Iterable[int] = (),
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        """Replay layouts that will be asked for, and begin with those that are ``likely`` to be next.
+        ``then`` is called when all but one are done."""
+        self.judging.ahead(self._longest_first(numbers), self._longest_first(likely), then)
 
-    def begin(self, numbers: Iterable[int]) -> None:
-        """Let workers replay layouts that will be asked for, while this process has other things to do."""
-        self.judging.begin(self._longest_first(numbers))
+    def begin(self, numbers: Iterable[int], most: int | None = None, *, bounded: Iterable[int] = ()) -> None:
+        """Let workers replay layouts that will be asked for, the ``most`` longest of them, while this process
+        has other things to do; and before that bound those that are ``bounded``."""
+        self.judging.begin(self._longest_first(numbers)[:most], bounded=bounded)
 
     def _begin(self, sure: Sequence[int]) -> None:
         """The first is first all the same, so that there is a best one for whoever interrupts."""

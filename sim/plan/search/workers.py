@@ -16,8 +16,8 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -36,11 +36,11 @@ class Workers(Protocol[Task, Done]):
 
     def run(self, tasks: Iterable[Task], *, every: bool = False) -> Generator[Done, None, None]:
         """Results in the order of ``tasks``, each computed when it is asked for or a little before; where
-        ``every`` one will be asked for, as soon as somebody has nothing else to do."""
+        ``every`` one will be asked for, as soon as somebody has nothing else to do, and in any order."""
         ...
 
     def begin(self, tasks: Iterable[Task]) -> None:
-        """Begin with tasks that will be asked for, a few for each worker, where that takes no time here."""
+        """Begin with tasks that will be asked for, where that takes no time here."""
         ...
 
     def spared(self) -> list[Done]:
@@ -76,8 +76,7 @@ class Local(Generic[Task, Done]):
 
     def begin(self, tasks: Iterable[Task]) -> None:
         if (pool := self._pool) is not None:
-            few = itertools.islice(tasks, AHEAD * self.jobs)
-            self._spare += [(task, self._begun(pool, task)) for task in few]
+            self._spare += [(task, self._begun(pool, task)) for task in tasks]
 
     def spared(self) -> list[Done]:
         done = [future for _, future in self._spare if future.done()]
@@ -109,6 +108,8 @@ class Local(Generic[Task, Done]):
                 if len(flying) > AHEAD * self.jobs and not every:
                     yield flying.popleft()[1].result()
             while flying:
+                if every:
+                    flying.rotate(-_first_done([future for _, future in flying]))
                 yield flying.popleft()[1].result()
         finally:
             self._spare += [one for one in flying if not one[1].cancel()]
@@ -122,6 +123,12 @@ class Local(Generic[Task, Done]):
         with warnings.catch_warnings():  # of threads, of which this process has none of its own
             warnings.simplefilter("ignore", DeprecationWarning)
             return pool.submit(_work, task)
+
+
+def _first_done(futures: Sequence[Future[Any]]) -> int:
+    """The place of one that is done, when there is one."""
+    wait(futures, return_when=FIRST_COMPLETED)
+    return next(place for place, future in enumerate(futures) if future.done())
 
 
 _function: Callable[[Any], Any] | None = None
