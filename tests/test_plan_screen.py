@@ -280,5 +280,6 @@ def test_layouts_in_parts_are_screened_as_all_at_once(
         found = screen(space)
         for column in ("needed_bytes", "held_bytes", "capacity_bytes", "bound_s"):
             assert (getattr(found, column) == getattr(whole, column)).all()
-    widths = [set(space.columns["parallelism.tp"][rows].tolist()) for rows in module._parts(space, 0)]
+    parts = [rows for _, together in module._parts(space, 0, None) for rows in together]
+    widths = [set(space.columns["parallelism.tp"][rows].tolist()) for rows in parts]
     assert (not set.intersection(*widths)) == by_width

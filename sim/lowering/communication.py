@@ -67,9 +67,10 @@ class Communication:
         The same object for the same question: a step of small buckets asks it ten thousands of times.
         """
         key = kind, payload_bytes, placement, scaled
-        if key not in self._known:
-            self._known[key] = self._collective(*key)
-        return self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._collective(*key)
+        return known
 
     def _collective(
         self, kind: str, payload_bytes: float, placement: GroupPlacement, scaled: bool

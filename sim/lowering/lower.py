@@ -286,10 +286,11 @@ def kernel_pricing(
     own = profile.steps
 
     def seconds(kernel: Kernel) -> float:
-        if kernel not in kernels:
+        known = kernels.get(kernel)
+        if known is None:
             factor = own.memory if isinstance(kernel, MemoryBound) else own.matrix
-            kernels[kernel] = factor * kernel_seconds(kernel, cluster.gpu, profile)
-        return kernels[kernel]
+            known = kernels[kernel] = factor * kernel_seconds(kernel, cluster.gpu, profile)
+        return known
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
         if kind == TOKENS:

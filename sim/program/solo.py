@@ -40,17 +40,19 @@ def solo_ends(
     if until_s < math.inf:
         held, taken = [(0.0, until_s, taken)], 0.0
     for op in block.ops:
-        start = max((ends[before] for before in op.after), default=0.0)
-        start = max(start, streams.get(op.stream, 0.0))
-        seconds = _op_seconds(op.work)
-        if isinstance(op.work, Compute):
-            if op.work.kind == "memory-bound":
-                seconds *= stretch_memory
+        work, start = op.work, streams.get(op.stream, 0.0)
+        for before in op.after:
+            start = max(start, ends[before])
+        if isinstance(work, Compute):
+            if work.kind == "memory-bound":
+                end = start + work.seconds * stretch_memory
             else:
-                seconds = _beside(start, seconds * stretch, held, taken)
-        end = start + seconds
-        if sms and isinstance(op.work, Collective) and op.work.transfer.sms:
-            held.append((start, end, op.work.transfer.sms / sms))
+                end = start + _beside(start, work.seconds * stretch, held, taken)
+        else:
+            assert isinstance(work, Collective), "a layer's block holds kernels and collectives"
+            end = start + work.transfer.solo_s
+            if sms and work.transfer.sms:
+                held.append((start, end, work.transfer.sms / sms))
         streams[op.stream] = end
         ends.append(end)
     return max(ends, default=0.0), streams.get("compute", 0.0)
@@ -60,7 +62,7 @@ def _beside(
     start: float, seconds: float, held: list[tuple[float, float, float]], taken: float = 0.0
 ) -> float:
     """What a kernel takes beside collectives that hold parts of the SMs."""
-    beside = [one for one in held if one[1] > start]
+    beside = [one for one in held if one[1] > start] if held else held
     if not beside:
         return seconds / (1.0 - taken)
     moments = sorted({start, *(moment for one in beside for moment in one[:2] if moment > start)})
@@ -71,10 +73,3 @@ def _beside(
             return moment + left / rate - start
         left -= rate * (until - moment)
     raise AssertionError("the last stretch has no end")
-
-
-def _op_seconds(work: object) -> float:
-    if isinstance(work, Compute):
-        return work.seconds
-    assert isinstance(work, Collective), "a layer's block holds kernels and collectives"
-    return work.transfer.solo_s

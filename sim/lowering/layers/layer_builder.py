@@ -235,13 +235,14 @@ class LayerBuilder:
 
     def block(self, name: str) -> Block:
         """The finished block. Its end joins all streams: whatever is still awaited is the block's own."""
-        cuts = [0, *sorted(self.waits), len(self.ops)]
+        within = [cut for cut in sorted(self.waits) if cut < len(self.ops)]
+        if not within:  # of most blocks, which are not cut
+            return Block(name, tuple(self.ops))
         parts = tuple(
             Block(f"host has waited: {name}" if first else name, _since(self.ops[first:last], first))
-            for first, last in pairwise(cuts)
-            if first < last
+            for first, last in pairwise([0, *within, len(self.ops)])
         )
-        return Block(name, tuple(self.ops), parts if len(parts) > 1 else ())
+        return Block(name, tuple(self.ops), parts)
 
 
 def _since(ops: Sequence[Op], first: int) -> tuple[Op, ...]:

@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class BoundScreen:
-    """Bounds of the layouts of one base that are ``wanted``."""
+    """Bounds of the layouts of one base that are ``wanted``; ``times`` are those of the blocks of all."""
 
     tables: ScreenTables
     wanted: Mask
-    times: ActionTimes = field(init=False)
+    times: ActionTimes
     sharded: ShardedTimes = field(init=False)
     turns: dict[tuple[object, tuple[int, ...]], RankTurns] = field(default_factory=dict)
     steps: dict[tuple[object, tuple[int, ...]], RankSteps] = field(default_factory=dict)
     messages: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.times = ActionTimes(tables=self.tables, used=np.unique(self.tables.layer[self.wanted]))
+        self.times.ask(self.tables.layer[self.wanted])
         self.sharded = ShardedTimes(tables=self.tables, plain=self.times)
 
     def bounds(self) -> Floats:

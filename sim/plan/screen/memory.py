@@ -122,13 +122,14 @@ class MemoryScreen:
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
 
-    def needs(self) -> tuple[Floats, Floats]:
-        """Bytes that the fullest stage of each layout needs, hosts as far ahead as they can be; and those
-        among them that it holds all through the step, without what an allocator gives back (StageMemory)."""
+    def needs(self, wanted: Codes) -> tuple[Floats, Floats]:
+        """Bytes that the fullest stage of each ``wanted`` layout needs, hosts as far ahead as they can be, 0 of
+        others; and those among them that it holds all through the step, without what an allocator gives
+        back (StageMemory)."""
         found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
         alike: list[tuple[Codes, list[AlikeRanks]]] = []
         layouts: dict[int, list[Codes]] = {}
-        for rows in alike_layouts(self.tables, np.arange(len(self.tables.rows))):
+        for rows in alike_layouts(self.tables, wanted):
             classes = self.classes(int(rows[0]))
             alike.append((rows, classes))
             for one in classes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,3 +69,36 @@ class KnownFigures:
         """The figures of each."""
         found: NDArray[np.float64] = self._of[numbers]
         return found
+
+
+class CommonFigures:
+    """So many ``figures`` of each of ``count`` numbers, worked out by whoever asks for them first. Where they
+    are ``shared``, that is any process that is forked from this one, of which none waits for another.
+
+    Each number is worked out by one process, but for those that are asked for while another one is at them.
+    """
+
+    def __init__(self, figures: int, count: int, *, shared: bool = False) -> None:
+        every = zeros(figures + 1, count, shared=shared)
+        self._of, self._begun = every[:-1], every[-1]
+        self._of[:] = np.nan
+
+    def of(self, numbers: Codes, work: Callable[[int], Sequence[float]]) -> NDArray[np.float64]:
+        """The figures of each of ``numbers``, none of which is nan: ``work`` tells those of one."""
+        new = dict.fromkeys(numbers[np.isnan(self._of[:, numbers]).any(axis=0)].tolist())
+        for again in (False, True):
+            for number in new:
+                if np.isnan(self._of[:, number]).any() if again else not self._begun[number]:
+                    self._begun[number] = 1.0
+                    self._of[:, number] = work(number)
+        found: NDArray[np.float64] = self._of[:, numbers]
+        return found
+
+
+def zeros(rows: int, columns: int, *, shared: bool = True) -> NDArray[np.float64]:
+    """Zeros; where they are ``shared``, what a forked child writes into them its parent reads, and the other
+    way round."""
+    if not shared:
+        return np.zeros((rows, columns))
+    memory = mmap.mmap(-1, max(1, rows * columns * np.dtype(np.float64).itemsize))
+    return np.frombuffer(memory, dtype=np.float64, count=rows * columns).reshape(rows, columns)

@@ -1,16 +1,16 @@
 """Every layout of a space at once: whether it fits, and what its step takes at least.
 
 Layouts of many are split among the cores by how deep their pipelines are, whose stages and orders then are
-worked out once all the same; or by how tensors are cut, or experts spread, where layers take more work than
-pipelines, as those with experts do. What one says of a layout does not depend on others.
+worked out once all the same, and blocks of layers by whoever asks first; or by how tensors are cut, or
+experts spread, where layers take more work than pipelines, as those with experts do. What one says of a
+layout does not depend on others.
 """
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,15 +22,18 @@ from ...scenario.machine import gpu_of
 from ..certainty import fit_probability
 from .bound import BoundScreen
 from .memory import MemoryScreen
-from .numbering import dense
+from .numbering import dense, zeros
 from .tables import tables_of
+from .times import ActionTimes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ....hardware.profile import GpuProfile
     from ..space import Space
+    from .tables import ScreenTables
 
+    Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
     Mask = NDArray[np.bool_]
 
@@ -79,42 +82,59 @@ def screen(
 
     ``profile`` stands in place of the one that each base names where given.
     """
-    found = _shared(4, len(space))
+    found = zeros(4, len(space))
     wanted = partial(_wanted, space, within=within, fits=fits)
-    tasks = [
-        partial(_screen, space, number, rows, profile, wanted, found)
-        for number in range(len(space.bases))
-        for rows in _parts(space, number)
-    ]
-    with collection_paused(), in_children(tasks, worth_it=len(space) >= MANY) as done:
-        done()
+    with collection_paused():
+        tasks = [
+            partial(together.screen, rows, wanted, found)
+            for number in range(len(space.bases))
+            for together, parts in _parts(space, number, profile)
+            for rows in parts
+        ]
+        with in_children(tasks, worth_it=len(space) >= MANY) as done:
+            done()
     needed, held, capacity, bound = found.copy()
     return Screened(needed_bytes=needed, held_bytes=held, capacity_bytes=capacity, bound_s=bound)
 
 
-def _screen(
-    space: Space,
-    number: int,
-    rows: NDArray[np.int64],
-    profile: GpuProfile | None,
-    wanted: Callable[[Screened], Mask],
-    found: Floats,
-) -> float:
-    """Put what is found of some layouts of base ``number`` into the columns of ``found``."""
-    if not len(rows):
+@dataclass(frozen=True, kw_only=True)
+class _Together:
+    """Layouts ``rows`` of base ``number`` that have their tables in common."""
+
+    space: Space
+    number: int
+    rows: Codes
+    profile: GpuProfile | None
+
+    @cached_property
+    def tables(self) -> ScreenTables:
+        base = self.space.bases[self.number]
+        used = self.profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
+        return tables_of(self.space, self.number, used, self.rows)
+
+    @cached_property
+    def times(self) -> ActionTimes:
+        """Those of blocks, which are timed once for all processes that are forked afterwards: of blocks that
+        the shallowest pipelines have, one of each recomputation."""
+        tables = self.tables
+        turns = np.argsort(tables.space.columns["parallelism.pp"][tables.rows], kind="stable")
+        _, first = np.unique(tables.code("training.recompute")[turns], return_index=True)
+        stages = [stage for row in turns[first].tolist() for stage in tables.pipeline(row).kinds]
+        return ActionTimes(tables=tables, in_common=stages)
+
+    def screen(self, rows: Codes, wanted: Callable[[Screened], Mask], found: Floats) -> float:
+        """Put what is found of some of them into the columns of ``found``."""
+        tables, places = self.tables, np.searchsorted(self.rows, rows)
+        needed, held = (each[places] for each in MemoryScreen(tables=tables).needs(places))
+        gpu_bytes = np.full(len(places), tables.cluster.gpu.hbm_bytes)
+        bound_s = np.zeros(len(places))
+        memory = Screened(needed_bytes=needed, held_bytes=held, capacity_bytes=gpu_bytes, bound_s=bound_s)
+        bounded = np.zeros(len(tables.rows), dtype=bool)
+        bounded[places] = wanted(memory)
+        if bounded.any():
+            bound_s = BoundScreen(tables=tables, wanted=bounded, times=self.times).bounds()[places]
+        found[:, rows] = np.stack([needed, held, gpu_bytes, bound_s])
         return 0.0
-    base = space.bases[number]
-    used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
-    tables = tables_of(space, number, used, rows)
-    needed, held = MemoryScreen(tables=tables).needs()
-    gpu_bytes = np.full(len(rows), tables.cluster.gpu.hbm_bytes)
-    memory = Screened(
-        needed_bytes=needed, held_bytes=held, capacity_bytes=gpu_bytes, bound_s=np.zeros(len(rows))
-    )
-    bounded = wanted(memory)
-    bounds = BoundScreen(tables=tables, wanted=bounded).bounds() if bounded.any() else memory.bound_s
-    found[:, rows] = np.stack([needed, held, gpu_bytes, bounds])
-    return 0.0
 
 
 def _wanted(space: Space, memory: Screened, *, within: float, fits: float) -> Mask:
@@ -123,24 +143,24 @@ def _wanted(space: Space, memory: Screened, *, within: float, fits: float) -> Ma
     return np.asarray(fit & (fit_probability(space.scenario, memory) >= fits), dtype=bool)
 
 
-def _parts(space: Space, number: int) -> list[NDArray[np.int64]]:
-    """The layouts of a base, in as many parts as there are cores for: about as many pipelines in each,
-    or about as many layers, whichever there are more of."""
+def _parts(space: Space, number: int, profile: GpuProfile | None) -> Iterator[tuple[_Together, list[Codes]]]:
+    """The layouts of a base, in as many parts as there are cores for: about as many pipelines in each, with
+    common tables, or about as many layers, each with its own, whichever there are more of."""
     rows = np.flatnonzero(space.base == number)
     count = -(-cores() // len(space.bases)) if len(space) >= MANY else 1
-    if count == 1 or not len(rows):
-        return [rows]
+    if not len(rows):
+        return
 
-    def numbered(names: Sequence[str]) -> tuple[NDArray[np.int64], list[int]]:
+    def numbered(names: Sequence[str]) -> tuple[Codes, list[int]]:
         return dense([space.codes[name][rows] for name in names])
 
     wide = [name for name in _WIDTHS if np.count_nonzero(np.bincount(space.codes[name][rows])) >= count]
     deep = not wide or len(numbered(_LAYERS)[1]) < len(numbered(_PIPELINES)[1])
     part_of = numbered(_DEPTHS if deep else wide[:1])[0] % count
-    return [rows[part_of == part] for part in range(count)]
-
-
-def _shared(rows: int, columns: int) -> Floats:
-    """Zeros that children write into for this process to read."""
-    memory = mmap.mmap(-1, max(1, rows * columns * np.dtype(np.float64).itemsize))
-    return np.frombuffer(memory, dtype=np.float64, count=rows * columns).reshape(rows, columns)
+    parts = [part for place in range(count) if len(part := rows[part_of == place])]
+    for together in [parts] if deep else [[part] for part in parts]:
+        of = np.sort(np.concatenate(together))
+        found = _Together(space=space, number=number, rows=of, profile=profile)
+        if len(together) > 1:
+            found.times  # noqa: B018 - before processes part, so that they have them in common
+        yield found, together

@@ -220,9 +220,10 @@ class ShardedTimes:
     def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
         """What an action runs; of a long stage, by a short one of the same layers."""
         key = int(self.form[row]), kind, stage
-        if key not in self.pieces:
-            self.pieces[key] = self._long(kind, stage, row) or self._asked(kind, stage, row)
-        return self.pieces[key]
+        found = self.pieces.get(key)
+        if found is None:
+            found = self.pieces[key] = self._long(kind, stage, row) or self._asked(kind, stage, row)
+        return found
 
     def _long(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
         """What a stage of many like layers runs; nothing where short ones do not show it."""

@@ -1,15 +1,16 @@
 """Seconds of every block by itself, of all layers of the tables at once.
 
 What an action runs is asked of ``sim/lowering/actions.py`` with names in place of blocks; each named block is
-then timed once a layer (``sim/program/solo.py``).
+then timed once a layer (``sim/program/solo.py``), by one of the processes that screen layouts of a base.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -25,6 +26,7 @@ from ...lowering.updates import ends
 from ...network.transfer import MOST_HBM
 from ...program.program import Block, Compute
 from ...program.solo import solo_ends
+from .numbering import CommonFigures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -138,21 +140,28 @@ def _one_layer(run: LayerRun, recompute: Recompute) -> LayerRun:
 class ActionTimes:
     """Seconds of the actions of a stage, by layer of the tables: of the ``used`` ones at once, which are
     those that were asked for last (``ask``).
+
+    Blocks of stages ``in_common`` are timed once for this process and those that are forked from it later.
     """
 
     tables: ScreenTables
-    used: Codes
+    used: Codes = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    in_common: InitVar[Iterable[Stage]] = ()
     actions: dict[tuple[ActionKind, Stage], BlockTimes] = field(default_factory=dict)
     pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
     _names: dict[tuple[ActionKind, Stage], tuple[tuple[BlockName, int], ...]] = field(default_factory=dict)
     _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
-    _known: dict[BlockName, Floats] = field(default_factory=dict)
+    _known: dict[BlockName, CommonFigures] = field(default_factory=dict)
     _parts: dict[bool, Codes] = field(default_factory=dict)
-    _first: dict[object, int] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, in_common: Iterable[Stage]) -> None:
         self._places = np.zeros(len(self.tables.layers), dtype=np.int64)
         self.ask(self.used)
+        actions = [self._named(kind, stage) for stage in in_common for kind in ActionKind]
+        for name, _ in chain(*actions):
+            for one in (name, *name.halves):
+                self._parts_of(one)
+                self._known.setdefault(one, self._figures(shared=True))
 
     def places(self, rows: Codes) -> Codes:
         """Of each layout, which of the used layers it has."""
@@ -161,19 +170,27 @@ class ActionTimes:
 
     def ask(self, layers: Codes) -> None:
         """These layers are meant from now on."""
-        self.used = np.unique(layers)
+        self.used = np.flatnonzero(np.bincount(layers))
         self._places[self.used] = np.arange(len(self.used))
         for known in (self.actions, self.pairs, self._asked):
             known.clear()
 
     def of(self, kind: ActionKind, stage: Stage) -> BlockTimes:
         """Seconds of an action of that kind on such a stage, by used layer."""
-        if (kind, stage) not in self.actions:
-            if (kind, stage) not in self._names:
-                named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
-                self._names[kind, stage] = cast("tuple[tuple[BlockName, int], ...]", named)
-            self.actions[kind, stage] = self._total(self._names[kind, stage])
-        return self.actions[kind, stage]
+        key = kind, stage
+        found = self.actions.get(key)
+        if found is None:
+            found = self.actions[key] = self._total(self._named(kind, stage))
+        return found
+
+    def _named(self, kind: ActionKind, stage: Stage) -> tuple[tuple[BlockName, int], ...]:
+        """The blocks of an action, each with how often it runs."""
+        key = kind, stage
+        found = self._names.get(key)
+        if found is None:
+            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
+            found = self._names[key] = cast("tuple[tuple[BlockName, int], ...]", named)
+        return found
 
     def of_pair(self, forward: Stage, backward: Stage, local: LocalShape) -> BlockTimes | None:
         """Seconds of a forward and a backward that run as one, by used layer; None where they run in turn.
@@ -196,35 +213,45 @@ class ActionTimes:
         """Seconds of one block, by used layer."""
         if name.build is amax_reduction:  # of groups that reach beyond what a layer's tables are by
             return BlockTimes(*np.zeros((len(BlockTimes._fields), len(self.used))))
-        if name not in self._asked:
+        found = self._asked.get(name)
+        if found is None:
             halves = name.halves if name.half is None else ()
-            self._asked[name] = _in_turn(*map(self.named, halves)) if halves else self._built(name)
-        return self._asked[name]
+            found = _in_turn(*map(self.named, halves)) if halves else self._built(name)
+            self._asked[name] = found
+        return found
 
     def _built(self, name: BlockName) -> BlockTimes:
         """The same of a block that is built once for all layers in which it is the same."""
-        parts = self._parts_of(name)
         if name not in self._known:
-            self._known[name] = np.full((len(BlockTimes._fields), len(self.tables.layers)), np.nan)
-        known = self._known[name]
+            self._known[name] = self._figures()
         # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
         sms = self.tables.cluster.gpu.sms if name.beside is None else 0
-        for part in dict.fromkeys(parts[np.isnan(known[0, parts])].tolist()):
-            known[:, part] = _times(name.of(self.tables.blocks_of(part)), sms)
-        return BlockTimes(*known[:, parts])
+        work = partial(self._timed, name, sms)
+        return BlockTimes(*self._known[name].of(self._parts_of(name)[self.used], work))
+
+    def _timed(self, name: BlockName, sms: int, layer: int) -> tuple[float, ...]:
+        return _times(name.of(self.tables.blocks_of(layer)), sms)
+
+    def _figures(self, *, shared: bool = False) -> CommonFigures:
+        return CommonFigures(len(BlockTimes._fields), len(self.tables.layers), shared=shared)
 
     def _parts_of(self, name: BlockName) -> Codes:
-        """By used layer, the first of all layers of which that block is the same."""
-        asked = self.tables.forward_of[self.used] if name.build in _WITHOUT_GRADIENTS else self.used
+        """By layer, the first of all layers of which that block is the same."""
+        forward = name.build in _WITHOUT_GRADIENTS
         layered = name.half is None and name.run is not None and name.run.kind.experts
         if name.beside is not None or layered:
-            return asked
+            return self.tables.forward_of if forward else self._every
         experts = name.half is Half.EXPERTS
-        parts = self._parts.setdefault(experts, np.full(len(self.tables.layers), -1))
-        for number in dict.fromkeys(asked[parts[asked] < 0].tolist()):
-            part = experts, self.tables.layers[number].part(experts=experts)
-            parts[number] = self._first.setdefault(part, number)
-        return parts[asked]
+        if experts not in self._parts:
+            keys = [one.part(experts=experts) for one in self.tables.layers]
+            first = dict(zip(reversed(keys), reversed(range(len(keys))), strict=True))
+            self._parts[experts] = np.array([first[key] for key in keys], dtype=np.int64)
+        parts = self._parts[experts]
+        return parts[self.tables.forward_of] if forward else parts
+
+    @cached_property
+    def _every(self) -> Codes:
+        return np.arange(len(self.tables.layers))
 
 
 def _in_turn(first: BlockTimes, then: BlockTimes) -> BlockTimes:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...scenario.errors import ScenarioError
-from ...scenario.importers.export import export
-from ...scenario.importers.registry import EXPORTERS
 from ..axes import LAYOUT
 
 if TYPE_CHECKING:
@@ -31,10 +29,14 @@ class Emission:
 
     def text(self, scenario: Scenario) -> str:
         """The flags or the file of a scenario. Raises as ``export`` does."""
+        from ...scenario.importers.export import export  # what most plans do without
+
         return export(scenario, self.framework, self.version)
 
     def version_for(self, scenario: Scenario) -> str | None:
         """The version that is written; None where the framework's files are the same in all."""
+        from ...scenario.importers.registry import EXPORTERS
+
         return self.version or EXPORTERS.get(self.framework).version_for(scenario)
 
     def unsayable(self, scenario: Scenario) -> str:
