@@ -23,8 +23,8 @@ Behind = Callable[[Scope, int, str], Signal | None]
 
 @dataclass(slots=True)
 class Chain:
-    """The ops ``row`` of a scope; ``ended`` happens when the last one has. While it ``holds``, the next op takes
-    from kernels what the one before it took.
+    """The ops ``row`` of a scope; ``ended`` happens when the last one has. While it ``holds``, the next op
+    takes from kernels what the one before it took.
     """
 
     env: Clock
