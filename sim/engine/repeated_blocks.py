@@ -16,6 +16,7 @@ from .beside import BlockPlace, BlocksBeside
 from .blocks_in_progress import BlocksInProgress
 from .chain import Chain
 from .clock import Clock
+from .flow import Flow
 from .flows import Flows
 from .gathering import Gathering
 from .groups import IN_DETAIL, JointGroup, JointGroups
@@ -147,7 +148,7 @@ class RepeatedBlocksReplay:
         first_s = run.bases[0] + run.runs[0].last
         return any(
             flow.since - now < first_s
-            and any(run.uses(str(link[1]), flow.since - now, flow.ends - now) for link in flow.demand.links)
+            and any(run.uses(name, flow.since - now, flow.ends - now) for name in _own(flow))
             for flow in coming.values()
         )
 
@@ -220,3 +221,8 @@ class RepeatedBlocksReplay:
                 scope.then(earlier, partial(self._begin_beside, chain, scope, i, stream))
                 return
         chain.go()
+
+
+def _own(flow: Flow) -> list[str]:
+    """The links of its rank that a flow uses, by their names there."""
+    return [link[1] for link in flow.demand.links if isinstance(link, tuple)]
