@@ -170,7 +170,7 @@ class BlocksBeside:
         for link, rate in lent.coming.items():
             most[link] = rate + block_most.get(link, 0.0)
         rank.closed, rank.closed_most, rank.closed_uses = blocks, most, uses
-        self.flows.tell(place.scope.r, most, self.rendezvous_points.move)
+        self.flows.tell(place.scope.r, most, self.rendezvous_points.move, uses)
 
     def _give_back(self, place: BlockPlace, lent: Lent, since: float) -> None:
         """The flows go on by themselves, and what slowed them and the block's collectives is noted."""

@@ -143,7 +143,7 @@ class BlocksInProgress:
         rank, replay, repeated = self.rank, self.replay, self.repeated
         rank.closed, rank.closed_most, rank.closed_uses = self, repeated.most, here.uses
         if not self.idle:
-            replay.flows.tell(self.scope.r, repeated.links, replay.rendezvous_points.move)
+            replay.flows.tell(self.scope.r, repeated.most, replay.rendezvous_points.move, here.uses)
         self.idle = False
 
     def whole_over(self, here: Here) -> None:

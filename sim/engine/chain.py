@@ -23,7 +23,9 @@ Behind = Callable[[Scope, int, str], Signal | None]
 
 @dataclass(slots=True)
 class Chain:
-    """The ops ``row`` of a scope; ``ended`` happens when the last one has."""
+    """The ops ``row`` of a scope; ``ended`` happens when the last one has. While it ``holds``, the next op
+    takes from kernels what the one before it took.
+    """
 
     env: Clock
     rank: RankState
@@ -35,6 +37,7 @@ class Chain:
     place: int = 0
     issued: bool = False
     goes_on: bool = False
+    holds: bool = False
     awaited: Sequence[Signal] = ()
 
     def go(self) -> None:
@@ -99,7 +102,10 @@ class Chain:
                 self.awaited = [post(part, place, now) for part in parts]
             return
         assert isinstance(work, Collective)
-        self.rank.hold(work.transfer)
+        if self.holds:
+            self.holds = False
+        else:
+            self.rank.hold(work.transfer)
         left = None if left is WAITS else left
         self.goes_on = left is not None
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
@@ -114,7 +120,28 @@ class Chain:
             scope.begun(i, last)
         else:
             assert isinstance(work, Collective)
-            self.rank.release(work.transfer)
+            self.holds = self._takes_over(i, work)
+            if not self.holds:
+                self.rank.release(work.transfer)
             if not self.goes_on:
                 scope.meets(i, awaited[0].value)
         scope.ends(i, self.env.time)
+
+    def _takes_over(self, i: int, before: Collective) -> bool:
+        """Whether the op behind ``i`` begins as that one ends, and takes as much from kernels: they hear of
+        nothing then, and blocks that run as a whole go on.
+        """
+        if self.place + 1 == len(self.row) or self.rank.stopped:
+            return False
+        scope, k = self.scope, self.row[self.place + 1]
+        work, one = scope.ops[k].work, before.transfer
+        if not isinstance(work, Collective) or k in scope.left or k in scope.behind:
+            return False
+        if work.transfer is not one and (work.transfer.sms, work.transfer.hbm) != (one.sms, one.hbm):
+            return False
+        if any(scope.end[d] < 0 and d != i for d in scope.ops[k].after):
+            return False
+        if scope.issued_at is None:
+            return True
+        sync = scope.issue[k][0]
+        return (sync < 0 or scope.end[sync] >= 0) and scope.issued(k) <= self.env.time

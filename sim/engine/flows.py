@@ -14,6 +14,7 @@ from ..network.sharing import Demand, Link
 from .clock import Clock
 from .flow import Flow
 from .occupancy import Crowd, Occupancy
+from .rank_state import Uses
 from .repair import RateRepair
 from .shares import Share, Shares
 from .signal import Done
@@ -161,6 +162,11 @@ class Flows:
         rate = self._shares.solo(demand)[0]
         return self._env.time + payload_bytes / rate if rate else math.inf
 
+    def solo_s(self, payload_bytes: float, demand: Demand) -> float:
+        """Seconds that so many bytes move if they have their links to themselves."""
+        rate = self._shares.solo(demand)[0]
+        return payload_bytes / rate if rate else math.inf
+
     def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Done, value: Any) -> bool:
         """Begin moving after a latency, if the links are free: it only has an end, until somebody begins or
         is to be told of flows on one of them. Else nothing, and False.
@@ -195,11 +201,20 @@ class Flows:
                 return False
         return True
 
-    def tell(self, r: int, names: Iterable[str], begins: Begins) -> None:
-        """A flow that begins on one of these links of rank ``r`` goes through ``begins``."""
-        for name in names:
-            number = self._alone.get((r, name))
-            if number is not None and self._flows[number].since > self._env.time:
+    def tell(self, r: int, most: Mapping[str, float], begins: Begins, uses: Uses) -> None:
+        """A flow that begins on a link of rank ``r`` while somebody ``uses`` it, who puts so many bytes per
+        second there, goes through ``begins`` if the link does not hold both.
+        """
+        for name, rate in most.items():
+            link = r, name
+            number = self._alone.get(link)
+            if number is None:
+                continue
+            flow = self._flows[number]
+            if flow.since <= self._env.time or not uses(name, flow.since, flow.ends):
+                continue
+            own = next(weight for other, weight in flow.demand.weights if other == link)
+            if not self.holds(link, rate + own * flow.rate):
                 self._joined(number, begins)
 
     def _joined(self, number: int, begins: Begins) -> None:

@@ -196,7 +196,9 @@ class RendezvousPoints:
         demand = self._asked.get((id(transfer), ends, between)) or self._demand(transfer, ends, between)
         if not latency_s:
             self.move(payload, demand, done, value)
-        elif self._is_closed(demand) or not self.flows.later(latency_s, payload, demand, done, value):
+        elif self._may_open(latency_s, payload, demand) or not self.flows.later(
+            latency_s, payload, demand, done, value
+        ):
             self.env.call(latency_s, lambda _: self.move(payload, demand, done, value))
 
     def move(self, payload: float, demand: Demand, done: Done, value: Any) -> None:
@@ -223,11 +225,18 @@ class RendezvousPoints:
                 found.append(place)
         return found
 
-    def _is_closed(self, demand: Demand) -> bool:
-        """Whether there are any."""
-        for rank, link, _ in self._places.get(id(demand)) or self._places_of(demand):
+    def _may_open(self, latency_s: float, payload: float, demand: Demand) -> bool:
+        """Whether a communication that begins to move after a latency opens any of them, if it has its links
+        to itself: whoever joins it there makes it look for blocks again.
+        """
+        for rank, link, most in self._places.get(id(demand)) or self._places_of(demand):
             if rank.closed is not None and link[1] in rank.closed_most:
-                return True
+                since = self.env.time + latency_s
+                until = since + self.flows.solo_s(payload, demand)
+                if rank.uses(link[1], since, until) and not self.flows.holds(
+                    link, most + rank.closed_most[link[1]]
+                ):
+                    return True
         return False
 
     def _places_of(self, demand: Demand) -> list[Place]:

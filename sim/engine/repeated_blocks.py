@@ -16,6 +16,7 @@ from .beside import BlockPlace, BlocksBeside
 from .blocks_in_progress import BlocksInProgress
 from .chain import Chain
 from .clock import Clock
+from .flow import Flow
 from .flows import Flows
 from .gathering import Gathering
 from .groups import IN_DETAIL, JointGroup, JointGroups
@@ -132,7 +133,24 @@ class RepeatedBlocksReplay:
             run = self.runs.alone(group, blocks.repeated, blocks.number, max(0.0, lead_s), contention)
             return run.uses(link, since - zero, until - zero)
 
-        return self.undisturbed(scope, i, blocks.repeated, uses)
+        return self.undisturbed(scope, i, blocks.repeated, uses) and not self._is_to_open(blocks)
+
+    def _is_to_open(self, blocks: BlocksInProgress) -> bool:
+        """Whether a flow is known to begin beside the first block, which then would not go on as a whole."""
+        gathering, repeated, number = blocks.gathering, blocks.repeated, blocks.number
+        if gathering.ways is not None:
+            return False
+        coming = self.flows.coming(blocks.scope.r, repeated.most)
+        if not coming:
+            return False
+        now, lead_s = self.env.time, max(0.0, blocks.lead_s)
+        run = self.runs.alone(gathering.group, repeated, number, lead_s, blocks.rank.contention)
+        first_s = run.bases[0] + run.runs[0].last
+        return any(
+            flow.since - now < first_s
+            and any(run.uses(name, flow.since - now, flow.ends - now) for name in _own(flow))
+            for flow in coming.values()
+        )
 
     def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it.
@@ -203,3 +221,8 @@ class RepeatedBlocksReplay:
                 scope.then(earlier, partial(self._begin_beside, chain, scope, i, stream))
                 return
         chain.go()
+
+
+def _own(flow: Flow) -> list[str]:
+    """The links of its rank that a flow uses, by their names there."""
+    return [link[1] for link in flow.demand.links if isinstance(link, tuple)]
