@@ -272,7 +272,7 @@ def _of_any_order(schedule: str, ranks: int, table: Path | None, **fields: Any) 
     shape = Shape(ranks=ranks, microbatches=12, chunks=chunks)
     if table:
         table.write_text(format_table(own.orders(shape)))
-    layout = {"pp": ranks, "vpp": chunks, "dp": 2, "microbatches": 12, "gpus_per_node": 8}
+    layout: dict[str, Any] = {"pp": ranks, "vpp": chunks, "dp": 2, "microbatches": 12, "gpus_per_node": 8}
     layout |= {"schedule": str(table) if table else schedule, "mlp": "swiglu", "precision": "bf16"}
     machine = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8"}
     return scenario(**machine, **layout, **fields)
