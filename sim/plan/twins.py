@@ -18,7 +18,7 @@ from ..lowering.layers.routing import distinct_loads
 from ..lowering.placed_groups import PlacedGroups, domains, gpus
 from ..lowering.process_groups import ProcessGroups
 from ..scenario.machine import cluster_of
-from ..scenario.schedules import traits_of
+from ..scenario.schedules import schedule_named
 from ..scenario.sharding import same_stages
 from .legality import ZERO
 from .row_numbers import numbered
@@ -100,7 +100,7 @@ class Twins:
         ranks differ or share links of the fabric, so that it takes more than that to tell."""
         draft, cluster = self.draft(i), self._cluster(int(self.base[i]))
         where = gpus(draft.cluster, cluster)
-        groups = ProcessGroups(parallelism=draft.parallelism, two_way=traits_of(draft.schedule).two_way)
+        groups = ProcessGroups(parallelism=draft.parallelism, two_way=schedule_named(draft.schedule).two_way)
         placed = PlacedGroups(process_groups=groups, cluster=cluster, gpu=where)
         ways = ways_placed(draft, placed, cluster)
         if can_bind(cluster) or len(ways.first) > 1 or len(distinct_loads(draft)) > 1:

@@ -4,8 +4,9 @@ A pipeline rank cannot begin before the stages below its own have passed the fir
 all of its own work, and is followed by the backwards of the stages below: the step takes no less than the
 sum, of any rank. BlockTimes are those of each action by itself; sharing of links and SMs, messages and
 waiting only add. Where backwards are split, what follows a rank's last action is not known, and is left out;
-where forwards run beside backwards, or microbatches travel both ways, a rank's work is the sum of the steps
-of its order, if that is at hand whole (steps.py), else only its kernels are sure to take turns.
+where some are split and others are not, forwards run beside backwards, or microbatches travel both ways, a
+rank's work is the sum of the steps of its order, if that is at hand whole (steps.py), else only its kernels
+are sure to take turns.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import numpy as np
 
 from ....schedules.orders.action import ActionKind
 from ...lowering.layers.local_shape import boundary_bytes
-from ...scenario.schedules import traits_of
+from ...scenario.schedules import schedule_named
 from .alike import alike_layouts, pairs_run
 from .numbering import dense, distinct, sums
 from .sharded import ShardedTimes
-from .steps import Kind, RankSteps, steps_of
+from .steps import Kind, RankSteps, adds_up, steps_of
 from .times import ActionTimes
 from .turns import RankTurns, turns_of
 
@@ -49,6 +50,7 @@ class BoundScreen:
     sharded: ShardedTimes = field(init=False)
     turns: dict[tuple[object, tuple[int, ...]], RankTurns] = field(default_factory=dict)
     steps: dict[tuple[object, tuple[int, ...]], RankSteps] = field(default_factory=dict)
+    added: dict[object, bool] = field(default_factory=dict)
     messages: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,8 +78,10 @@ class BoundScreen:
             for mine in (uneven, ~uneven):
                 found[mine] = self._bound(draft, pipeline, rows[mine], microbatches[mine])
             return found
-        schedule, layer = traits_of(draft.schedule), self.times.places(rows)
+        schedule, layer = schedule_named(draft.schedule), self.times.places(rows)
         together = schedule.two_way or pairs_run(draft) or bool(uneven.any())
+        if schedule.overlaps or schedule.splits_backward:
+            together = together or not self._adds_up(int(rows[0]))
         backward = (
             (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
             if schedule.splits_backward and not together
@@ -107,8 +111,16 @@ class BoundScreen:
     def _whole(self, row: int, microbatches: Codes) -> bool:
         """Whether the orders of a layout are those of all these microbatches, in steps that end in turn."""
         draft = self.tables.draft(row)
-        streams = traits_of(draft.schedule).weight_versions is not None
+        streams = schedule_named(draft.schedule).weight_versions is not None
         return not streams and bool(np.all(microbatches == self.tables.shape(row).microbatches))
+
+    def _adds_up(self, row: int) -> bool:
+        """Whether a rank's work is that of its actions. A whole backward hides exchanges that its parts, one
+        after the other, would wait for."""
+        key = self.tables.order_key(row)
+        if key not in self.added:
+            self.added[key] = adds_up(self.tables.orders(row))
+        return self.added[key]
 
     def _of_steps(self, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
         """The most of any rank: what its first microbatch has passed before, and all steps of its order."""
@@ -184,7 +196,7 @@ class BoundScreen:
         back_s: list[Floats],
         host_s: list[Floats],
     ) -> Floats:
-        schedule = traits_of(draft.schedule)
+        schedule = schedule_named(draft.schedule)
         streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
         skewed = draft.software.gradients.optimizer_post_validation and schedule.splits_backward
         chained = not (schedule.two_way or streams or skewed or pairs_run(draft))

@@ -27,7 +27,7 @@ from ...lowering.overlapped import runs_as_one
 from ...lowering.own_blocks import flat_buffer_bytes
 from ...lowering.sharding_of import sharding_of
 from ...lowering.state.in_flight import in_flight_bytes
-from ...scenario.schedules import traits_of
+from ...scenario.schedules import schedule_named
 from ...scenario.sharding import sharding_rule
 from .alike import alike_layouts, pairs_run
 from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
@@ -168,7 +168,7 @@ class MemoryScreen:
 
     def _like_ranks(self, draft: Scenario, pipeline: Pipeline) -> list[_LikeRanks]:
         """The ranks of a pipeline that hold stages of the same kinds, worked out once for it."""
-        traits, model = traits_of(draft.schedule), draft.model
+        traits, model = schedule_named(draft.schedule), draft.model
         ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
         several = bool(traits.weight_versions)
         key = id(pipeline), ties, several, bool(traits.filling)  # of all pipelines, which tables keep

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....schedules.orders.action import Action, ActionKind, Overlap
+from ....schedules.orders.action import Action, ActionKind, Overlap, parts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -46,6 +46,16 @@ def steps_of(orders: Orders, pipeline: Pipeline) -> RankSteps:
         counts=np.array([[one[kind] for kind in kinds] for one in counted], dtype=np.int64),
         lead=np.array([_lead(order[0], pipeline) for order in orders], dtype=np.int64),
     )
+
+
+def adds_up(orders: Orders) -> bool:
+    """Whether seconds of actions by themselves do: no two run as one, and all backwards are split or none.
+
+    DualPipeV's are split where ranks fill and drain alone.
+    """
+    kinds = {part.kind for order in orders for step in order for part in parts(step)}
+    pairs = any(isinstance(step, Overlap) for order in orders for step in order)
+    return not pairs and not {ActionKind.BACKWARD, ActionKind.INPUT_GRAD} <= kinds
 
 
 def _kind(step: Step, pipeline: Pipeline) -> Kind:

@@ -28,7 +28,7 @@ from ...lowering.profiled_costs import profiled_shape
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
-from ...scenario.schedules import schedule_named, traits_of
+from ...scenario.schedules import schedule_named
 from ...scenario.sharding import ShardingRule, sharding_rule
 from ..axes import field_value
 from ..ways import ways_placed
@@ -133,7 +133,7 @@ class ScreenTables:
             nccl=software.exchange.nccl,
             checked=software.host.collective_checks,
         )
-        two_way = self._of_values("schedule", lambda name: traits_of(str(name)).two_way)
+        two_way = self._of_values("schedule", lambda name: schedule_named(str(name)).two_way)
         self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
         inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
         self.cut, cut_rows = dense([self.code(f"parallelism.{axis}") for axis in _CUT])
@@ -191,7 +191,7 @@ class ScreenTables:
             draft = self.draft(row)
             placed = PlacedGroups(
                 process_groups=ProcessGroups(
-                    parallelism=draft.parallelism, two_way=traits_of(draft.schedule).two_way
+                    parallelism=draft.parallelism, two_way=schedule_named(draft.schedule).two_way
                 ),
                 cluster=self.cluster,
                 gpu=self.gpu,
@@ -286,7 +286,7 @@ class ScreenTables:
         draft = self.draft(row)
         shape = draft.pipeline_shape
         shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
-        return self.weighed(row, shape) if traits_of(draft.schedule).uses_costs else shape
+        return self.weighed(row, shape) if schedule_named(draft.schedule).uses_costs else shape
 
     def order_key(self, row: int) -> tuple[str, Shape, bool]:
         """What the orders of a layout depend on."""
