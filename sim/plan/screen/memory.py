@@ -123,8 +123,8 @@ class MemoryScreen:
         )
 
     def needs(self, wanted: Codes) -> tuple[Floats, Floats]:
-        """Bytes that the fullest stage of each ``wanted`` layout needs, hosts as far ahead as they can be, 0 of
-        others; and those among them that it holds all through the step, without what an allocator gives
+        """Bytes that the fullest stage of each ``wanted`` layout needs, hosts as far ahead as they can be, 0
+        of others; and those among them that it holds all through the step, without what an allocator gives
         back (StageMemory)."""
         found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
         alike: list[tuple[Codes, list[AlikeRanks]]] = []
