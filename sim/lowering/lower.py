@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...hardware.calibrated.overlay import calibrated_profile
+from ...hardware.collectives import collective_constants
 from ...kernels.cost import kernel_seconds
-from ...kernels.gemm import late_seconds
+from ...kernels.gemm import late_seconds, stays_on_sms
 from ...kernels.kernel import MemoryBound
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.token_exchange import Router, token_exchange
@@ -283,7 +284,7 @@ def kernel_pricing(
     """
     software, machine = scenario.software, machines[groups.kind]
     cluster, profile, kernels = machine.cluster, machine.profile, machine.kernels
-    own = profile.steps
+    own, least_held = profile.steps, min(collective_constants().sms.values())
 
     def seconds(kernel: Kernel) -> float:
         if kernel not in kernels:
@@ -322,6 +323,7 @@ def kernel_pricing(
         host_collective_s=calls * host_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
         late_s=lambda gemm, seconds, beside: late_seconds(gemm, seconds, beside, cluster.gpu, profile),
+        stays=lambda gemm: stays_on_sms(gemm, least_held, cluster.gpu, profile),
         sms=cluster.gpu.sms,
         blocks=software.host.launch_blocking,
         ungraphed=ungraphed,
