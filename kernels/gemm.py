@@ -125,9 +125,8 @@ def late_seconds(gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile:
 
     Its tiles were chosen to fill waves over all SMs. Those of the SMs that are taken begin when these are
     free, or when the others are done with theirs: the product ends later by as long as the SMs were taken,
-    but by no more than one tile, or than its whole time where it has dealt them out before. What is lost on
-    average, a share of the rate, is the engine's, and not counted here. Tiles that fit on the SMs that are
-    left are not late.
+    but by no more than one tile. What is lost on average, a share of the rate, is the engine's, and not
+    counted here. Tiles that fit on the SMs that are left are not late.
 
     A product of [2560, 5120] x [5120, 27648] on H100 takes twice as long beside an all-gather of 24 SMs
     (forums.developer.nvidia.com/t/337991, "tail effect"). So cuBLAS takes a number of SMs to choose tiles for
@@ -137,11 +136,12 @@ def late_seconds(gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile:
     waves = waves_of(gemm, gpu, profile)
     if gemm.calls > 1 or waves <= 1.0 - share:
         return 0.0
-    stays = stays_on_sms(gemm, beside.sms, gpu, profile)
-    most_s = seconds if stays else seconds / max(1.0, waves)
-    speed = min(1.0 - share, IN_TWO_PASSES) if stays else 1.0 - share
+    tile_s = seconds / max(1.0, waves)
+    speed = 1.0 - share
+    if stays_on_sms(gemm, beside.sms, gpu, profile):
+        speed = min(speed, IN_TWO_PASSES)
     on_average_s = (1.0 - speed) * min(beside.seconds, seconds / speed)
-    return max(0.0, min(beside.seconds, most_s) - on_average_s)
+    return max(0.0, min(beside.seconds, tile_s) - on_average_s)
 
 
 def stays_on_sms(gemm: Gemm, least_held: int, gpu: Gpu, profile: GpuProfile) -> bool:
