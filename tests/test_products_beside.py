@@ -1,4 +1,5 @@
-"""Products beside collectives: the tiles of the SMs that are taken come late, by a tile at most."""
+"""Products beside collectives: the tiles of the SMs that are taken come late, by a tile at most; what has
+dealt its tiles out to all SMs takes two passes."""
 
 from __future__ import annotations
 
@@ -11,16 +12,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from small_scenarios import scenario
 
-from stepsim.hardware.calibrated.overlay import load_profile
+from stepsim.hardware.calibrated.overlay import load_profile, profile_for
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.cost import kernel_seconds
-from stepsim.kernels.gemm import HeldSms, late_seconds, waves_of
+from stepsim.kernels.gemm import IN_TWO_PASSES, HeldSms, late_seconds, stays_on_sms, waves_of
 from stepsim.kernels.kernel import Gemm
+from stepsim.sim.engine.replay import replay
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.linear import Linear, column_backward, column_forward
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.program.program import Compute
+from stepsim.sim.program.program import Collective, Compute, Op, Program, Programs
 from stepsim.sim.scenario.software import get_software
 
 GPU = get_gpu("H100-SXM5-80GB")
@@ -60,7 +62,7 @@ def test_no_product_loses_more_than_the_time_held_or_a_tile(gemm: Gemm, sms: int
 
 
 def test_with_the_share_that_the_engine_takes_it_is_the_time_held_or_a_tile() -> None:
-    gemm = Gemm(m=4096, n=14336, k=4096)
+    gemm = Gemm(m=4096, n=14336, k=4096, dtype="fp8")
     seconds, share = kernel_seconds(gemm, GPU, PROFILE), NCCL_SMS / GPU.sms
     tile_s = seconds / waves_of(gemm, GPU, PROFILE)
     for held_s in (0.3 * tile_s, 3.0 * tile_s):
@@ -70,9 +72,53 @@ def test_with_the_share_that_the_engine_takes_it_is_the_time_held_or_a_tile() ->
     assert late(replace(gemm, batch=8, calls=8), NCCL_SMS, tile_s) == 0.0  # calls fill one another's waves
 
 
-def products_seconds(style: str, *, backward: bool, held_s: float = 0.5) -> list[float]:
-    """Seconds of the products of a column-parallel layer on two ranks; each is 1 s by itself, and loses what
-    is held beside it when it begins."""
+@pytest.mark.parametrize("tiles", [0.3, 1.0, 1.5, 3.0])
+def test_what_stays_loses_the_time_held_up_to_a_tile_or_two_passes(tiles: float) -> None:
+    gemm = Gemm(m=4096, n=14336, k=4096)
+    tile_s = kernel_seconds(gemm, GPU, PROFILE) / waves_of(gemm, GPU, PROFILE)
+    by_engine_s = (1 - IN_TWO_PASSES) * tiles * tile_s
+    lost_s = late(gemm, NCCL_SMS, tiles * tile_s) + by_engine_s
+    assert lost_s == pytest.approx(max(min(tiles, 1.0) * tile_s, by_engine_s))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "stays"),
+    [
+        ("H100-SXM5-80GB", "bf16", True),
+        ("GH200-96GB", "fp16", True),
+        ("H100-SXM5-80GB", "fp8", False),
+        ("A100-SXM4-80GB", "bf16", False),
+        ("B200-SXM-180GB", "bf16", False),
+    ],
+)
+def test_products_of_16_bit_on_hopper_stay_on_their_sms(gpu: str, dtype: str, stays: bool) -> None:
+    def found(gemm: Gemm, held: int = 16) -> bool:
+        return stays_on_sms(gemm, held, get_gpu(gpu), profile_for(get_gpu(gpu)))
+
+    gemm = Gemm(m=4096, n=14336, k=4096, dtype=dtype)
+    assert found(gemm) is stays
+    assert not found(replace(gemm, m=128, n=256))  # it fits on the SMs that are left
+    assert not found(replace(gemm, batch=8, calls=8))
+
+
+@pytest.mark.parametrize(("kind", "stays"), [("gemm", False), ("gemm", True), ("attention", False)])
+def test_what_stays_goes_at_half_its_speed_while_any_sm_is_held(kind: str, *, stays: bool) -> None:
+    """Of a second, beside a collective that holds a tenth of the SMs for 0.4 s and one that holds none."""
+    beside = [
+        Op("sum", name, name, Collective("all_reduce", name, Transfer(0.4, 0.0, 1.0, sms=sms)))
+        for name, sms in (("dp", 10), ("pp", 0))
+    ]
+    kernel = Op("kernel", "compute", "compute", Compute(1.0, kind, stays=stays))
+    programs = Programs(
+        classes=(Program(ops=(*beside, kernel)),), communicators={}, links=({},), sms=100, corun_slowdown=0.0
+    )
+    speed = IN_TWO_PASSES if stays else 0.9
+    assert replay(programs).makespan_s == pytest.approx(0.4 + (1.0 - 0.4 * speed))
+
+
+def column_products(style: str, *, backward: bool, held_s: float = 0.5) -> list[Compute]:
+    """The products of a column-parallel layer on two ranks; each is 1 s by itself, and loses what is held
+    beside it when it begins."""
     costs = KernelPricing(
         seconds=lambda kernel: 1.0,
         transfer=lambda axis, kind, size: Transfer(
@@ -81,6 +127,7 @@ def products_seconds(style: str, *, backward: bool, held_s: float = 0.5) -> list
         host_s=0.0,
         host_collective_s=0.0,
         late_s=lambda gemm, seconds, beside: beside.seconds,
+        stays=lambda gemm: True,
     )
     run = scenario(tp=2, sequence_parallel=True, software="nanotron-2024")
     software = get_software("nanotron-2024").with_fields(
@@ -89,8 +136,11 @@ def products_seconds(style: str, *, backward: bool, held_s: float = 0.5) -> list
     builder = LayerBuilder(costs=costs, local=local_shape_of(run), software=software)
     linear = Linear(name="fc1", inputs=64, outputs=64)
     (column_backward if backward else column_forward)(builder, (linear,))
-    works = [op.work for op in builder.ops if isinstance(op.work, Compute) and op.work.kind == "gemm"]
-    return [work.seconds for work in works]
+    return [op.work for op in builder.ops if isinstance(op.work, Compute) and op.work.kind == "gemm"]
+
+
+def products_seconds(style: str, *, backward: bool, held_s: float = 0.5) -> list[float]:
+    return [work.seconds for work in column_products(style, backward=backward, held_s=held_s)]
 
 
 def test_the_own_rows_are_multiplied_beside_the_gather_and_the_others_behind_it() -> None:
@@ -107,3 +157,9 @@ def test_products_that_were_told_how_many_sms_are_left_lose_nothing() -> None:
     for backward in (False, True):
         assert set(products_seconds("userbuffers", backward=backward)) <= {0.5, 1.0}
     assert products_seconds("none", backward=False) == [1.0]
+
+
+def test_products_that_were_told_how_many_sms_are_left_do_not_stay() -> None:
+    for style, stays in (("userbuffers", False), ("local-shard", True), ("none", True)):
+        for backward in (False, True):
+            assert {work.stays for work in column_products(style, backward=backward)} == {stays}
