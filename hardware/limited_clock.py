@@ -4,7 +4,9 @@ Knows watts above idle alone; what kernels draw is ``kernels/power.py``'s.
 
 A step's clock is a fraction of the one that the limit leaves its products by themselves. The watts that this
 takes are drawn by what does not follow the clock of the multiprocessors: memory, links, leakage. Under a
-lower limit the same watts are a larger part. No clock falls faster than the watts that are left: below a
+lower limit the same watts are a larger part. They are no more than a GPU draws that does nothing but read
+its memory, where somebody measured that (``MEMORY_BUSY_W``); what is left of the fraction is no matter of
+watts, and stays. No clock falls faster than the watts that are left: below a
 transition voltage stays, and power is a line (A100: 0.57 of the top clock, AyeshaAfzal91/PerfPerTCO,
 Inputs/DVFS_PARAMS.js at 52b7d69d, arXiv:2607.00819; RTX 4000 Ada: 0.90, tanish111/Adaptive-GPU-Power-Capping,
 Dataset/results_powertest_single_0.csv at 1f38e622, HPDC 2025).
@@ -17,6 +19,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .gpu import Gpu
 
+MEMORY_BUSY_W = {"hopper": 300.0}
+"""The most that a GPU was seen to draw whose memory is saturated while its tensor cores wait, by
+architecture: an H200 that decodes, 137 to 300 W with four kinds of attention (arXiv:2605.11999, abstract).
+It has the fastest memory of its architecture, and runs its multiprocessors beside."""
+
 
 def clock_carried(fraction: float, measured: Gpu, gpu: Gpu) -> float:
     """What the steps of ``gpu`` sustain of the clock that its limit leaves products, where those of
@@ -25,29 +32,36 @@ def clock_carried(fraction: float, measured: Gpu, gpu: Gpu) -> float:
     >>> from .gpus import get_gpu
     >>> h100, capped = get_gpu("H100-SXM5-80GB"), get_gpu("H100-SXM-HBM2e-96GB-500W")
     >>> round(clock_carried(0.86, h100, capped), 3), clock_carried(0.86, h100, get_gpu("A100-SXM4-80GB"))
-    (0.764, 0.86)
+    (0.785, 0.86)
     """
     if not _one_chip(measured, gpu):
         return fraction
-    return clock_at(fraction, (gpu.tdp_w - gpu.idle_w) / (measured.tdp_w - measured.idle_w))
+    left_w = measured.tdp_w - measured.idle_w
+    busy_w = MEMORY_BUSY_W.get(measured.architecture)
+    most = 1.0 if busy_w is None else max(0.0, busy_w - measured.idle_w) / left_w
+    return clock_at(fraction, (gpu.tdp_w - gpu.idle_w) / left_w, most)
 
 
-def clock_at(fraction: float, share: float) -> float:
-    """``fraction`` at a ``share`` of the watts above idle, of what these leave products there.
+def clock_at(fraction: float, share: float, most: float = 1.0) -> float:
+    """``fraction`` at a ``share`` of the watts above idle, of what these leave products there, where at most
+    ``most`` of those watts do not follow the clock.
 
     >>> [round(clock_at(0.86, share), 3) for share in (1.0, 0.8, 0.6, 0.4, 0.2)]
     [0.86, 0.817, 0.733, 0.564, 0.355]
+    >>> [round(clock_at(0.86, share, 0.2), 3) for share in (1.0, 0.8, 0.6, 0.4, 0.2)]
+    [0.86, 0.842, 0.809, 0.735, 0.49]
     >>> [clock_at(1.0, share) for share in (1.0, 0.5)]
     [1.0, 1.0]
     """
-    other = 1.0 - fraction**3
+    other = min(1.0 - fraction**3, most)
+    at_all = (1.0 - other) ** (1.0 / 3.0)
     # Where the cube root of what is left falls as fast as the watts: a tangent from there on.
     transition = min(1.0, 1.5 * other)
     clock: float = (max(share, transition) - other) ** (1.0 / 3.0)
     if share < transition:
         clock *= share / transition
-    clock = min(clock, fraction * share) if share > 1.0 else clock  # nor does it rise faster
-    kept: float = clock / share ** (1.0 / 3.0)
+    clock = min(clock, at_all * share) if share > 1.0 else clock  # nor does it rise faster
+    kept: float = fraction / at_all * clock / share ** (1.0 / 3.0)
     return kept
 
 

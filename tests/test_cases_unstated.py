@@ -13,6 +13,7 @@ from stepsim.calibration.cases.constants import Constants
 from stepsim.calibration.cases.halves import Halves
 from stepsim.calibration.cases.preset import (
     IN_TURN,
+    MICROBATCH_A_RANK,
     SIMPLE_ALONE,
     SITE_NETWORKS,
     VOCABULARIES,
@@ -42,6 +43,7 @@ def test_every_known_network_and_preset_exists() -> None:
     for name in SITE_NETWORKS.values():
         get_interconnect(name)
     assert set(VOCABULARIES) | set(IN_TURN) | set(SIMPLE_ALONE) <= set(software_names())
+    assert set(MICROBATCH_A_RANK) <= set(software_names())
     for name in SIMPLE_ALONE.values():
         get_interconnect(name)
 
@@ -103,6 +105,41 @@ def test_the_zero_bubble_paper_names_its_models_by_what_they_hold(
         size = parameters(model.model_copy(update=update), positions=case.model.seq_length).total
         found += f"{size / 1e9:.1f}" == f"{billions:.1f}"
     assert found == right
+
+
+@pytest.mark.parametrize("year", [2024, 2025])
+@pytest.mark.parametrize("assumed", [["layout.micro_batch"], []])
+@pytest.mark.parametrize(("pp", "vpp"), [(1, 1), (8, 1), (8, 2)])
+def test_torchtitan_of_2024_made_a_microbatch_for_each_pipeline_rank(
+    year: int, assumed: list[str], pp: int, vpp: int
+) -> None:
+    """Not for each stage, as one who reads its later code would assume; what a source states stands."""
+    layout = {"tp": 1, "pp": pp, "vpp": vpp, "dp": 8, "micro_batch": 2, "global_batch": 256}
+    changes: dict[str, object] = {f"layout.{key}": value for key, value in layout.items()}
+    changes |= {"software.framework": "torchtitan (FSDP2)", "software.year": year, "assumed": assumed}
+    case = build(case_document(changes | {"hardware.gpus": 8 * pp, "layout.sequence_parallel": False}))
+    known = year == 2024 and pp > 1 and bool(assumed)
+    expected = 256 // 8 // pp if known else 2
+    assert scenario_document(case)["training"]["micro_batch"] == expected
+    assert scenario_document(case, as_stated=True)["training"]["micro_batch"] == expected
+
+
+def test_both_schedules_of_one_job_are_told_alike_with_the_microbatches_that_its_code_made(
+    shared: Path,
+) -> None:
+    """405B on 512 H100, 1F1B and interleaved: with a microbatch for each stage the second would be twelve
+    points faster than the first is told."""
+    cases = {case.id: case for case in read_cases(shared / "data" / "cases" / "torchtitan.yaml")}
+    plain, interleaved = (
+        cases[f"torchtitan-2412-405b-512g-{schedule}"] for schedule in ("1f1b", "interleaved-1f1b")
+    )
+
+    def off(case: Case) -> float:
+        assert case.measured.step_time_s is not None
+        return brief_step(to_scenario(case)).step_time_s / case.measured.step_time_s - 1
+
+    assert off(interleaved) == pytest.approx(off(plain), abs=0.03)
+    assert off(replace(interleaved, assumed=())) < off(plain) - 0.1
 
 
 @pytest.mark.parametrize("preset", ["nanotron-2025", "nanotron-2024"])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from small_scenarios import lowered, scenario
 
+from stepsim.sim.lowering.layers.attention_core import attention_backward, attention_forward
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.linear import accumulate_gradient
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
@@ -76,6 +77,25 @@ def test_gradients_of_q_k_and_v_are_copied_together_and_summed_for_their_biases(
     assert traffic(rearrange_backward, bias_grad_apart=False, qkv_grad_joined=False) == []
     assert traffic(activation_backward) == [3 * wide, wide]
     assert traffic(activation_backward, bias_grad_apart=False) == [3 * wide]
+
+
+@pytest.mark.parametrize(
+    ("mlp", "attention", "copied"), [("gelu", "fa2", 1), ("gelu", "cudnn", 0), ("swiglu", "fa2", 0)]
+)
+def test_flash_attention_of_transformer_engine_wants_q_k_and_v_apart(
+    mlp: str, attention: str, copied: int
+) -> None:
+    """Before the forward, and behind the backward; rotary positions have made queries and keys anew."""
+    software = get_software("nemo-2024").with_fields(attention=attention)
+    local = local_shape_of(scenario(mlp=mlp, software="nemo-2024"))
+    moved = 2 * local.tokens * local.qkv_width * local.element_bytes
+    forward, backward = (LayerBuilder(costs=COSTS, local=local, software=software) for _ in range(2))
+    attention_forward(forward)
+    attention_backward(backward)
+    kernels = [[op.work for op in one.ops if isinstance(op.work, Compute)] for one in (forward, backward)]
+    assert [work.bytes for work in kernels[0][:-1]] == copied * [moved]
+    assert [work.bytes for work in kernels[1][1:]] == copied * [moved]
+    assert kernels[0][-1].kind == kernels[1][0].kind == "attention"
 
 
 def test_rotate_half_costs_half_as_much_again_backward() -> None:

@@ -159,6 +159,7 @@ def test_graphs_are_what_the_framework_says() -> None:
         ("pipelined gathers", "gathers_ahead", True),
         ("profile-guided", "profile_guided", True),
         ("FP32 head", "head_fp32", True),
+        ("float8 all-gather", "fp8_parameters", True),
         ("scatters combined to 8 MiB", "combine_scatter_bytes", 8.0 * 2**20),
     ],
 )

@@ -50,6 +50,15 @@ def test_products_of_four_bits_overlap_no_tensor_parallelism_in_megatron_bridge(
     assert "tp_comm_overlap" not in recipe_fields(name, a_case("GB200-NVL72", "mxfp8"))
 
 
+def test_torchtitan_gathers_in_eight_bits_where_its_command_says_so() -> None:
+    h200, h100 = (a_case(gpu, "fp8") for gpu in ("H200-SXM-141GB", "H100-SXM-HBM2e-96GB-500W"))
+    small, large = (replace(h200, model=replace(h200.model, hidden_size=width)) for width in (4096, 8192))
+    assert recipe_fields("torchtitan-2025", small) == {"fp8_parameters": True}
+    assert recipe_fields("torchtitan-2025", large) == recipe_fields("torchtitan-2024", small) == {}
+    assert recipe_fields("torchtitan-2025", h100) == {}
+    assert not get_software("torchtitan-2025").kernels.fp8_parameters
+
+
 def test_buckets_of_one_host_are_what_its_logs_print() -> None:
     case = a_case("B200-SXM-180GB", "nvfp4")
     one, four = (replace(case, hardware=each) for each in hosts(1, 4))

@@ -19,7 +19,7 @@ from ...sim.scenario.software import get_software
 from ...sim.scenario.software.called import mentions
 from ...sim.scenario.software.rules import rules_of
 from ...sim.scenario.software.software import grouped
-from .case import CaseSoftware
+from .case import CaseLayout, CaseSoftware
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +128,21 @@ def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
     return VOCABULARIES.get(preset, rows) if assumed else rows
 
 
+MICROBATCH_A_RANK = ("torchtitan-2024",)
+"""Presets that cut a replica's batch into as many microbatches as the pipeline has ranks, if nobody says
+otherwise, however many stages each rank has. torchtitan's interleaved schedules have as many microbatches as
+stages from January 2025 on (pytorch/torchtitan torchtitan/parallelisms/pipelining_utils.py,
+build_pipeline_schedule; pull request 781, "fix num_microbatches input for PP")."""
+
+
+def known_micro_batch(preset: str, layout: CaseLayout, assumed: bool) -> int:
+    """Sequences of a microbatch of a run with ``preset``: what its source states, or if that is ``assumed``,
+    those that its framework makes by itself."""
+    each, rest = divmod(layout.global_batch, layout.dp * layout.pp)
+    unsaid = assumed and layout.pp > 1 and preset in MICROBATCH_A_RANK and not rest
+    return each if unsaid else layout.micro_batch
+
+
 def known_precision(preset: str, layout: Mapping[str, Any]) -> str:
     """The type of the products of a run with ``preset``: what its source states, but where the framework
     takes another in such a layout whatever its configuration says."""
@@ -216,6 +231,7 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("profile-guided", {"profile_guided": True}),  # XLA, by a profile (PGLE)
     ("fp32 head", {"head_fp32": True}),
     ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop
+    ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before FSDP gathers them
 )
 """What else a framework's text says, in words of a preset."""
 

@@ -74,6 +74,15 @@ RECIPE_FACTS = (
     # Megatron-Bridge scripts/performance/configs of 2025, for Qwen3 (set_qwen3_specific_overrides) and for
     # DeepSeek-V3 (set_deepseek_v3_common_configs) alike: moe_router_fusion True.
     RecipeFact(presets=("megatron-bridge-2025",), experts=True, fields={"moe_router_fusion": True}),
+    # pytorch/torchtitan benchmarks/llama3_8b_h200_2025-06_torchtitan.md at bcdeaa37: its command has
+    # float8.enable_fsdp_float8_all_gather, with one reduction of all scales a step.
+    RecipeFact(
+        presets=("torchtitan-2025",),
+        gpus=("H200",),
+        precisions=("fp8",),
+        widths=(4096,),
+        fields={"fp8_parameters": True},
+    ),
     # NVIDIA/dgxc-benchmarking nemo_megatron/gpt3_175b_hydra.yaml, and NeMo-Framework-Launcher
     # conf/training/gpt3/175b_fp8.yaml: optim.grad_sync_dtype bf16, bucket_cap_mb 220
     RecipeFact(

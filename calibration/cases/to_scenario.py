@@ -17,6 +17,7 @@ from .model_facts import known_facts
 from .preset import (
     CHECKED,
     known_engine,
+    known_micro_batch,
     known_network,
     known_overlap,
     known_precision,
@@ -68,6 +69,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
     model = model_document(case.model)
     rows = known_vocabulary(software["preset"], case.model.vocab_size, "model.vocab_size" in case.assumed)
+    sequences = known_micro_batch(software["preset"], layout, "layout.micro_batch" in case.assumed)
     model |= {"vocab_size": rows, "padded_vocab_size": rows}
     if not as_stated:
         assumed = "hardware.interconnect" in case.assumed
@@ -87,7 +89,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)},
         "training": {"seq_length": case.model.seq_length}
         | {key: getattr(layout, key) for key in TRAINING}
-        | {"precision": known_precision(software["preset"], asdict(layout))},
+        | {"micro_batch": sequences, "precision": known_precision(software["preset"], asdict(layout))},
         "schedule": layout.schedule,
         "software": software,
     }

@@ -29,6 +29,7 @@ def attention_forward(builder: LayerBuilder) -> None:
     else:
         if _in_eight_bits(builder):
             builder.memory("quantise QKV", _CAST * local.tokens * local.qkv_width, launches=2)
+        _flash_layout(builder, "QKV for FlashAttention")
         builder.kernel("attention", _fused(builder, "forward", _whole(local)))
 
 
@@ -43,6 +44,19 @@ def attention_backward(builder: LayerBuilder) -> None:
         if _in_eight_bits(builder):
             builder.memory("quantise dO", _CAST * local.tokens * local.attention_width, launches=2)
         builder.kernel("attention backward", _fused(builder, "backward", _whole(local)))
+        _flash_layout(builder, "gradients from FlashAttention")
+
+
+def _flash_layout(builder: LayerBuilder, name: str) -> None:
+    """Q, K and V, or their gradients, copied between the layout of their product and FlashAttention's.
+
+    Only where a head of each lies beside one of the others: rotary positions have made queries and keys anew,
+    and grouped queries are apart by then. Of these K and V at most are copied, which is not counted.
+    """
+    local, kernels = builder.local, builder.software.kernels
+    beside = local.heads == local.kv_heads and not local.rope and not local.latent
+    if kernels.flash_copies_qkv and kernels.attention in ("fa1", "fa2") and beside:
+        builder.memory(name, 2.0 * local.tokens * local.qkv_width * local.element_bytes)  # read, write
 
 
 def _whole(local: LocalShape) -> ContextTile:

@@ -44,6 +44,12 @@ class KernelSoftware(SoftwareGroup):
         description="gradients of Q, K and V are copied into that of their common product (autograd, of what"
         " torch.split or chunk made); false: attention writes them there",
     )
+    flash_copies_qkv: bool = Field(
+        default=False,
+        description="Q, K and V that lie beside one another head by head, as one product leaves them, are"
+        " copied apart for FlashAttention, and their gradients back (TransformerEngine, fa_prepare_fwd and"
+        " fa_prepare_bwd); cuDNN's attention takes them as they are",
+    )
     fused_activation: bool = Field(default=True, description="bias+GELU or SwiGLU in one kernel each way")
     fused_softmax: bool = Field(
         default=True, description="scale+mask+softmax of unfused attention in one kernel"
