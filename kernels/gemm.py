@@ -80,6 +80,14 @@ _STREAMS = 4
 _FEW_BITS = ("ada", "hopper")
 _SPLIT_SUMS = 1.1
 
+IN_TWO_PASSES = 0.5
+"""Speed of a product that has dealt its tiles out to all SMs, while some of these are held: their tiles come
+when the others are through. Products of FSDP on H100 "take 2x as long to complete when they are overlapped
+with a NCCL kernel" (github.com/pytorch/pytorch/issues/143988); "2x slower" (NVIDIA/cutlass issue 2471)."""
+
+# Whose libraries have dealt the tiles of a 16-bit product out to all SMs before it began (stays_on_sms).
+_DEALT_BEFORE = ("hopper",)
+
 # Where no rate was measured for a dtype, the fraction of peak of the one that it runs like.
 _LIKE = {
     "fp16": "bf16", "tf32": "bf16", "fp8_block": "fp8", "mxfp8": "fp8", "nvfp4": "fp4", "fp4": "fp8",
@@ -111,14 +119,17 @@ def gemm_seconds(gemm: Gemm, gpu: Gpu, profile: GpuProfile) -> float:
     return _kernel_seconds(gemm, gpu, profile, SPLITS)
 
 
-def late_seconds(gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile: GpuProfile) -> float:
+def late_seconds(
+    gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile: GpuProfile, *, stays: bool
+) -> float:
     """By how much ``gemm``, ``seconds`` long on all SMs, ends later for its last tiles, where it begins
     ``beside`` what has SMs to itself.
 
     Its tiles were chosen to fill waves over all SMs. Those of the SMs that are taken begin when these are
     free, or when the others are done with theirs: the product ends later by as long as the SMs were taken,
-    but by no more than one tile. What is lost on average, a share of the rate, is the engine's, and not
-    counted here. Tiles that fit on the SMs that are left are not late.
+    but by no more than one tile. What is lost on average, a share of the rate, or half of it where the
+    product ``stays`` on its SMs, is the engine's, and not counted here. Tiles that fit on the SMs that are
+    left are not late.
 
     A product of [2560, 5120] x [5120, 27648] on H100 takes twice as long beside an all-gather of 24 SMs
     (forums.developer.nvidia.com/t/337991, "tail effect"). So cuBLAS takes a number of SMs to choose tiles for
@@ -129,8 +140,29 @@ def late_seconds(gemm: Gemm, seconds: float, beside: HeldSms, gpu: Gpu, profile:
     if gemm.calls > 1 or waves <= 1.0 - share:
         return 0.0
     tile_s = seconds / max(1.0, waves)
-    on_average_s = share * min(beside.seconds, seconds / (1.0 - share))
+    speed = 1.0 - share
+    if stays:
+        speed = min(speed, IN_TWO_PASSES)
+    on_average_s = (1.0 - speed) * min(beside.seconds, seconds / speed)
     return max(0.0, min(beside.seconds, tile_s) - on_average_s)
+
+
+def stays_on_sms(gemm: Gemm, least_held: int, gpu: Gpu, profile: GpuProfile) -> bool:
+    """Whether ``gemm`` deals its tiles out to all SMs before it begins, where products of its software do
+    (``software.kernels.hopper_products``), and needs one of the ``least_held`` SMs that whatever runs beside
+    it may hold.
+
+    16-bit products of cuBLAS on Hopper are persistent kernels: they start a block on each SM, which goes
+    through its share of the tiles (github.com/pytorch/pytorch/issues/143988, pull requests 144974 and 147966;
+    CUTLASS has static schedulers alone there and others on Blackwell: github.com/NVIDIA/cutlass/issues/2471).
+    Those of 13.1 fetch them one by one (docs/decisions/0106-products-that-take-two-passes.md).
+    Those of 8 bit are not taken to: TransformerEngine runs them beside bulk gathers without telling them
+    (``set_sm_margin`` 0 in MLPerf's rounds 3.1 to 4.1), which would double most of a step. A grouped product
+    is many kernels.
+    """
+    if gpu.architecture not in _DEALT_BEFORE or gemm.dtype not in ("bf16", "fp16") or gemm.calls > 1:
+        return False
+    return waves_of(gemm, gpu, profile) > 1.0 - least_held / gpu.sms
 
 
 def _side_by_side(profile: GpuProfile) -> GpuProfile:

@@ -217,7 +217,7 @@ def test_a_run_tells_bounds_and_the_exact_one_is_between_them(
 ) -> None:
     monkeypatch.setattr(conditions, "MOST_CLASSES", 8)
     monkeypatch.setattr(bounds_module, "MOST_EVENTS", 0)
-    run = scenario(**{**TWIN, "dp": 8})
+    run = scenario(**{**TWIN, "dp": 8, "microbatches": 16})
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(run.to_document()))
     faults = [part for line in lines(run.world_size) for part in ("--fault", line)]
 

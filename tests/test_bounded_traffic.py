@@ -96,7 +96,7 @@ def test_what_replicas_add_by_passes_is_what_they_add_by_replays() -> None:
             dp=24,
             schedule="interleaved",
             zero=1,
-            microbatches=8,
+            microbatches=12,
             num_layers=16,
             hidden_size=4096,
             ffn_hidden_size=16384,

@@ -83,7 +83,10 @@ def rows(draw: st.DrawFn, count: int, names: list[str]) -> list[Block]:
                 work = Collective("all_reduce", calls[i], shared[i])
                 ops.append(Op("sum", calls[i], "tp", work, after, host_s=host_s))
             else:
-                kernel = Compute(draw(seconds), draw(st.sampled_from(["gemm", "memory-bound"])))
+                kind, stays = draw(
+                    st.sampled_from([("gemm", False), ("gemm", True), ("memory-bound", False)])
+                )
+                kernel = Compute(draw(seconds), kind, stays=stays)
                 ops.append(Op("kernel", "compute", "compute", kernel, after, host_s=host_s))
         blocks.append(Block("block", tuple(ops)))
     return blocks

@@ -71,7 +71,7 @@ def test_floats_come_back_to_the_bit(
 ) -> None:
     transfer = Transfer(seconds, moved, ceiling, (("nic", 0.1 + 0.2),), 3)
     ops = (
-        Op("a", "compute", "compute", Compute(seconds, "gemm", moved, host_s), host_s=host_s),
+        Op("a", "compute", "compute", Compute(seconds, "gemm", moved, host_s, stays=True), host_s=host_s),
         Op("b", "dp", "dp", Collective("all_reduce", "dp", transfer), (0,)),
     )
     programs = Programs(

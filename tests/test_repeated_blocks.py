@@ -114,8 +114,8 @@ def blocks(draw: st.DrawFn) -> Block:
         earlier = st.sets(st.integers(0, i - 1), max_size=2) if i else st.just(set[int]())
         after = tuple(sorted(draw(earlier)))
         if draw(st.booleans()):
-            kind = draw(st.sampled_from(["gemm", "memory-bound"]))
-            work = Compute(draw(seconds), kind)
+            kind, stays = draw(st.sampled_from([("gemm", False), ("gemm", True), ("memory-bound", False)]))
+            work = Compute(draw(seconds), kind, stays=stays)
             ops.append(Op("kernel", "compute", "compute", work, after, host_s=draw(host)))
         else:
             stream = draw(st.sampled_from(["tp", "tp", "cp"]))

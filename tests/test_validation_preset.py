@@ -143,6 +143,24 @@ def test_the_dispatcher_is_what_the_framework_says() -> None:
         assert document.get("exchange", {}).get("moe_dispatcher") == dispatcher
 
 
+@pytest.mark.parametrize(
+    ("framework", "dated"),
+    [
+        ("Megatron core", True),
+        ("NeMo AutoModel (FSDP2)", True),
+        ("JAX MaxText", True),
+        ("a trainer (FSDP)", False),
+    ],
+)
+def test_what_products_on_hopper_lose_goes_by_the_year_of_the_run(framework: str, *, dated: bool) -> None:
+    """Presets of 2025 say what libraries of that year did; generic ones have no year but that of the run."""
+    for year, expected in ((2025, "two-passes"), (2026, "share")):
+        document = software_document(replace(SOFTWARE, framework=framework, year=year))
+        stated = document["kernels"].get("hopper_products")
+        assert stated == (expected if dated == (year == 2026) else None)
+        assert (stated or get_software(document["preset"]).kernels.hopper_products) == expected
+
+
 def test_graphs_are_what_the_framework_says() -> None:
     for framework, host in (("Megatron core (CUDA graphs)", {"cuda_graphs": True}), ("Megatron core", {})):
         document = software_document(replace(SOFTWARE, framework=framework, year=2025))

@@ -235,6 +235,19 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """What else a framework's text says, in words of a preset."""
 
+FETCHED_SINCE = 2026
+"""The first year of runs whose products on Hopper fetch their tiles. Twice the time beside a collective was
+seen in December 2024 and July 2025, the share of its SMs in January 2026 and with cuBLAS 13.1. JAX runs
+cuBLAS, too: its recipes for H100 have ``--xla_gpu_enable_triton_gemm=false`` (AI-Hypercomputer/maxtext
+MaxText/configs/a3, NVIDIA/dgxc-benchmarking maxtext/configure.sh at 0b71cfda, NVIDIA/JAX-Toolbox's image)
+(docs/decisions/0106-products-that-take-two-passes.md)."""
+
+
+def products_of(year: int) -> str:
+    """What 16-bit products on Hopper lose beside collectives in runs of a ``year``, in words of a preset."""
+    return "share" if year >= FETCHED_SINCE else "two-passes"
+
+
 COMBINED = {
     "gathers": "combine_gather_bytes",
     "scatters": "combine_scatter_bytes",
@@ -305,6 +318,8 @@ def software_document(
         fields["fused_norm"] = (
             False  # its RMSNorm kernel is an option beside FlashAttention-2 only (section 3)
         )
+    if (products := products_of(software.year)) != get_software(preset).kernels.hopper_products:
+        fields["hopper_products"] = products
     if software.p2p_overlap is False:
         fields["point_to_point"] = "blocking"
     elif software.p2p_overlap and get_software(preset).pipeline.point_to_point == "blocking":

@@ -42,13 +42,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...kernels.gemm import IN_TWO_PASSES
 from ..children import in_children
 from ..engine.replay import replay
 from ..estimate import programs_work
 from ..fold.ranks import ranks_of
 from ..fold.whole import Folded, of_classes
 from ..network.transfer import MOST_HBM
-from ..program.program import Collective, Exchange, Programs, Work
+from ..program.program import Collective, Compute, Exchange, Programs, Work
 from ..result.step_bounds import StepBounds
 from .ahead import ahead_s
 from .choose import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
@@ -188,9 +189,10 @@ class _Search:
         graph = graph_of(healthy, crossing(self.ranks, found), awaiting(self.ranks))
         self.passes = Passes(graph, healthy.programs, found.worst(self.kinds))
         self.apart = apart(self.programs) and holds_follow_kernels(self.programs)
+        self.least = IN_TWO_PASSES if _any_stays(self.programs) else 1.0
         self.moves = self._moves_s(healthy) / healthy.step_s
         streams = held(self.programs).values()
-        sms = sum(max(sms for sms, _ in stream) for stream in streams) / self.programs.sms
+        sms = self._taken(sum(max(sms for sms, _ in stream) for stream in streams))
         hbm = min(MOST_HBM, sum(max(hbm for _, hbm in stream) for stream in streams)) / 1000
         self.slowed = (1 + self.programs.corun_slowdown) / max(LEAST_SMS, 1 - max(sms, hbm))
 
@@ -366,7 +368,7 @@ class _Search:
         slowed = programs.corun_slowdown / (1 + programs.corun_slowdown)
         taken_s = max(
             (
-                one.solo_s * max(one.sms / programs.sms, one.hbm / 1000, slowed)
+                one.solo_s * max(self._taken(one.sms), one.hbm / 1000, slowed)
                 for work in works
                 for one in _transfers(work)
             ),
@@ -375,10 +377,21 @@ class _Search:
         share = MOVES * min(1.0, math.sqrt(FEW / self.replicas.count))
         return max(share * taken_s, LEAST * record.step_s) if taken_s or record.slowed else 0.0
 
+    def _taken(self, sms: int) -> float:
+        """The most of a kernel's speed that whatever holds so many SMs takes."""
+        return max(sms / self.programs.sms, 1 - self.least) if sms else 0.0
+
     def _middle(self, rows: list[int]) -> int:
         """Of ``rows`` the one that is neither slow nor fast, which stands for the others."""
         order = sorted(rows, key=lambda u: float(self.passes.slow[u].sum()))
         return order[len(order) // 2]
+
+
+def _any_stays(programs: Programs) -> bool:
+    """Whether a kernel needs all SMs."""
+    different = {id(one): one for one in programs.classes}.values()
+    works = (op.work for program in different for op in program.each_op())
+    return any(isinstance(work, Compute) and work.stays for work in works)
 
 
 def _step_s(programs: Programs) -> float:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...kernels.gemm import IN_TWO_PASSES
 from ..network.transfer import MOST_HBM
 from ..program.program import Collective, Compute, RepeatedBlocks
 from .at_once import COMPUTE
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from ..network.transfer import Transfer
     from ..program.program import Block, Program
     from .sent import StageMessage
+
+_Kernels = tuple[float, float, float]
+"""Seconds of kernels, of those that are bound by math, and of those that need all SMs."""
 
 HOST_S = 1e-9
 """An op that begins so much later than all that it waits for has waited for its host."""
@@ -189,18 +193,18 @@ def _nodes(
     )
     taken = sms / record.programs.sms, min(MOST_HBM, hbm) / 1000
     within_s = _within_s(record.begin[r], ends, windows)
-    known: dict[int, tuple[float, float, LayerEdges]] = {}
+    known: dict[int, tuple[_Kernels, LayerEdges]] = {}
     for i, op in enumerate(program.ops):
         before = waits[i]
         start_s, begin_s, end_s = record.times(r, i)
         ready_s = max((ends[j] for j in before), default=0.0)
         if id(op.work) not in known:
-            known[id(op.work)] = *_kernels_s(op.work), edges_of_work(op.work, awaiting, layers)
-        kernel_s, math_s, edges = known[id(op.work)]
-        lost = _lost(end_s - begin_s, kernel_s, math_s, taken)
+            known[id(op.work)] = _kernels_s(op.work), edges_of_work(op.work, awaiting, layers)
+        kernels, edges = known[id(op.work)]
+        lost = _lost(end_s - begin_s, kernels, taken)
         if lost:
             end_s -= lost * within_s[i]
-        kernel_s = min(kernel_s, end_s - begin_s)
+        kernel_s = min(kernels[0], end_s - begin_s)
         yield StepNode(
             stage=r,
             before=tuple(first + j for j in before),
@@ -238,14 +242,18 @@ def _within_s(
     return inside
 
 
-def _lost(whole_s: float, kernel_s: float, math_s: float, taken: tuple[float, float]) -> float:
+def _lost(whole_s: float, kernels: _Kernels, taken: tuple[float, float]) -> float:
     """The share of its time that an op loses while parts of the SMs and of HBM's bandwidth of its rank are
-    ``taken``: the former slow math, the latter all other kernels.
+    ``taken``: the former slow math, most what needs all of them, the latter all other kernels.
     """
     sms, hbm = taken
-    slow_math_s, slow_memory_s = math_s / (1 - sms), (kernel_s - math_s) / (1 - hbm)
-    lost_s = sms * slow_math_s + hbm * slow_memory_s
-    return lost_s / (max(whole_s - kernel_s, 0.0) + slow_math_s + slow_memory_s) if lost_s else 0.0
+    whole = max(sms, 1 - IN_TWO_PASSES) if sms else 0.0
+    kernel_s, math_s, stays_s = kernels
+    parts = (sms, math_s - stays_s), (whole, stays_s), (hbm, kernel_s - math_s)
+    slow_s = [(part, seconds / (1 - part)) for part, seconds in parts]
+    lost_s = sum(part * seconds for part, seconds in slow_s)
+    others_s = max(whole_s - kernel_s, 0.0)
+    return lost_s / (others_s + sum(seconds for _, seconds in slow_s)) if lost_s else 0.0
 
 
 def _holds(work: object, crossing: Collection[str]) -> bool:
@@ -256,17 +264,19 @@ def _taken(work: object) -> tuple[int, int]:
     return (work.transfer.sms, work.transfer.hbm) if isinstance(work, Collective) else (0, 0)
 
 
-def _kernels_s(work: object) -> tuple[float, float]:
-    """Seconds of the kernels of an op, and of those that are bound by math."""
+def _kernels_s(work: object) -> _Kernels:
+    """Seconds of the kernels of an op, of those that are bound by math, and of those that need all SMs."""
     if isinstance(work, Compute):
-        return work.seconds, 0.0 if work.kind == "memory-bound" else work.seconds
-    found = math = 0.0
+        math_s = 0.0 if work.kind == "memory-bound" else work.seconds
+        return work.seconds, math_s, math_s if work.stays else 0.0
+    found_s = math_s = stays_s = 0.0
     if isinstance(work, RepeatedBlocks):
         for block, count in work.blocks:
             for op in block.ops:
-                one, bound = _kernels_s(op.work)
-                found, math = found + count * one, math + count * bound
-    return found, math
+                one_s, bound_s, stay_s = _kernels_s(op.work)
+                found_s, math_s = found_s + count * one_s, math_s + count * bound_s
+                stays_s += count * stay_s
+    return found_s, math_s, stays_s
 
 
 def _meetings(

@@ -155,7 +155,8 @@ class _Writer:
                     "num_ops": max(LEAST, round(work.flops)),
                     "tensor_size": max(LEAST, round(work.bytes)),
                 }
-                yield op.name, NodeType.COMP, work.seconds, amounts | {"kernel": work.kind}
+                amounts |= {"kernel": work.kind} | ({"stays": True} if work.stays else {})
+                yield op.name, NodeType.COMP, work.seconds, amounts
             case Collective() as work:
                 yield op.name, NodeType.COMM_COLL, work.transfer.solo_s, self._collective(work)
             case Exchange(parts):

@@ -131,7 +131,8 @@ class _Reader:
                 first.text("collective"), first.text("pg_desc"), _transfer(first), first.whole("calls", 1)
             )
         flops, size = first.amount("num_ops"), first.amount("tensor_size")
-        return Compute(first.duration_s, first.text("kernel", "fixed"), flops, size)
+        stays = first.attributes.get("stays") is True
+        return Compute(first.duration_s, first.text("kernel", "fixed"), flops, size, stays)
 
     def _message(self, node: TraceNode) -> MessageEnd:
         peer = node.peer(self.trace.rank, self.class_of)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ...kernels.gemm import IN_TWO_PASSES
 from ..network.transfer import MOST_HBM, Transfer
 from ..program.program import Compute, Programs
 from .signal import Signal
@@ -71,6 +72,8 @@ class RankState:
             speed -= min(self.held_hbm, MOST_HBM) / 1000
         elif self.held_sms:
             speed -= self.held_sms / self.sms
+            if work.stays:
+                speed = min(speed, IN_TWO_PASSES)
         if self.moving:
             speed /= 1.0 + self.corun_slowdown
         return speed

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...hardware.calibrated.overlay import calibrated_profile
+from ...hardware.collectives import collective_constants
 from ...kernels.cost import kernel_seconds
-from ...kernels.gemm import late_seconds
-from ...kernels.kernel import MemoryBound
+from ...kernels.gemm import HeldSms, late_seconds, stays_on_sms
+from ...kernels.kernel import Gemm, MemoryBound
 from ...schedules.orders.schedule import holders, stage_to_rank
 from ..network.token_exchange import Router, token_exchange
 from ..network.transfer import Transfer
@@ -283,7 +284,7 @@ def kernel_pricing(
     """
     software, machine = scenario.software, machines[groups.kind]
     cluster, profile, kernels = machine.cluster, machine.profile, machine.kernels
-    own = profile.steps
+    own, least_held = profile.steps, min(collective_constants().sms.values())
 
     def seconds(kernel: Kernel) -> float:
         known = kernels.get(kernel)
@@ -304,6 +305,14 @@ def kernel_pricing(
             return exchange.slower(own.of_communication(network=groups["ep"].domains > 1))
         return communication.collective(kind, size, groups[axis])
 
+    def stays(gemm: Gemm, held: int) -> bool:
+        dealt = software.kernels.hopper_products == "two-passes"
+        return dealt and stays_on_sms(gemm, held, cluster.gpu, profile)
+
+    def late_s(gemm: Gemm, seconds: float, beside: HeldSms) -> float:
+        late = stays(gemm, beside.sms)
+        return late_seconds(gemm, seconds, beside, cluster.gpu, profile, stays=late)
+
     router = _router(scenario)
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
     host_s = own.host * cluster.node.launch_factor * software.host.host_s_per_kernel
@@ -322,7 +331,8 @@ def kernel_pricing(
         host_operator_s=slower * software.host.host_s_per_dtensor if distributed else 0.0,
         host_collective_s=calls * host_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
-        late_s=lambda gemm, seconds, beside: late_seconds(gemm, seconds, beside, cluster.gpu, profile),
+        late_s=late_s,
+        stays=lambda gemm: stays(gemm, least_held),
         sms=cluster.gpu.sms,
         blocks=software.host.launch_blocking,
         ungraphed=ungraphed,

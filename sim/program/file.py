@@ -10,7 +10,8 @@
 - ``fabric``: links between switches that can bind, where there are any: ``links``, each with its bytes per
   second; ``collectives`` (class, communicator, pattern) and ``messages`` (from, to), each with the ``links``
   that it crosses and how many bytes of all who share its class go over one for each byte of a NIC;
-- ``kernels``: name -> seconds, kind (gemm, attention, memory-bound, fixed), flops, bytes;
+- ``kernels``: name -> seconds, kind (gemm, attention, memory-bound, fixed), flops, bytes, stays (it
+  has dealt its work out to all SMs before it begins);
 - ``transfers``: name -> latency_s, bytes, ceiling_bytes_per_s (absent: none), weights (bytes on each
   link per payload byte), sms, pattern (who sends to whom: ring, the default, tree, ...),
   binding (the link that sets the ceiling), hbm (thousandths of its bandwidth that it takes of each member);

@@ -25,13 +25,15 @@ class Compute:
     """One kernel (or a run of like kernels): ``seconds`` on an idle GPU.
 
     ``kind`` is gemm, attention or memory-bound. A math-bound kernel slows down as communication
-    holds SMs; all slow down by the profile's co-run slowdown while communication moves data.
+    holds SMs; all slow down by the profile's co-run slowdown while communication moves data. One that
+    ``stays`` has dealt its work out to all SMs before it begins: it takes two passes while any are held.
     """
 
     seconds: float
     kind: str
     flops: float = 0.0
     bytes: float = 0.0
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)

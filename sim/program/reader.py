@@ -206,9 +206,10 @@ class Reader:
 
 
 def _kernel(item: tuple[str, object]) -> tuple[str, Compute]:
-    entry = Entry.of(f"kernel {item[0]!r}", item[1], ("seconds", "kind", "flops", "bytes"))
+    entry = Entry.of(f"kernel {item[0]!r}", item[1], ("seconds", "kind", "flops", "bytes", "stays"))
     numbers = entry.number("flops", 0.0), entry.number("bytes", 0.0)
-    return item[0], Compute(entry.number("seconds"), entry.text("kind"), *numbers)
+    stays = entry.flag("stays")
+    return item[0], Compute(entry.number("seconds"), entry.text("kind"), *numbers, stays)
 
 
 def _transfer(item: tuple[str, object]) -> tuple[str, Transfer]:

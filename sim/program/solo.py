@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 
+from ...kernels.gemm import IN_TWO_PASSES
 from .program import Block, Collective, Compute
 
 
@@ -47,7 +48,7 @@ def solo_ends(
             if work.kind == "memory-bound":
                 end = start + work.seconds * stretch_memory
             else:
-                end = start + _beside(start, work.seconds * stretch, held, taken)
+                end = start + _beside(start, work.seconds * stretch, held, taken, stays=work.stays)
         else:
             assert isinstance(work, Collective), "a layer's block holds kernels and collectives"
             end = start + work.transfer.solo_s
@@ -59,17 +60,22 @@ def solo_ends(
 
 
 def _beside(
-    start: float, seconds: float, held: list[tuple[float, float, float]], taken: float = 0.0
+    start: float, seconds: float, held: list[tuple[float, float, float]], taken: float, *, stays: bool
 ) -> float:
-    """What a kernel takes beside collectives that hold parts of the SMs."""
+    """What a kernel takes beside collectives that hold parts of the SMs; one that ``stays`` needs all."""
     beside = [one for one in held if one[1] > start] if held else held
     if not beside:
-        return seconds / (1.0 - taken)
+        return seconds / _speed(taken, stays=stays)
     moments = sorted({start, *(moment for one in beside for moment in one[:2] if moment > start)})
     left = seconds
     for moment, until in pairwise([*moments, math.inf]):
-        rate = 1.0 - taken - sum(part for since, end, part in beside if since <= moment < end)
+        parts = sum(part for since, end, part in beside if since <= moment < end)
+        rate = _speed(taken + parts, stays=stays)
         if left <= rate * (until - moment):
             return moment + left / rate - start
         left -= rate * (until - moment)
     raise AssertionError("the last stretch has no end")
+
+
+def _speed(taken: float, *, stays: bool) -> float:
+    return min(1.0 - taken, IN_TWO_PASSES) if stays and taken else 1.0 - taken

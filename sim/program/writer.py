@@ -160,7 +160,8 @@ def _fabric(paths: Paths) -> dict[str, Any]:
 def _kernel(kernel: Compute) -> dict[str, Any]:
     found: dict[str, Any] = {"seconds": float(kernel.seconds), "kind": kernel.kind}
     amounts = {"flops": float(kernel.flops), "bytes": float(kernel.bytes)}
-    return found | {name: amount for name, amount in amounts.items() if amount}
+    stays = {"stays": True} if kernel.stays else {}
+    return found | {name: amount for name, amount in amounts.items() if amount} | stays
 
 
 def _transfer(transfer: Transfer) -> dict[str, Any]:

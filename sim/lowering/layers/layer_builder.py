@@ -28,15 +28,16 @@ KIND = {Gemm: "gemm", Attention: "attention", MemoryBound: "memory-bound"}
 class KernelPricing:
     """What kernels and collectives inside a layer cost on this machine with this software.
 
-    ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...);
-    ``host_s`` per kernel launch, ``host_collective_s`` per collective call, ``host_operator_s`` more per
-    operator and TP collective where tensors are distributed ones; ``check_s(axis)`` is what a check of the
-    call adds, of the group along an axis. ``late_s(product, seconds, beside)`` is what the
-    tiles of a product lose beside a collective that holds SMs (kernels/gemm.py). ``left`` is the share of
-    the SMs that kernels have at most, where exchanges have the others to themselves. Where every launch
-    ``blocks``, the host issues a kernel when the one before it is done, and the GPU stands still meanwhile.
-    ``ungraphed`` are the host's two figures where graphs leave a part of a layer out, ``eager`` those of what
-    no stack captures, the update; None where that costs it what all else does.
+    ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...); ``host_s``
+    per kernel launch, ``host_collective_s`` per collective call, ``host_operator_s`` more per operator and TP
+    collective where tensors are distributed ones; ``check_s(axis)`` is what a check of the call adds, of the
+    group along an axis. ``late_s(product, seconds, beside)`` is what the tiles of a product lose beside a
+    collective that holds SMs, ``stays(product)`` whether it has dealt them out to all SMs before it begins
+    (kernels/gemm.py). ``left`` is the share of the SMs that kernels have at most, where exchanges have the
+    others to themselves. Where every launch ``blocks``, the host issues a kernel when the one before it is
+    done, and the GPU stands still meanwhile. ``ungraphed`` are the host's two figures where graphs leave a
+    part of a layer out, ``eager`` those of what no stack captures, the update; None where that costs it what
+    all else does.
     """
 
     seconds: Callable[[Kernel], float]
@@ -46,6 +47,7 @@ class KernelPricing:
     host_operator_s: float = 0.0
     check_s: Callable[[str], float] = lambda axis: 0.0
     late_s: Callable[[Gemm, float, HeldSms], float] = lambda gemm, seconds, beside: 0.0
+    stays: Callable[[Gemm], bool] = lambda gemm: False
     sms: int = 0
     left: float = 1.0
     blocks: bool = False
@@ -129,15 +131,25 @@ class LayerBuilder:
         seconds = self.costs.seconds(kernel) / rate / parts
         if not isinstance(kernel, MemoryBound):
             seconds /= self.costs.left
+        stays = isinstance(kernel, Gemm) and not self._chooses_tiles and self.costs.stays(kernel)
         after = tuple(sorted(self.awaited))
         seconds += self._late_s(kernel, seconds, after) if parts == 1 else 0.0
         host_s = count * self.costs.host_s + operators * self.costs.host_operator_s
         if self.costs.blocks:
             seconds, host_s = seconds + host_s, 0.0
-        work = Compute(seconds, KIND[type(kernel)], kernel.flops / parts, kernel.hbm_bytes / parts)
+        flops, hbm_bytes = kernel.flops / parts, kernel.hbm_bytes / parts
+        work = Compute(seconds, KIND[type(kernel)], flops, hbm_bytes, stays)
         self.ops.append(Op(name, "compute", "compute", work, after, host_s=host_s))
         self.awaited.clear()
         return len(self.ops) - 1
+
+    @property
+    def _chooses_tiles(self) -> bool:
+        """Whether products choose their tiles for the SMs that collectives leave, as TransformerEngine's do
+        beside its userbuffers (module/base.py, ``_math_sms``)."""
+        exchange = self.software.exchange
+        overlaps = exchange.tp_comm_overlap and exchange.tp_overlap_style == "userbuffers"
+        return overlaps and self.local.tp > 1 and self.local.sequence_parallel
 
     def _late_s(self, kernel: Kernel, seconds: float, after: tuple[int, ...]) -> float:
         """What a product loses beside the collective that holds most SMs; all that goes on has less left."""
@@ -172,16 +184,15 @@ class LayerBuilder:
     ) -> int:
         """Append a TP collective; see ``collective``.
 
-        TransformerEngine has products beside its own chunks choose their tiles for the SMs that are left
-        (userbuffers: ``_math_sms``); other products lose their last tiles to it. Where collectives
-        and kernels take turns, the next kernel awaits it whatever the caller would run beside it.
+        Products that choose their tiles for the SMs that are left lose none to it, others their last tiles.
+        Where collectives and kernels take turns, the next kernel awaits it whatever the caller would run
+        beside it.
         """
         exchange = self.software.exchange
         wait = wait or exchange.tp_in_turn
         index = self.collective("tp", name, kind, payload_bytes, after=after, wait=wait)
         work = self.ops[index].work
-        chosen = exchange.tp_comm_overlap and exchange.tp_overlap_style == "userbuffers"
-        if isinstance(work, Collective) and work.transfer.sms and not wait and not chosen:
+        if isinstance(work, Collective) and work.transfer.sms and not wait and not self._chooses_tiles:
             self.going.append(_Going(index, work.transfer.sms, work.transfer.solo_s))
         return index
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from ....kernels.gemm import IN_TWO_PASSES
 from ....schedules.orders.action import Action, ActionKind
 from ...lowering.actions import Blocks, action_blocks
 from ...lowering.layers import loss
@@ -68,7 +69,8 @@ _WITHOUT_GRADIENTS = (
 """What builds blocks that have nothing to do with the gradients of parameters."""
 
 LEAST_SMS = 0.75
-"""The part of the SMs that kernels keep beside all collectives that the bound counts."""
+"""The part of the SMs that kernels keep beside all collectives that the bound counts; those that need all of
+them keep a part of their speed."""
 
 LEAST_HBM = 1 - MOST_HBM / 1000
 """The part of HBM's bandwidth that they keep."""
@@ -265,11 +267,10 @@ def _times(block: Block, sms: int) -> tuple[float, ...]:
     kernels_s = sum(work.seconds for work in kernels)
     memory_s = sum(work.seconds for work in kernels if work.kind == "memory-bound")
     alone_s, kernels_end_s = solo_ends(block, sms=sms)
-    slow_s = memory_s / LEAST_HBM + (kernels_s - memory_s) / LEAST_SMS
+    least = IN_TWO_PASSES if any(work.stays for work in kernels) else LEAST_SMS
+    slow_s = memory_s / LEAST_HBM + (kernels_s - memory_s) / least
     slow = (
-        solo_ends(block, stretch=1 / LEAST_SMS, stretch_memory=1 / LEAST_HBM)[0]
-        if alone_s > kernels_s
-        else 0.0
+        solo_ends(block, stretch=1 / least, stretch_memory=1 / LEAST_HBM)[0] if alone_s > kernels_s else 0.0
     )
     idle_s = max(0.0, slow - slow_s)
     return alone_s, kernels_s, memory_s, block.host_s, kernels_end_s, idle_s

@@ -14,6 +14,7 @@ AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel"]
+HopperProducts = Literal["two-passes", "share"]
 Few = Annotated[int, *whole(0, 100)]
 
 
@@ -110,6 +111,12 @@ class KernelSoftware(SoftwareGroup):
         default=False,
         description="experts under a recipe of fewer bits: the kernels of the products on either side of the"
         " activation apply it and quantise (TransformerEngine pull request 2622, cuDNN's CuTe DSL kernels)",
+    )
+    hopper_products: HopperProducts = Field(
+        default="share",
+        description="what cuBLAS's 16-bit products on Hopper lose beside collectives that hold SMs: they take"
+        " two passes, where tiles are dealt out to all SMs before they begin (until 2025), or lose the share"
+        " of the SMs, where blocks fetch tiles (docs/decisions/0106-products-that-take-two-passes.md)",
     )
     moe_router_fusion: bool = Field(default=False, description="router and permutation maps in a few kernels")
     expert_rows_padded: bool = Field(
