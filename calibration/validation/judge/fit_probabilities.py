@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ...fit.memory_spread import MemoryRow, probabilities_left_out, reporting
 from ..run import ValidatedCase
+from ..summary import Confusion
 
 EDGES = (0.0, 0.02, 0.1, 0.3, 0.7, 0.9, 0.95, 0.99, 1.0)
 
@@ -58,6 +60,22 @@ def left_out_probabilities(rows: Sequence[ValidatedCase]) -> list[float | None]:
         if not math.isnan(probability):
             found[place] = probability
     return found
+
+
+def likelier_outcomes(rows: Sequence[ValidatedCase], sources: Collection[str]) -> Confusion:
+    """Measured outcomes of some ``sources`` against those that fit probabilities make likelier."""
+    pairs = zip(rows, left_out_probabilities(rows), strict=True)
+    counts = Counter(
+        (row.case.measured.outcome, fits >= 0.5)
+        for row, fits in pairs
+        if fits is not None and row.source in sources
+    )
+    return Confusion(
+        ok_ok=counts["ok", True],
+        ok_oom=counts["ok", False],
+        oom_ok=counts["oom", True],
+        oom_oom=counts["oom", False],
+    )
 
 
 def fit_bins(rows: Sequence[ValidatedCase]) -> list[FitBin]:

@@ -15,9 +15,10 @@ from ...cases.errors import Errors, errors_of
 from ..grids import Grid
 from ..intervals import EXPERTS, OUTSIDE, intervals_by_group, intervals_by_range
 from ..run import Report, ValidatedCase
-from ..summary import Confusion, confusion
+from ..summary import confusion
 from .choice_tables import proposed
 from .choices import PROPOSED, measured_sweeps
+from .fit_probabilities import likelier_outcomes
 from .held_out import held_out_errors
 from .nanotron import by_nodes, fast
 from .own_steps import after_own_runs
@@ -175,15 +176,20 @@ def _nanotron(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
 
 
 def _memory(rows: Sequence[ValidatedCase]) -> Iterator[AccuracyTarget]:
-    found: Confusion = confusion(row for row in rows if row.source in OOM_SOURCES)
-    accuracy = found.balanced_accuracy
-    wrong = f"{found.ok_oom} that ran and {found.oom_ok} that did not are mistaken"
-    yield AccuracyTarget(
-        what="out of memory or not, balanced accuracy over aleph_alpha_layouts and hf_nanotron_h100*",
-        asked=f"at least {percent(OOM_BALANCED, 0)}",
-        measured=f"{percent(accuracy)}: {wrong}" if accuracy is not None else "-",
-        holds=None if accuracy is None else accuracy >= OOM_BALANCED,
-    )
+    judged = [row for row in rows if row.source in OOM_SOURCES]
+    sources = "balanced accuracy over aleph_alpha_layouts and hf_nanotron_h100*"
+    for name, found in (
+        ("out of memory or not, by the peak", confusion(judged)),
+        ("out of memory or not, by what is likelier", likelier_outcomes(rows, OOM_SOURCES)),
+    ):
+        accuracy = found.balanced_accuracy
+        wrong = f"{found.ok_oom} that ran and {found.oom_ok} that did not are mistaken"
+        yield AccuracyTarget(
+            what=f"{name}, {sources}",
+            asked=f"at least {percent(OOM_BALANCED, 0)}",
+            measured=f"{percent(accuracy)}: {wrong}" if accuracy is not None else "-",
+            holds=None if accuracy is None else accuracy >= OOM_BALANCED,
+        )
     for name, wanted in (
         ("all sources, high and medium trust", [r for r in rows if r.case.trust != "low"]),
         ("nanotron, all trusts", [r for r in rows if r.source.startswith("hf_nanotron_h100")]),
