@@ -26,9 +26,11 @@ from stepsim.calibration.validation.judge.choices import (
     judged,
     measured_sweeps,
 )
+from stepsim.calibration.validation.judge.fit_probabilities import likelier_outcomes
 from stepsim.calibration.validation.judge.thumb import by_thumb
 from stepsim.calibration.validation.predict import Prediction
 from stepsim.calibration.validation.run import ValidatedCase
+from stepsim.calibration.validation.summary import Confusion
 from stepsim.sim.scenario.blocks import Parallelism, Training
 from stepsim.sim.scenario.models import Scenario
 
@@ -154,3 +156,15 @@ def test_where_nothing_fits_the_recipe_tries_the_smallest(case: Case) -> None:
         replace(one, model=replace(one.model, hidden_size=65536, ffn_hidden_size=262144)) for one in cases
     ]
     assert by_thumb(huge) == [1]
+
+
+def test_what_is_likelier_is_said_of_the_sources_that_are_asked_for(case: Case) -> None:
+    """Of rows of low trust, whose probabilities are the shipped ones."""
+    rows = []
+    for number, (fits, ran) in enumerate([(0.6, True), (0.5, True), (0.4, True), (0.6, False), (0.1, False)]):
+        row = row_of(case, number, 1.0, 1.0 if ran else None, 0.1)
+        prediction = replace(row.prediction, fit_probability=fits)
+        rows.append(replace(row, prediction=prediction, case=replace(row.case, trust="low")))
+    rows.append(replace(rows[0], source="another source"))
+    assert likelier_outcomes(rows, ["a source"]) == Confusion(ok_ok=2, ok_oom=1, oom_ok=1, oom_oom=1)
+    assert likelier_outcomes(rows, ["another source"]) == Confusion(ok_ok=1, ok_oom=0, oom_ok=0, oom_oom=0)
