@@ -22,7 +22,7 @@ TOLERANCE = {"fp32": 2e-6, "fp16": 4e-3, "bf16": 3e-2}
 
 
 def load_torch() -> Any:
-    """torch, with Triton's interpreter switched on, or its GPU; skips where one is missing or Triton came first."""
+    """torch, with Triton's interpreter on or its GPU; skips where one is missing or Triton came first."""
     torch = pytest.importorskip("torch")
     if ON_GPU:
         pytest.importorskip("triton")
