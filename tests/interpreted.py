@@ -1,4 +1,7 @@
-"""Triton's interpreter for tests: kernels on the CPU, and a count of the bytes that they load and store."""
+"""Triton's interpreter for tests: kernels on the CPU, and a count of the bytes that they load and store.
+
+STEPSIM_KERNELS_ON=cuda has tests of their results (test_run_kernels_torch.py) run them compiled, on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,18 @@ from typing import Any
 import pytest
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn"}
+ON_GPU = os.environ.get("STEPSIM_KERNELS_ON") == "cuda"
 # Of the largest value: some ulp of the result's type, and of the 16-bit factors of a product before it.
 TOLERANCE = {"fp32": 2e-6, "fp16": 4e-3, "bf16": 3e-2}
 
 
 def load_torch() -> Any:
-    """torch, with Triton's interpreter switched on; skips where either is missing or Triton came first."""
+    """torch, with Triton's interpreter on or its GPU; skips where one is missing or Triton came first."""
     torch = pytest.importorskip("torch")
+    if ON_GPU:
+        pytest.importorskip("triton")
+        torch.set_default_device("cuda")
+        return torch
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") != "1":
         pytest.skip("triton was loaded without its interpreter (set TRITON_INTERPRET=1)")
     os.environ["TRITON_INTERPRET"] = "1"
@@ -29,8 +37,9 @@ def load_torch() -> Any:
 
 def normal(torch: Any, seed: int, *shape: int, dtype: str = "fp32") -> Any:
     """Normally distributed values, the same for the same seed and shape."""
-    generator = torch.Generator().manual_seed(seed * 1009 + sum(shape))
-    return torch.randn(*shape, generator=generator).to(getattr(torch, DTYPES[dtype]))
+    generator = torch.Generator("cpu").manual_seed(seed * 1009 + sum(shape))
+    drawn = torch.randn(*shape, generator=generator, device="cpu").to(getattr(torch, DTYPES[dtype]))
+    return drawn.cuda() if ON_GPU else drawn
 
 
 def error(found: Any, expected: Any) -> float:

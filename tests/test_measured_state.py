@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,10 @@ from small_experts import with_experts
 from stepsim.calibration.fit.curve_fit import before_power_limit
 from stepsim.calibration.measure import device as device_module
 from stepsim.calibration.measure import session
+from stepsim.calibration.measure import timing as timing_module
 from stepsim.calibration.measure.device import Device
 from stepsim.calibration.measure.kernel_csv import read_rows
+from stepsim.calibration.measure.points import sweep
 from stepsim.calibration.readers.foreign.gpu_named import gpu_named
 from stepsim.calibration.readers.measurements import Measurement, read_points
 from stepsim.calibration.readers.tables import read_table
@@ -25,6 +28,7 @@ from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.collective_curve import CollectiveCurve
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.provenance import Provenance
+from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.gemm import gemm_seconds
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.lowering.layer_kernels import layer_kernels
@@ -204,3 +208,58 @@ def test_points_that_are_no_text_are_named(tmp_path: Path) -> None:
     path.write_bytes(b"\x96\xff")
     with pytest.raises(ValueError, match=r"points\.yaml:1:1: .*not UTF-8"):
         read_points([path])
+
+
+class _SlowHost:
+    """A GPU's queue, whose flushes take 80 us, and a host that needs 20 us to launch anything."""
+
+    def __init__(self) -> None:
+        self.host_s = self.gpu_s = 0.0
+        machine = self
+
+        class Event:
+            def __init__(self, **_: object) -> None:
+                self.at_s = 0.0
+
+            def record(self) -> None:
+                self.at_s = max(machine.gpu_s, machine.host_s)
+
+            def elapsed_time(self, other: Event) -> float:
+                return (other.at_s - self.at_s) * 1e3
+
+        cuda = SimpleNamespace(Event=Event, synchronize=self.wait)
+        flush = SimpleNamespace(zero_=lambda: self.launch(80e-6))
+        self.torch = SimpleNamespace(cuda=cuda, empty=lambda *_, **__: flush, int8=None)
+
+    def launch(self, kernel_s: float) -> None:
+        self.host_s += 20e-6
+        self.gpu_s = max(self.gpu_s, self.host_s) + kernel_s
+
+    def wait(self) -> None:
+        self.host_s = max(self.host_s, self.gpu_s)
+
+
+def test_a_chain_that_a_host_issues_slowly_is_timed_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten kernels of 2 us take 20 us, though the host needs 200 us to issue them."""
+    machine = _SlowHost()
+    monkeypatch.setattr(timing_module, "load_torch", lambda: machine.torch)
+    monkeypatch.setattr("time.perf_counter", lambda: machine.host_s)
+    found = timing_module.time_run(lambda: [machine.launch(2e-6) for _ in range(10)], "cuda")
+    assert found.p10_s == pytest.approx(20e-6, rel=1e-6)
+    assert found.p90_s == pytest.approx(20e-6, rel=1e-6)
+
+
+def test_an_h100_computes_products_as_its_curve_says() -> None:
+    """A sweep of our own (docs/kernels.md, measured on an H100), which no fit has seen."""
+    path = Path(__file__).parent / "data" / "h100_kernels.csv"
+    shipped, points = load_profile("H100-SXM5-80GB"), {point.id: point for point in sweep("cuda", fp8=True)}
+    profile = replace(shipped, clock_fraction=shipped.measured_clock_fraction)
+    errors: dict[str, list[float]] = {"bf16": [], "fp8": []}
+    for row in read_rows([path]):
+        if row.columns["family"] == "gemm":
+            predicted_s = kernel_seconds(points[row.id].kernel, get_gpu(shipped.gpu), profile)
+            errors[row.dtype].append(predicted_s / row.seconds - 1)
+    assert {dtype: len(found) for dtype, found in errors.items()} == {"bf16": 97, "fp8": 68}
+    assert abs(median(errors["bf16"])) < 0.02
+    assert median(abs(error) for error in errors["bf16"]) < 0.04
+    assert median(abs(error) for error in errors["fp8"]) < 0.07

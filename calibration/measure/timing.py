@@ -1,7 +1,7 @@
 """How long a call takes: CUDA events on a GPU, torch.utils.benchmark on a CPU; medians of many runs.
 
-On a GPU each run follows a write of twice the L2, so that every operand comes from HBM as in training,
-and so that the host is ahead of the GPU. Knows no kernel.
+On a GPU each run follows writes of twice the L2, so that every operand comes from HBM as in training, and as
+many of them as let the host issue the whole run before the GPU begins it. Knows no kernel.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ _WARM_UP_RUNS = 3
 _MIN_RUNS, _MAX_RUNS = 5, 200
 _FLUSH_BYTES = 256 * 2**20  # twice the largest L2 of the catalogue (B200: 126 MB)
 _TINY_LAUNCHES = 200
+_FLUSH_BYTES_PER_S = 8e12  # no GPU of the catalogue writes a flush faster
+_ISSUE_MARGIN = 2.0  # a host that is interrupted takes longer than it did once
+_MOST_FLUSHES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,18 +54,41 @@ def time_run(
     for _ in range(_WARM_UP_RUNS):
         run()
     torch.cuda.synchronize()
+    flushes = flushes_before(_issue_s(run))
+    torch.cuda.synchronize()
     flush = torch.empty(_FLUSH_BYTES, dtype=torch.int8, device="cuda")
-    once_s = _events([run], flush)[0]
+    once_s = _events([run], flush, flushes=flushes)[0]
     runs = min(_MAX_RUNS, max(_MIN_RUNS, math.ceil(target_s / max(once_s, 1e-6))))
-    return timing(_events([run] * runs, flush, meanwhile))
+    return timing(_events([run] * runs, flush, meanwhile, flushes=flushes))
 
 
-def _events(runs: Sequence[Run], flush: Any, meanwhile: Callable[[], object] = lambda: None) -> list[float]:
+def flushes_before(issue_s: float) -> int:
+    """How many flushes keep a GPU busy for as long as the host needs to issue a run; one at least.
+
+    A host needs 100 us to issue a chain of ten launches, an H100 85 us to write one flush: without more of
+    them the GPU would wait between the kernels, and the events would tell the host's time.
+    """
+    return min(_MOST_FLUSHES, max(1, math.ceil(_ISSUE_MARGIN * issue_s * _FLUSH_BYTES_PER_S / _FLUSH_BYTES)))
+
+
+def _issue_s(run: Run) -> float:
+    """Host seconds to issue ``run``, once, on an idle GPU."""
+    from time import perf_counter
+
+    start_s = perf_counter()
+    run()
+    return perf_counter() - start_s
+
+
+def _events(
+    runs: Sequence[Run], flush: Any, meanwhile: Callable[[], object] = lambda: None, *, flushes: int = 1
+) -> list[float]:
     """Seconds of each run between two events, all issued before the first is awaited."""
     torch = load_torch()
     pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in runs]
     for (start, end), run in zip(pairs, runs, strict=True):
-        flush.zero_()
+        for _ in range(flushes):
+            flush.zero_()
         start.record()
         run()
         end.record()
