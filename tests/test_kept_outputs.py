@@ -43,6 +43,24 @@ def test_logits_and_what_stages_pass_are_there_once_a_microbatch(fields: dict[st
     assert outputs_bytes(piped("none", **fields)) == [0.0] * pp
 
 
+@pytest.mark.parametrize(("schedule", "vpp"), [("dualpipe", 1), ("dualpipev", 2)])
+def test_both_ends_of_a_pipeline_that_goes_both_ways_keep_half_each(schedule: str, vpp: int) -> None:
+    software = {
+        "preset": "torchtitan-2025",
+        "pipeline": {"keeps_outputs": "last", "overlapped_point_to_point": "batched"},
+    }
+    run = piped("last", schedule=schedule, vpp=vpp, pp=4, tp=1, zero=1, software=software)
+    logits = 2.0 * run.training.micro_batch * run.training.seq_length * run.model.vocab_size * MICROBATCHES
+    ends = {"dualpipe": [logits / 2, 0.0, 0.0, logits / 2], "dualpipev": [logits, 0.0, 0.0, 0.0]}
+    assert outputs_bytes(run) == ends[schedule]
+    fixed = {name: values[:1] for name, values in layout_values(run).items()}
+    space = space_of(run, vary=fixed | {"training.micro_batch": [1, 2]})
+    found = screen(space, within=float("inf"))
+    for i in range(len(space)):
+        whole = max(stage.needed_bytes for stage in simulate(space.scenario_of(i)).memory)
+        assert found.needed_bytes[i] == pytest.approx(whole, rel=1e-9)
+
+
 def test_a_step_without_pipeline_keeps_none() -> None:
     run = piped("all", pp=1, schedule="none")
     assert outputs_bytes(run) == [0.0]

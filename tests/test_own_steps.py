@@ -137,6 +137,18 @@ def test_a_run_far_off_moves_little_and_what_all_are_off_by_is_the_clusters(
     assert moved(-far) == pytest.approx(-moved(far))
 
 
+@pytest.mark.parametrize(
+    "changes", [{}, {"parallelism__tp": 8}, {"cluster__gpus": 32, "cluster__interconnect": "ib-ndr400-x8"}]
+)
+def test_all_factors_alike_scale_the_step(changes: dict[str, Any]) -> None:
+    scenario = job(**changes)
+    plain = brief_step(scenario, load_profile(GPU)).step_time_s
+    twice = brief_step(scenario, slower(**dict.fromkeys(CAUSES, 2.0))).step_time_s
+    # A link that several communications share gives none of them less than before.
+    assert twice == pytest.approx(2 * plain, rel=0.01)
+    assert twice <= 2 * plain * (1 + 1e-9)
+
+
 def test_what_a_run_pulls_scales_a_step_of_its_kind_alone() -> None:
     scenario, other = job(), job(**{"training.seq_length": 1024, "training.global_batch": 512})
     near = OwnStep(

@@ -134,23 +134,77 @@ def test_what_recomputes_nothing_bounds_what_recomputes(space: Space, data: st.D
 
 
 @given(
-    kernels=st.lists(st.tuples(st.floats(0.01, 2.0), st.booleans()), min_size=1, max_size=6),
-    taken=st.floats(0.0, 0.9),
+    kernels=st.lists(
+        st.tuples(st.floats(0.01, 2.0), st.sampled_from(["memory", "math", "all SMs"])),
+        min_size=1,
+        max_size=6,
+    ),
+    taken=st.floats(0.01, 0.9),
     until_s=st.floats(0.0, 20.0),
 )
 def test_kernels_do_without_taken_sms_as_long_as_these_are_taken(
-    kernels: list[tuple[float, bool]], taken: float, until_s: float
+    kernels: list[tuple[float, str]], taken: float, until_s: float
 ) -> None:
-    """Each math-bound kernel gets the rest of the SMs up to that moment, and all of them from there on."""
-    kinds = {True: "gemm", False: "memory-bound"}
-    works = [Compute(seconds, kinds[math_bound]) for seconds, math_bound in kernels]
+    """Each math-bound kernel gets the rest of the SMs up to that moment, and all of them from there on; one
+    that needs all of them gets half of its speed at most."""
+    rates = {"memory": 1.0, "math": 1.0 - taken, "all SMs": min(0.5, 1.0 - taken)}
+    works = [
+        Compute(seconds, "memory-bound" if bound == "memory" else "gemm", stays=bound == "all SMs")
+        for seconds, bound in kernels
+    ]
     block = Block("kernels", tuple(Op(f"{k}", "compute", "", work) for k, work in enumerate(works)))
     end_s = 0.0
-    for seconds, math_bound in kernels:
-        rate = 1.0 - taken * math_bound
-        slowly = min(seconds, rate * max(0.0, until_s - end_s))
-        end_s += slowly / rate + seconds - slowly
+    for seconds, bound in kernels:
+        slowly = min(seconds, rates[bound] * max(0.0, until_s - end_s))
+        end_s += slowly / rates[bound] + seconds - slowly
     assert solo_ends(block, sms=100, taken=taken, until_s=until_s)[0] == pytest.approx(end_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "zb-h1"])
+@pytest.mark.parametrize("preset", ["megatron-core-2025", "nanotron-2024", "torchtitan-2024"])
+def test_no_step_of_products_in_two_passes_is_shorter_than_its_bounds(preset: str, schedule: str) -> None:
+    """Layers wide enough for products that need all SMs, beside gathers, reductions and messages."""
+    own = scenario(
+        gpu="H100-SXM5-80GB",
+        interconnect="ib-ndr400-x8",
+        software={"preset": preset, "kernels": {"hopper_products": "two-passes"}},
+        hidden_size=4096,
+        num_attention_heads=32,
+        ffn_hidden_size=12288,
+        seq_length=2048,
+        precision="bf16",
+        dp=8,
+        microbatches=4,
+    )
+    vary: dict[str, list[Any]] = {
+        "parallelism.tp": [1, 2],
+        "parallelism.zero": [0, 1, 2, 3],
+        "parallelism.vpp": [2] if schedule == "interleaved" else [1],
+    }
+    fixed = {name: values[:1] for name, values in layout_values(own).items() if name not in vary}
+    space = space_of(own, vary={**fixed, **vary, "schedule": [schedule], "parallelism.pp": [2]})
+    found, search = screen(space, within=float("inf")), Search()
+    assert len(space)
+    for i in range(len(space)):
+        step_s = simulate(space.scenario_of(i)).step_time_s
+        assert 0.0 < found.bound_s[i] <= step_s * (1 + 1e-9)
+        assert search.floor_of(space.scenario_of(i)) <= step_s * (1 + 1e-9)
+
+
+def test_what_an_allocator_gives_back_is_not_needed() -> None:
+    """Late buffers of a gather share their bytes with activations, as screened and as replayed."""
+    cluster = {"gpu": "H100-SXM5-80GB", "gpus": 16, "interconnect": "efa-3200"}
+    layout = {"tp": 4, "pp": 2, "dp": 2, "zero": 1}
+    training = {"micro_batch": 1, "global_batch": 64, "seq_length": 4096, "precision": "bf16"}
+    document = {"model": "llama3-8b", "cluster": cluster, "parallelism": layout, "training": training}
+    run = scenario_from_document(document | {"software": "nanotron-2024", "schedule": "1f1b"}, "nanotron")
+    space = space_of(run, vary={name: values[:1] for name, values in layout_values(run).items()})
+    memory = simulate(run).memory
+    needed_bytes = max(stage.needed_bytes for stage in memory)
+    assert max(stage.peak_bytes for stage in memory) > needed_bytes + 1e9
+    found = screen(space, within=float("inf"))
+    assert found.needed_bytes[0] >= needed_bytes * (1 - 1e-9)
+    assert found.needed_bytes[0] < max(stage.peak_bytes for stage in memory) - 1e9
 
 
 @pytest.mark.parametrize(

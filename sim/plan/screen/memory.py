@@ -118,6 +118,7 @@ class MemoryScreen:
         self.flat = dense([self.state, tables.layer])[0] if by_layer else self.state
         self.offloaded = _column(tables, "training.activation_offload")
         self.sizes = joined_sizes(tables)
+        self.two_way = tables.two_way
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
@@ -272,10 +273,10 @@ class MemoryScreen:
         return flat_buffer_bytes(self.tables.plan_of_rank(row, one.first, [one.whole]), one.first)
 
     def _outputs(self, one: AlikeRanks, sizes: ActivationBytes, rows: Codes) -> Floats:
-        """What stages keep of what they give, of all microbatches."""
+        """What stages keep of what they give, of all microbatches that pass them."""
         kept = np.asarray(sum(sizes.kept_output(stage) for stage in one.giving), dtype=np.float64)
         each = kept[self.tables.layer[rows]] if kept.ndim else kept
-        found: Floats = each * self.tables.microbatches()[rows]
+        found: Floats = each * self.tables.microbatches()[rows] / np.where(self.two_way[rows], 2, 1)
         return found
 
     def _network(self, one: AlikeRanks, rows: Codes) -> Floats:

@@ -133,8 +133,10 @@ class ScreenTables:
             nccl=software.exchange.nccl,
             checked=software.host.collective_checks,
         )
-        two_way = self._of_values("schedule", lambda name: schedule_named(str(name)).two_way)
-        self.group, self.group_rows = dense([*(self.code(f"parallelism.{one}") for one in _GROUPS), two_way])
+        self.two_way = self._of_values("schedule", lambda name: schedule_named(str(name)).two_way)
+        self.group, self.group_rows = dense(
+            [*(self.code(f"parallelism.{one}") for one in _GROUPS), self.two_way]
+        )
         inner, self._inner = distinct(self.group, self.group_rows, self._inner_groups)
         self.cut, cut_rows = dense([self.code(f"parallelism.{axis}") for axis in _CUT])
         self.rule, rules = self._rules()
