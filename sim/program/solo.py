@@ -1,7 +1,7 @@
 """How long a block takes alone, without replaying it: what a schedule that searches is told of costs.
 
-Streams in order, waits, the latency and the ceiling of each collective; no sharing of links and no SMs
-taken from kernels, which only the engine knows (sim/engine).
+Streams in order, waits, the latency and the ceiling of each collective, and of SMs those that its own
+collectives hold, or that its caller says; no sharing of links, which only the engine knows (sim/engine).
 """
 
 from __future__ import annotations

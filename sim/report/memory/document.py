@@ -29,6 +29,7 @@ def memory_document(result: Result) -> dict[str, Any]:
                 "parameters": float(stage.parameters),
                 "layers_in_flight": stage.layers_in_flight,
                 "peak_bytes": float(stage.peak_bytes),
+                "needed_bytes": float(stage.needed_bytes),
                 "capacity_bytes": float(stage.capacity_bytes),
                 "fits": stage.fits,
                 "peak_action": stage.peak_action,
