@@ -109,7 +109,7 @@ def test_few_turns_show_it(fields: dict[str, Any]) -> None:
 HOSTS_SLOWER: list[dict[str, Any]] = [
     {"pp": 2, "schedule": "1f1b", "seq_length": 512, "hidden_size": 2048, "tp": 2},
     {"pp": 4, "schedule": "1f1b", "seq_length": 512, "hidden_size": 4096, "tp": 2, "cp": 2},
-    {"pp": 2, "vpp": 2, "schedule": "interleaved", "seq_length": 2048, "hidden_size": 2048, "tp": 2},
+    {"pp": 2, "vpp": 2, "schedule": "interleaved", "seq_length": 1536, "hidden_size": 2048, "tp": 2},
     {"pp": 2, "vpp": 2, "schedule": "interleaved", "seq_length": 1024, "hidden_size": 2048, "tp": 2, "cp": 2},
 ]
 """Their GPUs, or those of some ranks, are at paces of their own for a while."""

@@ -47,10 +47,13 @@ def test_every_case_is_a_scenario_or_refused(cases: tuple[Case, ...]) -> None:
             refused[case.trust] += 1
         else:
             assert scenario.cluster.gpus == case.hardware.gpus
+            # A microbatch that is assumed may be known all the same (test_cases_unstated.py).
             assert (
-                scenario.num_microbatches * case.layout.micro_batch * case.layout.dp
+                scenario.num_microbatches * scenario.training.micro_batch * case.layout.dp
                 == case.layout.global_batch
             )
+            if "layout.micro_batch" not in case.assumed:
+                assert scenario.training.micro_batch == case.layout.micro_batch
     assert refused["high"] == 0
 
 
