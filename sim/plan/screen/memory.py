@@ -118,7 +118,8 @@ class MemoryScreen:
         self.flat = dense([self.state, tables.layer])[0] if by_layer else self.state
         self.offloaded = _column(tables, "training.activation_offload")
         self.sizes = joined_sizes(tables)
-        self.two_way = tables.two_way
+        # How often what a stage gives is kept: of each microbatch, at one end of a pipeline of two ways.
+        self.outputs = tables.microbatches() / np.where(tables.two_way, 2, 1)
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
@@ -276,7 +277,7 @@ class MemoryScreen:
         """What stages keep of what they give, of all microbatches that pass them."""
         kept = np.asarray(sum(sizes.kept_output(stage) for stage in one.giving), dtype=np.float64)
         each = kept[self.tables.layer[rows]] if kept.ndim else kept
-        found: Floats = each * self.tables.microbatches()[rows] / np.where(self.two_way[rows], 2, 1)
+        found: Floats = each * self.outputs[rows]
         return found
 
     def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
