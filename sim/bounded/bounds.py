@@ -35,21 +35,20 @@ by ``BY_PASS`` of what it adds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...kernels.gemm import IN_TWO_PASSES
 from ..children import in_children
 from ..engine.replay import replay
 from ..estimate import programs_work
 from ..fold.ranks import ranks_of
 from ..fold.whole import Folded, of_classes
 from ..network.transfer import MOST_HBM
-from ..program.program import Collective, Compute, Exchange, Programs, Work
+from ..program.program import Programs
 from ..result.step_bounds import StepBounds
 from .ahead import ahead_s
 from .choose import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
@@ -61,6 +60,7 @@ from .holds import holds_follow_kernels
 from .passes import Passes
 from .programs import class_of_ranks, from_above, from_below, paces, whole
 from .replicas import replicas_of
+from .works import each_transfer, least_speed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from ..engine.record import Record
     from ..fold.ranks import Degradation
     from ..lowering.lower import Lowered
-    from ..network.transfer import Transfer
 
     Factors = NDArray[np.float64]
     Ids = NDArray[np.int64]
@@ -189,7 +188,7 @@ class _Search:
         graph = graph_of(healthy, crossing(self.ranks, found), awaiting(self.ranks))
         self.passes = Passes(graph, healthy.programs, found.worst(self.kinds))
         self.apart = apart(self.programs) and holds_follow_kernels(self.programs)
-        self.least = IN_TWO_PASSES if _any_stays(self.programs) else 1.0
+        self.least = least_speed(self.programs)
         self.moves = self._moves_s(healthy) / healthy.step_s
         streams = held(self.programs).values()
         sms = self._taken(sum(max(sms for sms, _ in stream) for stream in streams))
@@ -363,14 +362,11 @@ class _Search:
         if self.apart:
             return 0.0
         programs = record.programs
-        different = {id(one): one for one in programs.classes}.values()
-        works = [op.work for program in different for op in program.each_op()]
         slowed = programs.corun_slowdown / (1 + programs.corun_slowdown)
         taken_s = max(
             (
                 one.solo_s * max(self._taken(one.sms), one.hbm / 1000, slowed)
-                for work in works
-                for one in _transfers(work)
+                for one in each_transfer(programs)
             ),
             default=0.0,
         )
@@ -387,19 +383,5 @@ class _Search:
         return order[len(order) // 2]
 
 
-def _any_stays(programs: Programs) -> bool:
-    """Whether a kernel needs all SMs."""
-    different = {id(one): one for one in programs.classes}.values()
-    works = (op.work for program in different for op in program.each_op())
-    return any(isinstance(work, Compute) and work.stays for work in works)
-
-
 def _step_s(programs: Programs) -> float:
     return replay(programs).step_s
-
-
-def _transfers(work: Work) -> Iterator[Transfer]:
-    if isinstance(work, Exchange):
-        yield from (part.transfer for part in work.parts)
-    elif isinstance(work, Collective):
-        yield work.transfer
