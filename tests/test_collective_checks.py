@@ -148,7 +148,7 @@ def test_a_backward_waits_for_the_gradients_of_the_layer_before_it() -> None:
 
 @pytest.mark.parametrize("preset", software_names())
 def test_checked_jobs_of_one_hardware_queue_alone_have_collectives_in_turn(preset: str) -> None:
-    """The debug level times collectives with events, for which the one queue waits; nobody else times them."""
+    """The debug level times collectives with events, for which the one queue waits."""
     software = get_software(preset)
     one_queue = any("CUDA_DEVICE_MAX_CONNECTIONS=1" in rule.says for rule in rules_of(preset))
     assert software.exchange.collectives_in_turn == (software.host.collective_checks and one_queue)

@@ -118,14 +118,14 @@ class Gradients:
             index = writer.on_stream(
                 "gradient all_reduce", self.replicas, "dp", late, after=(index,), host_s=host_s
             )
+        if self.in_turn:
+            writer.wait(index)
         if self.offload:
             leave = self.offload.gradients_leave(elements / self.shards)
             index = writer.on_stream(
                 leave.name, leave.stream, leave.category, leave.work, after=(index,), host_s=leave.host_s
             )
         self.reductions.append(index)
-        if self.in_turn:
-            writer.wait(index)
         self.ready -= calls * elements
 
     def _check(self, writer: ProgramBuilder, elements: float) -> None:

@@ -45,8 +45,8 @@ class ExchangeSoftware(SoftwareGroup):
     )
     collectives_in_turn: bool = Field(
         default=False,
-        description="kernels wait for collectives that were issued before them, of TP and of gradients, though"
-        " meant to run beside: torch times each with events (TORCH_DISTRIBUTED_DEBUG=DETAIL,"
+        description="kernels wait for collectives that were issued before them, of TP and of gradients,"
+        " though meant to run beside: torch times each with events (TORCH_DISTRIBUTED_DEBUG=DETAIL,"
         " TORCH_NCCL_ENABLE_TIMING=1) in one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)",
     )
     records_streams: bool = Field(
