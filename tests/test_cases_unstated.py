@@ -12,12 +12,10 @@ from stepsim.calibration.cases.case import Case, build, read_cases
 from stepsim.calibration.cases.constants import Constants
 from stepsim.calibration.cases.halves import Halves
 from stepsim.calibration.cases.preset import (
-    IN_TURN,
     MICROBATCH_A_RANK,
     SIMPLE_ALONE,
     SITE_NETWORKS,
     VOCABULARIES,
-    known_overlap,
     preset_of,
 )
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
@@ -42,7 +40,7 @@ def test_every_known_network_and_preset_exists() -> None:
     assert set(SITE_NETWORKS) <= set(software_names())
     for name in SITE_NETWORKS.values():
         get_interconnect(name)
-    assert set(VOCABULARIES) | set(IN_TURN) | set(SIMPLE_ALONE) <= set(software_names())
+    assert set(VOCABULARIES) | set(SIMPLE_ALONE) <= set(software_names())
     assert set(MICROBATCH_A_RANK) <= set(software_names())
     for name in SIMPLE_ALONE.values():
         get_interconnect(name)
@@ -140,15 +138,6 @@ def test_both_schedules_of_one_job_are_told_alike_with_the_microbatches_that_its
 
     assert off(interleaved) == pytest.approx(off(plain), abs=0.03)
     assert off(replace(interleaved, assumed=())) < off(plain) - 0.1
-
-
-@pytest.mark.parametrize("preset", ["nanotron-2025", "nanotron-2024"])
-@pytest.mark.parametrize("assumed", [True, False])
-def test_an_overlap_that_a_source_states_stands(preset: str, assumed: bool) -> None:
-    exchange = {"tp_comm_overlap": True}
-    stated = {"preset": preset, "exchange": exchange}
-    in_turn = {"tp_in_turn": True} if assumed and preset in IN_TURN else {}
-    assert known_overlap(stated, assumed) == stated | {"exchange": exchange | in_turn}
 
 
 @pytest.mark.parametrize("fitted", [True, False])

@@ -31,10 +31,12 @@ from stepsim.sim.program.program import Collective, Compute, RepeatedBlocks
 from stepsim.sim.scenario.blocks import ClusterSpec
 from stepsim.sim.scenario.machine import cluster_of
 from stepsim.sim.scenario.models import Scenario
-from stepsim.sim.scenario.software import get_software
+from stepsim.sim.scenario.software import get_software, software_names
+from stepsim.sim.scenario.software.rules import rules_of
 from stepsim.sim.simulate import simulate
 
 CHECKED = {"preset": "nanotron-2025"}
+IN_TURN = "collectives_in_turn"
 UNCHECKED = {"preset": "nanotron-2025", "host": {"collective_checks": False}}
 
 
@@ -87,6 +89,28 @@ def test_each_collective_of_a_layer_holds_the_host_for_its_group(tp: int) -> Non
     assert not added - checked
 
 
+def in_turn(fields: dict[str, Any], software: dict[str, Any], stream: str) -> tuple[float, float, float]:
+    """Seconds of a step whose collectives run beside kernels and of one where these wait for them, and of all
+    collectives of ``stream``: not one kernel of the second runs beside one of them."""
+    host, exchange = {"host_s_per_kernel": 0.0}, software.get("exchange", {})  # no host keeps them apart
+    beside, waits = (
+        simulate(
+            scenario(**fields, software=software | {"host": host, "exchange": exchange | {IN_TURN: turns}})
+        )
+        for turns in (False, True)
+    )
+    spans = waits.spans
+    compute, collectives = (spans[spans["stream"] == name] for name in ("compute", stream))
+    for name, start_s, end_s in zip(
+        collectives["name"], collectives["start_s"], collectives["end_s"], strict=True
+    ):
+        begun = compute["start_s"] < end_s - 1e-12
+        beside_it = compute[begun & (compute["end_s"] > start_s + 1e-12)]
+        assert beside_it.empty, (name, beside_it["name"].tolist())
+    took_s = float((collectives["end_s"] - collectives["start_s"]).sum())
+    return beside.step_time_s, waits.step_time_s, took_s
+
+
 @given(tp=st.sampled_from([2, 4]), layers=st.integers(1, 3), overlap=st.booleans(), backward=st.booleans())
 def test_kernels_and_collectives_that_take_turns_never_run_together(
     tp: int, layers: int, overlap: bool, backward: bool
@@ -94,21 +118,40 @@ def test_kernels_and_collectives_that_take_turns_never_run_together(
     """And a step takes as long as with the overlap, or longer."""
     fields = {"tp": tp, "sequence_parallel": True, "num_layers": layers, "hidden_size": 1024}
     exchange = {"tp_comm_overlap": overlap, "tp_async_backward": backward}
-    software = {"preset": "nanotron-2024", "host": {"host_s_per_kernel": 0.0}}  # no host keeps them apart
-    beside, in_turn = (
-        simulate(scenario(**fields, software=software | {"exchange": exchange | {"tp_in_turn": turns}}))
-        for turns in (False, True)
-    )
-    spans = in_turn.spans
-    compute = spans[spans["stream"] == "compute"].sort_values("start_s")
-    collectives = spans[spans["stream"] == "tp"]
-    for name, start_s, end_s in zip(
-        collectives["name"], collectives["start_s"], collectives["end_s"], strict=True
-    ):
-        begun = compute["start_s"] < end_s - 1e-12
-        beside_it = compute[begun & (compute["end_s"] > start_s + 1e-12)]
-        assert beside_it.empty, (name, beside_it["name"].tolist())
-    assert in_turn.step_time_s >= beside.step_time_s * (1 - 1e-9)
+    beside_s, waits_s, _ = in_turn(fields, {"preset": "nanotron-2024", "exchange": exchange}, "tp")
+    assert waits_s >= beside_s * (1 - 1e-9)
+
+
+@given(
+    preset=st.sampled_from(["nanotron-2024", "megatron-core-2025"]),
+    layers=st.integers(1, 4),
+    zero=st.sampled_from([0, 1]),
+    bucket=st.sampled_from([1e5, 1e6, 1e9]),
+)
+def test_gradients_that_take_turns_with_kernels_never_run_beside_a_backward(
+    preset: str, layers: int, zero: int, bucket: float
+) -> None:
+    """And a step is longer by no more than they take."""
+    fields = {"dp": 4, "zero": zero, "num_layers": layers, "hidden_size": 1024}
+    software = {"preset": preset, "gradients": {"bucket_elements": bucket, "overlap_param_gather": False}}
+    beside_s, waits_s, took_s = in_turn(fields, software, "dp")
+    assert beside_s * (1 - 1e-9) <= waits_s <= (beside_s + took_s) * (1 + 1e-9)
+
+
+def test_a_backward_waits_for_the_gradients_of_the_layer_before_it() -> None:
+    """Two layers of nanotron, a bucket each: the first reduction is all that one hid behind."""
+    fields = {"dp": 4, "num_layers": 2, "hidden_size": 1024, "seq_length": 1024}
+    software = {"preset": "nanotron-2024", "gradients": {"bucket_elements": 1e5}}
+    beside_s, waits_s, took_s = in_turn(fields, software, "dp")
+    assert waits_s > beside_s + 0.1 * took_s
+
+
+@pytest.mark.parametrize("preset", software_names())
+def test_checked_jobs_of_one_hardware_queue_alone_have_collectives_in_turn(preset: str) -> None:
+    """The debug level times collectives with events, for which the one queue waits."""
+    software = get_software(preset)
+    one_queue = any("CUDA_DEVICE_MAX_CONNECTIONS=1" in rule.says for rule in rules_of(preset))
+    assert software.exchange.collectives_in_turn == (software.host.collective_checks and one_queue)
 
 
 def test_a_host_that_is_ahead_hides_its_checks() -> None:

@@ -19,7 +19,6 @@ from .preset import (
     known_engine,
     known_micro_batch,
     known_network,
-    known_overlap,
     known_precision,
     known_protocol,
     known_site,
@@ -81,7 +80,6 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
             software["preset"] = CHECKED.get(software["preset"], software["preset"])
     if not as_stated or case.measured_network:  # a run that states what its rings took has stated this
         software = known_protocol(software, case.hardware.interconnect)
-        software = known_overlap(software, "software.tp_comm_overlap" in case.assumed)
     return {
         "model": known_facts(model) | model_facts(case.software),
         "cluster": cluster,

@@ -110,7 +110,7 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             zero,
             once=sharding.reduce == "last" and scenario.num_microbatches > 1,
             in_turn=not sharding.gathers_ahead,
-            waits=not software.gradients.overlap_grad_reduce,
+            waits=software.exchange.collectives_in_turn or not software.gradients.overlap_grad_reduce,
         )
         return rule if implementation != "xla" else _xla(rule, sharding)
     if implementation == "deepspeed":

@@ -189,7 +189,7 @@ class LayerBuilder:
         beside it.
         """
         exchange = self.software.exchange
-        wait = wait or exchange.tp_in_turn
+        wait = wait or exchange.collectives_in_turn
         index = self.collective("tp", name, kind, payload_bytes, after=after, wait=wait)
         work = self.ops[index].work
         if isinstance(work, Collective) and work.transfer.sms and not wait and not self._chooses_tiles:

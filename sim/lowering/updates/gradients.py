@@ -50,7 +50,7 @@ class Gradients:
     message where the bucket is ``flat`` (Megatron core's buffer). ``listed`` parameters, ``listed_bytes``
     together, come back as lists: flat buffers are made of them, and copied back one parameter and one rank at
     a time, which takes the host ``copy_host_s`` each. ``nan_check``: the host has a bucket reduced when it
-    knows that its norm is a number.
+    knows that its norm is a number. ``in_turn``: what is issued behind a reduction waits for it.
     """
 
     communicator: str
@@ -71,6 +71,7 @@ class Gradients:
     replicas: str = ""
     offload: Offload | None = None
     nan_check: bool = False
+    in_turn: bool = False
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
     parts: list[float] = field(default_factory=list)  # parameters of which these elements are, where uncut
@@ -117,6 +118,8 @@ class Gradients:
             index = writer.on_stream(
                 "gradient all_reduce", self.replicas, "dp", late, after=(index,), host_s=host_s
             )
+        if self.in_turn:
+            writer.wait(index)
         if self.offload:
             leave = self.offload.gradients_leave(elements / self.shards)
             index = writer.on_stream(

@@ -43,9 +43,11 @@ class ExchangeSoftware(SoftwareGroup):
     tp_async_backward: bool = Field(
         default=True, description="backward TP collectives overlap the other gradient GEMM"
     )
-    tp_in_turn: bool = Field(
+    collectives_in_turn: bool = Field(
         default=False,
-        description="TP collectives and kernels take turns on the GPU, though issued to run side by side",
+        description="kernels wait for collectives that were issued before them, of TP and of gradients,"
+        " though meant to run beside: torch times each with events (TORCH_DISTRIBUTED_DEBUG=DETAIL,"
+        " TORCH_NCCL_ENABLE_TIMING=1) in one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1)",
     )
     records_streams: bool = Field(
         default=False,
