@@ -113,7 +113,8 @@ class CollectiveConstants:
     """All constants of collectives.yaml.
 
     A ring between nodes draws ``copy_efficiency`` of NVLink's line rate. At most ``network_gpus``
-    GPUs of a domain lead a ring or tree outwards.
+    GPUs of a domain lead a ring or tree outwards. ``sms`` are the channels of a collective, a block
+    and its SM each; ``taken_in_clusters``, by these, what kernels lose whose blocks come in clusters.
     """
 
     architectures: Mapping[str, ArchitectureCollectives] = field(hash=False)
@@ -126,6 +127,7 @@ class CollectiveConstants:
     pairwise: PairwiseConstants
     point_to_point: PointToPointConstants
     sms: Mapping[str, int] = field(hash=False)
+    taken_in_clusters: Mapping[int, int] = field(hash=False)
 
 
 @lru_cache(maxsize=1)
@@ -158,6 +160,7 @@ def constants_from_document(document: Mapping[str, Any]) -> CollectiveConstants:
         pairwise=PairwiseConstants(**document["pairwise"]),
         point_to_point=PointToPointConstants(**document["point_to_point"]),
         sms=document["sms"],
+        taken_in_clusters=document["taken_in_clusters"],
     )
 
 

@@ -22,6 +22,8 @@ from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilde
 from stepsim.sim.lowering.layers.linear import Linear, column_backward, column_forward
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.lower import lower
+from stepsim.sim.network.collectives import collective_transfer
+from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs
 from stepsim.sim.program.solo import solo_ends
@@ -135,6 +137,26 @@ def test_what_fetches_its_tiles_loses_the_share_of_the_sms_as_measured(sms: int)
     ends_s = [solo_ends(Block("block", (beside, kernels[stays])), sms=GPU.sms)[1] for stays in (False, True)]
     assert ends_s == [pytest.approx(MEASURED[sms], abs=0.09), pytest.approx(1 / IN_TWO_PASSES)]
     assert ends_s[0] <= MEASURED[sms] + 0.005
+
+
+@pytest.mark.parametrize(
+    ("gpu", "lost"),
+    [
+        ("H100-SXM5-80GB", MEASURED[16]),
+        ("H200-SXM-141GB", MEASURED[16]),
+        ("B200-SXM-180GB", 148 / (148 - 24)),
+        ("A100-SXM4-80GB", 108 / (108 - 16)),
+    ],
+)
+def test_sixteen_channels_take_what_24_do_where_blocks_come_in_clusters(gpu: str, lost: float) -> None:
+    """Beside a collective between hosts; inside one there are 24 channels, and as many SMs lost."""
+    cluster = build_cluster(scenario(dp=16, gpu=gpu))
+    between, inside = (
+        collective_transfer("all_gather", 1e8, GroupPlacement(ranks=8 * hosts, domains=hosts), cluster).sms
+        for hosts in (2, 1)
+    )
+    assert cluster.gpu.sms / (cluster.gpu.sms - between) == pytest.approx(lost, abs=0.005)
+    assert inside == 24
 
 
 def stays_in(run: Scenario) -> set[bool]:

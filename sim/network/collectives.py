@@ -37,6 +37,9 @@ _PATTERNS = {"ring": "ring", "tree": "tree", "nvls_tree": "tree", "pairs": "pair
 """Who sends to whom over the network, by algorithm (patterns.py). Others as a ring: nvls stays inside a
 domain, and pat sends half of its bytes to the next, a quarter two on, ever less farther."""
 
+IN_CLUSTERS = ("hopper", "blackwell", "rubin")
+"""Architectures on which cuBLAS launches products as clusters of blocks (compute capability 9 and later)."""
+
 REFERENCE_BYTES = float(1 << 30)
 """Payload of the job-wide measurements that a scenario may carry (1 GiB of FP32)."""
 
@@ -202,10 +205,18 @@ def _weights(curve: Curve) -> tuple[tuple[str, float], ...]:
 
 
 def _sms(algorithm: str, placement: GroupPlacement, cluster: Cluster) -> int:
-    sms = collective_constants().sms
+    """SMs that kernels do without beside a collective, of whose channels each holds one.
+
+    A cluster of blocks of which one finds no place waits, and what would hold its other blocks idles.
+    """
+    constants = collective_constants()
     if on_network(placement, cluster):
-        return sms["network"]
-    return sms["nvls"] if algorithm == "nvls" else sms["node"]
+        channels = constants.sms["network"]
+    else:
+        channels = constants.sms["nvls" if algorithm == "nvls" else "node"]
+    if cluster.gpu.architecture not in IN_CLUSTERS:
+        return channels
+    return constants.taken_in_clusters.get(channels, channels)
 
 
 def _measured_ratio(
