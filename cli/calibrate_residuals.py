@@ -150,10 +150,12 @@ def _of_cases(
     from ..calibration.fit.memory_spread import fit_memory_spread
     from ..calibration.fit.steps.interval_terms import fit_interval_terms
     from ..calibration.fit.steps.source_terms import fit_source_spread
+    from ..calibration.fit.steps.unread_spread import fit_unread
     from ..calibration.validation.judge.fit_probabilities import memory_rows
     from ..calibration.validation.judge.own_steps import source_rows
     from ..calibration.validation.judge.source_left_out import step_rows
     from ..calibration.validation.run import validate
+    from ..calibration.validation.unread import unread_moves
 
     halves = read_halves(held_out) if held_out else None
     report = validate(
@@ -169,6 +171,8 @@ def _of_cases(
     if len({row.source for row in apart}) > 1:
         show("fitting how sources differ")
         steps = replace(steps, sources=fit_source_spread(apart))
+    show("predicting runs as if nobody had read their trainers")
+    steps = replace(steps, unread=fit_unread(unread_moves(report, jobs=jobs)) or steps.unread)
     of_memory, sweeps = [row for _, row in memory_rows(report.rows)], sweep_rows(report, steps)
     return OfCases(
         steps=steps,

@@ -155,6 +155,18 @@ def known_precision(preset: str, layout: Mapping[str, Any]) -> str:
     return str(next(fixed, layout["precision"]))
 
 
+def known_zero(preset: str, layout: Mapping[str, Any]) -> int:
+    """The stage of ZeRO of a run with ``preset``: what its source states, but where the framework has another
+    in such a layout whatever its configuration says."""
+    lookup = lookup_in({"parallelism": layout, "training": layout})
+    fixed = (
+        rule.always
+        for rule in rules_of(preset)
+        if rule.path == "parallelism.zero" and rule.always and applies(rule, lookup)
+    )
+    return int(next(fixed, layout["zero"]))
+
+
 IN_TURN = ("nanotron-2025",)
 """Presets of runs whose TP collectives and kernels took turns, where sources assume an overlap: inferred
 from the pace of these runs (docs/decisions/0011-jobs-that-checked-their-collectives.md)."""
