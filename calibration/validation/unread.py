@@ -26,10 +26,11 @@ def unread_moves(report: Report, *, jobs: int = 1) -> list[Move]:
 
 
 def _one_a_family(report: Report) -> Iterator[ValidatedCase]:
-    """The middle run of each family with a step, by id, whatever the order of files."""
+    """The middle run of each family with a step, by id, whatever the order of files; none with experts, of
+    which intervals have terms of their own."""
     families: dict[tuple[str, str], list[ValidatedCase]] = {}
     for row in report.rows:
-        if row.case.measured.step_time_s is not None:
+        if row.case.measured.step_time_s is not None and row.case.model.moe is None:
             families.setdefault((row.source, row.case.family), []).append(row)
     for _, rows in sorted(families.items()):
         yield sorted(rows, key=lambda row: row.case.id)[len(rows) // 2]

@@ -3,7 +3,7 @@
 Whoever trains with code that nobody read is told what its kin does. Every source's trainer was read; so each
 of its families is told as its kin's, too, and how far the two predictions are apart is what reading was
 worth. No measured step is in it. Sources count alike, and in each its families do; the scale is that of a
-normal distribution with their median, as of all residuals here; tails are heavier (experts).
+normal distribution with their median, as of all residuals here.
 """
 
 from __future__ import annotations
