@@ -74,7 +74,9 @@ def test_attention_without_a_fused_kernel_is_no_choice_among_them() -> None:
 def test_a_trainer_that_nobody_read_assumes_its_attention_until_it_is_named() -> None:
     assert scenario("generic-fsdp").software.kernels.attention_assumed
     assert not scenario("generic-fsdp", attention="fa2").software.kernels.attention_assumed
-    assert scenario("generic-fsdp", attention="fa2", attention_assumed=True).software.kernels.attention_assumed
+    assert scenario(
+        "generic-fsdp", attention="fa2", attention_assumed=True
+    ).software.kernels.attention_assumed
     assert not scenario("torchtitan-2025").software.kernels.attention_assumed
 
 
