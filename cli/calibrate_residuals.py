@@ -236,6 +236,8 @@ def _print(found: Mapping[str, Deviation], learnt: OfCases | None) -> None:
         typer.echo(f"{'weight of ' + kind:32} {weight:6.3f}")
     for name, one in steps.terms.items():
         typer.echo(f"{name:32} {one.sigma:6.3f}  {one.source}")
+    for kin, one in steps.unread.items():
+        typer.echo(f"{'unread, ' + kin:32} {one.sigma:6.3f}  {one.source}")
     for name, value in asdict(steps.sources).items():
         typer.echo(f"{'sources, ' + name:32} {value:6.3f}")
     typer.echo(f"{'standard deviations':32} {steps.quantile:6.3f}  hold nine in ten")
