@@ -150,10 +150,12 @@ def _of_cases(
     from ..calibration.fit.memory_spread import fit_memory_spread
     from ..calibration.fit.steps.interval_terms import fit_interval_terms
     from ..calibration.fit.steps.source_terms import fit_source_spread
+    from ..calibration.fit.steps.unread_spread import fit_unread
     from ..calibration.validation.judge.fit_probabilities import memory_rows
     from ..calibration.validation.judge.own_steps import source_rows
     from ..calibration.validation.judge.source_left_out import step_rows
     from ..calibration.validation.run import validate
+    from ..calibration.validation.unread import unread_moves
 
     halves = read_halves(held_out) if held_out else None
     report = validate(
@@ -169,6 +171,8 @@ def _of_cases(
     if len({row.source for row in apart}) > 1:
         show("fitting how sources differ")
         steps = replace(steps, sources=fit_source_spread(apart))
+    show("predicting runs as if nobody had read their trainers")
+    steps = replace(steps, unread=fit_unread(unread_moves(report, jobs=jobs)) or steps.unread)
     of_memory, sweeps = [row for _, row in memory_rows(report.rows)], sweep_rows(report, steps)
     return OfCases(
         steps=steps,
@@ -232,6 +236,8 @@ def _print(found: Mapping[str, Deviation], learnt: OfCases | None) -> None:
         typer.echo(f"{'weight of ' + kind:32} {weight:6.3f}")
     for name, one in steps.terms.items():
         typer.echo(f"{name:32} {one.sigma:6.3f}  {one.source}")
+    for kin, one in steps.unread.items():
+        typer.echo(f"{'unread, ' + kin:32} {one.sigma:6.3f}  {one.source}")
     for name, value in asdict(steps.sources).items():
         typer.echo(f"{'sources, ' + name:32} {value:6.3f}")
     typer.echo(f"{'standard deviations':32} {steps.quantile:6.3f}  hold nine in ten")

@@ -231,3 +231,17 @@ def test_no_stage_of_the_zero_bubble_paper_is_slower_than_its_pace(shared: Path,
 
     assert pace_s(*(replace(case, assumed=()) for case in (long, short))) > 1.1 * measured_s
     assert pace_s(long, short) == pytest.approx(measured_s, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("precision", "zero", "dp", "runs"),
+    [("bf16", 0, 8, 1), ("bf16", 1, 8, 1), ("fp16", 0, 8, 0), ("bf16", 0, 1, 0)],
+)
+def test_deepspeed_shards_its_state_under_bf16_whatever_stage_is_named(
+    precision: str, zero: int, dp: int, runs: int
+) -> None:
+    layout = {"layout.precision": precision, "layout.zero": zero, "layout.dp": dp, "hardware.gpus": dp}
+    sizes = {"layout.tp": 1, "layout.pp": 1, "layout.schedule": "none", "layout.vpp": 1}
+    fields = {"software.framework": "Megatron-DeepSpeed", "software.year": 2023, "assumed": []}
+    case = build(case_document({**fields, **layout, **sizes}))
+    assert scenario_document(case)["parallelism"]["zero"] == runs

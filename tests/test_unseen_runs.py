@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "tests" / "data" / "unseen").glob("*.yaml"))
 CASES = [case for path in FILES for case in read_cases(path)]
 ADDRESS = re.compile(
-    r"https://github\.com/[\w.-]+/[\w.-]+/(blob/[0-9a-f]{40}/\S+|(issues|pull)/\d+)|https://docs\.nvidia\.com/\S+"
+    r"https://github\.com/[\w.-]+/[\w.-]+/(blob/[0-9a-f]{40}/\S+|(issues|pull|discussions)/\d+)|https://docs\.nvidia\.com/\S+"
 )
 """A file at a commit, a thread, or a page of a vendor's documentation."""
 

@@ -106,6 +106,24 @@ def test_gpt_3_of_2025_ran_as_nemo_1_does_without_cudnns_attention() -> None:
     assert fields_instead("nemo-2025", CASE) == {}
 
 
+@pytest.mark.parametrize(
+    ("gpu", "precision", "width", "graphs"),
+    [
+        ("GB200-NVL72", "fp8", 4096, True),
+        ("GB200-NVL72", "fp8", 18432, True),
+        ("GB200-NVL72", "bf16", 18432, False),
+        ("GB200-NVL72", "fp8", 8192, False),
+        ("B200-SXM-180GB", "fp8", 4096, False),
+    ],
+)
+def test_nemos_recipes_of_2025_launch_graphs_where_grace_is_the_host(
+    gpu: str, precision: str, width: int, graphs: bool
+) -> None:
+    case = a_case(gpu, precision)
+    case = replace(case, model=replace(case.model, hidden_size=width, moe=None))
+    assert recipe_fields("nemo-2025", case).get("cuda_graphs", False) == graphs
+
+
 def hosts(*counts: int) -> list[CaseHardware]:
     return [replace(CASE.hardware, gpu="B200-SXM-180GB", gpus=8 * n, gpus_per_node=8) for n in counts]
 

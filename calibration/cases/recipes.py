@@ -104,6 +104,32 @@ RECIPE_FACTS = (
         fields={"cross_entropy": "vocab-parallel", "casts_by_slice": False, "bucket_elements": 1.15e8},
         instead={"attention": "fa2"},
     ),
+    # NVIDIA/NeMo scripts/performance/recommended_model_configs/model_configs_gb200.csv at 06c0e700, column
+    # cuda_graphs of bf16 and fp8: 1 for 8B, 15B and 175B, for Mixtral 8x7B, and for 340B under fp8; 0 for 70B
+    # and 405B.
+    RecipeFact(
+        presets=("nemo-2025",),
+        gpus=("GB200",),
+        precisions=("bf16", "fp8"),
+        widths=(4096, 6144, 12288),
+        experts=False,
+        fields={"cuda_graphs": True},
+    ),
+    RecipeFact(
+        presets=("nemo-2025",),
+        gpus=("GB200",),
+        precisions=("bf16", "fp8"),
+        widths=(4096,),
+        experts=True,
+        fields={"cuda_graphs": True},
+    ),
+    RecipeFact(
+        presets=("nemo-2025",),
+        gpus=("GB200",),
+        precisions=("fp8",),
+        widths=(18432,),
+        fields={"cuda_graphs": True},
+    ),
     # Megatron-Bridge scripts/performance/configs, perf_recipes/*/h100: no graphs under FP8, no fused grouped
     # MLP, moe_flex_dispatcher_backend deepep.
     RecipeFact(

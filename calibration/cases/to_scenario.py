@@ -23,6 +23,7 @@ from .preset import (
     known_protocol,
     known_site,
     known_vocabulary,
+    known_zero,
     model_facts,
     preset_of,
     software_document,
@@ -66,6 +67,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     )
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
     software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
+    if "software.attention" in case.assumed:
+        software.setdefault("kernels", {})["attention_assumed"] = True
     model = model_document(case.model)
     rows = known_vocabulary(software["preset"], case.model.vocab_size, "model.vocab_size" in case.assumed)
     sequences = known_micro_batch(software["preset"], layout, "layout.micro_batch" in case.assumed)
@@ -84,7 +87,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         "model": known_facts(model) | model_facts(case.software),
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
-        | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)},
+        | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)}
+        | {"zero": known_zero(software["preset"], asdict(layout))},
         "training": {"seq_length": case.model.seq_length}
         | {key: getattr(layout, key) for key in TRAINING}
         | {"micro_batch": sequences, "precision": known_precision(software["preset"], asdict(layout))},

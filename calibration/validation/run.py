@@ -131,6 +131,12 @@ def validate(
     )
 
 
+def predictions_of(cases: Sequence[Case], *, jobs: int = 1) -> list[Prediction]:
+    """The prediction of each of the ``cases``, in their order."""
+    found = dict(_predictions([_Task(case) for case in cases], jobs))
+    return [found[place] for place in range(len(cases))]
+
+
 def configuration(case: Case) -> str:
     """What a prediction depends on, as text: cases of several releases often are of one configuration."""
     try:

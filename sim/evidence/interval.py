@@ -20,9 +20,10 @@ from ...hardware.calibrated.overlay import load_profile, profile_names
 from ...hardware.deviations import NORMAL_MEAN, NORMAL_MEDIAN, Deviation, shipped_deviations
 from ..lowering.communication import nearest_curve
 from ..lowering.step_kind import step_kind
-from ..result.step import LENGTHENS, Interval, IntervalPart, PathSegment
+from ..result.step import LENGTHENS, SHORTENS, Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, routed_experts, unlike_measured, waits_of_many
 from .interval_hardware import unmeasured_hardware
+from .interval_kernel import FASTER, SLOWER, assumed_attention
 from .interval_overlap import OVERLAP, assumed_overlap
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 from .own_steps import StepSample, after_own
@@ -36,6 +37,10 @@ LEVEL = 0.9
 _KERNELS = ("GEMM", "attention", "memory-bound kernels", "optimizer")
 _HOST = ("host", "step overhead")
 _BEYOND = ("beyond", "hardware")  # kinds of causes that lie outside what was measured
+REACHES = (OVERLAP, SLOWER, FASTER)
+"""Kinds of causes that are facts which a scenario takes and may be otherwise: each reaches the step that it
+would then be, and is no residual."""
+
 _NOT_FITTED = "defaults"  # step_time_fit of a profile whose clock no step has shown
 
 
@@ -51,10 +56,11 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
     assumed = assumed_overlap(step_time_s, shares.get("dp", 0.0) * step_time_s, plan, microbatches)
     return Doubt(
-        causes=(*_causes(shares, plan), *assumed),
+        causes=(*_causes(shares, plan), *assumed, *assumed_attention(shares.get("attention", 0.0), plan)),
         regime=regime_of(plan.scenario),
         experts=experts_of_plan(plan),
         sample=_sample(step_time_s, shares, plan),
+        read=plan.scenario.software.read,
         own=plan.profile.steps.runs,
     )
 
@@ -84,21 +90,23 @@ def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
     """What is uncertain, each by the weight that ``steps`` gives it, and what they add; or, where it is less,
     what measured steps of the user's own leave open: to know more never widens."""
     known = (
-        *(_weighed(part, doubt, steps) for part in doubt.causes if part.kind != OVERLAP),
+        *(_weighed(part, doubt, steps) for part in doubt.causes if part.kind not in REACHES),
         *waits_of_many(doubt, steps),
         *unlike_measured(doubt, steps),
     )
-    shipped = *known, *_overlaps(doubt, known, steps)
+    shipped = *known, *_reaching(doubt, known, steps)
     if not doubt.own:
         return shipped
     return min(shipped, tuple(_after_own_steps(doubt, steps)), key=lambda parts: sum(reach_of(parts, steps)))
 
 
-def _overlaps(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Iterator[IntervalPart]:
-    """Overlaps that are assumed, beside what is ``known``: each of such a size that it alone reaches the step
+def _reaching(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Iterator[IntervalPart]:
+    """Facts that are assumed, beside what is ``known``: each of such a size that it alone reaches the step
     without it."""
-    counted = deviations_that_hold(steps.quantile, deviations_of(known)[1])
-    yield from (replace(part, sigma=part.sigma / counted) for part in doubt.causes if part.kind == OVERLAP)
+    below, above = (deviations_that_hold(steps.quantile, sigma) for sigma in deviations_of(known))
+    for part in doubt.causes:
+        if part.kind in REACHES:
+            yield replace(part, sigma=part.sigma / (below if part.kind in SHORTENS else above))
 
 
 def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
@@ -135,7 +143,7 @@ def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[flo
     parts after own steps the noise of a run is one."""
     if any(part.kind == "own steps" for part in parts):
         return steps.sources.quantile, steps.sources.quantile
-    below, above = deviations_of(part for part in parts if part.kind != OVERLAP)
+    below, above = deviations_of(part for part in parts if part.kind not in REACHES)
     return deviations_that_hold(steps.quantile, below), deviations_that_hold(steps.quantile, above)
 
 
@@ -148,13 +156,15 @@ def reach_of(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[flo
 
 def deviations_of(parts: Iterable[IntervalPart]) -> tuple[float, float]:
     """The standard deviations of all ``parts`` together, below the prediction and above it."""
-    either = lengthens = 0.0
+    either = lengthens = shortens = 0.0
     for part in parts:
         if part.kind in LENGTHENS:
             lengthens += (part.share * part.sigma) ** 2
+        elif part.kind in SHORTENS:
+            shortens += (part.share * part.sigma) ** 2
         else:
             either += (part.share * part.sigma) ** 2
-    return math.sqrt(either), math.sqrt(either + lengthens)
+    return math.sqrt(either + shortens), math.sqrt(either + lengthens)
 
 
 def _weighed(part: IntervalPart, doubt: Doubt, steps: MeasuredSteps) -> IntervalPart:

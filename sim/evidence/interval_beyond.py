@@ -150,9 +150,14 @@ def waits_of_many(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
 
 
 def unlike_measured(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
-    """Parts of routed experts, and of every difference to the nearest measured run."""
+    """Parts of routed experts, of code that nobody read, and of every difference to the nearest measured
+    run."""
     yield from routed_experts(doubt, steps)
     run = doubt.regime
+    if not doubt.read:
+        one = steps.of_unread(run.software)
+        text = "steps: nobody read the code of this trainer"
+        yield IntervalPart(name=text, share=1.0, sigma=one.sigma, source=one.source, kind="unlike")
     sigmas = {name: steps.terms[name].sigma for name in DIFFERENCES}
     measured, far = nearest(run, steps.families, sigmas)
     words = {

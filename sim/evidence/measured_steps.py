@@ -42,6 +42,9 @@ ranks the slowest comes later (Lin et al. 2025, Understanding Stragglers in Larg
 Analysis, OSDI, arXiv:2505.05713). Steps with much communication among many GPUs are slower than predicted,
 and not faster."""
 
+OTHERS = "others"
+"""Of trainers whose code nobody read, those whose kin too few sources have."""
+
 POOLED = 10.0
 """Families for which the residual of all GPUs' steps counts beside a GPU's own, which shows in as many as its
 families: of three families it says little. Of 3, 10, 30 and 100, 10 is the likeliest (decision 73)."""
@@ -78,13 +81,15 @@ class RoutedExperts:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
     """What is uncertain about one prediction, before measured steps weigh it: ``causes`` as those who
-    measured saw them, what kind of step it is, and what of it routes tokens to experts. ``sample`` is the
-    step by what takes its time, ``own`` are measured steps of the user's own."""
+    measured saw them, what kind of step it is, what of it routes tokens to experts, and whether somebody
+    ``read`` the trainer's code. ``sample`` is the step by what takes its time, ``own`` are measured steps of
+    the user's own."""
 
     causes: tuple[IntervalPart, ...]
     regime: Regime
     experts: RoutedExperts
     sample: StepSample
+    read: bool = True
     own: tuple[OwnStep, ...] = ()
 
     @property
@@ -96,7 +101,8 @@ class Doubt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSteps:
     """``weights`` by kind of cause, ``terms`` by difference, of EXPERTS and WAITS, each a standard deviation
-    of the logarithm with its source. Within ``quantile`` times the sum of the whole standard deviation and
+    of the logarithm with its source; ``unread`` how far reading a trainer's code moves a step, by the preset
+    of its kin, and OTHERS. Within ``quantile`` times the sum of the whole standard deviation and
     NOISE (run_noise.py) lie nine in ten of the runs of sources that shaped no constant. ``steps`` is what no
     curve knows of steps on any GPU, ``families_on`` how many families each GPU has measured. ``sources`` says
     how far one cluster is from others. ``left_out`` is the share of measured steps that intervals hold by
@@ -105,11 +111,16 @@ class MeasuredSteps:
     quantile: float
     weights: Mapping[str, float]
     terms: Mapping[str, Deviation]
+    unread: Mapping[str, Deviation]
     steps: float
     families_on: Mapping[str, int]
     families: tuple[Regime, ...]
     sources: SourceSpread
     left_out: Mapping[str, float]
+
+    def of_unread(self, preset: str) -> Deviation:
+        """How far reading the code of a trainer of that kin moves its step."""
+        return self.unread.get(preset, self.unread[OTHERS])
 
     def pooled(self, sigma: float, gpu: str) -> float:
         """The residual of a GPU's steps, each of its families beside POOLED of all GPUs."""
@@ -135,6 +146,10 @@ def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
                 sigma=float(document["terms"][name]["sigma"]), source=document["terms"][name]["source"]
             )
             for name in (*DIFFERENCES, *EXPERTS, WAITS)
+        },
+        unread={
+            kin: Deviation(sigma=float(one["sigma"]), source=one["source"])
+            for kin, one in document["unread"].items()
         },
         steps=float(document["steps"]),
         families_on={gpu: int(number) for gpu, number in document["families_on"].items()},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..figures import count, gigabytes, large, percent, seconds, signed_percent
 from ..result.energy import J_PER_KWH, StepEnergy
 from ..result.result import Result
-from ..result.step import AXES, LENGTHENS, PEERS, Assumption, Interval, IntervalPart
+from ..result.step import AXES, LENGTHENS, PEERS, SHORTENS, Assumption, Interval, IntervalPart
 from . import captions
 from .bounds_table import bounds_table
 
@@ -167,6 +167,8 @@ def _alone(part: IntervalPart, interval: Interval) -> str:
     sigma = part.share * part.sigma
     if part.kind in LENGTHENS:
         return f"+{percent(interval.quantile * sigma)}"
+    if part.kind in SHORTENS:
+        return f"-{percent(interval.quantile_below * sigma)}"
     return f"±{percent((interval.quantile + interval.quantile_below) / 2 * sigma)}"
 
 

@@ -151,8 +151,11 @@ class Assumption:
     note: bool = False
 
 
-LENGTHENS = ("waits", "overlap")
+LENGTHENS = ("waits", "overlap", "slower kernel")
 """Kinds of causes by which a step only ever takes longer than predicted."""
+
+SHORTENS = ("faster kernel",)
+"""Kinds of causes by which it only ever takes less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +164,7 @@ class IntervalPart:
 
     ``kind`` says what sort of cause; ``distance`` how far it lies outside what was measured, in doublings (1
     where there is nothing between measured and not), 0 inside. One of the kinds LENGTHENS widens an interval
-    above the prediction alone; the distance of ``waits`` is the doublings of GPUs.
+    above the prediction alone, of SHORTENS below it; the distance of ``waits`` is the doublings of GPUs.
     """
 
     name: str

@@ -46,6 +46,9 @@ def software_fields(node: TreeNode) -> dict[str, Any]:
     if "preset" not in changes:
         return changes
     preset = get_software(str(changes.pop("preset"))).model_dump()
+    kernels = changes.get("kernels")
+    if isinstance(kernels, dict) and "attention" in kernels:  # who names it knows it, unless told otherwise
+        changes["kernels"] = {"attention_assumed": False, **kernels}
     return {**preset, **{key: _changed(preset.get(key), change) for key, change in changes.items()}}
 
 

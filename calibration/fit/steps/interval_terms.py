@@ -31,8 +31,7 @@ import numpy as np
 import yaml
 
 from ....hardware.deviations import Deviation
-from ....sim.evidence.interval import deviations_of, parts_of, reach_of
-from ....sim.evidence.interval_overlap import OVERLAP
+from ....sim.evidence.interval import REACHES, deviations_of, parts_of, reach_of
 from ....sim.evidence.measured_steps import (
     DIFFERENCES,
     EXPERTS,
@@ -240,7 +239,7 @@ def _known(doubt: Doubt, steps: MeasuredSteps) -> float:
         (part.share * (steps.pooled(part.sigma, doubt.regime.gpu) if part.kind == "steps" else part.sigma))
         ** 2
         for part in doubt.causes
-        if part.kind not in (*KINDS, OVERLAP)  # what nobody may hide is on one side, and no residual
+        if part.kind not in (*KINDS, *REACHES)  # what may be otherwise is on one side, and no residual
     )
 
 
@@ -278,7 +277,7 @@ def _quantile(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> f
     counts = witnesses((row.source, row.family) for row in rows)
     for row, count in zip(rows, counts, strict=True):
         parts = parts_of(row.doubt, others[row.source])
-        below, above = deviations_of(part for part in parts if part.kind != OVERLAP)
+        below, above = deviations_of(part for part in parts if part.kind not in REACHES)
         found.append((row.error, below + NOISE, above + NOISE, count))
     return spreads_that_hold(found, level_for_another(_LEVEL, len({row.source for row in rows})))
 
@@ -322,6 +321,7 @@ def steps_text(steps: MeasuredSteps) -> str:
         "quantile": steps.quantile,
         "weights": dict(steps.weights),
         "terms": {name: asdict(one) for name, one in steps.terms.items()},
+        "unread": {kin: asdict(one) for kin, one in steps.unread.items()},
         "steps": steps.steps,
         "families_on": dict(steps.families_on),
         "sources": asdict(steps.sources),

@@ -26,6 +26,11 @@ class KernelSoftware(SoftwareGroup):
         description="scores in memory as GEMMs and a softmax, FlashAttention 1 to 3, or cuDNN's"
         " (arXiv:2205.14135, arXiv:2307.08691, arXiv:2407.08608)",
     )
+    attention_assumed: bool = Field(
+        default=False,
+        description="which attention runs is taken, not known; the interval reaches to steps with the other"
+        " fused kernels that its GPU has",
+    )
     cudnn: CudnnRelease = Field(
         default="9.13", description="release of cuDNN, or the nearest before it, whose attention runs"
     )

@@ -26,6 +26,11 @@ class Software(SoftwareGroup):
     name: str = Field(default="custom", description="how results call it")
     title: str = Field(default="", description="what it is, in words")
     source: str = Field(default="", description="the code that it is read from")
+    read: bool = Field(
+        default=True,
+        description="its own code was read; false: it is what trainers of its kind have in common, and the"
+        " interval holds as much as reading theirs has moved steps",
+    )
     kernels: KernelSoftware = Field(default=KernelSoftware(), description="which kernels it has")
     gradients: GradientSoftware = Field(
         default=GradientSoftware(), description="how gradients are kept and reduced"

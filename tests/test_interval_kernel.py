@@ -1,0 +1,87 @@
+"""Intervals reach to steps with other attention kernels than the one that is assumed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from validation_cases import case_document
+
+from stepsim.calibration.cases.case import build
+from stepsim.calibration.cases.to_scenario import to_scenario
+from stepsim.sim.evidence.interval_kernel import FASTER, SLOWER
+from stepsim.sim.result.step import Interval
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
+
+
+def scenario(preset: str = "nemo-2024", gpu: str = "H100-SXM5-80GB", **kernels: Any) -> Scenario:
+    document = {
+        "model": {
+            "num_layers": 4,
+            "hidden_size": 2048,
+            "num_attention_heads": 16,
+            "ffn_hidden_size": 5632,
+            "vocab_size": 32000,
+            "mlp": "swiglu",
+        },
+        "cluster": {"gpu": gpu, "gpus": 8, "interconnect": "ib-ndr400-x8"},
+        "parallelism": {"tp": 1, "dp": 8},
+        "training": {"seq_length": 16384, "global_batch": 16, "micro_batch": 1, "precision": "bf16"},
+        "software": {"preset": preset, "kernels": kernels},
+    }
+    return scenario_from_document(document, "kernel")
+
+
+def interval_of(run: Scenario) -> Interval:
+    interval = simulate(run).interval
+    assert interval is not None
+    return interval
+
+
+def kinds(interval: Interval) -> set[str]:
+    return {part.kind for part in interval.parts} & {SLOWER, FASTER}
+
+
+@pytest.mark.parametrize(("assumed", "other"), [("cudnn", "fa2"), ("fa2", "cudnn"), ("fa2", "fa3")])
+def test_the_replay_with_another_kernel_lies_inside(assumed: str, other: str) -> None:
+    interval = interval_of(scenario(attention=assumed, attention_assumed=True))
+    step_s = simulate(scenario(attention=other)).step_time_s
+    assert interval.low_s < step_s < interval.high_s
+
+
+def test_each_side_has_the_part_of_its_kernels_alone() -> None:
+    """On H100 FlashAttention-2 is the slowest, and FlashAttention-3 between it and cuDNN or beside it."""
+    stated = interval_of(scenario(attention="fa2"))
+    assumed = interval_of(scenario(attention="fa2", attention_assumed=True))
+    assert kinds(stated) == set()
+    assert kinds(assumed) == {FASTER}
+    assert assumed.low_s < stated.low_s
+    assert assumed.high_s == stated.high_s
+    slower = interval_of(scenario(attention="cudnn", attention_assumed=True))
+    assert slower.high_s > interval_of(scenario(attention="cudnn")).high_s
+
+
+def test_a_chip_with_one_kernel_leaves_no_choice() -> None:
+    assert kinds(interval_of(scenario(gpu="MI300X", attention="fa2", attention_assumed=True))) == set()
+
+
+def test_attention_without_a_fused_kernel_is_no_choice_among_them() -> None:
+    assert kinds(interval_of(scenario(attention="unfused", attention_assumed=True))) == set()
+
+
+def test_a_trainer_that_nobody_read_assumes_its_attention_until_it_is_named() -> None:
+    assert scenario("generic-fsdp").software.kernels.attention_assumed
+    assert not scenario("generic-fsdp", attention="fa2").software.kernels.attention_assumed
+    assert scenario(
+        "generic-fsdp", attention="fa2", attention_assumed=True
+    ).software.kernels.attention_assumed
+    assert not scenario("torchtitan-2025").software.kernels.attention_assumed
+
+
+def test_a_case_says_which_attention_it_assumes() -> None:
+    stated = {"software.framework": "PyTorch FSDP", "software.year": 2024, "assumed": []}
+    for assumed in (False, True):
+        case = build(case_document({**stated, "assumed": ["software.attention"] * assumed}))
+        assert to_scenario(case).software.kernels.attention_assumed == assumed

@@ -1,0 +1,92 @@
+"""Intervals of trainers that nobody read hold what reading a trainer is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from validation_cases import case_document
+
+from stepsim.calibration.cases.case import build
+from stepsim.calibration.cases.kin import as_unread
+from stepsim.calibration.cases.preset import preset_of
+from stepsim.calibration.fit.steps.unread_spread import FEW, Move, fit_unread
+from stepsim.hardware.deviations import NORMAL_MEDIAN
+from stepsim.sim.evidence.measured_steps import OTHERS, measured_steps
+from stepsim.sim.result.step import Interval
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.software import get_software, software_names
+from stepsim.sim.simulate import simulate
+
+WORDS = "nobody read the code"
+
+
+def interval_of(preset: str) -> Interval:
+    document = {
+        "model": {
+            "num_layers": 2,
+            "hidden_size": 1024,
+            "num_attention_heads": 8,
+            "ffn_hidden_size": 4096,
+            "vocab_size": 32000,
+            "mlp": "gelu",
+        },
+        "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 8, "interconnect": "ib-ndr400-x8"},
+        "parallelism": {"tp": 1, "dp": 8},
+        "training": {"seq_length": 2048, "global_batch": 16, "micro_batch": 1, "precision": "bf16"},
+        "software": {"preset": preset},
+    }
+    interval = simulate(scenario_from_document(document, "unread")).interval
+    assert interval is not None
+    return interval
+
+
+@pytest.mark.parametrize("preset", software_names())
+def test_who_was_not_read_is_as_uncertain_as_reading_moves_steps(preset: str) -> None:
+    software = get_software(preset)
+    parts = [part for part in interval_of(preset).parts if WORDS in part.name]
+    assert software.read == (not parts)
+    assert [part.sigma for part in parts] == [measured_steps().of_unread(preset).sigma] * (not software.read)
+
+
+def moves(kin: str, sources: int, *moved: float) -> list[Move]:
+    return [Move(source=f"{kin} {n}", kin=kin, moved=one) for n in range(sources) for one in moved]
+
+
+def test_a_kin_speaks_for_itself_with_enough_sources() -> None:
+    found = fit_unread([*moves("many", FEW, 0.1, -0.1), *moves("few", FEW - 1, 0.3, -0.3)])
+    assert set(found) == {"many", OTHERS}
+    assert found["many"].sigma == pytest.approx(NORMAL_MEDIAN * 0.1, rel=1e-2)
+
+
+def test_sources_count_alike_whatever_they_swept() -> None:
+    few, swept = moves("a", 3, 0.1), [Move(source="sweep", kin="a", moved=0.5)] * 100
+    assert fit_unread([*few, *swept])[OTHERS].sigma == pytest.approx(NORMAL_MEDIAN * 0.1, rel=1e-2)
+
+
+def test_a_direction_is_no_matter() -> None:
+    some = moves("a", FEW, 0.05, 0.1, 0.2)
+    assert fit_unread(some) == fit_unread([replace(move, moved=-move.moved) for move in some])
+
+
+def test_of_no_moves_nothing_is_learnt() -> None:
+    assert fit_unread([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("framework", "zero", "kin"),
+    [
+        ("torchtitan", 3, "generic-fsdp"),
+        ("Megatron core", 1, "generic-megatron"),
+        ("MaxText", 3, "generic-jax"),
+    ],
+)
+def test_a_case_as_nobody_read_it_keeps_what_it_states(framework: str, zero: int, kin: str) -> None:
+    fields = {"software.framework": framework, "software.year": 2025, "layout.zero": zero}
+    case = build(case_document(fields))
+    unread = as_unread(case)
+    assert unread is not None
+    assert preset_of(unread.software) == kin
+    assert replace(unread.software, framework=framework) == case.software
+    assert replace(unread, software=case.software) == case
+    assert as_unread(unread) is None
