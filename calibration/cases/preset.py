@@ -155,8 +155,6 @@ def known_precision(preset: str, layout: Mapping[str, Any]) -> str:
     return str(next(fixed, layout["precision"]))
 
 
-<<<<<<< HEAD
-=======
 def known_zero(preset: str, layout: Mapping[str, Any]) -> int:
     """The stage of ZeRO of a run with ``preset``: what its source states, but where the framework has another
     in such a layout whatever its configuration says."""
@@ -169,20 +167,6 @@ def known_zero(preset: str, layout: Mapping[str, Any]) -> int:
     return int(next(fixed, layout["zero"]))
 
 
-IN_TURN = ("nanotron-2025",)
-"""Presets of runs whose TP collectives and kernels took turns, where sources assume an overlap: inferred
-from the pace of these runs (docs/decisions/0011-jobs-that-checked-their-collectives.md)."""
-
-
-def known_overlap(document: Mapping[str, Any], assumed: bool) -> dict[str, Any]:
-    """The ``software`` of a run: what its source states, or if its overlap is ``assumed``, what its runs are
-    known to have had."""
-    if not assumed or document["preset"] not in IN_TURN:
-        return dict(document)
-    return {**document, "exchange": document.get("exchange", {}) | {"tp_in_turn": True}}
-
-
->>>>>>> ac498ce090ed2ea67c6acb214248515c570937b9
 SIMPLE_ALONE = {"nanotron-2024": "efa-3200", "nanotron-2025": "efa-3200"}
 """Networks over which the one site of a preset ran NCCL with Simple alone, as the plugin of EFA has it where
 NICs do not promise to write 128 bytes in order: seen in what its jobs measured of their rings, before any
