@@ -130,10 +130,10 @@ def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
 
 TIED = ("aleph-alpha-2023",)
 """Presets whose trainer ties the head to the embedding if nobody says otherwise: Aleph-Alpha/scaling
-transformer/context/config.py (weight_tying, True by default), transformer/model/model.py (TiedLayerSpec). That
-its paper's utilisation counts both tables says nothing: it takes the parameters of all layers, tied ones twice
-(transformer/train.py, parameters_total; core/nn/parallel_module/parallel_module.py, get_params_count;
-docs/decisions/0109-what-trainers-tie-and-what-bounds-a-fit.md)."""
+transformer/context/config.py (weight_tying, True by default), transformer/model/model.py (TiedLayerSpec). The
+utilisation that its paper prints has both tables in it either way, since it is of the parameters of all
+layers, tied ones twice (transformer/train.py, parameters_total; core/nn/parallel_module/parallel_module.py,
+get_params_count; docs/decisions/0109-margins-of-frameworks.md)."""
 
 
 def known_tying(preset: str, tied: bool, assumed: bool) -> bool:
