@@ -19,6 +19,7 @@ from stepsim.calibration.fit.memory_spread import (
     fit_memory_spread,
     memory_text,
     probabilities_left_out,
+    probabilities_of_strangers,
 )
 from stepsim.sim.brief.memory import memory_by_order
 from stepsim.sim.evidence.measured_layouts import layouts_from_document
@@ -205,6 +206,17 @@ def test_margins_are_a_frameworks_own_where_its_failures_tell_them() -> None:
     for one in (found.frameworks["silent"], found.other):
         assert 0.01 < one.margin < 0.12
         assert one.doubt > 0.03
+
+
+def test_strangers_are_told_by_others_alone() -> None:
+    """A framework that is left out is any other; of one that reports no failure nothing is told."""
+    silent = [row for row in drawn_rows(0.0, 0.03, 60, framework="silent") if row.ran]
+    one, two = (drawn_rows(0.0, 0.03, 60, margin=m, framework=str(m)) for m in (0.01, 0.12))
+    found = probabilities_of_strangers([*one, *two, *silent])
+    without = fit_memory_spread([*two, *silent])
+    assert found[: len(one)] == [without.other.fits(row.room, row.moving) for row in one]
+    assert all(map(math.isnan, found[len(one) + len(two) :]))
+    assert without.other.doubt > 0.0
 
 
 @pytest.mark.slow

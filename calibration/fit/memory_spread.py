@@ -117,14 +117,28 @@ def probabilities_left_out(rows: Sequence[MemoryRow]) -> list[float]:
     """The fit probability of each row by a fit that saw no run of its family; nan where none can be made."""
     families = sorted({row.family for row in rows})
     part = {family: place % FOLDS for place, family in enumerate(families)}
+    return _by_the_others(rows, [part[row.family] for row in rows])
+
+
+def probabilities_of_strangers(rows: Sequence[MemoryRow]) -> list[float]:
+    """The fit probability of each row of a framework whose failures are reported, by a fit that saw no run of
+    that framework; nan of others, and where none can be made."""
+    failing = sorted(reporting(rows))
+    return _by_the_others(
+        rows, [failing.index(row.framework) if row.framework in failing else None for row in rows]
+    )
+
+
+def _by_the_others(rows: Sequence[MemoryRow], parts: Sequence[int | None]) -> list[float]:
+    """The fit probability of each row that has a part, by a fit on the rows that are not of that part."""
     found = [math.nan] * len(rows)
-    for out in sorted(set(part.values())):
-        rest = [row for row in rows if part[row.family] != out]
+    for out in sorted({part for part in parts if part is not None}):
+        rest = [row for row, part in zip(rows, parts, strict=True) if part != out]
         if not _told(rest):
             continue
         known = fit_memory_spread(rest)
-        for place, row in enumerate(rows):
-            if part[row.family] == out:
+        for place, (row, part) in enumerate(zip(rows, parts, strict=True)):
+            if part == out:
                 found[place] = known.fits(row.framework, row.room, row.moving)
     return found
 
