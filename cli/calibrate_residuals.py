@@ -245,7 +245,7 @@ def _print(found: Mapping[str, Deviation], learnt: OfCases | None) -> None:
         typer.echo(f"{name + ', sources left out':32} {share:6.1%}  held")
     if learnt.memory:
         for name, spread in (*learnt.memory.frameworks.items(), ("others", learnt.memory.other)):
-            typer.echo(f"{'memory, ' + name:32} {spread.shift:+6.3f} {spread.spread:6.3f}  {spread.source}")
-        typer.echo(f"{'memory, margin':32} {learnt.memory.margin:6.3f}")
+            told = f"{spread.shift:+6.3f} {spread.spread:6.3f} margin {spread.margin:.3f}"
+            typer.echo(f"{'memory, ' + name:32} {told}  {spread.source}")
     if learnt.layouts:
         typer.echo(f"{'a field of a layout':32} {learnt.layouts.field_sigma:6.3f}  {learnt.layouts.source}")

@@ -19,6 +19,7 @@ from stepsim.calibration.fit.memory_spread import (
     fit_memory_spread,
     memory_text,
     probabilities_left_out,
+    probabilities_of_strangers,
 )
 from stepsim.sim.brief.memory import memory_by_order
 from stepsim.sim.evidence.measured_layouts import layouts_from_document
@@ -77,16 +78,22 @@ def test_more_room_never_fits_worse(framework: str, room: float, more: float, mo
     assert 0 <= fits(framework, room, moving) <= fits(framework, room + more, moving) <= 1
 
 
-@given(st.floats(-0.3, 0.3), st.floats(-0.5, 0.5), st.floats(0.0, 1.0), st.floats(0.0, 0.1))
+@given(
+    st.floats(-0.3, 0.3), st.floats(-0.5, 0.5), st.floats(0.0, 1.0), st.floats(0.0, 0.1), st.floats(0.0, 0.2)
+)
 def test_half_of_the_runs_fit_where_the_room_is_what_they_need(
-    shift: float, more: float, moving: float, margin: float
+    shift: float, more: float, moving: float, margin: float, doubt: float
 ) -> None:
-    """Their shift, what comes and goes, and the margin; one spread more room is Student's t at one."""
-    entry = {"shift": shift, "moving": more, "spread": 0.1, "source": "made"}
-    made = memory_from_document({"margin": margin, "frameworks": {"mine": entry}, "other": entry})
+    """Their shift, what comes and goes, and the margin; one spread more room is Student's t at one, where
+    the margin is known, and less by as much as it is in doubt."""
+    entry = {"shift": shift, "moving": more, "spread": 0.1, "margin": margin, "source": "made"}
+    made = memory_from_document(
+        {"frameworks": {"mine": entry | {"doubt": 0.0}}, "other": entry | {"doubt": doubt}}
+    )
     needed = shift + more * (moving - 0.5) + margin
-    assert made.fits("mine", needed, moving) == pytest.approx(0.5)
-    assert made.fits("mine", needed + 0.1, moving) == pytest.approx(t.cdf(1.0, 4))
+    for name, spread in (("mine", 0.1), ("of nobody", math.hypot(0.1, doubt))):
+        assert made.fits(name, needed, moving) == pytest.approx(0.5)
+        assert made.fits(name, needed + 0.1, moving) == pytest.approx(t.cdf(0.1 / spread, 4))
 
 
 def test_a_space_and_a_run_have_the_same_fit_probability() -> None:
@@ -155,7 +162,9 @@ def test_a_plan_says_how_sure_it_is() -> None:
     assert answer(plan(small(), fix=FIX, top=3, jobs=2, audit=0)) == answer(found)
 
 
-def drawn_rows(shift: float, spread: float, many: int, *, margin: float = 0.0) -> list[MemoryRow]:
+def drawn_rows(
+    shift: float, spread: float, many: int, *, margin: float = 0.0, framework: str = "one"
+) -> list[MemoryRow]:
     """Runs whose true peaks are so distributed; half of those that ran were measured."""
     rng = np.random.default_rng(3)
     rows = []
@@ -164,7 +173,14 @@ def drawn_rows(shift: float, spread: float, many: int, *, margin: float = 0.0) -
         ran = error + margin <= room
         told = error if ran and number % 2 else None
         rows.append(
-            MemoryRow(family=str(number), framework="one", room=room, moving=0.5, error=told, ran=bool(ran))
+            MemoryRow(
+                family=f"{framework}{number}",
+                framework=framework,
+                room=room,
+                moving=0.5,
+                error=told,
+                ran=bool(ran),
+            )
         )
     return rows
 
@@ -174,10 +190,33 @@ def test_runs_that_were_too_large_count() -> None:
     rows = drawn_rows(0.05, 0.05, 1500)
     measured = [row.error for row in rows if row.error is not None]
     found = fit_memory_spread(rows).frameworks["one"]
-    known = fit_memory_spread(rows)
     assert np.mean(measured) < 0.04
-    assert found.shift + known.margin == pytest.approx(0.05, abs=0.02)
+    assert found.shift + found.margin == pytest.approx(0.05, abs=0.02)
     assert found.spread == pytest.approx(0.05, rel=0.25)
+
+
+def test_margins_are_a_frameworks_own_where_its_failures_tell_them() -> None:
+    """Where none is told, the margin lies between those that are, and is in doubt."""
+    silent = [row for row in drawn_rows(0.0, 0.03, 400, framework="silent") if row.ran]
+    tight, wide = (drawn_rows(0.0, 0.03, 400, margin=m, framework=str(m)) for m in (0.01, 0.12))
+    found = fit_memory_spread([*tight, *wide, *silent])
+    assert found.frameworks["0.01"].margin < 0.03
+    assert found.frameworks["0.12"].margin == pytest.approx(0.12, abs=0.02)
+    assert found.frameworks["0.01"].doubt == found.frameworks["0.12"].doubt == 0.0
+    for one in (found.frameworks["silent"], found.other):
+        assert 0.01 < one.margin < 0.12
+        assert one.doubt > 0.03
+
+
+def test_strangers_are_told_by_others_alone() -> None:
+    """A framework that is left out is any other; of one that reports no failure nothing is told."""
+    silent = [row for row in drawn_rows(0.0, 0.03, 60, framework="silent") if row.ran]
+    one, two = (drawn_rows(0.0, 0.03, 60, margin=m, framework=str(m)) for m in (0.01, 0.12))
+    found = probabilities_of_strangers([*one, *two, *silent])
+    without = fit_memory_spread([*two, *silent])
+    assert found[: len(one)] == [without.other.fits(row.room, row.moving) for row in one]
+    assert all(map(math.isnan, found[len(one) + len(two) :]))
+    assert without.other.doubt > 0.0
 
 
 @pytest.mark.slow

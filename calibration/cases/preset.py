@@ -128,6 +128,20 @@ def known_vocabulary(preset: str, rows: int, assumed: bool) -> int:
     return VOCABULARIES.get(preset, rows) if assumed else rows
 
 
+TIED = ("aleph-alpha-2023",)
+"""Presets whose trainer ties the head to the embedding if nobody says otherwise: Aleph-Alpha/scaling
+transformer/context/config.py (weight_tying, True by default), transformer/model/model.py (TiedLayerSpec). The
+utilisation that its paper prints has both tables in it either way, since it is of the parameters of all
+layers, tied ones twice (transformer/train.py, parameters_total; core/nn/parallel_module/parallel_module.py,
+get_params_count; docs/decisions/0109-margins-of-frameworks.md)."""
+
+
+def known_tying(preset: str, tied: bool, assumed: bool) -> bool:
+    """Whether embedding and head of a run with ``preset`` are one table: what its source states, or if that
+    is ``assumed``, what its trainer does by itself."""
+    return (preset in TIED or tied) if assumed else tied
+
+
 MICROBATCH_A_RANK = ("torchtitan-2024",)
 """Presets that cut a replica's batch into as many microbatches as the pipeline has ranks, if nobody says
 otherwise, however many stages each rank has. torchtitan's interleaved schedules have as many microbatches as

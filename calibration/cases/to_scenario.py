@@ -22,6 +22,7 @@ from .preset import (
     known_precision,
     known_protocol,
     known_site,
+    known_tying,
     known_vocabulary,
     known_zero,
     model_facts,
@@ -72,7 +73,10 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     model = model_document(case.model)
     rows = known_vocabulary(software["preset"], case.model.vocab_size, "model.vocab_size" in case.assumed)
     sequences = known_micro_batch(software["preset"], layout, "layout.micro_batch" in case.assumed)
-    model |= {"vocab_size": rows, "padded_vocab_size": rows}
+    tied = known_tying(
+        software["preset"], case.model.tied_embeddings, "model.tied_embeddings" in case.assumed
+    )
+    model |= {"vocab_size": rows, "padded_vocab_size": rows, "tied_embeddings": tied}
     if not as_stated:
         assumed = "hardware.interconnect" in case.assumed
         cluster["interconnect"] = known_network(software["preset"], cluster["interconnect"], assumed)

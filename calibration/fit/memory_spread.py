@@ -4,8 +4,9 @@ Runs tell two things. A measured peak says what its error was. A run that ran sa
 margin, were below the capacity, and one that ran out of memory that they were above: errors that are
 censored, which count by the probability of what they show. Left out, runs that were too large to be measured
 would make predictions look better than they are (Tobin 1958, Econometrica 26). Where nobody reports what ran
-out of memory, that a run ran says nothing: others were never told of. The margin is one for all: it shows
-where some runs of a framework were measured and others ran out of memory.
+out of memory, that a run ran says nothing: others were never told of. The margin shows where some runs of a
+framework were measured and others ran out of memory. It is a framework's own, around one for all; of a
+framework of which no failure is told, or nothing at all, its doubt is that of a margin that nobody has seen.
 
 Every run counts, since a probability is judged run by run. Each framework's values have priors around
 those of all, so that one of few runs stays near them (Lange, Little and Taylor 1989, J. Am. Stat. Assoc.
@@ -40,8 +41,12 @@ FEWEST_FAMILIES = 5
 """Families with a measured peak, or that ran out of memory, from which on a framework has its own entry."""
 
 _SHIFT_PRIOR = 0.05
-"""Standard deviation of the shift of all, of a framework's around it, and of the margin: what predicted peaks
-are off by (docs/accuracy.md)."""
+"""Standard deviation of the shift of all, and of a framework's around it: what predicted peaks are off by
+(docs/accuracy.md)."""
+
+_MARGIN_PRIOR = 0.05
+"""The same of the margin of all, and of a framework's around it. Two frameworks tell theirs, which are 0.06
+apart (docs/decisions/0109-margins-of-frameworks.md)."""
 
 _MOVING_PRIOR = 0.1
 """The same of what the share that comes and goes adds: about what allocators are thought to add to it
@@ -85,31 +90,55 @@ def fit_memory_spread(rows: Sequence[MemoryRow]) -> MeasuredMemory:
     table = _table(told, ended, names)
     found = table.likeliest()
     among = float(np.mean((found.shifts[1:] - found.shifts[0]) ** 2))
-    values = list(zip(found.shifts.tolist(), found.moving.tolist(), np.exp(found.logs).tolist(), strict=True))
-    shift, moving, spread = values[0]
+    doubt = _doubt(found.margins[1:][[name in failing for name in names]] - found.margins[0])
+    each = np.stack([found.shifts, found.moving, np.exp(found.logs), found.margins], axis=1).tolist()
+    shift, moving, spread, margin = each[0]
     whole = f"all frameworks: {_counts(rows)}; and what frameworks differ by"
     return MeasuredMemory(
-        margin=_rounded(found.margin),
         frameworks={
-            name: _spread(*of_one, _counts([row for row in rows if row.framework == name]))
-            for name, of_one in zip(names, values[1:], strict=True)
+            name: _spread(
+                *of_one,
+                doubt=0.0 if name in failing else doubt,
+                told=_counts([row for row in rows if row.framework == name]),
+            )
+            for name, of_one in zip(names, each[1:], strict=True)
         },
-        other=_spread(shift, moving, math.hypot(spread, math.sqrt(among)), whole),
+        other=_spread(shift, moving, math.hypot(spread, math.sqrt(among)), margin, doubt=doubt, told=whole),
     )
+
+
+def _doubt(apart: Floats) -> float:
+    """The standard deviation of a margin that nobody has seen, from how far those that were lie ``apart``
+    from that of all. One alone does not say how frameworks differ."""
+    return math.sqrt(float(np.mean(apart**2))) if len(apart) > 1 else _MARGIN_PRIOR
 
 
 def probabilities_left_out(rows: Sequence[MemoryRow]) -> list[float]:
     """The fit probability of each row by a fit that saw no run of its family; nan where none can be made."""
     families = sorted({row.family for row in rows})
     part = {family: place % FOLDS for place, family in enumerate(families)}
+    return _by_the_others(rows, [part[row.family] for row in rows])
+
+
+def probabilities_of_strangers(rows: Sequence[MemoryRow]) -> list[float]:
+    """The fit probability of each row of a framework whose failures are reported, by a fit that saw no run of
+    that framework; nan of others, and where none can be made."""
+    failing = sorted(reporting(rows))
+    return _by_the_others(
+        rows, [failing.index(row.framework) if row.framework in failing else None for row in rows]
+    )
+
+
+def _by_the_others(rows: Sequence[MemoryRow], parts: Sequence[int | None]) -> list[float]:
+    """The fit probability of each row that has a part, by a fit on the rows that are not of that part."""
     found = [math.nan] * len(rows)
-    for out in sorted(set(part.values())):
-        rest = [row for row in rows if part[row.family] != out]
+    for out in sorted({part for part in parts if part is not None}):
+        rest = [row for row, part in zip(rows, parts, strict=True) if part != out]
         if not _told(rest):
             continue
         known = fit_memory_spread(rest)
-        for place, row in enumerate(rows):
-            if part[row.family] == out:
+        for place, (row, part) in enumerate(zip(rows, parts, strict=True)):
+            if part == out:
                 found[place] = known.fits(row.framework, row.room, row.moving)
     return found
 
@@ -117,7 +146,6 @@ def probabilities_left_out(rows: Sequence[MemoryRow]) -> list[float]:
 def memory_text(memory: MeasuredMemory) -> str:
     """sim/evidence/measured_memory.yaml; the same bytes for the same numbers."""
     document = {
-        "margin": memory.margin,
         "frameworks": {name: asdict(one) for name, one in memory.frameworks.items()},
         "other": asdict(memory.other),
     }
@@ -141,17 +169,16 @@ def _told(rows: Iterable[MemoryRow]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Values:
-    """Of all frameworks, then of each: shifts, what moving adds, logarithms of spreads; and the margin."""
+    """Of all frameworks, then of each: shifts, what moving adds, logarithms of spreads, and margins."""
 
     shifts: Floats
     moving: Floats
     logs: Floats
-    margin: float
+    margins: Floats
 
 
 def _split(free: Floats) -> _Values:
-    shifts, moving, logs = np.split(free[:-1], 3)
-    return _Values(shifts, moving, logs, float(free[-1]))
+    return _Values(*np.split(free, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +199,8 @@ class _Table:
         from scipy.optimize import minimize
 
         size = self.size
-        start = np.concatenate([np.zeros(2 * size), np.full(size, math.log(_SPREAD_START)), [0.0]])
-        bounds = [(-1.0, 1.0)] * (2 * size) + [(_LOW, _HIGH)] * size + [(0.0, 1.0)]
+        start = np.concatenate([np.zeros(2 * size), np.full(size, math.log(_SPREAD_START)), np.zeros(size)])
+        bounds = [(-1.0, 1.0)] * (2 * size) + [(_LOW, _HIGH)] * size + [(0.0, 1.0)] * size
         found = minimize(self.loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
         return _split(found.x)
 
@@ -181,7 +208,8 @@ class _Table:
         """What is minimised, and its derivatives."""
         now, place = _split(free), self.place
         logs = now.logs[place]
-        centre = now.shifts[place] + now.moving[place] * self.moving + np.where(self.seen, 0.0, now.margin)
+        margins = np.where(self.seen, 0.0, now.margins[place])
+        centre = now.shifts[place] + now.moving[place] * self.moving + margins
         scores = (self.values - centre) * np.exp(-logs)
         squares = _FREEDOM + scores**2
         share = np.maximum(below(self.side * scores), 1e-300)
@@ -198,7 +226,7 @@ class _Table:
                 self._by_framework(steep),
                 self._by_framework(steep * self.moving),
                 self._by_framework(self.seen + scores * slope),
-                [np.sum(steep[~self.seen])],
+                self._by_framework(np.where(self.seen, 0.0, steep)),
             ]
         )
         return prior - float(np.sum(np.where(self.seen, seen, np.log(share)))), told
@@ -226,23 +254,28 @@ def _prior(free: Floats, size: int) -> tuple[float, Floats]:
     centre = np.zeros(len(free))
     centre[2 * size] = math.log(_SPREAD_START)
     loose = np.full(len(free), _SHIFT_PRIOR)
-    loose[size : 2 * size] = _MOVING_PRIOR
-    loose[2 * size], loose[2 * size + 1 : -1] = _SPREAD_LOOSE, _SPREADS_ALIKE
+    loose[size : 2 * size], loose[3 * size :] = _MOVING_PRIOR, _MARGIN_PRIOR
+    loose[2 * size], loose[2 * size + 1 : 3 * size] = _SPREAD_LOOSE, _SPREADS_ALIKE
     far = free - centre
-    for first in (0, size, 2 * size):  # each around all
+    blocks = range(0, 4 * size, size)
+    for first in blocks:  # each around all
         far[first + 1 : first + size] = free[first + 1 : first + size] - free[first]
     slopes = far / loose**2
     derivatives = slopes.copy()
-    for first in (0, size, 2 * size):
+    for first in blocks:
         derivatives[first] -= slopes[first + 1 : first + size].sum()
     return float(np.sum((far / loose) ** 2) / 2), derivatives
 
 
-def _spread(shift: float, moving: float, spread: float, told: str) -> MemorySpread:
+def _spread(
+    shift: float, moving: float, spread: float, margin: float, *, doubt: float, told: str
+) -> MemorySpread:
     return MemorySpread(
         shift=_rounded(shift),
         moving=_rounded(moving),
         spread=_rounded(spread),
+        margin=_rounded(margin),
+        doubt=_rounded(doubt),
         source=f"stepsim calibrate residuals: {told}",
     )
 

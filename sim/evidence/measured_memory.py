@@ -7,7 +7,7 @@ buffers. Does not know what a peak is made of, but for how much of it comes and 
 The logarithm of true over predicted peak is a shift, more where more of the peak comes and goes, plus a
 spread times Student's t with four degrees of freedom: allocators fragment, and sources leave out what is
 sometimes large, so errors have heavy tails. A run needs a margin besides, since no allocator uses all of a
-GPU.
+GPU. How large it is only failures tell, and frameworks differ in it: where none is told it is in doubt.
 """
 
 from __future__ import annotations
@@ -41,29 +41,33 @@ HALF = 0.5
 class MemorySpread:
     """Of the logarithm of true over predicted peak: its ``shift`` where half of the peak comes and goes, by
     how much that grows from a peak of which nothing does to one of which all does (``moving``), its
-    ``spread``, and where they are from. Above a shift of zero, runs hold more than predicted."""
+    ``spread``, and where they are from. Above a shift of zero, runs hold more than predicted. ``margin``: a
+    run needs so much more than its peak, a logarithm, and its standard deviation is ``doubt``."""
 
     shift: float
     moving: float
     spread: float
+    margin: float
+    doubt: float
     source: str
+
+    def fits(self, room: Reals, moving: Reals) -> Reals:
+        """As MeasuredMemory.fits, of runs of this kind."""
+        needed = self.shift + self.moving * (moving - HALF) + self.margin
+        return below((room - needed) / math.hypot(self.spread, self.doubt))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMemory:
-    """``frameworks`` by their names; ``other`` for those whose memory hardly anyone measured. ``margin``: a
-    run needs so much more than its peak, a logarithm."""
+    """``frameworks`` by their names; ``other`` for those whose memory hardly anyone measured."""
 
-    margin: float
     frameworks: Mapping[str, MemorySpread]
     other: MemorySpread
 
     def fits(self, framework: str, room: Reals, moving: Reals) -> Reals:
         """The probability that a run with that framework fits: ``room`` is the logarithm of capacity over
         predicted peak, ``moving`` the share of the peak that comes and goes. Numbers or arrays."""
-        spread = self.frameworks.get(framework, self.other)
-        shift = spread.shift + spread.moving * (moving - HALF) + self.margin
-        return below((room - shift) / spread.spread)
+        return self.frameworks.get(framework, self.other).fits(room, moving)
 
 
 @cache
@@ -76,7 +80,6 @@ def measured_memory() -> MeasuredMemory:
 def memory_from_document(document: Mapping[str, Any]) -> MeasuredMemory:
     """Measured memory read from a document as ``stepsim calibrate residuals`` writes it."""
     return MeasuredMemory(
-        margin=float(document["margin"]),
         frameworks={name: MemorySpread(**entry) for name, entry in document["frameworks"].items()},
         other=MemorySpread(**document["other"]),
     )

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from ....sim.figures import count, percent
+from ...fit.memory_spread import probabilities_left_out, probabilities_of_strangers
 from ..grids import NONE, Grid
 from ..run import ValidatedCase
 from .choices import (
@@ -41,6 +42,11 @@ Runs of frameworks of which failures are reported, each by a fit that saw no run
 are not reported, that a run ran is why it was published.
 """
 
+STRANGERS = """\
+The same runs by a fit that saw none of their framework: as one is told of which nobody knows how large its
+runs were, nor which of them failed.
+"""
+
 CERTAINTY = """\
 Of the runs of each sweep that ended: how often the one was fastest that a plan held to be the best with that
 probability, its constants drawn anew for all layouts together (`sim/plan/certainty.py`).
@@ -55,6 +61,8 @@ def choice_sections(sweeps: Sequence[Sweep], rows: Sequence[ValidatedCase]) -> I
         yield certainty_grid(sweeps), CERTAINTY
     if found := fit_grid(rows):
         yield found, FITS
+    if found := fit_grid(rows, strangers=True):
+        yield found, STRANGERS
 
 
 def choice_grid(sweeps: Sequence[Sweep]) -> Grid:
@@ -77,13 +85,14 @@ def threshold_grid(sweeps: Sequence[Sweep]) -> Grid:
     )
 
 
-def fit_grid(rows: Sequence[ValidatedCase]) -> Grid | None:
-    """Fit probabilities beside how runs ended; None where no failure is reported."""
-    found = fit_bins(rows)
+def fit_grid(rows: Sequence[ValidatedCase], *, strangers: bool = False) -> Grid | None:
+    """Fit probabilities beside how runs ended, their families left out of the fit, or as ``strangers`` all of
+    their framework; None where no failure is reported."""
+    found = fit_bins(rows, probabilities_of_strangers if strangers else probabilities_left_out)
     if not found:
         return None
     return Grid(
-        title="Fit probabilities, families left out of the fit",
+        title=f"Fit probabilities, {'frameworks' if strangers else 'families'} left out of the fit",
         columns=("predicted", "runs", "mean of the predicted", "ran", "expected to fail", "failed"),
         rows=tuple(
             (

@@ -1,7 +1,7 @@
 """Whether runs fit as often as predictions say: fit probabilities beside how runs ended.
 
-Each run's probability is by a fit that saw no run of its family. Only frameworks of which failures are
-reported count: elsewhere, that a run ran is why it was published.
+Each run's probability is by a fit that saw no run of its family, or none of its framework. Only frameworks of
+which failures are reported count: elsewhere, that a run ran is why it was published.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from ...fit.memory_spread import MemoryRow, probabilities_left_out, reporting
@@ -78,14 +78,16 @@ def likelier_outcomes(rows: Sequence[ValidatedCase], sources: Collection[str]) -
     )
 
 
-def fit_bins(rows: Sequence[ValidatedCase]) -> list[FitBin]:
-    """Every bin with runs."""
+def fit_bins(
+    rows: Sequence[ValidatedCase], left_out: Callable[[Sequence[MemoryRow]], Sequence[float]]
+) -> list[FitBin]:
+    """Every bin with runs, their probabilities by a fit from which something of theirs was ``left_out``."""
     places = memory_rows(rows)
     known = [row for _, row in places]
     failing = reporting(known)
     pairs = [
         (probability, row.ran)
-        for row, probability in zip(known, probabilities_left_out(known), strict=True)
+        for row, probability in zip(known, left_out(known), strict=True)
         if row.framework in failing and not math.isnan(probability)
     ]
     found = []
