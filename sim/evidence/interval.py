@@ -5,7 +5,7 @@ profile's curves, else of hardware/deviations.yaml), how far it lies from what w
 (measured_steps.py here, and the measured ranges of curves and collectives) and how causes go together:
 errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
 sustained clock, of what no curve knows and of each difference to measured runs are independent. Waits of many
-GPUs for one another only lengthen a step. How many standard deviations hold nine in ten is measured, too, and
+GPUs for one another, and for the slowest of them, only lengthen a step. How many standard deviations hold nine in ten is measured, too, and
 falls with their size: none is known better than runs of one configuration agree.
 """
 
@@ -24,6 +24,7 @@ from ..result.step import LENGTHENS, Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, routed_experts, unlike_measured, waits_of_many
 from .interval_hardware import unmeasured_hardware
 from .interval_overlap import OVERLAP, assumed_overlap
+from .interval_slowest import slowest_of_many
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 from .own_steps import StepSample, after_own
 from .run_noise import deviations_that_hold
@@ -51,7 +52,7 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
     assumed = assumed_overlap(step_time_s, shares.get("dp", 0.0) * step_time_s, plan, microbatches)
     return Doubt(
-        causes=(*_causes(shares, plan), *assumed),
+        causes=(*_causes(shares, plan), *slowest_of_many(plan), *assumed),
         regime=regime_of(plan.scenario),
         experts=experts_of_plan(plan),
         sample=_sample(step_time_s, shares, plan),

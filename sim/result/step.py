@@ -151,7 +151,7 @@ class Assumption:
     note: bool = False
 
 
-LENGTHENS = ("waits", "overlap")
+LENGTHENS = ("waits", "slowest", "overlap")
 """Kinds of causes by which a step only ever takes longer than predicted."""
 
 
