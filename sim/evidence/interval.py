@@ -5,8 +5,9 @@ profile's curves, else of hardware/deviations.yaml), how far it lies from what w
 (measured_steps.py here, and the measured ranges of curves and collectives) and how causes go together:
 errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
 sustained clock, of what no curve knows and of each difference to measured runs are independent. Waits of many
-GPUs for one another, and for the slowest of them, only lengthen a step. How many standard deviations hold nine in ten is measured, too, and
-falls with their size: none is known better than runs of one configuration agree.
+GPUs for one another, and for the slowest of them, only lengthen a step. How many standard deviations hold
+nine in ten is measured, too, and falls with their size: none is known better than runs of one configuration
+agree.
 """
 
 from __future__ import annotations
