@@ -1,10 +1,10 @@
 """What a step takes longer by where GPUs of one type differ, since all of them wait for the slowest.
 
 A prediction takes all GPUs to be as fast as its profile. How much those of a cluster differ nobody knows
-before it has run: the medians of ranks that do the same by 0.2 to 0.5 % in two logs of ByteDance (the traces of
+before it has run: the medians of ranks that do the same by 0.2 to 0.5 % in two logs of ByteDance (traces of
 Lin et al. 2025, arXiv:2505.05713), whole applications by 1.48 % on five supercomputers
-(scenario/variation.yaml). So the larger of these is a doubt that only lengthens, and no part of the prediction.
-Fits nothing.
+(scenario/variation.yaml). So the larger of these is a doubt that only lengthens, and no part of the
+prediction. Fits nothing.
 """
 
 from __future__ import annotations
