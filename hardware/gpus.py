@@ -87,6 +87,31 @@ def gpu_names() -> tuple[str, ...]:
     return GPUS.names()
 
 
+_PACE = (
+    "vendor", "architecture", "sms", "boost_hz", "peak_flops", "hbm_bytes_per_s",
+    "l2_bytes", "l2_bytes_per_s", "sram_bytes_per_sm", "tdp_w",
+)  # fmt: skip
+"""What decides how long a kernel takes on a GPU: its chip, clock, memory and power. Links are none of it."""
+
+
+def same_pace(name: str) -> str:
+    """The first GPU of the catalogue on which every kernel takes as long as on ``name``: that one itself, or
+    the part that differs from it in links alone. One that the catalogue lacks stays what it is.
+
+    >>> same_pace("H800-SXM5-80GB"), same_pace("H200-SXM-141GB")
+    ('H100-SXM5-80GB', 'H200-SXM-141GB')
+    """
+    gpus = GPUS.records()
+    if name not in gpus:
+        return name
+    pace = _pace(gpus[name])
+    return next(other for other, gpu in gpus.items() if _pace(gpu) == pace)
+
+
+def _pace(gpu: Gpu) -> tuple[Any, ...]:
+    return tuple(getattr(gpu, field) for field in _PACE)
+
+
 def _gpu(*, name: str, hbm_gib: float, l2_mib: float, sram_kib_per_sm: float, **fields: Any) -> Gpu:
     fields["called"] = tuple(fields.get("called", ()))
     return Gpu(

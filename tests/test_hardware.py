@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.catalogue import UnknownName
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabric import Fabric
-from stepsim.hardware.gpus import get_gpu, gpu_names
+from stepsim.hardware.gpus import get_gpu, gpu_names, same_pace
 from stepsim.hardware.interconnect import (
     NCCL_MESSAGE_CHUNK_BYTES,
     get_interconnect,
@@ -195,3 +196,28 @@ def test_unknown_name_shows_the_nearest_and_all(lookup, typed: str, meant: str) 
         lookup(typed)
     assert (error.value.name, error.value.nearest, error.value.known) == (typed, meant, known)
     assert all(name in str(error.value) for name in (typed, f"mean {meant}?", *known))
+
+
+_LINKS = {"nvlink_bytes_per_s", "nccl_nvlink_bytes_per_s", "nvlink_domain", "nvls", "pcie_bytes_per_s"}
+_NAMES = {"name", "called", "short_name", "sources", "profile_of", "host", "announced"}
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_gpus_of_one_pace_differ_in_links_and_size_of_memory_alone(name: str) -> None:
+    first = same_pace(name)
+    assert same_pace(first) == first
+    one, other = asdict(get_gpu(name)), asdict(get_gpu(first))
+    unlike = {field for field in one if one[field] != other[field]}
+    assert unlike <= _LINKS | _NAMES | {"hbm_bytes"}
+    assert same_pace("a GPU of one's own") == "a GPU of one's own"
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_a_clock_that_is_carried_whole_is_known_as_well_as_where_it_was_fitted(name: str) -> None:
+    """A residual that is copied does not outlive the fit that it is from."""
+    profile = load_profile(name)
+    source, _, how = profile.step_time_fit.removeprefix("fitted on ").partition(" and carried: ")
+    if how == "the same chip at the same power":
+        fitted = load_profile(source)
+        assert profile.clock_fraction == fitted.clock_fraction
+        assert profile.step_time_residual == fitted.step_time_residual

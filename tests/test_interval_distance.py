@@ -297,6 +297,21 @@ def test_kernels_of_a_gpu_whose_clock_no_step_shows_count_in_full() -> None:
     assert gemm(plan) < gemm(replace(plan, profile=unfitted))
 
 
+def test_a_gpu_that_differs_in_links_alone_is_known_by_the_steps_of_the_other() -> None:
+    """Its kernels are those of the other; what crosses its links is doubtful by itself."""
+    path = [PathSegment(name="GEMM", seconds=1.0)]
+
+    def parts(gpu: str) -> dict[str, tuple[str, float]]:
+        scenario = load_scenario(SCENARIO, [f"cluster.gpu={gpu}"])
+        made = doubt_of(1.0, path, lower(scenario, build_cluster(scenario)).plan, microbatches=1)
+        return {part.name: (part.kind, part.sigma) for part in interval_of(1.0, made, measured_steps()).parts}
+
+    own, fewer_links, other = parts("H100-SXM5-80GB"), parts("H800-SXM5-80GB"), parts("H200-SXM-141GB")
+    assert fewer_links["what no curve knows"] == own["what no curve knows"]
+    assert {name for name, (kind, _) in fewer_links.items() if kind == "unlike"} == set()
+    assert {name for name, (kind, _) in other.items() if kind == "unlike"} != set()
+
+
 def test_both_16_bit_types_are_one_precision() -> None:
     assert precision_class("fp16") == precision_class("bf16") != precision_class("fp8")
 

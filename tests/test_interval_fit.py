@@ -22,7 +22,9 @@ from stepsim.calibration.validation.regions.deviations_file import deviations_te
 from stepsim.cli.main import app
 from stepsim.hardware.deviations import deviations_document, measured_collectives, shipped_deviations
 from stepsim.sim.evidence.interval import interval_of, parts_of, reach_of
+from stepsim.sim.evidence.interval_slowest import SLOWEST
 from stepsim.sim.evidence.measured_steps import (
+    EXPERTS,
     WAITS,
     Regime,
     RoutedExperts,
@@ -32,6 +34,7 @@ from stepsim.sim.evidence.measured_steps import (
     steps_from_document,
 )
 from stepsim.sim.lowering.lower import lower
+from stepsim.sim.result.step import IntervalPart
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster
 
@@ -102,6 +105,21 @@ def test_the_fit_finds_what_many_gpus_wait_for_one_another() -> None:
     some, none = (fit_interval_terms(made_rows(waits=waits)) for waits in (0.1, 0.0))
     assert some.terms[WAITS].sigma == pytest.approx(0.1, rel=0.4)
     assert none.terms[WAITS].sigma < 0.4 * some.terms[WAITS].sigma
+
+
+def test_what_the_slowest_gpu_explains_no_wait_does() -> None:
+    """The same errors, once with the cause that they are of."""
+
+    def explained(row: StepRow) -> StepRow:
+        sigma = 0.05 * math.log2(row.doubt.regime.gpus)
+        part = IntervalPart(name="made", share=1.0, sigma=sigma, source="made", kind=SLOWEST)
+        return replace(row, doubt=replace(row.doubt, causes=(*row.doubt.causes, part)))
+
+    rows = made_rows(waits=0.1)
+    bare, known = fit_interval_terms(rows), fit_interval_terms([explained(row) for row in rows])
+    assert known.terms[WAITS].sigma < 0.5 * bare.terms[WAITS].sigma
+    for name in (*EXPERTS, "software"):
+        assert known.terms[name].sigma == pytest.approx(bare.terms[name].sigma, rel=0.3), name
 
 
 def test_a_source_is_judged_by_terms_of_all_others() -> None:

@@ -68,7 +68,7 @@ def test_the_parts_make_the_width_on_either_side_of_the_prediction(result: Resul
     above = math.hypot(*(part.share * part.sigma for part in interval.parts))
     either = [part for part in interval.parts if part.kind not in LENGTHENS]
     below = math.hypot(*(part.share * part.sigma for part in either))
-    assert len(either) == len(interval.parts) - 1
+    assert len(either) == len(interval.parts) - 2  # what communication waits for, and the slowest GPU
     assert math.log(interval.high_s / result.step_time_s) == pytest.approx(interval.quantile * above)
     assert math.log(result.step_time_s / interval.low_s) == pytest.approx(interval.quantile_below * below)
     assert all(part.source and part.sigma > 0 and 0 <= part.share <= 1 + 1e-9 for part in interval.parts)

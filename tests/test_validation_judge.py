@@ -193,7 +193,15 @@ def test_a_source_is_predicted_without_itself(tmp_path: Path) -> None:
     everything, *groups = by_source_left_out(report)
     assert (everything.name, everything.left_out.cases) == ("all", 2)
     assert everything.left_out.signed_median > everything.shipped.signed_median
-    assert {"a", "dense", "fewer than 1,024 GPUs"} <= {one.name for one in groups}
+    few = "fewer than 1,024 GPUs"
+    assert {one.name for one in groups} == {
+        "a",
+        "dense",
+        few,
+        f"{GPU}, {documents[0]['layout']['precision']}, dense, {few}",
+    }
+    assert everything.inside == 0.0  # half the clock is missed, and a miss counts beside the width
+    assert everything.score > everything.width
     assert everything.noise == 0.0  # the same measured time twice
     other = validate([path], halves=replace(halves, sources={"b": slow}))
     assert other.source_left_out["medium"] == step_s

@@ -5,8 +5,9 @@ profile's curves, else of hardware/deviations.yaml), how far it lies from what w
 (measured_steps.py here, and the measured ranges of curves and collectives) and how causes go together:
 errors of one curve are one error, so its kernels add up linearly; those of different curves, of the
 sustained clock, of what no curve knows and of each difference to measured runs are independent. Waits of many
-GPUs for one another only lengthen a step. How many standard deviations hold nine in ten is measured, too, and
-falls with their size: none is known better than runs of one configuration agree.
+GPUs for one another, and for the slowest of them, only lengthen a step. How many standard deviations hold
+nine in ten is measured, too, and falls with their size: none is known better than runs of one configuration
+agree.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .interval_beyond import beyond_measured, routed_experts, unlike_measured, w
 from .interval_hardware import unmeasured_hardware
 from .interval_kernel import FASTER, SLOWER, assumed_attention
 from .interval_overlap import OVERLAP, assumed_overlap
+from .interval_slowest import slowest_of_many
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 from .own_steps import StepSample, after_own
 from .run_noise import deviations_that_hold
@@ -56,7 +58,12 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
     assumed = assumed_overlap(step_time_s, shares.get("dp", 0.0) * step_time_s, plan, microbatches)
     return Doubt(
-        causes=(*_causes(shares, plan), *assumed, *assumed_attention(shares.get("attention", 0.0), plan)),
+        causes=(
+            *_causes(shares, plan),
+            *slowest_of_many(plan),
+            *assumed,
+            *assumed_attention(shares.get("attention", 0.0), plan),
+        ),
         regime=regime_of(plan.scenario),
         experts=experts_of_plan(plan),
         sample=_sample(step_time_s, shares, plan),

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ...hardware.deviations import Deviation
+from ...hardware.gpus import same_pace
 from .own_steps import SourceSpread, StepSample
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ KINDS = ("kernels", "communication", "host", "clock", "beyond")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regime:
-    """What kind of step it is. ``sequence`` in tokens; fp16 and bf16 are one precision."""
+    """What kind of step it is. ``sequence`` in tokens; fp16 and bf16 are one precision, and GPUs that differ
+    in links alone one GPU, since what a step takes beside its communication is the same."""
 
     software: str
     gpu: str
@@ -163,7 +165,7 @@ def regime_of(scenario: Scenario) -> Regime:
     """The regime of a scenario's step."""
     return Regime(
         software=scenario.software.name,
-        gpu=scenario.cluster.gpu_name,
+        gpu=same_pace(scenario.cluster.gpu_name),
         precision=precision_class(scenario.training.precision),
         sequence=scenario.training.seq_length,
         gpus=scenario.cluster.gpus,

@@ -31,7 +31,7 @@ LAWS = ("normal", "lognormal", "values", "file", "preset")
 def presets() -> dict[str, Any]:
     """The published spreads by name: their law, whose parts they are of, and their source."""
     text = (files("stepsim.sim.scenario") / "variation.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.safe_load(text)
+    found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return found
 
 

@@ -32,6 +32,7 @@ import yaml
 
 from ....hardware.deviations import Deviation
 from ....sim.evidence.interval import REACHES, deviations_of, parts_of, reach_of
+from ....sim.evidence.interval_slowest import SLOWEST
 from ....sim.evidence.measured_steps import (
     DIFFERENCES,
     EXPERTS,
@@ -96,7 +97,7 @@ class StepRow:
 class _Table:
     """Variances of every row as arrays: ``known``, by kind of cause and of experts (``weighed``), of the
     squared differences to every measured regime of other sources (rows, regimes, differences), and of
-    ``waits``, which lengthen."""
+    ``waits`` and of the ``slowest`` GPU, which lengthen."""
 
     errors: NDArray[np.float64]
     weights: NDArray[np.float64]
@@ -104,6 +105,7 @@ class _Table:
     weighed: NDArray[np.float64]
     squares: NDArray[np.float64]
     waits: NDArray[np.float64]
+    slowest: NDArray[np.float64]
 
     def unlikely(self, logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         """Minus the logarithm of the likelihood where the values of _NAMES have these ``logs``, and its
@@ -113,7 +115,7 @@ class _Table:
         away = self.squares @ far
         nearest = self.squares[np.arange(len(away)), away.argmin(axis=1)]
         below = self.known + self.weighed @ own + away.min(axis=1)
-        above = below + wait * self.waits
+        above = below + wait * self.waits + self.slowest
         late = self.errors > 0
         both = np.sqrt(below) + np.sqrt(above)
         scores = self.errors**2 / (_SCALE**2 * np.where(late, above, below))
@@ -206,6 +208,7 @@ def _table(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> _Tab
         ),
         squares=np.array([_squares(row, others[row.source].families, most) for row in rows]),
         waits=np.array([(row.doubt.communication * math.log2(row.doubt.regime.gpus)) ** 2 for row in rows]),
+        slowest=np.array([_variance(row.doubt, SLOWEST) for row in rows]),
     )
 
 
@@ -239,7 +242,7 @@ def _known(doubt: Doubt, steps: MeasuredSteps) -> float:
         (part.share * (steps.pooled(part.sigma, doubt.regime.gpu) if part.kind == "steps" else part.sigma))
         ** 2
         for part in doubt.causes
-        if part.kind not in (*KINDS, *REACHES)  # what may be otherwise is on one side, and no residual
+        if part.kind not in (*KINDS, SLOWEST, *REACHES)  # these are on one side, and the last no residual
     )
 
 

@@ -127,7 +127,8 @@ What a user can expect whose cluster and stack nobody here has measured. Each so
 constants that all other sources give, and with intervals that know no measured step of its own; the presets
 stay, which are read off code. Noise: by how much steps of one configuration differ, where several clusters or
 several runs have measured it, from their median. Where no other source gives a constant: launches of eager
-PyTorch by published measurements, the clock of a GPU's kin. Errors over families; the rest over rows.
+PyTorch by published measurements, the clock of a GPU's kin. Score: Winkler's of the intervals, in parts of
+the prediction; less is better. Errors over families; the rest over rows.
 """
 
 

@@ -18,6 +18,7 @@ from ....sim.evidence.interval import interval_of
 from ....sim.evidence.measured_steps import is_outside, measured_steps, spanning
 from ...cases.errors import Errors, errors_of
 from ...fit.steps.interval_terms import StepRow, without_each_source
+from ..intervals import interval_score
 from ..run import JUDGED, Report, ValidatedCase, configuration
 
 LARGE = 1024
@@ -27,13 +28,15 @@ LARGE = 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
     """Rows predicted without their source: errors with the shipped constants and without it, the share of
-    measured steps in 90 % intervals, their median full width, and the noise of repeats (None without any)."""
+    measured steps in 90 % intervals, their median full width and mean score (intervals.py), and the noise of
+    repeats (None without any)."""
 
     name: str
     shipped: Errors
     left_out: Errors
     inside: float
     width: float
+    score: float
     noise: float | None
 
 
@@ -44,15 +47,17 @@ class _Row:
     left_out: float
     inside: bool
     width: float
+    score: float
     reach: tuple[float, float]
 
 
 def by_source_left_out(report: Report) -> tuple[Unseen, ...]:
-    """All rows of high and medium trust, each source, then GPU with precision, dense or experts, scale."""
+    """All rows of high and medium trust, each source, dense or experts, scale, then each GPU and precision by
+    both."""
     rows = list(_rows(report))
     noise = _noise(report.rows)
     groups: dict[str, list[_Row]] = {"all": rows}
-    names: tuple[Callable[[ValidatedCase], str], ...] = (lambda row: row.source, _machine, _kind, _scale)
+    names: tuple[Callable[[ValidatedCase], str], ...] = (lambda row: row.source, _kind, _scale, _regime)
     for name in names:
         for group in sorted({name(one.row) for one in rows}):
             groups[group] = [one for one in rows if name(one.row) == group]
@@ -71,6 +76,7 @@ def _unseen(name: str, rows: Sequence[_Row], noise: dict[str, float]) -> Unseen:
         left_out=left_out,
         inside=fmean(one.inside for one in rows),
         width=median(one.width for one in rows),
+        score=fmean(one.score for one in rows),
         noise=fmean(repeated) if repeated else None,
     )
 
@@ -91,6 +97,7 @@ def _rows(report: Report) -> Iterator[_Row]:
             left_out=left_s / measured_s - 1,
             inside=interval.low_s <= measured_s <= interval.high_s,
             width=(interval.high_s - interval.low_s) / left_s,
+            score=interval_score(interval.low_s, interval.high_s, measured_s) / left_s,
             reach=(log(left_s / interval.low_s), log(interval.high_s / left_s)),
         )
 
@@ -144,13 +151,13 @@ def _noise(rows: Iterable[ValidatedCase]) -> dict[str, float]:
     }
 
 
-def _machine(row: ValidatedCase) -> str:
-    return f"{row.case.hardware.gpu}, {row.case.layout.precision}"
-
-
 def _kind(row: ValidatedCase) -> str:
     return "experts" if row.case.model.moe else "dense"
 
 
 def _scale(row: ValidatedCase) -> str:
     return f"{LARGE:,} GPUs and more" if row.case.hardware.gpus >= LARGE else f"fewer than {LARGE:,} GPUs"
+
+
+def _regime(row: ValidatedCase) -> str:
+    return f"{row.case.hardware.gpu}, {row.case.layout.precision}, {_kind(row)}, {_scale(row)}"

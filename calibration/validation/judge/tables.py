@@ -47,13 +47,14 @@ def source_left_out_grid(report: Report) -> Grid:
             signed_percent(one.left_out.signed_median),
             percent(one.inside),
             percent(one.width),
+            f"{one.score:.3f}",
             NONE if one.noise is None else percent(one.noise),
         )
         for one in by_source_left_out(report)
     )
     columns = (
         "set", "cases", "families", "shipped: median", "p90", "source left out: median", "p90", "signed",
-        "inside 90 %", "median width", "noise",
+        "inside 90 %", "median width", "score", "noise",
     )  # fmt: skip
     return Grid(title="Sources of which nothing was seen", columns=columns, rows=rows)
 

@@ -1,0 +1,74 @@
+"""Intervals reach above the prediction by what the slowest of many GPUs may take longer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepsim.sim.evidence.interval_slowest import SLOWEST, expected_largest, slowest_of_many
+from stepsim.sim.lowering.lower import lower
+from stepsim.sim.result.step import LENGTHENS, IntervalPart
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.simulate import build_cluster, simulate
+
+
+def document(gpus: int, variation: Any = None) -> dict[str, Any]:
+    cluster = {"gpu": "H100-SXM5-80GB", "gpus": gpus, "interconnect": "ib-ndr400-x8", "variation": variation}
+    return {
+        "model": {
+            "num_layers": 2,
+            "hidden_size": 2048,
+            "num_attention_heads": 16,
+            "ffn_hidden_size": 8192,
+            "vocab_size": 32000,
+            "mlp": "swiglu",
+        },
+        "cluster": {name: value for name, value in cluster.items() if value is not None},
+        "parallelism": {"tp": 1, "dp": gpus, "zero": 1},
+        "training": {"seq_length": 2048, "global_batch": gpus, "micro_batch": 1, "precision": "bf16"},
+        "software": {"preset": "megatron-core-2024"},
+    }
+
+
+def parts(gpus: int, variation: Any = None) -> list[IntervalPart]:
+    scenario = scenario_from_document(document(gpus, variation), "slowest")
+    return list(slowest_of_many(lower(scenario, build_cluster(scenario)).plan))
+
+
+@given(st.integers(2, 20_000))
+def test_the_largest_of_many_is_near_the_integral_of_its_law(count: int) -> None:
+    x = np.linspace(-8.0, 8.0, 1_001)
+    law = np.array([math.erfc(-one / math.sqrt(2.0)) / 2 for one in x]) ** count
+    mean = float(((x[1:] + x[:-1]) / 2 * np.diff(law)).sum())
+    assert expected_largest(count) == pytest.approx(mean, rel=0.05)
+    assert expected_largest(count) < expected_largest(count + 1)
+
+
+def test_one_gpu_waits_for_none_and_more_for_the_slowest_of_more() -> None:
+    assert parts(1) == []
+    few, many = parts(8), parts(64)
+    assert [part.kind for part in (*few, *many)] == [SLOWEST, SLOWEST]
+    assert few[0].sigma / expected_largest(8) == pytest.approx(many[0].sigma / expected_largest(64))
+    assert "arXiv:2208.11035" in few[0].source
+
+
+def test_gpus_that_the_scenario_says_how_they_differ_are_replayed_and_no_doubt() -> None:
+    assert parts(8, {"gpu_speed": {"normal": {"cv": 0.01}}}) == []
+    assert len(parts(8, {"link": {"normal": {"cv": 0.01}}})) == 1
+
+
+def test_it_lengthens_alone() -> None:
+    result = simulate(scenario_from_document(document(8), "slowest"))
+    interval = result.interval
+    assert interval is not None
+    (part,) = [one for one in interval.parts if one.kind == SLOWEST]
+    either = [one for one in interval.parts if one.kind not in LENGTHENS]
+    low = math.log(result.step_time_s / interval.low_s) / interval.quantile_below
+    high = math.log(interval.high_s / result.step_time_s) / interval.quantile
+    assert low == pytest.approx(math.hypot(*(one.share * one.sigma for one in either)))
+    assert high >= math.hypot(low, part.sigma) * (1 - 1e-12)
