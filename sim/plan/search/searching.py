@@ -117,10 +117,15 @@ class LayoutSearch:
             lesser=self.lighter,
             limit=limit,
             begin=self._begin,
+            expect=self.expect,
             tell=self.tell,
         )
         self.value |= ranked.value
         return ranked
+
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Who has nothing else to do works out bounds by actions of layouts of which they may be asked next."""
+        self.judging.soon_bounded = [i for i in numbers if self._worth_tightening[i] and i not in self.floor_s]
 
     def tighten(self, numbers: Iterable[int]) -> None:
         """Bound the steps of layouts action by action, where a replay takes much longer than that."""
