@@ -122,6 +122,72 @@ def test_a_lesser_candidate_that_is_ruled_out_rules_out_others_without_bounds_of
     assert asked == [0, 1, 4]
 
 
+@given(spaces(), st.integers(1, 5), st.data())
+def test_who_is_judged_does_not_hang_on_how_far_workers_are_ahead(
+    space: tuple[list[float], list[float]], top: int, data: st.DataObject
+) -> None:
+    values, bounds = space
+    share = st.floats(0.5, 1.0)
+    tight = [data.draw(share) * min(value, 10.0) for value in values]
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        return [tight[i] for i in numbers]
+
+    def ahead(numbers: Iterable[int]) -> Generator[float, None, None]:
+        return (values[i] for i in [*numbers])
+
+    one = best_first(bounds, lambda numbers: (values[i] for i in numbers), top=top, tighten=tighten)
+    other = best_first(bounds, ahead, top=top, tighten=tighten)
+    assert [*one.value.items()] == [*other.value.items()]
+    assert one.best == other.best
+
+
+def test_nobody_is_begun_who_will_hardly_be_among_the_best() -> None:
+    """Three are asked for; by bounds that were tightened the fourth is slower than the last of these will be,
+    and the fifth, whose bound is the same, is no better for being first of all by the bounds before."""
+    values, tight = [1.0, 1.01, 1.02, 1.2, 1.3], [0.999, 1.009, 1.019, 1.1, 1.1]
+    begun: list[int] = []
+
+    def ahead(numbers: Iterable[int]) -> Generator[float, None, None]:
+        wanted = [*numbers]
+        begun.extend(wanted)
+        return (values[i] for i in wanted)
+
+    found = best_first(
+        [0.9, 0.9, 0.9, 0.9, 0.8], ahead, top=3, tighten=lambda numbers: [tight[i] for i in numbers]
+    )
+    assert found.best == (0, 1, 2)
+    assert set(begun) == {0, 1, 2}
+
+
+def test_bounds_that_may_come_next_are_told_before() -> None:
+    """All but those that are tightened now, and those that a lesser one may rule out without one."""
+    values = [float(i) for i in range(1, 21)]
+    lesser = [*range(10), 3, *range(11, 20)]
+    rounds: list[tuple[list[int], list[int]]] = []
+    expected: list[int] = []
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        rounds.append(([*numbers], [*expected]))
+        return [values[i] for i in numbers]
+
+    def expect(numbers: Sequence[int]) -> None:
+        expected[:] = numbers
+
+    bounds = [0.5 + i / 100 for i in range(20)]
+    best_first(
+        bounds,
+        lambda numbers: (values[i] for i in numbers),
+        top=10,
+        tighten=tighten,
+        lesser=lesser.__getitem__,
+        expect=expect,
+    )
+    now, then = rounds[0]
+    assert now == [*range(8)]
+    assert then == [8, 9, *range(11, 20)]
+
+
 @given(spaces(), st.integers(1, 3), st.floats(1.0, 2.0))
 @example(space=([1.0, 1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.5, 1.0, 2.0]), top=3, dearer=2.0)
 def test_what_is_dear_to_know_is_asked_of_few(

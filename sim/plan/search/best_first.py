@@ -42,8 +42,8 @@ Begin = Callable[[Sequence[int]], None]
 """Told candidates that are about to be judged, so that they may be begun in another order; or others whose
 bounds may be asked for next."""
 
-CLOSE = 1.005
-"""Times a bound that was tightened: few values are above that."""
+CLOSE = 1.002
+"""Times a bound that was tightened, what a value is above it by most likely."""
 
 BESIDE = 2
 """Candidates that are begun together, though one alone is sure to be judged."""
@@ -212,7 +212,7 @@ class _Search:
         return sorted([*values, *(float(self.bounds[i]) for i in likely)])[self.top - 1]
 
     def _asked_next(self, loose: Sequence[int]) -> list[int]:
-        """Of those behind the first whose bounds are tightened now, whose are next if these change nothing."""
+        """Of those behind the first whose bounds are tightened now, whose are next if none changes by it."""
         before = set(loose)
         lesser = ((i, self.lesser(i)) for i in loose[AT_ONCE:])
         return [
@@ -222,9 +222,10 @@ class _Search:
         ]
 
     def _foreseen(self, left: Sequence[int]) -> float:
-        """What the value of the last of the best will not be above, most likely; inf where too few of those
-        who are ``left`` have a bound that was of use to tighten."""
-        told = (float(self.bounds[i]) for i in left if self.tightened.get(i, -math.inf) > self.loose[i])
+        """The value that the last of the best will have, most likely; inf where too few of those who are
+        ``left`` have a bound that was of use to tighten."""
+        others = (i for i in left if i not in self.value)
+        told = (float(self.bounds[i]) for i in others if self.tightened.get(i, -math.inf) > self.loose[i])
         values = [value for value, _ in self.best[: self.top]]
         values += (CLOSE * bound for bound in itertools.islice(told, self.top))
         return sorted(values)[self.top - 1] if len(values) >= self.top else math.inf
@@ -269,16 +270,21 @@ class _Search:
         """Judge candidates in that order, until one is hopeless. A worker that has nothing else to do may be
         ahead of those who will be judged most likely, and of the first of all who are ``left`` and tight
         where that is not known of anyone."""
-        turns = [*queue]
-        while turns:
+        place = 0
+        while place < len(queue):
             foreseen = self._foreseen(left)
-            near = sum(1 for _ in itertools.takewhile(lambda i: self.bounds[i] <= foreseen, turns))
-            now, turns = turns[: max(near, BESIDE)], turns[max(near, BESIDE) :]
-            likely = [] if turns else self._likely(left, set(queue), foreseen)
-            if not self._judge_in_turn(now, likely):
+            until = place + max(BESIDE, self._up_to(foreseen, queue[place:]))
+            likely = self._likely(left, set(queue), foreseen) if until >= len(queue) else []
+            if not self._judge_in_turn(queue[place:until], likely):
                 return
+            place = until
+
+    def _up_to(self, value: float, queue: Sequence[int]) -> int:
+        """How many of a queue come before the first whose bound is above a value."""
+        return sum(1 for _ in itertools.takewhile(lambda i: self.bounds[i] <= value, queue))
 
     def _likely(self, left: Sequence[int], queue: set[int], foreseen: float) -> list[int]:
+        """Who of all who are left and in no queue will be judged, if nobody is better than ``foreseen``."""
         others = (i for i in left if i not in queue and i not in self.value and self._is_tight(i))
         if foreseen == math.inf:
             return [*itertools.islice(others, 1)]

@@ -124,8 +124,9 @@ class LayoutSearch:
         return ranked
 
     def expect(self, numbers: Iterable[int]) -> None:
-        """Who has nothing else to do works out bounds by actions of layouts of which they may be asked next."""
-        self.judging.soon_bounded = [i for i in numbers if self._worth_tightening[i] and i not in self.floor_s]
+        """Who has nothing else to do works out bounds by actions that may be asked for next."""
+        new = (i for i in numbers if i not in self.floor_s)
+        self.judging.soon_bounded = [i for i in new if self._worth_tightening[i]]
 
     def tighten(self, numbers: Iterable[int], *, beside: Iterable[int] = ()) -> None:
         """Bound the steps of layouts action by action, where a replay takes much longer than that. Bounds of

@@ -6,6 +6,7 @@ of the one that is awaited by a few, so that whoever takes them may stop early.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import mmap
 import multiprocessing
@@ -30,7 +31,7 @@ AHEAD = 2
 """Tasks in flight for each worker: the next one is at hand when one is done."""
 
 MOST_LEFT = 4096
-"""Tasks after which marks of those that nobody waits for are used again: many more than are ever in flight."""
+"""Tasks after which a mark is used again: many more than are ever in flight."""
 
 POOL_ABOVE_S = 0.1
 """Work of this process before it starts a pool: forks and pipes take about a third of that."""
@@ -134,10 +135,10 @@ class Local(Generic[Task, Done]):
 
     def _result(self, pool: ProcessPoolExecutor, one: _Flying[Task, Done]) -> Done:
         """What comes of a task, which is begun anew if it was left while nobody waited for it."""
-        found = one.future.result()
-        while found is LEFT:
-            found = self._submitted(pool, one.task).future.result()
-        return found
+        while (found := one.future.result()) is LEFT:
+            one = self._submitted(pool, one.task)
+        done: Done = found
+        return done
 
 
 class Left(Enum):
@@ -147,8 +148,8 @@ class Left(Enum):
 
 
 LEFT = Left.LEFT
-"""Of a task that nobody waited for any more when its turn came: a pool hands out some before their turn, which
-cannot be taken back then."""
+"""Of a task that nobody waited for any more when its turn came: a pool hands out some before their turn, and
+these cannot be taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +168,10 @@ _function: Callable[[Any], Any] | None = None
 
 
 def _begin_worker(function: Callable[[Any], Any], left: mmap.mmap) -> None:
-    """Ctrl-C is for the process that started this one, which prints what it has and ends it."""
+    """Ctrl-C is for the process that started this one, which prints what it has and ends it. What that one
+    has made is not looked through for what may go, and so not copied."""
     global _function, _left
+    gc.freeze()
     _function, _left = function, left
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
