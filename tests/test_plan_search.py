@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from small_plans import FIX, small
 
 from stepsim.sim.brief.step import brief_step
+from stepsim.sim.lowering.layers.stages import build_stages
 from stepsim.sim.plan.search import front_search, searching
 from stepsim.sim.plan.search.best_first import Ranked, best_first
 from stepsim.sim.plan.search.front import front_of, hopeful
@@ -290,6 +291,27 @@ def test_orders_of_ranks_that_place_all_groups_alike_are_twins() -> None:
     assert 0 < len(twins) < len(second)  # whole hosts in one place or the other, or parts of hosts
     assert all(order[j] == orders[0] and layouts.twin(j) == j for _, j in twins)
     for i, j in twins[:: max(1, len(twins) // 4)]:
+        one, other = (ReplayOf()(layouts.scenario_of(number)) for number in (i, j))
+        assert (one.step_time_s, one.memory, one.parts) == (other.step_time_s, other.memory, other.parts)
+
+
+@pytest.mark.slow
+def test_splits_that_give_each_stage_as_many_layers_are_twins() -> None:
+    splits = ["uniform", "embedding_and_loss_as_layers", "uneven_unspecified", "flops_balanced"]
+    fix = {**FIX, "parallelism.zero": 1, "parallelism.tp": 2, "training.micro_batch": 2}
+    del fix["parallelism.stage_split"]
+    run = small(model__num_layers=6, model__vocab_size=128000)
+    layouts = candidates_of(run, fix, {"parallelism.stage_split": splits}, lambda _: None)[0].layouts
+    settings = [layouts.settings(i) for i in range(len(layouts))]
+    split = [one.pop("parallelism.stage_split") for one in settings]
+    pairs = [(i, j) for j in range(len(layouts)) for i in range(j) if settings[i] == settings[j]]
+    stages = [build_stages(layouts.scenario_of(i)) for i in range(len(layouts))]
+    same = [(i, j) for i, j in pairs if stages[i] == stages[j]]
+    assert {split[i] for pair in same for i in pair} >= set(splits[:3])
+    assert len(same) < len(pairs)
+    assert all((layouts.twin(i) == layouts.twin(j)) == ((i, j) in same) for i, j in pairs)
+    assert all(layouts.twin(layouts.twin(i)) == layouts.twin(i) for i in range(len(layouts)))
+    for i, j in same[:: max(1, len(same) // 4)]:
         one, other = (ReplayOf()(layouts.scenario_of(number)) for number in (i, j))
         assert (one.step_time_s, one.memory, one.parts) == (other.step_time_s, other.memory, other.parts)
 
