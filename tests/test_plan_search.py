@@ -154,11 +154,44 @@ def test_nobody_is_begun_who_will_hardly_be_among_the_best() -> None:
         begun.extend(wanted)
         return (values[i] for i in wanted)
 
+    for first in ([], [4]):  # one that is judged whatever comes, so that there is a worst of the best at once
+        begun.clear()
+        found = best_first(
+            [0.9, 0.9, 0.9, 0.9, 0.8],
+            ahead,
+            top=3,
+            first=first,
+            tighten=lambda numbers: [tight[i] for i in numbers],
+            begin=begun.extend,
+        )
+        assert found.best == (0, 1, 2)
+        assert set(begun) == {0, 1, 2, *first}
+
+
+def test_nobody_is_begun_beside_bounds_who_will_hardly_be_among_the_best() -> None:
+    """Three are judged, one of them far above its bound, before bounds of the last are tightened: the next is
+    begun beside these, and those behind it, of which bounds are known as well, are not."""
+    values = [3.0, 1.0, 1.0, 1.1, 1.6, 2.0, 2.0, 2.0, 2.0, 2.0]
+    tight = [0.9, 1.0, 1.0, 1.1, 1.5, 1.9, 1.9, 1.9, 1.8, 1.8]
+    begun: list[int] = []
+    beside: list[tuple[list[int], list[int]]] = []
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        beside.append(([*numbers], [*begun]))
+        return [tight[i] for i in numbers]
+
+    def begin(numbers: Sequence[int]) -> None:
+        begun[:] = numbers
+
     found = best_first(
-        [0.9, 0.9, 0.9, 0.9, 0.8], ahead, top=3, tighten=lambda numbers: [tight[i] for i in numbers]
+        [0.5] * 8 + [1.05, 1.06],
+        lambda numbers: (values[i] for i in numbers),
+        top=3,
+        tighten=tighten,
+        begin=begin,
     )
-    assert found.best == (0, 1, 2)
-    assert set(begun) == {0, 1, 2}
+    assert found.best == (1, 2, 3)
+    assert beside == [([*range(8)], []), ([8, 9], [3])]
 
 
 def test_bounds_that_may_come_next_are_told_before() -> None:

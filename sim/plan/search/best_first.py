@@ -195,7 +195,7 @@ class _Search:
         loose = [*itertools.islice(itertools.filterfalse(self._is_tight, near), FEW + 1)]
         few = self.worst < math.inf and len(loose) <= FEW
         if loose and (few or len(tight) + self._better_than(self.bounds[loose[0]]) < self.top):
-            self.begin(likely if few else [])
+            self.begin(likely[: self._up_to(self._foreseen(left), likely)] if few else [])
             self.expect([] if few else self._asked_next(loose))
             self._tighten(loose if few else loose[:AT_ONCE])
             return
