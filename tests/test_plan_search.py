@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from small_plans import FIX, small
 
 from stepsim.sim.brief.step import brief_step
+from stepsim.sim.lowering.layers.stages import build_stages
 from stepsim.sim.plan.search import front_search, searching
 from stepsim.sim.plan.search.best_first import Ranked, best_first
 from stepsim.sim.plan.search.front import front_of, hopeful
@@ -122,6 +123,105 @@ def test_a_lesser_candidate_that_is_ruled_out_rules_out_others_without_bounds_of
     assert asked == [0, 1, 4]
 
 
+@given(spaces(), st.integers(1, 5), st.data())
+def test_who_is_judged_does_not_hang_on_how_far_workers_are_ahead(
+    space: tuple[list[float], list[float]], top: int, data: st.DataObject
+) -> None:
+    values, bounds = space
+    share = st.floats(0.5, 1.0)
+    tight = [data.draw(share) * min(value, 10.0) for value in values]
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        return [tight[i] for i in numbers]
+
+    def ahead(numbers: Iterable[int]) -> Generator[float, None, None]:
+        return (values[i] for i in [*numbers])
+
+    one = best_first(bounds, lambda numbers: (values[i] for i in numbers), top=top, tighten=tighten)
+    other = best_first(bounds, ahead, top=top, tighten=tighten)
+    assert [*one.value.items()] == [*other.value.items()]
+    assert one.best == other.best
+
+
+def test_nobody_is_begun_who_will_hardly_be_among_the_best() -> None:
+    """Three are asked for; by bounds that were tightened the fourth is slower than the last of these will be,
+    and the fifth, whose bound is the same, is no better for being first of all by the bounds before."""
+    values, tight = [1.0, 1.01, 1.02, 1.2, 1.3], [0.999, 1.009, 1.019, 1.1, 1.1]
+    begun: list[int] = []
+
+    def ahead(numbers: Iterable[int]) -> Generator[float, None, None]:
+        wanted = [*numbers]
+        begun.extend(wanted)
+        return (values[i] for i in wanted)
+
+    for first in ([], [4]):  # one that is judged whatever comes, so that there is a worst of the best at once
+        begun.clear()
+        found = best_first(
+            [0.9, 0.9, 0.9, 0.9, 0.8],
+            ahead,
+            top=3,
+            first=first,
+            tighten=lambda numbers: [tight[i] for i in numbers],
+            begin=begun.extend,
+        )
+        assert found.best == (0, 1, 2)
+        assert set(begun) == {0, 1, 2, *first}
+
+
+def test_nobody_is_begun_beside_bounds_who_will_hardly_be_among_the_best() -> None:
+    """Three are judged, one of them far above its bound, before bounds of the last are tightened: the next is
+    begun beside these, and those behind it, of which bounds are known as well, are not."""
+    values = [3.0, 1.0, 1.0, 1.1, 1.6, 2.0, 2.0, 2.0, 2.0, 2.0]
+    tight = [0.9, 1.0, 1.0, 1.1, 1.5, 1.9, 1.9, 1.9, 1.8, 1.8]
+    begun: list[int] = []
+    beside: list[tuple[list[int], list[int]]] = []
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        beside.append(([*numbers], [*begun]))
+        return [tight[i] for i in numbers]
+
+    def begin(numbers: Sequence[int]) -> None:
+        begun[:] = numbers
+
+    found = best_first(
+        [0.5] * 8 + [1.05, 1.06],
+        lambda numbers: (values[i] for i in numbers),
+        top=3,
+        tighten=tighten,
+        begin=begin,
+    )
+    assert found.best == (1, 2, 3)
+    assert beside == [([*range(8)], []), ([8, 9], [3])]
+
+
+def test_bounds_that_may_come_next_are_told_before() -> None:
+    """All but those that are tightened now, and those that a lesser one may rule out without one."""
+    values = [float(i) for i in range(1, 21)]
+    lesser = [*range(10), 3, *range(11, 20)]
+    rounds: list[tuple[list[int], list[int]]] = []
+    expected: list[int] = []
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        rounds.append(([*numbers], [*expected]))
+        return [values[i] for i in numbers]
+
+    def expect(numbers: Sequence[int]) -> None:
+        expected[:] = numbers
+
+    bounds = [0.5 + i / 100 for i in range(20)]
+    best_first(
+        bounds,
+        lambda numbers: (values[i] for i in numbers),
+        top=10,
+        tighten=tighten,
+        lesser=lesser.__getitem__,
+        expect=expect,
+    )
+    now, then = rounds[0]
+    assert now == [*range(8)]
+    assert then == [8, 9, *range(11, 20)]
+
+
 @given(spaces(), st.integers(1, 3), st.floats(1.0, 2.0))
 @example(space=([1.0, 1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.5, 1.0, 2.0]), top=3, dearer=2.0)
 def test_what_is_dear_to_know_is_asked_of_few(
@@ -224,6 +324,27 @@ def test_orders_of_ranks_that_place_all_groups_alike_are_twins() -> None:
     assert 0 < len(twins) < len(second)  # whole hosts in one place or the other, or parts of hosts
     assert all(order[j] == orders[0] and layouts.twin(j) == j for _, j in twins)
     for i, j in twins[:: max(1, len(twins) // 4)]:
+        one, other = (ReplayOf()(layouts.scenario_of(number)) for number in (i, j))
+        assert (one.step_time_s, one.memory, one.parts) == (other.step_time_s, other.memory, other.parts)
+
+
+@pytest.mark.slow
+def test_splits_that_give_each_stage_as_many_layers_are_twins() -> None:
+    splits = ["uniform", "embedding_and_loss_as_layers", "uneven_unspecified", "flops_balanced"]
+    fix = {**FIX, "parallelism.zero": 1, "parallelism.tp": 2, "training.micro_batch": 2}
+    del fix["parallelism.stage_split"]
+    run = small(model__num_layers=6, model__vocab_size=128000)
+    layouts = candidates_of(run, fix, {"parallelism.stage_split": splits}, lambda _: None)[0].layouts
+    settings = [layouts.settings(i) for i in range(len(layouts))]
+    split = [one.pop("parallelism.stage_split") for one in settings]
+    pairs = [(i, j) for j in range(len(layouts)) for i in range(j) if settings[i] == settings[j]]
+    stages = [build_stages(layouts.scenario_of(i)) for i in range(len(layouts))]
+    same = [(i, j) for i, j in pairs if stages[i] == stages[j]]
+    assert {split[i] for pair in same for i in pair} >= set(splits[:3])
+    assert len(same) < len(pairs)
+    assert all((layouts.twin(i) == layouts.twin(j)) == ((i, j) in same) for i, j in pairs)
+    assert all(layouts.twin(layouts.twin(i)) == layouts.twin(i) for i in range(len(layouts)))
+    for i, j in same[:: max(1, len(same) // 4)]:
         one, other = (ReplayOf()(layouts.scenario_of(number)) for number in (i, j))
         assert (one.step_time_s, one.memory, one.parts) == (other.step_time_s, other.memory, other.parts)
 

@@ -73,6 +73,39 @@ def run_all_of(seen: str) -> None:
         workers.close()
 
 
+def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path) -> None:
+    """Two tasks are at work and others handed out when all are left; one of these is asked for again."""
+    code = f"import test_plan_workers as tests; tests.leave_some({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True)
+    assert sorted((tmp_path / "seen").read_text(encoding="utf-8").split()) == ["0", "1", "2", "4"]
+
+
+def leave_some(folder: str) -> None:
+    """Three of six tasks begin before all are left, whose results come when the file ``go`` is there."""
+    seen, go = Path(folder, "seen"), Path(folder, "go")
+    workers = Local(partial(_noted_when_it_may_go_on, seen, go), 2, after_s=0.0)
+    try:
+        results = workers.run(range(6))
+        assert next(results) == 0
+        while len(seen.read_text(encoding="utf-8").split()) < 3:
+            time.sleep(0.01)
+        results.close()
+        again = workers.run([4])
+        go.touch()
+        assert [*again] == [16]
+    finally:
+        workers.close()
+
+
+def _noted_when_it_may_go_on(seen: Path, go: Path, number: int) -> int:
+    found = _noted(seen, number)
+    for _ in range(1000 if number else 0):
+        if go.exists():
+            break
+        time.sleep(0.01)
+    return found
+
+
 def _noted_and_the_first_last(seen: Path, count: int, number: int) -> int:
     for _ in range(1000 if number == 0 else 0):
         if seen.exists() and len(seen.read_text().split()) == count - 1:
@@ -141,6 +174,34 @@ def test_what_a_pool_did_ahead_is_kept_but_not_told() -> None:
     judging.workers.close()
     assert list(judging.known) == [0]
     assert first.step_time_s == 1.0
+
+
+def test_bounds_that_may_be_asked_for_are_worked_out_beside_others_and_once() -> None:
+    scenario, bounded = small(), list[int | None]()
+
+    class Noted:
+        """This process, which is always ahead by all."""
+
+        def run(self, tasks: Iterable[Asked], *, every: bool = False) -> Generator[Answered, None, None]:
+            self.left = []
+            for task in [*tasks]:
+                bounded.append(task.number)
+                self.left.append((task.number, 0.5))
+            while self.left:
+                yield self.left.pop(0)
+
+        def spared(self) -> list[Answered]:
+            return self.left
+
+        def close(self) -> None: ...
+
+    judging = Judging(scenario_of=lambda _: scenario, workers=Noted())
+    judging.soon_bounded = [1, 2, 3]
+    assert judging.floors_s([0, 1]) == [0.5, 0.5]
+    assert bounded == [0, 1, 2, 3]
+    assert judging.floors_s([2, 3]) == [0.5, 0.5]
+    assert bounded == [0, 1, 2, 3]
+    assert not judging.known
 
 
 def test_what_is_asked_for_in_the_end_is_replayed_by_workers_that_wait_alone() -> None:

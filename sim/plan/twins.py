@@ -1,8 +1,8 @@
 """Layouts that are the same to the simulator, by rules of the software and by where ranks are.
 
-Two ZeRO stages are the same where the software makes nothing more of the higher one; two orders of ranks
-where each group of a rank sits over as many domains and each message goes as far. Knows fields and where
-ranks are; knows no replay.
+Two ZeRO stages are the same where the software makes nothing more of the higher one; two splits of layers
+where stages have the same; two orders of ranks where each group of a rank sits over as many domains and each
+message goes as far. Knows fields and where ranks are; knows no replay.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import numpy as np
 
 from ..fold.can_bind import can_bind
 from ..lowering.layers.routing import distinct_loads
+from ..lowering.layers.stages import build_stages
 from ..lowering.placed_groups import PlacedGroups, domains, gpus
 from ..lowering.process_groups import ProcessGroups
 from ..scenario.machine import cluster_of
 from ..scenario.schedules import schedule_named
 from ..scenario.sharding import same_stages
-from .legality import ZERO
+from .legality import SPLIT, ZERO
 from .row_numbers import numbered
 from .ways import ways_placed
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...hardware.cluster import Cluster
+    from ..lowering.layers.stages import Stage
     from ..scenario.models import Scenario
     from .axes import Values
 
@@ -57,27 +59,42 @@ class Twins:
     draft: Callable[[int], Scenario]
     _clusters: dict[int, Cluster] = field(default_factory=dict)
     _places: dict[tuple[int, ...], Hashable] = field(default_factory=dict)
+    _stages: dict[int, tuple[Stage, ...]] = field(default_factory=dict)
 
     def of(self, i: int) -> int:
-        """The layout whose step and memory are those of layout ``i``, the first of all by ZeRO stage and by
-        order of ranks; ``i`` itself where there is none before it."""
-        order = self.codes[ORDER]
-        return next(j for j in self._as_sharded(i) if order[j] == order[i] or self._same_place(i, j))
+        """The layout whose step and memory are those of layout ``i``, the first by ZeRO stage, order of ranks
+        and split; ``i`` itself where there is none before it."""
+        order, split = self.codes[ORDER], self.codes[SPLIT]
+        return next(
+            j
+            for j in self._as_sharded(i)
+            if (split[j] == split[i] or self._same_stages(i, j))
+            and (order[j] == order[i] or self._same_place(i, j))
+        )
 
     def _as_sharded(self, i: int) -> list[int]:
-        """Layouts that differ in the order of ranks alone, or in a ZeRO stage that is the same."""
+        """Layouts that differ in the order of ranks and the split alone, or in a ZeRO stage that is the
+        same."""
         number, place, first = self._kinds
         found = place[first[number[i]] : first[number[i] + 1]]
-        stages, zero, order = self.values[ZERO], self.codes[ZERO], self.codes[ORDER]
+        stages, zero, order, split = self.values[ZERO], self.codes[ZERO], self.codes[ORDER], self.codes[SPLIT]
         same = same_stages(self.draft(i)) if stages[zero[i]] > 1 else [stages[zero[i]]]
         alike = [j for j in found.tolist() if stages[zero[j]] in same]
-        return sorted(alike, key=lambda j: (stages[zero[j]], order[j]))
+        return sorted(alike, key=lambda j: (stages[zero[j]], order[j], split[j]))
+
+    def _same_stages(self, i: int, j: int) -> bool:
+        return self._stages_of(i) == self._stages_of(j)
+
+    def _stages_of(self, i: int) -> tuple[Stage, ...]:
+        if i not in self._stages:
+            self._stages[i] = build_stages(self.draft(i))
+        return self._stages[i]
 
     @cached_property
     def _kinds(self) -> tuple[Ids, Ids, Ids]:
-        """Layouts that differ in ZeRO stage and order of ranks at most: the number of each, all layouts by
+        """Layouts that differ in ZeRO stage, split and order of ranks at most: the number of each, all by
         these numbers, and the place of the first of each number among them."""
-        names = [name for name in self.codes if name not in (ZERO, ORDER)]
+        names = [name for name in self.codes if name not in (ZERO, SPLIT, ORDER)]
         sizes = [len(self.bases), *(len(self.values[name]) for name in names)]
         key, rows = numbered([self.base, *(self.codes[name] for name in names)], sizes)
         dense = np.full(max(rows, default=-1) + 1, -1, dtype=np.int64)

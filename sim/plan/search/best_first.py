@@ -39,7 +39,14 @@ FEW = 64
 of them and a better one that is still to be found, and are then tightened for nothing."""
 
 Begin = Callable[[Sequence[int]], None]
-"""Told candidates that are about to be judged, so that they may be begun in another order."""
+"""Told candidates that are about to be judged, so that they may be begun in another order; or others whose
+bounds may be asked for next."""
+
+CLOSE = 1.002
+"""Times a bound that was tightened, what a value is above it by most likely."""
+
+BESIDE = 2
+"""Candidates that are begun together, though one alone is sure to be judged."""
 
 Told = Callable[[int, int, int | None, float], None]
 """Called with how many were judged, how many may be left, the best so far and its value."""
@@ -63,7 +70,7 @@ def nothing_told(_judged: int, _left: int, _best: int | None, _value: float) -> 
     """Tells nobody."""
 
 
-def nobody_begins(_sure: Sequence[int]) -> None:
+def nobody_begins(_numbers: Sequence[int]) -> None:
     """Begins with nobody before it is asked for."""
 
 
@@ -89,6 +96,7 @@ def best_first(
     lesser: Lesser = int,
     limit: int | None = None,
     begin: Begin = nobody_begins,
+    expect: Begin = nobody_begins,
     tell: Told = nothing_told,
 ) -> Ranked:
     """The ``top`` candidates of the least value, where no value is below its bound.
@@ -97,8 +105,8 @@ def best_first(
     the value of a candidate that may be among the best into its true one, which is no smaller: what is dear
     to know is asked of few. ``tighten`` gives better bounds of those that come next; where one has a
     ``lesser`` one, whose tightened bound is its bound too, it may need none of its own. At most ``limit`` are
-    judged. ``begin`` hears of the next who will be judged for sure, whatever is found, or most likely. Equal
-    values rank by their number.
+    judged. ``begin`` hears of the next who will be judged for sure, whatever is found, or most likely, and
+    ``expect`` of those whose bounds may be tightened after these that are. Equal values rank by their number.
     """
     search = _Search(
         bounds=np.array(bounds, dtype=np.float64),
@@ -109,6 +117,7 @@ def best_first(
         lesser=lesser,
         limit=limit,
         begin=begin,
+        expect=expect,
         tell=tell,
         first=tuple(dict.fromkeys(first)),
     )
@@ -130,7 +139,7 @@ def best_first(
 class _Search:
     """``best`` values so far with their candidates, in order. ``bounds`` are those of whoever is left, inf of
     all others; those of the ``tightened`` are as tight as can be, and those of the ``first`` need not be.
-    ``tightened`` has these as they were when they were tightened.
+    ``tightened`` has these as they were when they were tightened, ``loose`` all as they were at first.
     """
 
     bounds: NDArray[np.float64]
@@ -141,11 +150,16 @@ class _Search:
     lesser: Lesser
     limit: int | None
     begin: Begin
+    expect: Begin
     tell: Told
     first: tuple[int, ...]
+    loose: NDArray[np.float64] = field(init=False)
     best: list[tuple[float, int]] = field(default_factory=list)
     value: dict[int, float] = field(default_factory=dict)
     tightened: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.loose = self.bounds.copy()
 
     @property
     def worst(self) -> float:
@@ -181,12 +195,13 @@ class _Search:
         loose = [*itertools.islice(itertools.filterfalse(self._is_tight, near), FEW + 1)]
         few = self.worst < math.inf and len(loose) <= FEW
         if loose and (few or len(tight) + self._better_than(self.bounds[loose[0]]) < self.top):
-            self.begin(likely if few else [])
+            self.begin(likely[: self._up_to(self._foreseen(left), likely)] if few else [])
+            self.expect([] if few else self._asked_next(loose))
             self._tighten(loose if few else loose[:AT_ONCE])
             return
         queue = [*dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])]
         self.begin([i for place, i in enumerate(queue[:AT_ONCE]) if self._is_sure(i, place)])
-        self.judge_all(queue, hopeless=self._is_hopeless, likely=[i for i in likely if i not in queue][:1])
+        self.judge_all(queue, left)
 
     def _reach(self, likely: Sequence[int]) -> float:
         """The value that the last of the best will have, if those who are ``likely`` among them are as good
@@ -195,6 +210,25 @@ class _Search:
             return math.inf
         values = [value for value, _ in self.best[: self.top]]
         return sorted([*values, *(float(self.bounds[i]) for i in likely)])[self.top - 1]
+
+    def _asked_next(self, loose: Sequence[int]) -> list[int]:
+        """Of those behind the first whose bounds are tightened now, whose are next if none changes by it."""
+        before = set(loose)
+        lesser = ((i, self.lesser(i)) for i in loose[AT_ONCE:])
+        return [
+            i
+            for i, j in lesser
+            if j == i or (j not in before and self.tightened.get(j, -math.inf) <= self.bounds[i])
+        ]
+
+    def _foreseen(self, left: Sequence[int]) -> float:
+        """The value that the last of the best will have, most likely; inf where too few of those who are
+        ``left`` have a bound that was of use to tighten."""
+        others = (i for i in left if i not in self.value)
+        told = (float(self.bounds[i]) for i in others if self.tightened.get(i, -math.inf) > self.loose[i])
+        values = [value for value, _ in self.best[: self.top]]
+        values += (CLOSE * bound for bound in itertools.islice(told, self.top))
+        return sorted(values)[self.top - 1] if len(values) >= self.top else math.inf
 
     def _tighten(self, asked: Sequence[int]) -> None:
         """Tighten those bounds, or raise them to what is known of lesser candidates, whose turn is first: who
@@ -232,28 +266,50 @@ class _Search:
     def _is_hopeless(self, i: int) -> bool:
         return bool(self.bounds[i] >= self.worst) and i not in self.first
 
-    def judge_all(
-        self, queue: Sequence[int], hopeless: Callable[[int], bool], likely: Sequence[int] = ()
-    ) -> None:
-        """Judge candidates in that order, until one is ``hopeless``. A worker that has nothing else to do may
-        be ahead of who is ``likely`` to be judged next."""
+    def judge_all(self, queue: Sequence[int], left: Sequence[int]) -> None:
+        """Judge candidates in that order, until one is hopeless. A worker that has nothing else to do may be
+        ahead of those who will be judged most likely, and of the first of all who are ``left`` and tight
+        where that is not known of anyone."""
+        place = 0
+        while place < len(queue):
+            foreseen = self._foreseen(left)
+            until = place + max(BESIDE, self._up_to(foreseen, queue[place:]))
+            likely = self._likely(left, set(queue), foreseen) if until >= len(queue) else []
+            if not self._judge_in_turn(queue[place:until], likely):
+                return
+            place = until
+
+    def _up_to(self, value: float, queue: Sequence[int]) -> int:
+        """How many of a queue come before the first whose bound is above a value."""
+        return sum(1 for _ in itertools.takewhile(lambda i: self.bounds[i] <= value, queue))
+
+    def _likely(self, left: Sequence[int], queue: set[int], foreseen: float) -> list[int]:
+        """Who of all who are left and in no queue will be judged, if nobody is better than ``foreseen``."""
+        others = (i for i in left if i not in queue and i not in self.value and self._is_tight(i))
+        if foreseen == math.inf:
+            return [*itertools.islice(others, 1)]
+        return [*itertools.takewhile(lambda i: self.bounds[i] <= foreseen, others)]
+
+    def _judge_in_turn(self, queue: Sequence[int], likely: Sequence[int]) -> bool:
+        """Judge candidates in that order; whether none was hopeless."""
 
         def hopeful() -> Iterator[int]:
             """Whom it may come to, as far as is known when workers that are ahead ask for the next."""
             most = None if self.limit is None else self.limit - len(self.value)
             for i in [*queue, *likely][:most]:
-                if i not in self.value and hopeless(i):
+                if i not in self.value and self._is_hopeless(i):
                     return
                 yield i
 
         results = self.judge(hopeful())
         try:
             for i in queue:
-                if self.spent or hopeless(i):
-                    return
+                if self.spent or self._is_hopeless(i):
+                    return False
                 self._has_judged(i, next(results))
         finally:
             results.close()
+        return True
 
     def _has_judged(self, i: int, value: float) -> None:
         if self.final is not None and value < math.inf and value <= self.worst:  # of equals the first ranks

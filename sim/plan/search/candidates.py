@@ -116,6 +116,14 @@ class Candidates:
         return np.asarray(BESIDES + 2 * short * self._of("pp") * stages * (1.0 + layers))
 
     @cached_property
+    def passes(self) -> NDArray[np.float64]:
+        """How often actions of each layout run its layers, in forward passes: a backward pass is two, and one
+        more where all is recomputed."""
+        column = self.layouts.columns.get("training.recompute")
+        again = self.base.training.recompute == "full" if column is None else column == "full"
+        return np.where(again, 4.0, 3.0) * np.ones(len(self.layouts))
+
+    @cached_property
     def bounded_actions(self) -> NDArray[np.float64]:
         """The same of a bound by actions (brief/floor.py), which knows no layers and goes through all of a
         step."""

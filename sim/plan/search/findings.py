@@ -95,7 +95,7 @@ class Findings:
         drawn, behind = search.drawn(ranked), ranked.value[best[0]]
         self._masks = {one.name: mask for one, mask in alternatives(self.among, best[0])}
         self._losers = {name: search.first_of(mask, LOSERS_BOUNDED) for name, mask in self._masks.items()}
-        search.tighten(itertools.chain(drawn, *self._losers.values()))
+        search.tighten(itertools.chain(drawn, *self._losers.values()), beside=drawn)
         first = [i for few in self._losers.values() for i in self._asked_of(few)]
         self._promising = promising(search, behind)
         unbounded = unbounded_contenders(search)

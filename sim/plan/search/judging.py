@@ -72,7 +72,8 @@ class Judging:
     their numbers. ``unsayable`` gives why a layout is passed
     over without a replay, empty for all others; ``passed_over`` are those so far, with the reason. Workers
     begin with the ``soon``, of what is asked for next; those that have nothing else to do, whatever is asked
-    for, with the ``later``, which will be asked for in the end.
+    for, with the ``later``, which will be asked for in the end, and beside bounds with those of the
+    ``soon_bounded``, which may be.
     """
 
     scenario_of: Callable[[int], Scenario]
@@ -85,6 +86,7 @@ class Judging:
     unsayable: Callable[[int], str] | None = None
     passed_over: dict[int, str] = field(default_factory=dict)
     soon: Sequence[int] = ()
+    soon_bounded: Sequence[int] = ()
     later: Sequence[int] = ()
     _floors_s: dict[int, float] = field(default_factory=dict, repr=False)
     _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
@@ -166,17 +168,23 @@ class Judging:
         the same to the simulator are worked out once. Who has nothing else to do begins with the ``soon``.
         """
         ones = [self.one_of(number) for number in numbers]
+        ahead, self.soon_bounded = self.soon_bounded, ()
         wanted = [one for one in dict.fromkeys(ones) if one not in self._floors_s]
         soon, self.soon = self.soon, ()
         if not wanted:
             return [self._floors_s[one] for one in ones]
-        tasks = [self._asked(one, bounded=True) for one in wanted]
-        with self._results(itertools.chain(tasks, self._tasks([*soon, *self.later]))) as results:
-            for number, found in itertools.islice(results, len(tasks)):
-                assert isinstance(found, float), "a bound was asked for"
-                if number is not None:
-                    self._floors_s[number] = found
+        beside = self._bounded(one for one in map(self.one_of, ahead) if one not in wanted)
+        tasks = itertools.chain(self._bounded(wanted), beside, self._tasks([*soon, *self.later]))
+        with self._results(tasks) as results:
+            for answered in itertools.islice(results, len(wanted)):
+                self._keep(*answered)
         return [self._floors_s[one] for one in ones]
+
+    def _bounded(self, ones: Iterable[int]) -> Iterator[Asked]:
+        """Bounds of those that are not known yet, each once."""
+        for one in dict.fromkeys(ones):
+            if one not in self._floors_s:
+                yield self._asked(one, bounded=True)
 
     def beside(self, scenario: Scenario) -> JudgedLayout:
         """A scenario that is none of the layouts; it is neither known nor kept afterwards."""
@@ -200,7 +208,11 @@ class Judging:
         return found is not None
 
     def _keep(self, number: int | None, judged: JudgedLayout | float) -> None:
-        if isinstance(judged, JudgedLayout) and number is not None and number not in self._at_hand:
+        if number is None:
+            return
+        if not isinstance(judged, JudgedLayout):
+            self._floors_s[number] = judged
+        elif number not in self._at_hand:
             self._at_hand[number] = judged
             if self.journal.path is not None:
                 self.journal.add(self._keys[number], judged)

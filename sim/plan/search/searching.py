@@ -117,17 +117,24 @@ class LayoutSearch:
             lesser=self.lighter,
             limit=limit,
             begin=self._begin,
+            expect=self.expect,
             tell=self.tell,
         )
         self.value |= ranked.value
         return ranked
 
-    def tighten(self, numbers: Iterable[int]) -> None:
-        """Bound the steps of layouts action by action, where a replay takes much longer than that."""
+    def expect(self, numbers: Iterable[int]) -> None:
+        """Who has nothing else to do works out bounds by actions that may be asked for next."""
+        new = (i for i in numbers if i not in self.floor_s)
+        self.judging.soon_bounded = [i for i in new if self._worth_tightening[i]]
+
+    def tighten(self, numbers: Iterable[int], *, beside: Iterable[int] = ()) -> None:
+        """Bound the steps of layouts action by action, where a replay takes much longer than that. Bounds of
+        those ``beside`` these are worked out meanwhile, though they are told only when they are asked for."""
         new = [i for i in dict.fromkeys(numbers) if i not in self.floor_s]
         self.floor_s |= dict.fromkeys(new, 0.0)
         asked = [i for i in new if self._worth_tightening[i]]
-        for i, floor_s in zip(asked, self.judging.floors_s(asked), strict=True):
+        for i, floor_s in zip(asked, self.judging.floors_s([*asked, *beside]), strict=False):
             self.floor_s[i] = floor_s
             for j in [i, *self._heavier.get(i, [])]:
                 self._raise(j, floor_s)
@@ -236,8 +243,8 @@ class LayoutSearch:
 
     def _longest_first(self, numbers: Iterable[int]) -> list[int]:
         """Layouts in the order in which workers begin with them, so that none of them waits for the last."""
-        actions = self.among.replayed_actions
-        return sorted(dict.fromkeys(numbers), key=lambda i: (-actions[i], i))
+        work = self.among.replayed_actions * self.among.passes
+        return sorted(dict.fromkeys(numbers), key=lambda i: (-work[i], i))
 
     def audited(self, ranked: Ranked) -> Certificate:
         """The certificate of ``ranked``, with some of what the bounds ruled out replayed."""

@@ -34,8 +34,15 @@ def unbounded_contenders(search: LayoutSearch) -> list[int]:
     search.tighten({search.lighter(i) for i in first} & {*first})
     search.tighten(i for i in first if not search.tells(i))
     while loose := [i for i in search.next_in_turn(CONTENDERS) if i not in search.floor_s]:
+        search.expect(i for i in search.next_in_turn(2 * CONTENDERS) if _has_its_turn(search, i))
         search.tighten(loose)
     return [i for i in first if not search.tells(i)]
+
+
+def _has_its_turn(search: LayoutSearch, i: int) -> bool:
+    """Whether no bound of a lighter layout is to come before that of layout ``i``."""
+    lighter = search.lighter(i)
+    return lighter == i or lighter in search.floor_s
 
 
 def contenders(search: LayoutSearch, chosen: Iterable[int]) -> dict[int, float]:

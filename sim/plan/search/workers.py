@@ -6,7 +6,9 @@ of the one that is awaited by a few, so that whoever takes them may stop early.
 
 from __future__ import annotations
 
+import gc
 import itertools
+import mmap
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -19,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
 Task = TypeVar("Task", contravariant=True)
@@ -26,6 +29,9 @@ Done = TypeVar("Done")
 
 AHEAD = 2
 """Tasks in flight for each worker: the next one is at hand when one is done."""
+
+MOST_LEFT = 4096
+"""Tasks after which a mark is used again: many more than are ever in flight."""
 
 POOL_ABOVE_S = 0.1
 """Work of this process before it starts a pool: forks and pipes take about a third of that."""
@@ -56,8 +62,10 @@ class Local(Generic[Task, Done]):
     jobs: int
     after_s: float = POOL_ABOVE_S
     _spent_s: float = 0.0
-    _spare: list[tuple[Task, Future[Done]]] = field(default_factory=list, repr=False)
+    _spare: list[_Flying[Task, Done]] = field(default_factory=list, repr=False)
     _pool: ProcessPoolExecutor | None = field(default=None, repr=False)
+    _left: mmap.mmap = field(default_factory=lambda: mmap.mmap(-1, MOST_LEFT), repr=False)
+    _begun: int = 0
 
     def run(self, tasks: Iterable[Task], *, every: bool = False) -> Generator[Done, None, None]:
         waiting = iter(tasks)
@@ -71,9 +79,10 @@ class Local(Generic[Task, Done]):
             yield done
 
     def spared(self) -> list[Done]:
-        done = [future for _, future in self._spare if future.done()]
-        self._spare = [one for one in self._spare if not one[1].done()]
-        return [future.result() for future in done if not future.cancelled() and future.exception() is None]
+        done = [one for one in self._spare if one.future.done()]
+        self._spare = [one for one in self._spare if not one.future.done()]
+        ended = [one.future for one in done if not one.future.cancelled() and one.future.exception() is None]
+        return [found for future in ended if (found := future.result()) is not LEFT]
 
     def close(self) -> None:
         if self._pool is not None:
@@ -86,42 +95,84 @@ class Local(Generic[Task, Done]):
                 self.jobs,
                 mp_context=multiprocessing.get_context("fork"),
                 initializer=_begin_worker,
-                initargs=(self.function,),
+                initargs=(self.function, self._left),
             )
         return self._pool
 
     def _by_pool(
         self, pool: ProcessPoolExecutor, tasks: Iterable[Task], every: bool
     ) -> Generator[Done, None, None]:
-        flying: deque[tuple[Task, Future[Done]]] = deque()
+        flying: deque[_Flying[Task, Done]] = deque()
         try:
             for task in tasks:
-                flying.append((task, self._begun(pool, task)))
+                flying.append(self._known(task) or self._submitted(pool, task))
                 if len(flying) > AHEAD * self.jobs and not every:
-                    yield flying.popleft()[1].result()
+                    yield self._result(pool, flying.popleft())
             while flying:
-                yield flying.popleft()[1].result()
+                yield self._result(pool, flying.popleft())
         finally:
-            self._spare += [one for one in flying if not one[1].cancel()]
+            for one in flying:
+                if not one.future.cancel():
+                    self._left[one.mark] = 1
+                    self._spare.append(one)
 
-    def _begun(self, pool: ProcessPoolExecutor, task: Task) -> Future[Done]:
-        """What a worker has done or is about to do, or begins with now."""
-        for place, (known, future) in enumerate(self._spare):
-            if known == task:
-                del self._spare[place]
-                return future
+    def _known(self, task: Task) -> _Flying[Task, Done] | None:
+        """What a worker has done or is about to do."""
+        for place, one in enumerate(self._spare):
+            if one.task == task:
+                self._left[one.mark] = 0
+                return self._spare.pop(place)
+        return None
+
+    def _submitted(self, pool: ProcessPoolExecutor, task: Task) -> _Flying[Task, Done]:
+        """What a worker begins with next."""
+        self._begun += 1
+        mark = self._begun % MOST_LEFT
+        self._left[mark] = 0
         with warnings.catch_warnings():  # of threads, of which this process has none of its own
             warnings.simplefilter("ignore", DeprecationWarning)
-            return pool.submit(_work, task)
+            return _Flying(task, mark, pool.submit(_work, task, mark))
 
+    def _result(self, pool: ProcessPoolExecutor, one: _Flying[Task, Done]) -> Done:
+        """What comes of a task, which is begun anew if it was left while nobody waited for it."""
+        while (found := one.future.result()) is LEFT:
+            one = self._submitted(pool, one.task)
+        done: Done = found
+        return done
+
+
+class Left(Enum):
+    """In place of a result."""
+
+    LEFT = "left"
+
+
+LEFT = Left.LEFT
+"""Of a task that nobody waited for any more when its turn came: a pool hands out some before their turn, and
+these cannot be taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flying(Generic[Task, Done]):
+    """A task that a pool has; at the place ``mark`` stands whether nobody waits for it any more."""
+
+    task: Task
+    mark: int
+    future: Future[Any]
+
+
+_left: mmap.mmap | None = None
+"""In a worker: the marks of tasks."""
 
 _function: Callable[[Any], Any] | None = None
 
 
-def _begin_worker(function: Callable[[Any], Any]) -> None:
-    """Ctrl-C is for the process that started this one, which prints what it has and ends it."""
-    global _function
-    _function = function
+def _begin_worker(function: Callable[[Any], Any], left: mmap.mmap) -> None:
+    """Ctrl-C is for the process that started this one, which prints what it has and ends it. What that one
+    has made is not looked through for what may go, and so not copied."""
+    global _function, _left
+    gc.freeze()
+    _function, _left = function, left
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -135,9 +186,10 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(task: Any) -> Any:
+def _work(task: Any, mark: int) -> Any:
     assert _function is not None
-    return _function(task)
+    assert _left is not None
+    return LEFT if _left[mark] else _function(task)
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
