@@ -138,3 +138,38 @@ def test_why_names_what_takes_longer() -> None:
         assert slow.step_time_s / best.step_time_s == pytest.approx(one.factor, rel=1e-9)
         largest = max(slow.path, key=lambda name: slow.path[name] - best.path.get(name, 0.0))
         assert one.why.startswith(f"{largest} +")
+
+
+def test_a_limit_of_nothing_is_met_by_nothing() -> None:
+    """No layout misses it by a factor, and no warning is printed."""
+    fix = {**FIX, "parallelism.pp": 1, "parallelism.tp": 8}
+    for limit in ({"deadline_s": 0.0}, {"budget": 0.0}):
+        found = plan(small(**PRICED), fix=fix, audit=0, jobs=1, **limit)
+        assert not found.choices
+        assert found.nearest is None
+
+
+def test_a_token_budget_that_is_fixed_or_varied_is_the_one_that_limits_count() -> None:
+    fix = {**FIX, "parallelism.pp": 1, "parallelism.tp": 8, "parallelism.zero": 1}
+    asked: dict[str, Any] = {"top": 8, "audit": 0, "jobs": 1}
+    one = plan(small(**PRICED), fix=fix, **asked).choices[0]
+    assert one.days is not None
+    assert one.price is not None
+    tokens = small(**PRICED).training.tokens
+    assert tokens is not None
+    shorter = plan(
+        small(**PRICED),
+        fix={**fix, "training.tokens": tokens / 100},
+        deadline_s=one.days * 86400 / 50,
+        **asked,
+    )
+    assert shorter.choices[0].days == pytest.approx(one.days / 100, rel=1e-9)
+    assert shorter.choices[0].price == pytest.approx(one.price / 100, rel=1e-9)
+    none = plan(
+        small(),
+        fix={**fix, "training.tokens": 1e9},
+        objective="days",
+        vary={"training.seq_length": [1024]},
+        **asked,
+    )
+    assert none.choices

@@ -18,7 +18,9 @@ from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .bold import bold_of, promising
 from .certificate import Certificate
 from .front_search import front, replay_front
+from .goodput import goodput_share
 from .layout_plan import LayoutPlan, ReplayedLayout
+from .objective import Objective, own_weight
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
 from .sure import contenders, sure_of, unbounded_contenders
@@ -55,6 +57,7 @@ class Findings:
     bold: BoldChoice | None = None
     certificate: Certificate = field(init=False)
     _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
+    _refused: dict[int, str] = field(default_factory=dict, repr=False)
     _masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
     _losers: dict[str, list[int]] = field(default_factory=dict, repr=False)
     _promising: dict[int, float] | None = field(default=None, repr=False)
@@ -140,23 +143,24 @@ class Findings:
         self.tied = tuple(layouts.settings([*values][place]) for place in sure.ties)
 
     def _predict(self, numbers: Iterable[int]) -> None:
-        """The figures of layouts that people get to see: most were replayed before."""
+        """The figures of layouts that people get to see, or why there are none: most were replayed before."""
         judging, base = self.search.judging, self.among.base
-        wanted = [i for i in dict.fromkeys(numbers) if i not in self._figures]
+        wanted = [i for i in dict.fromkeys(numbers) if i not in self._figures and i not in self._refused]
         for _ in judging(i for i in wanted if i != BASE and i not in judging.known):
             pass
         for i in wanted:
-            self._figures[i] = (
-                figures_of(base, judging.beside(base))
-                if i == BASE
-                else figures_of(self.among.layouts.scenario_of(i), judging.known[i])
-            )
+            judged = judging.beside(base) if i == BASE else judging.known[i]
+            if judged.refused:
+                self._refused[i] = judged.refused
+                continue
+            of = base if i == BASE else self.among.layouts.scenario_of(i)
+            self._figures[i] = figures_of(of, judged)
 
     def _choice(self, number: int, value: float) -> Choice:
         among, figures = self.among, self._figures[number]
-        tokens, dollars_per_s = among.base.training.tokens, float(among.dollars_per_s[number])
+        tokens, dollars_per_s = float(among.budget_tokens[number]), float(among.dollars_per_s[number])
         price = None if np.isnan(dollars_per_s) else dollars_per_s * figures.step_time_s
-        steps = None if tokens is None else tokens / float(among.tokens_per_step[number])
+        steps = None if np.isnan(tokens) else tokens / float(among.tokens_per_step[number])
         return Choice(
             number=number,
             settings=among.layouts.settings(number),
@@ -209,16 +213,25 @@ class Findings:
         )
 
     def _slower(self, name: str, number: int) -> Loser:
-        best, figures = self.choices[0], self._figures[number]
-        if number == BASE:
-            training = self.among.base.training
-            tokens = training.global_batch * training.seq_length
-            factor = figures.step_time_s / best.figures.step_time_s
-            factor *= float(self.among.tokens_per_step[best.number]) / tokens
-        else:
-            factor = self.search.value.get(number, np.inf) / best.value
         settings = {} if number == BASE else self.among.layouts.settings(number)
+        if number in self._refused:
+            return Loser(name=name, settings=settings, why=self._refused[number], factor=np.inf)
+        best, figures = self.choices[0], self._figures[number]
+        if number != BASE:
+            factor = self.search.value.get(number, np.inf) / best.value
+        elif figures.peak_memory_bytes > figures.capacity_bytes:
+            factor = figures.peak_memory_bytes / figures.capacity_bytes
+            why = why_not_fit(1, figures.peak_memory_bytes, figures.capacity_bytes)
+            return Loser(name=name, settings=settings, why=why, factor=factor, fits=False)
+        else:
+            factor = self._own_value(figures.step_time_s) / best.value
         return Loser(name=name, settings=settings, why=why_slower(best.figures, figures), factor=factor)
+
+    def _own_value(self, step_time_s: float) -> float:
+        """The objective of the scenario as given."""
+        objective, base = self.search.wishes.objective, self.among.base
+        share = goodput_share(base, step_time_s) if objective is Objective.GOODPUT else 1.0
+        return own_weight(objective, base) * step_time_s / share
 
     def _too_large(self, name: str, mask: NDArray[np.bool_]) -> Loser:
         settings, peak, capacity = self._smallest(mask)
@@ -263,15 +276,19 @@ class Findings:
 
     def _nearest(self) -> tuple[Mapping[str, Any], float] | None:
         """Of layouts that fit, where none meets the limits: the one that misses them by the least factor, by
-        its replay or, where none was needed, by its bound."""
+        its replay or, where none was needed, by its bound. None where nothing at all can meet them.
+        """
         search = self.search
         if self.choices or not search.fits.any() or np.isinf(search.most_s).all():
             return None
         least_s = self.among.bounds.bound_s.copy()
         for number, judged in search.judging.known.items():
             least_s[number] = judged.step_time_s
-        over = np.where(search.fits, least_s / search.most_s, np.inf)
+        over = np.full(len(least_s), np.inf)
+        np.divide(least_s, search.most_s, out=over, where=search.fits & (search.most_s > 0))
         number = int(np.argmin(over))
+        if np.isinf(over[number]):
+            return None
         return self.among.layouts.settings(number), float(over[number])
 
     def _point(self, number: int) -> FrontPoint:
