@@ -88,11 +88,17 @@ def _cell(value: Any) -> Any:
     return str(value) if isinstance(value, list | dict) else value
 
 
-def layout_sweep_svg(sweep: FieldSweep) -> str:
-    """An SVG document. ValueError for more than two fields with several values, or where all was refused."""
-    fields = [field for field, values in sweep.axes.items() if len(values) > 1] or list(sweep.axes)[:1]
+def drawn_fields(axes: Mapping[str, Sequence[Any]]) -> list[str]:
+    """The fields with several values, or the first. ValueError for more than a picture shows."""
+    fields = [field for field, values in axes.items() if len(values) > 1] or list(axes)[:1]
     if len(fields) > 2:
         raise ValueError(f"--picture draws sweeps over one field or two, not {len(fields)}")
+    return fields
+
+
+def layout_sweep_svg(sweep: FieldSweep) -> str:
+    """An SVG document. ValueError for more than two fields with several values, or where all was refused."""
+    fields = drawn_fields(sweep.axes)
     if not any(point.figures for point in sweep.points):
         raise ValueError("--picture draws figures, and every point was refused")
     title = f"Sweep of {captions.subject(sweep.scenario)}"
