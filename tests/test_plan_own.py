@@ -1,4 +1,4 @@
-"""The scenario's own layout beside the best: also where no step of it can be predicted, or it does not fit."""
+"""The scenario's own layout beside the best: also where it has no step, or does not fit."""
 
 from __future__ import annotations
 

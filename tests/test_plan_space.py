@@ -13,7 +13,8 @@ from small_scenarios import presets_for, scenario
 
 from stepsim.schedules.pipeline import names
 from stepsim.sim.lowering.lower import lower
-from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
+from stepsim.sim.plan.axes import LAYOUT, layout_values
+from stepsim.sim.plan.fields import field_value
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario

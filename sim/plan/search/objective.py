@@ -44,9 +44,7 @@ class PlanLimits:
     budget: float | None = None
 
 
-def check_counted(
-    objective: Objective, limits: PlanLimits, base: Scenario, changed: Collection[str]
-) -> None:
+def check_counted(objective: Objective, limits: PlanLimits, base: Scenario, changed: Collection[str]) -> None:
     """Raise NotSupported for what a scenario lacks of what the objective and the limits count, before layouts
     are looked at; fields that are ``changed`` are for ``weights`` and ``most_s`` to judge."""
     if objective is Objective.GOODPUT and base.faults is None:
