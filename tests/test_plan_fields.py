@@ -129,3 +129,14 @@ def test_points_that_are_no_scenario_are_rows_where_others_are_planned() -> None
     good, bad = swept.points
     assert good.figures is not None
     assert bad.refused.startswith("cluster.gpus")
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [("cluster.what_if.hbm", [1.0, 2.0]), ("cluster.gpu.memory_bandwidth", ["2 TB/s", "4 TB/s"])],
+)
+def test_fields_of_a_block_that_was_left_out_may_be_varied(field: str, values: list[Any]) -> None:
+    fix = {**FIX, "parallelism.tp": 2, "parallelism.pp": 1, "parallelism.zero": 1}
+    found = stepsim.plan(small(), fix=fix, vary={field: values}, top=20, audit=0, jobs=1)
+    assert {one.settings[field] for one in found.choices} == {*values}
+    assert min(found.choices, key=lambda one: one.figures.step_time_s).settings[field] == values[1]

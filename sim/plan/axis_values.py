@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...hardware.files import load_yaml
 from .axes import DP, LAYOUT
-from .fields import own_value, refuse_unknown
+from .fields import field_value, refuse_unknown
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
@@ -33,9 +33,9 @@ def fixed(lines: Iterable[str], scenario: Scenario) -> dict[str, Any]:
     for line in lines:
         own = [axis for axis in LAYOUT if axis == line or axis.startswith(f"{line}.")]
         if own:
-            found |= {axis: own_value(scenario, axis) for axis in own}
+            found |= {axis: field_value(scenario, axis) for axis in own}
         elif line == DP:
-            found[line] = own_value(scenario, line)
+            found[line] = field_value(scenario, line)
         elif "=" not in line:
             refuse_unknown(scenario, line)  # what is no field of a layout is the scenario's own in any case
         else:

@@ -17,21 +17,16 @@ if TYPE_CHECKING:
 
 
 def field_value(scenario: Scenario, field: str) -> Any:
-    """The value of a dotted field of ``scenario``, as a document has it."""
+    """The value of a dotted field of ``scenario``, as a document has it; None too where a block above it was
+    left out, or stands there by its name alone."""
     found: Any = scenario
     for name in field.split("."):
-        found = getattr(found, name)
+        if not isinstance(found, BaseModel):
+            return None
+        found = getattr(found, name, None)
     if isinstance(found, BaseModel):
         return found.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
     return list(found) if isinstance(found, tuple) else found
-
-
-def own_value(scenario: Scenario, field: str) -> Any:
-    """The same; None too where a block above it was left out."""
-    try:
-        return field_value(scenario, field)
-    except AttributeError:
-        return None
 
 
 def refuse_unknown(scenario: Scenario, field: str) -> None:

@@ -22,7 +22,7 @@ from ..scenario.refusal import NotSupported
 from .axes import DP, LAYOUT, Values, layout_values, unique
 from .crossed import Crossed, array_of
 from .draft import Drafts, typed, unpadded
-from .fields import field_value, own_value, refuse_unknown, slip
+from .fields import field_value, refuse_unknown, slip
 from .legality import LayoutRule, refuse_any_layout, rules
 from .row_numbers import numbered
 from .twins import Twins
@@ -219,7 +219,7 @@ def _refuse_contradiction(
 ) -> None:
     """ScenarioError for a field that is fixed at one value and varied over others. One that keeps the
     scenario's own, with those of its whole block, may be varied all the same."""
-    if name not in fix or name not in vary or fix[name] == own_value(scenario, name):
+    if name not in fix or name not in vary or fix[name] == field_value(scenario, name):
         return
     message = f"it is fixed at {fix[name]} and varied over others; leave one of both out"
     raise ScenarioError([Problem(mark=Mark(file=scenario.name), path=name, message=message)])
