@@ -17,7 +17,10 @@ from stepsim.sim.plan.axis_values import fixed
 from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.space import space_of
+from stepsim.sim.report.plan.refused import WORDS
+from stepsim.sim.report.plan.table import nothing
 from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.load import load_scenario
 
 WISHES = wishes_of(top=1, objective="step-time", deadline_s=None, budget=None, fits=0.9, audit=0)
 
@@ -140,3 +143,13 @@ def test_fields_of_a_block_that_was_left_out_may_be_varied(field: str, values: l
     found = stepsim.plan(small(), fix=fix, vary={field: values}, top=20, audit=0, jobs=1)
     assert {one.settings[field] for one in found.choices} == {*values}
     assert min(found.choices, key=lambda one: one.figures.step_time_s).settings[field] == values[1]
+
+
+def test_every_reason_that_a_space_counts_has_words() -> None:
+    """And where no layout is legal, they are what is said."""
+    counted = {*space_of(small()).refused, *space_of(load_scenario("mixtral-8x7b-h100")).refused}
+    assert {"gpus", "layers", "experts", "schedule"} <= counted
+    assert {one for one in counted if ":" not in one} <= {*WORDS}
+    assert nothing(stepsim.plan(small(), fix={"parallelism.tp": 3}, jobs=1))[0].startswith(
+        "No layout is legal: tp does not divide the heads"
+    )

@@ -234,21 +234,30 @@ class Findings:
         return own_weight(objective, base) * step_time_s / share
 
     def _too_large(self, name: str, mask: NDArray[np.bool_]) -> Loser:
-        settings, peak, capacity = self._smallest(mask)
-        why = why_not_fit(int(mask.sum()), peak, capacity)
+        least, bounds = self._smallest(mask), self.among.bounds
+        peak, capacity = float(bounds.needed_bytes[least]), float(bounds.capacity_bytes[least])
+        why = why_not_fit(int(mask.sum()), peak, capacity, float(self.among.fit_probability[least]))
+        settings = self.among.layouts.settings(least)
         return Loser(name=name, settings=settings, why=why, factor=peak / capacity, fits=False)
 
-    def _smallest(self, mask: NDArray[np.bool_]) -> tuple[Mapping[str, Any], float, float]:
-        """The layout that takes the least of its GPUs' memory: its settings, what it takes, and has."""
+    def _smallest(self, mask: NDArray[np.bool_]) -> int:
+        """The layout that takes the least of its GPUs' memory."""
         bounds = self.among.bounds
-        least = int(np.argmin(np.where(mask, bounds.needed_bytes / bounds.capacity_bytes, np.inf)))
+        return int(np.argmin(np.where(mask, bounds.needed_bytes / bounds.capacity_bytes, np.inf)))
+
+    def _smallest_of_all(self) -> tuple[Mapping[str, Any], float, float] | None:
+        """Its settings, what it takes, and has; None where there is a choice, or no layout."""
+        layouts, bounds = self.among.layouts, self.among.bounds
+        if self.choices or not len(layouts):
+            return None
+        least = self._smallest(np.ones(len(layouts), dtype=bool))
         peak, capacity = float(bounds.needed_bytes[least]), float(bounds.capacity_bytes[least])
-        return self.among.layouts.settings(least), peak, capacity
+        return layouts.settings(least), peak, capacity
 
     def told(self, timing: dict[str, float]) -> LayoutPlan:
         """The plan."""
         search, layouts, bounds = self.search, self.among.layouts, self.among.bounds
-        known, every = search.judging.known, np.ones(len(layouts), dtype=bool)
+        known = search.judging.known
         return LayoutPlan(
             scenario=self.among.base,
             wishes=search.wishes,
@@ -270,7 +279,7 @@ class Findings:
             ),
             remembered=len(search.judging.remembered & known.keys()),
             timing=timing,
-            smallest=None if self.choices or not len(layouts) else self._smallest(every),
+            smallest=self._smallest_of_all(),
             nearest=self._nearest(),
         )
 

@@ -6,7 +6,7 @@ Everything can be read without colour. Knows rich; computes nothing but ratios.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...figures import TIMES, count, gigabytes, percent, seconds
@@ -19,13 +19,13 @@ from ...scenario.price import price_of
 from .. import captions
 from .command import command
 from .emitted import passed_over, print_emitted
+from .refused import reasons
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 FRONT_LINES = 12
-REASONS_LINES = 4
 
 OBJECTIVES = {
     Objective.STEP_TIME: "by step time",
@@ -123,12 +123,6 @@ def bold(one: BoldChoice) -> str:
         f"{start} and is {percent(one.faster)} faster; tried first, with the best behind it, "
         f"{percent(one.promised)} on average"
     )
-
-
-def reasons(refused: Mapping[str, int]) -> str:
-    """The reasons that cut most, with their counts."""
-    most = sorted(refused.items(), key=lambda one: -one[1])[:REASONS_LINES]
-    return ", ".join(f"{reason} {count(number)}" for reason, number in most)
 
 
 def _choices(plan: LayoutPlan) -> Table:
