@@ -78,7 +78,7 @@ def _tried(scenario: Scenario) -> dict[str, list[Any]]:
         "parallelism.cp_a2a": [None],
         "parallelism.ep": [ep for ep in divisors(moe.num_experts) if ep <= gpus] if moe else [1],
         "parallelism.etp": _powers(min(gpus, LARGEST_ETP)) if moe else [1],
-        "parallelism.stage_split": ["uniform", "embedding_and_loss_as_layers"],
+        "parallelism.stage_split": ["uniform", "embedding_and_loss_as_layers", *_stage_splits(scenario)],
         "parallelism.vpp": sorted({*divisors(layers), *divisors(layers + 2)}),
         "schedule": _schedules(scenario),
         "schedule_options.group": [None],
@@ -108,6 +108,12 @@ def _schedules(scenario: Scenario) -> list[str]:
         if rule.path == "schedule":
             return ["none", *(rule.among or (rule.always,))]
     return ["none", "1f1b", "interleaved"]
+
+
+def _stage_splits(scenario: Scenario) -> list[str]:
+    """The one that the framework always has."""
+    rules = (rule for rule in rules_of(scenario.software.name) if rule.path == "parallelism.stage_split")
+    return [rule.always for rule in rules if isinstance(rule.always, str)]
 
 
 def _powers(most: int) -> list[int]:

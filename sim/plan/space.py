@@ -281,7 +281,7 @@ def _layouts(
         ready = [rule for rule in pending if {*rule.reads} <= crossed]
         pending = [rule for rule in pending if rule not in ready]
         for rule in ready:
-            wanted = [field_value(base, rule.about), *given.get(rule.about, ())] if rule.about else []
+            wanted = _against(rule, plain, given) if rule.about else []
             kept = {code for code, one in enumerate(values.get(rule.about, ())) if one in wanted}
             rows, cut = _cut(rows, drafts, rule, kept)
             refused.update({reason: count * left for reason, count in cut.items()})
@@ -294,6 +294,13 @@ def _layouts(
     assert not pending, [rule.reads for rule in pending]
     codes = {name: rows.of(name) for name in (*LAYOUT, DP)}
     return _Part(changes=changes, base=base, values=values, codes=codes, refused=+refused)
+
+
+def _against(rule: LayoutRule, base: Scenario, given: Mapping[str, Values]) -> Sequence[Any]:
+    """Values that are kept against what a framework says it has: those that a user names, here or in a
+    scenario that is against it itself. One that follows where the rule does not apply is nobody's wish."""
+    own = [field_value(base, rule.about)] if rule.breaks(base) else []
+    return [*own, *given.get(rule.about, ())]
 
 
 def _with_dp(
