@@ -114,6 +114,7 @@ def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
         share = goodput_share(choice.scenario, step_s)
         assert 0.5 < share < 1.0
         assert choice.value == pytest.approx(step_s / share, rel=1e-9)
+        assert choice.goodput == pytest.approx(share, rel=1e-9)
     assert found.choices[0].value <= found.choices[1].value
     assert found.certificate.optimal
 

@@ -161,6 +161,8 @@ class Findings:
         tokens, dollars_per_s = float(among.budget_tokens[number]), float(among.dollars_per_s[number])
         price = None if np.isnan(dollars_per_s) else dollars_per_s * figures.step_time_s
         steps = None if np.isnan(tokens) else tokens / float(among.tokens_per_step[number])
+        counts = self.search.wishes.objective is Objective.GOODPUT
+        healthy = self.search.value_of(number, self.search.judging.known[number])
         return Choice(
             number=number,
             settings=among.layouts.settings(number),
@@ -172,6 +174,7 @@ class Findings:
             price_per_step=price,
             days=None if steps is None else steps * figures.step_time_s / 86400.0,
             price=None if steps is None or price is None else steps * price,
+            goodput=healthy / value if counts else None,
         )
 
     def _compare(self) -> None:

@@ -129,9 +129,10 @@ def _choices(plan: LayoutPlan) -> Table:
     first = plan.choices[0]
     priced = first.price_per_step is not None
     budget = first.days is not None
-    sure = first.probability_best is not None
+    sure, counted = first.probability_best is not None, first.goodput is not None
     table = _grid("#", "layout", "step", "slower", "MFU", "memory", "fits")
-    for wanted, name in ((sure, "best"), (sure, "regret"), (budget, "days"), (priced, _price(plan))):
+    columns = ((counted, "goodput"), (sure, "best"), (sure, "regret"), (budget, "days"))
+    for wanted, name in (*columns, (priced, _price(plan))):
         if wanted:
             table.add_column(name, justify="right", no_wrap=True)
     for rank, one in enumerate(plan.choices, 1):
@@ -144,6 +145,7 @@ def _choices(plan: LayoutPlan) -> Table:
             gigabytes(one.figures.peak_memory_bytes),
             f"{one.fit_probability:.2f}",
         ]
+        cells += [percent(one.goodput)] if one.goodput is not None else []
         cells += [_share(one.probability_best), _share(one.expected_regret)] if sure else []
         cells += [f"{one.days:,.1f}"] if budget and one.days is not None else []
         cells += [f"{one.price_per_step:,.2f}"] if priced and one.price_per_step is not None else []
