@@ -153,3 +153,9 @@ def test_every_reason_that_a_space_counts_has_words() -> None:
     assert nothing(stepsim.plan(small(), fix={"parallelism.tp": 3}, jobs=1))[0].startswith(
         "No layout is legal: tp does not divide the heads"
     )
+
+
+def test_the_reason_that_left_no_layout_comes_first() -> None:
+    """Most are cut since sizes do not divide the GPUs, in any space."""
+    (told,) = nothing(stepsim.plan(small(), fix={"training.micro_batch": 7}, jobs=1))
+    assert told.startswith("No layout is legal: micro_batch × dp does not divide the batch")

@@ -32,13 +32,14 @@ WORDS = {
 
 
 def reasons(refused: Mapping[str, int]) -> str:
-    """The reasons that cut most, with their counts.
+    """The last reasons that cut any, with their counts: the first of all cut most in any space, and who is left
+    in the end is whom the last ones cut.
 
-    >>> reasons({"tp": 8, "software: parallelism.zero": 1200})
-    'the software has no such parallelism.zero (1,200); tp does not divide the heads and widths of the model (8)'
+    >>> reasons({"tp": 1200, "software: parallelism.zero": 8})
+    'the software has no such parallelism.zero (8); tp does not divide the heads and widths of the model (1,200)'
     """
-    most = sorted(refused.items(), key=lambda one: -one[1])[:LINES]
-    return "; ".join(f"{worded(reason)} ({count(number)})" for reason, number in most)
+    last = [*refused.items()][::-1][:LINES]
+    return "; ".join(f"{worded(reason)} ({count(number)})" for reason, number in last)
 
 
 def worded(reason: str) -> str:
