@@ -63,6 +63,18 @@ def test_what_an_objective_needs_is_named(asked: dict[str, Any], field: str) -> 
     assert error.value.field == field
 
 
+def test_what_is_lacking_is_said_before_layouts_are_looked_at() -> None:
+    """Whatever other fields of its block are tried."""
+
+    def looks(what: str) -> None:
+        raise AssertionError(what)
+
+    vary = {"training.global_batch": [16, 32], "cluster.gpus": [4, 8]}
+    for asked in ({"objective": "days"}, {"objective": "tokens-per-dollar"}, {"budget": 1.0}):
+        with pytest.raises(NotSupported):
+            plan(small(), fix=FIX, vary=vary, jobs=1, progress=looks, **asked)
+
+
 def test_one_price_for_two_gpus_is_refused() -> None:
     vary = {"cluster.gpu": ["A100-SXM4-80GB", "A100-SXM4-40GB"]}
     with pytest.raises(NotSupported) as error:

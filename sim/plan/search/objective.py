@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 DAY_S = 86400.0
 PRICE = "cluster.price_per_gpu_hour"
 
+TOKENS_BY = {"training", "training.tokens"}
+PRICE_BY = {"cluster", "cluster.gpu", "cluster.price_list", PRICE}
+"""Fields that may give a scenario a token budget, or a price."""
+
 
 class Objective(StrEnum):
     """``STEP_TIME`` is that of as many tokens where layouts differ in tokens per step."""
@@ -54,14 +58,10 @@ def check_counted(objective: Objective, limits: PlanLimits, base: Scenario, chan
     tokens = [f"objective {objective.value}"] if objective is Objective.DAYS else []
     tokens += ["a deadline"] if limits.deadline_s is not None else []
     tokens += ["a budget"] if limits.budget is not None else []
-    if tokens and base.training.tokens is None and not _any_of("training", changed):
+    if tokens and base.training.tokens is None and not TOKENS_BY & {*changed}:
         raise _no_tokens(tokens[0])
-    if dollars and price_of(base.cluster) is None and not _any_of("cluster", changed):
+    if dollars and price_of(base.cluster) is None and not PRICE_BY & {*changed}:
         raise _no_price(dollars[0])
-
-
-def _any_of(block: str, changed: Collection[str]) -> bool:
-    return any(field.partition(".")[0] == block for field in changed)
 
 
 def weights(objective: Objective, among: Candidates) -> NDArray[np.float64]:
