@@ -32,11 +32,11 @@ WORDS = {
 
 
 def reasons(refused: Mapping[str, int]) -> str:
-    """The last reasons that cut any, with their counts: the first of all cut most in any space, and who is left
-    in the end is whom the last ones cut.
+    """The last reasons that cut any, with their counts: the first of all cut most in any space, and who is
+    left in the end is whom the last ones cut.
 
-    >>> reasons({"tp": 1200, "software: parallelism.zero": 8})
-    'the software has no such parallelism.zero (8); tp does not divide the heads and widths of the model (1,200)'
+    >>> reasons({"layers": 1200, "software: parallelism.zero": 8})
+    'the software has no such parallelism.zero (8); pp × vpp does not split the layers (1,200)'
     """
     last = [*refused.items()][::-1][:LINES]
     return "; ".join(f"{worded(reason)} ({count(number)})" for reason, number in last)
