@@ -189,10 +189,12 @@ def plan(
         raise ValueError(
             "--out and --to-version are of a framework's file: name it, as in --emit megatron-lm"
         )
-    if emit is not None and find is not None:
-        raise ValueError(
-            "--emit writes the best layout, and --find asks for one number; leave one of both out"
-        )
+    whole_plans = {**{option: path for option, (path, _) in outputs.items()}, "--save": save, "--emit": emit}
+    for option, asked_for in whole_plans.items():
+        if find is not None and asked_for is not None:
+            raise ValueError(
+                f"{option} is of the best layouts, and --find asks for one number; leave one of both out"
+            )
 
     from ..hardware.quantities import parse_quantity
     from ..sim.plan.axis_values import fixed, varied

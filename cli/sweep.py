@@ -58,9 +58,11 @@ def sweep(
     from ..sim.plan.axis_values import varied
     from ..sim.plan.questions.sweep import sweep as swept
     from ..sim.plan.search.plan import wishes_of
-    from ..sim.report.plan.sweep import layout_sweep_svg, print_layout_sweep, write_layout_sweep
+    from ..sim.report.plan.sweep import drawn_fields, layout_sweep_svg, print_layout_sweep, write_layout_sweep
 
     values = varied(axes or (), "--set")
+    if picture:
+        drawn_fields(values)
     wishes = wishes_of(top=1, objective="step-time", deadline_s=None, budget=None, fits=fits, audit=0)
     with progress() as status:
         found = swept(
@@ -77,7 +79,7 @@ def sweep(
         if path:
             write_layout_sweep(found, path)
             wrote("points", path)
-    if picture:
+    if picture and any(point.figures for point in found.points):
         save_picture(picture, layout_sweep_svg(found))
         wrote("picture", picture)
     if as_json:

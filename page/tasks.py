@@ -200,7 +200,7 @@ _NEAR = ("parallelism.tp", "parallelism.zero", "training.micro_batch")
 
 def _preview(base: Scenario, asked: PlanRequest, say: Say) -> None:
     """The layouts near the scenario's own, which are screened at once: something to see while all are."""
-    from ..sim.plan.axes import field_value
+    from ..sim.plan.fields import field_value
     from ..sim.plan.search.plan import candidates_of
     from .points import points
 

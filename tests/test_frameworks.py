@@ -221,6 +221,8 @@ def test_what_torchtitan_cannot_do_is_an_error(
         ("megatron-2021", {"pp": 2}, {"training": {"recompute": "selective"}}, "training.recompute"),
         ("llm-foundry-2023", {"tp": 2}, {}, "parallelism.tp"),
         ("nanotron-2024", {"pp": 2, "stage_split": "uniform"}, {}, "parallelism.stage_split"),
+        ("maxtext-2025", {"pp": 2}, {}, "schedule"),
+        ("maxtext-2025", {"zero": 2}, {}, "parallelism.zero"),
     ],
 )
 def test_what_a_framework_has_not_is_noted(

@@ -63,6 +63,18 @@ def test_what_an_objective_needs_is_named(asked: dict[str, Any], field: str) -> 
     assert error.value.field == field
 
 
+def test_what_is_lacking_is_said_before_layouts_are_looked_at() -> None:
+    """Whatever other fields of its block are tried."""
+
+    def looks(what: str) -> None:
+        raise AssertionError(what)
+
+    vary = {"training.global_batch": [16, 32], "cluster.gpus": [4, 8]}
+    for asked in ({"objective": "days"}, {"objective": "tokens-per-dollar"}, {"budget": 1.0}):
+        with pytest.raises(NotSupported):
+            plan(small(), fix=FIX, vary=vary, jobs=1, progress=looks, **asked)
+
+
 def test_one_price_for_two_gpus_is_refused() -> None:
     vary = {"cluster.gpu": ["A100-SXM4-80GB", "A100-SXM4-40GB"]}
     with pytest.raises(NotSupported) as error:
@@ -114,6 +126,7 @@ def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
         share = goodput_share(choice.scenario, step_s)
         assert 0.5 < share < 1.0
         assert choice.value == pytest.approx(step_s / share, rel=1e-9)
+        assert choice.goodput == pytest.approx(share, rel=1e-9)
     assert found.choices[0].value <= found.choices[1].value
     assert found.certificate.optimal
 
@@ -138,3 +151,38 @@ def test_why_names_what_takes_longer() -> None:
         assert slow.step_time_s / best.step_time_s == pytest.approx(one.factor, rel=1e-9)
         largest = max(slow.path, key=lambda name: slow.path[name] - best.path.get(name, 0.0))
         assert one.why.startswith(f"{largest} +")
+
+
+def test_a_limit_of_nothing_is_met_by_nothing() -> None:
+    """No layout misses it by a factor, and no warning is printed."""
+    fix = {**FIX, "parallelism.pp": 1, "parallelism.tp": 8}
+    for limit in ({"deadline_s": 0.0}, {"budget": 0.0}):
+        found = plan(small(**PRICED), fix=fix, audit=0, jobs=1, **limit)
+        assert not found.choices
+        assert found.nearest is None
+
+
+def test_a_token_budget_that_is_fixed_or_varied_is_the_one_that_limits_count() -> None:
+    fix = {**FIX, "parallelism.pp": 1, "parallelism.tp": 8, "parallelism.zero": 1}
+    asked: dict[str, Any] = {"top": 8, "audit": 0, "jobs": 1}
+    one = plan(small(**PRICED), fix=fix, **asked).choices[0]
+    assert one.days is not None
+    assert one.price is not None
+    tokens = small(**PRICED).training.tokens
+    assert tokens is not None
+    shorter = plan(
+        small(**PRICED),
+        fix={**fix, "training.tokens": tokens / 100},
+        deadline_s=one.days * 86400 / 50,
+        **asked,
+    )
+    assert shorter.choices[0].days == pytest.approx(one.days / 100, rel=1e-9)
+    assert shorter.choices[0].price == pytest.approx(one.price / 100, rel=1e-9)
+    none = plan(
+        small(),
+        fix={**fix, "training.tokens": 1e9},
+        objective="days",
+        vary={"training.seq_length": [1024]},
+        **asked,
+    )
+    assert none.choices

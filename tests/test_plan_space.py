@@ -13,7 +13,8 @@ from small_scenarios import presets_for, scenario
 
 from stepsim.schedules.pipeline import names
 from stepsim.sim.lowering.lower import lower
-from stepsim.sim.plan.axes import LAYOUT, field_value, layout_values
+from stepsim.sim.plan.axes import LAYOUT, layout_values
+from stepsim.sim.plan.fields import field_value
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
@@ -162,3 +163,27 @@ def test_a_gpu_that_no_layout_runs_on_is_counted_beside_one_that_many_do() -> No
     assert len(both) == len(space_of(run))
     assert both.refused["not modelled: software.kernels.attention"] > 0
     assert len(space_of(run, vary={"cluster.gpu": ["MI300X"]})) == 0
+
+
+def test_what_follows_where_a_framework_s_rule_does_not_apply_is_nobody_s_wish() -> None:
+    """One GPU shards nothing and has one stage; on eight nanotron and torchtitan have their own ways."""
+    alone = {
+        "cluster.gpus": 1,
+        "parallelism.tp": 1,
+        "parallelism.sequence_parallel": None,
+        "parallelism.pp": 1,
+        "parallelism.zero": None,
+        "schedule": None,
+    }
+    for software, zeros, splits in (
+        ("nanotron-2025", {0, 1}, {"flops_balanced"}),
+        ("torchtitan-2025", {2, 3}, {"uniform", "embedding_and_loss_as_layers"}),
+    ):
+        run = load_scenario("llama3-8b-h100", {**alone, "software": software})
+        columns = space_of(run, vary={"cluster.gpus": [8]}).columns
+        stages, shared = (
+            columns["parallelism.pp"] > 1,
+            columns["parallelism.dp"] * columns["parallelism.cp"] > 1,
+        )
+        assert {*columns["parallelism.zero"][shared]} <= zeros
+        assert {*columns["parallelism.stage_split"][stages & (columns["parallelism.vpp"] == 1)]} == splits

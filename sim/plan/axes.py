@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
-
 from ..scenario.checks import nvlink_domain
 from ..scenario.finding import divisors
 from ..scenario.machine import node_of
 from ..scenario.software.rules import rules_of
+from .fields import field_value
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
@@ -48,10 +47,10 @@ LAYOUT = (
     "software.exchange.tp_comm_overlap",
     "software.exchange.moe_a2a_overlap",
 )
-"""The axes of a layout, in the order in which they are crossed: those that others depend on first.
+"""The axes of a layout, in the order in which they are crossed: those that others depend on first."""
 
-``parallelism.dp`` is none: it follows from the number of GPUs and from tp, cp and pp.
-"""
+DP = "parallelism.dp"
+"""No axis: it follows from the number of GPUs and from tp, cp and pp."""
 
 LARGEST_MICRO_BATCH = 8
 SHORTEST_SLICE = 1024
@@ -64,16 +63,6 @@ def layout_values(scenario: Scenario) -> dict[str, Values]:
     """The values of every axis of ``LAYOUT`` that are tried, the scenario's own first."""
     tried = _tried(scenario)
     return {field: unique([field_value(scenario, field), *tried.get(field, ())]) for field in LAYOUT}
-
-
-def field_value(scenario: Scenario, field: str) -> Any:
-    """The value of a dotted field of ``scenario``, as a document has it."""
-    found: Any = scenario
-    for name in field.split("."):
-        found = getattr(found, name)
-    if isinstance(found, BaseModel):
-        return found.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
-    return list(found) if isinstance(found, tuple) else found
 
 
 def _tried(scenario: Scenario) -> dict[str, list[Any]]:
@@ -89,7 +78,7 @@ def _tried(scenario: Scenario) -> dict[str, list[Any]]:
         "parallelism.cp_a2a": [None],
         "parallelism.ep": [ep for ep in divisors(moe.num_experts) if ep <= gpus] if moe else [1],
         "parallelism.etp": _powers(min(gpus, LARGEST_ETP)) if moe else [1],
-        "parallelism.stage_split": ["uniform", "embedding_and_loss_as_layers"],
+        "parallelism.stage_split": ["uniform", "embedding_and_loss_as_layers", *_stage_splits(scenario)],
         "parallelism.vpp": sorted({*divisors(layers), *divisors(layers + 2)}),
         "schedule": _schedules(scenario),
         "schedule_options.group": [None],
@@ -119,6 +108,12 @@ def _schedules(scenario: Scenario) -> list[str]:
         if rule.path == "schedule":
             return ["none", *(rule.among or (rule.always,))]
     return ["none", "1f1b", "interleaved"]
+
+
+def _stage_splits(scenario: Scenario) -> list[str]:
+    """The one that the framework always has."""
+    rules = (rule for rule in rules_of(scenario.software.name) if rule.path == "parallelism.stage_split")
+    return [rule.always for rule in rules if isinstance(rule.always, str)]
 
 
 def _powers(most: int) -> list[int]:

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.files import load_yaml
-from .axes import LAYOUT, field_value
+from .axes import DP, LAYOUT
+from .fields import field_value, refuse_unknown
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
@@ -21,17 +22,22 @@ MOST_VALUES = 1000
 def fixed(lines: Iterable[str], scenario: Scenario) -> dict[str, Any]:
     """``parallelism.tp=4`` as ``{"parallelism.tp": 4}``; the last value of a field counts.
 
-    An axis of a layout without a value, ``parallelism.tp``, or the axes of a whole block, ``parallelism``,
+    A field without a value, ``parallelism.tp``, or the axes of a layout of a whole block, ``parallelism``,
     keep those of the ``scenario``.
 
     Raises:
         ValueError: a line that is neither.
+        ScenarioError: a field without a value that no scenario has.
     """
     found: dict[str, Any] = {}
     for line in lines:
         own = [axis for axis in LAYOUT if axis == line or axis.startswith(f"{line}.")]
         if own:
             found |= {axis: field_value(scenario, axis) for axis in own}
+        elif line == DP:
+            found[line] = field_value(scenario, line)
+        elif "=" not in line:
+            refuse_unknown(scenario, line)  # what is no field of a layout is the scenario's own in any case
         else:
             field, text = _parts("--fix", line)
             found[field] = load_yaml(text, f"--fix {line}")

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from ...hardware.explain import errors_of
 from ...hardware.fields import FROM_DOCUMENT
 from ..scenario.errors import Mark, Problem, ScenarioError
+from ..scenario.explain import explained
 from ..scenario.schedules import schedule_named
 
 if TYPE_CHECKING:
@@ -132,7 +134,7 @@ def _typed(scenario: Scenario, dotted: str, value: Any) -> Any:
             part = getattr(part, one)
         return getattr(type(part).model_validate({**dict(part), name: value}, context=FROM_DOCUMENT), name)
     except ValidationError as failure:
-        message = "; ".join(error["msg"] for error in failure.errors(include_url=False))
+        message = "; ".join(explained(error, type(part), {}) for error in errors_of(failure))
     except ValueError as refusal:
         message = str(refusal)
     raise ScenarioError([Problem(mark=Mark(file=scenario.name), path=dotted, message=message, value=value)])

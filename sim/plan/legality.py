@@ -24,7 +24,7 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named, traits_of
 from ..scenario.sharding import sharding_rule
 from ..scenario.software.rules import rules_of
-from .axes import LAYOUT
+from .axes import DP, LAYOUT
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
     from ..scenario.software.rules import PresetRule
 
-TP, CP, PP, DP = "parallelism.tp", "parallelism.cp", "parallelism.pp", "parallelism.dp"
+TP, CP, PP = "parallelism.tp", "parallelism.cp", "parallelism.pp"
 VPP, EP, ETP = "parallelism.vpp", "parallelism.ep", "parallelism.etp"
 SP, SPLIT = "parallelism.sequence_parallel", "parallelism.stage_split"
 ZERO, SHARD, CP_A2A = "parallelism.zero", "parallelism.fsdp_shard_size", "parallelism.cp_a2a"

@@ -19,10 +19,11 @@ from ...hardware.calibrated.overlay import calibrated_profile
 from ..scenario.errors import Mark, Problem, ScenarioError
 from ..scenario.machine import gpu_of
 from ..scenario.refusal import NotSupported
-from .axes import LAYOUT, Values, field_value, layout_values, unique
+from .axes import DP, LAYOUT, Values, layout_values, unique
 from .crossed import Crossed, array_of
 from .draft import Drafts, typed, unpadded
-from .legality import DP, LayoutRule, refuse_any_layout, rules
+from .fields import field_value, refuse_unknown, slip
+from .legality import LayoutRule, refuse_any_layout, rules
 from .row_numbers import numbered
 from .twins import Twins
 
@@ -191,7 +192,8 @@ def space_of(
     given = {name: (value,) for name, value in (fix or {}).items()}
     given |= {name: tuple(values) for name, values in (vary or {}).items()}
     for name, values in given.items():
-        _refuse_unknown(scenario, name)
+        refuse_unknown(scenario, name)
+        _refuse_contradiction(scenario, name, fix or {}, vary or {})
         if name in LAYOUT or name == DP:
             typed(scenario, name, values)
     outer = {name: values for name, values in given.items() if name not in LAYOUT and name != DP}
@@ -201,6 +203,8 @@ def space_of(
         changes = dict(zip(outer, chosen, strict=True))
         base = _base(scenario, changes)
         if isinstance(base, ScenarioError):
+            if nonsense := slip(base, outer):
+                raise nonsense
             refused[base.problems[0].path] += 1
         else:
             used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
@@ -210,16 +214,14 @@ def space_of(
     return _joined(scenario, outer, parts, refused)
 
 
-def _refuse_unknown(scenario: Scenario, name: str) -> None:
-    """ScenarioError for a field that no scenario has."""
-    block, _, rest = name.partition(".")
-    fields = type(scenario).model_fields
-    part = getattr(scenario, block, None) if block in fields else None
-    inner = getattr(type(part), "model_fields", None)
-    if block in fields and (not rest or inner is None or rest.partition(".")[0] in inner):
+def _refuse_contradiction(
+    scenario: Scenario, name: str, fix: Mapping[str, Any], vary: Mapping[str, Sequence[Any]]
+) -> None:
+    """ScenarioError for a field that is fixed at one value and varied over others. One that keeps the
+    scenario's own, with those of its whole block, may be varied all the same."""
+    if name not in fix or name not in vary or fix[name] == field_value(scenario, name):
         return
-    known = ", ".join(f"{block}.{one}" for one in inner) if inner else ", ".join(fields)
-    message = f"no scenario has this field; known: {known}"
+    message = f"it is fixed at {fix[name]} and varied over others; leave one of both out"
     raise ScenarioError([Problem(mark=Mark(file=scenario.name), path=name, message=message)])
 
 
@@ -279,7 +281,7 @@ def _layouts(
         ready = [rule for rule in pending if {*rule.reads} <= crossed]
         pending = [rule for rule in pending if rule not in ready]
         for rule in ready:
-            wanted = [field_value(base, rule.about), *given.get(rule.about, ())] if rule.about else []
+            wanted = _against(rule, plain, given) if rule.about else []
             kept = {code for code, one in enumerate(values.get(rule.about, ())) if one in wanted}
             rows, cut = _cut(rows, drafts, rule, kept)
             refused.update({reason: count * left for reason, count in cut.items()})
@@ -292,6 +294,13 @@ def _layouts(
     assert not pending, [rule.reads for rule in pending]
     codes = {name: rows.of(name) for name in (*LAYOUT, DP)}
     return _Part(changes=changes, base=base, values=values, codes=codes, refused=+refused)
+
+
+def _against(rule: LayoutRule, base: Scenario, given: Mapping[str, Values]) -> Sequence[Any]:
+    """Values that are kept against what a framework says it has: those that a user names, here or in a
+    scenario that is against it itself. One that follows where the rule does not apply is nobody's wish."""
+    own = [field_value(base, rule.about)] if rule.breaks(base) else []
+    return [*own, *given.get(rule.about, ())]
 
 
 def _with_dp(

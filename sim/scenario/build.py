@@ -174,7 +174,7 @@ class _Builder:
             options=heading.schedule_options if heading else None,
             software=software,
         ):
-            self._add(finding.path, finding.message)
+            self._add(finding.path, finding.message, between=not finding.alone)
         if self.problems:
             raise ScenarioError(self.problems)
         # No problem was found, so every part was read.
@@ -276,14 +276,16 @@ class _Builder:
                 rest = _without(rest, inner if unknown else inner[:1]) if spare else None
         return self._part(part, block, rest)
 
-    def _add(self, path: FieldPath, message: str, mark: Mark | None = None) -> None:
+    def _add(self, path: FieldPath, message: str, mark: Mark | None = None, *, between: bool = False) -> None:
         node = nearest(self.tree, path)
         if mark is None:
             absent = isinstance(node.value, dict)
             block = node.mark if node is not self.tree else Mark(file=node.mark.file)
             mark = (node.key_mark or block) if absent else node.mark
         value = None if isinstance(node.value, dict | list) else node.value
-        self.problems.append(Problem(mark=mark, path=dotted(path), message=message, value=value))
+        self.problems.append(
+            Problem(mark=mark, path=dotted(path), message=message, value=value, between=between)
+        )
 
 
 def _states_attention(plain: dict[str, Any]) -> bool:

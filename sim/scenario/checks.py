@@ -131,10 +131,10 @@ def names_exist(gpu: object, interconnect: object) -> Iterator[Finding]:
         try:
             get_gpu(gpu)
         except ValueError as error:
-            yield Finding(path=("cluster", "gpu"), message=str(error))
+            yield Finding(path=("cluster", "gpu"), message=str(error), alone=True)
     if isinstance(interconnect, str) and interconnect not in interconnect_names():
         message = str(unknown_name("interconnect", interconnect, offered_interconnects()))
-        yield Finding(path=("cluster", "interconnect"), message=message)
+        yield Finding(path=("cluster", "interconnect"), message=message, alone=True)
 
 
 def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:

@@ -30,12 +30,15 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One mistake. ``path`` is the dotted field, empty where no field is concerned."""
+    """One mistake. ``path`` is the dotted field, empty where no field is concerned. ``between``: fields that
+    do not go together, each of which might be what it is beside others.
+    """
 
     mark: Mark
     path: str
     message: str
     value: object = None
+    between: bool = False
 
     def __str__(self) -> str:
         parts = (str(self.mark), clipped(self.path), clipped(self.message, 1000))

@@ -56,7 +56,8 @@ def problems_of(failure: ValidationError, mark: Mark, part: type[BaseModel]) -> 
         reason = error.get("ctx", {}).get("error")
         if isinstance(reason, Inconsistent):
             found += [
-                Problem(mark=mark, path=dotted(one.path), message=one.message) for one in reason.findings
+                Problem(mark=mark, path=dotted(one.path), message=one.message, between=True)
+                for one in reason.findings
             ]
         else:
             message = explained(error, part, {})

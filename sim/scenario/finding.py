@@ -12,10 +12,13 @@ _MOST_CHOICES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What is wrong, at the field that its writer is most likely to change."""
+    """What is wrong, at the field that its writer is most likely to change. ``alone``: whatever other fields
+    are.
+    """
 
     path: FieldPath
     message: str
+    alone: bool = False
 
     def __str__(self) -> str:
         return f"{dotted(self.path)}: {self.message}"

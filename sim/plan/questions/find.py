@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...scenario.finding import divisors
+from ..fields import field_value
 from ..search.on_ray import connected
 from ..search.plan import Means, candidates_of, planned
 
@@ -104,20 +105,27 @@ def find(
         raise ValueError(f"find {what!r}: known are {', '.join(one.value for one in Sought)}") from None
     field = FIELDS[sought]
     limited = wishes.limits.deadline_s is not None or wishes.limits.budget is not None
+    _check(sought, base, fix, vary.get(field))
     tried: dict[int, Tried] = {}
     others = {name: values for name, values in vary.items() if name != field}
     kept = {name: value for name, value in fix.items() if name != field}
 
     def good(value: int) -> bool:
+        return attempt(value).good
+
+    def attempt(value: int) -> Tried:
         if value not in tried:
             if progress:
                 progress(f"trying {field} {value:,}")
             asked = {**others, field: [value]}
             tried[value] = _tried(value, base, kept, asked, wishes, means if limited else None)
-        return tried[value].good
+        return tried[value]
 
     with connected(limited and means is not None and means.ray):
-        value = _first_good(sought, good, base, vary.get(field))
+        if sought is Sought.MICRO_BATCH and field not in vary:
+            value = _largest(attempt, divisors(base.training.global_batch))
+        else:
+            value = _first_good(sought, good, base, vary.get(field))
     return FoundValue(
         scenario=base,
         sought=sought,
@@ -138,9 +146,17 @@ def _first_good(
         return next(hits, None)
     if sought is Sought.GPUS:
         return _fewest(good, base.cluster.gpus, base.cluster.gpus_per_node)
-    if sought is Sought.SEQ_LENGTH:
-        return _longest(good, base.training.seq_length)
-    return _largest(good, divisors(base.training.global_batch))
+    return _longest(good, base.training.seq_length)
+
+
+def _check(sought: Sought, base: Scenario, fix: Mapping[str, Any], given: Sequence[Any] | None) -> None:
+    """Raise ValueError where what is sought is fixed, or values to try are no whole numbers."""
+    field = FIELDS[sought]
+    if field in fix and fix[field] != field_value(base, field):
+        raise ValueError(f"find {sought.value}: {field} is fixed at {fix[field]}; leave one of both out")
+    for value in given or ():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ValueError(f"find {sought.value}: {field} is a whole number from 1 on, not {value!r}")
 
 
 def _tried(
@@ -222,9 +238,18 @@ def _longest(good: Callable[[int], bool], tokens: int) -> int | None:
     return _last_good(good, steps)
 
 
-def _largest(good: Callable[[int], bool], sizes: Sequence[int]) -> int | None:
-    """The largest of ``sizes`` that does, where smaller ones do if a larger one does."""
-    return _last_good(good, list(sizes)) if good(sizes[0]) else None
+def _largest(tried: Callable[[int], Tried], sizes: Sequence[int]) -> int | None:
+    """The largest of ``sizes`` that does, where smaller ones do if a larger one does. Those of which no
+    layout is legal, as what does not divide a rank's share of the batch, say nothing of others.
+    """
+    low, high = -1, len(sizes)
+    while True:
+        middle = (low + high) // 2
+        turns = [*range(max(middle, low + 1), high), *range(middle - 1, low, -1)]
+        place = next((place for place in turns if tried(sizes[place]).legal), None)
+        if place is None:
+            return sizes[low] if low >= 0 else None
+        low, high = (place, high) if tried(sizes[place]).good else (low, place)
 
 
 def _last_good(good: Callable[[int], bool], values: Sequence[int]) -> int:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...scenario.errors import ScenarioError
 from ..axis_values import MOST_VALUES
+from ..fields import slip
 from ..search.layout_plan import written
 from ..search.on_ray import connected
 from ..search.plan import Means, planned, scenario_from
@@ -142,13 +143,16 @@ def sweep(
     figures that says why.
 
     Raises:
-        ScenarioError: of the scenario itself.
+        ScenarioError: of the scenario itself; a field that no scenario has, or none of whose values it can
+            have.
         ValueError: no axes, or more than MOST_VALUES combinations.
     """
     base = scenario_from(source, changes)
     count = prod(len(values) for values in axes.values())
     if not axes or not 0 < count <= MOST_VALUES:
         raise ValueError(f"a sweep takes 1 to {MOST_VALUES:,} points, not {count if axes else 0:,}")
+    for field, given in axes.items():
+        _refuse_nonsense(base, field, given)
     say = progress or (lambda _: None)
     chosen = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]
     means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
@@ -162,6 +166,20 @@ def sweep(
     else:
         points = _predicted(base, chosen, means, say)
     return FieldSweep(scenario=base, axes=dict(axes), points=tuple(points), replanned=replan)
+
+
+def _refuse_nonsense(base: Scenario, field: str, values: Sequence[Any]) -> None:
+    """ScenarioError where no value is one of the field's, whatever the others are: the first one's."""
+    found = []
+    for value in values:
+        try:
+            with_values(base, {field: value})
+        except ScenarioError as wrong:
+            if nonsense := slip(wrong, [field]):
+                found.append(nonsense)
+                continue
+        return
+    raise found[0]
 
 
 def _after(prefix: str, say: Callable[[str], None]) -> Callable[[str], None]:
@@ -186,8 +204,7 @@ class PointOf:
             scenario = with_values(self.base, values)
             return _point(values, scenario, layout_figures(scenario), {})
         except ScenarioError as wrong:
-            problem = wrong.problems[0]
-            return FieldPoint(values=values, settings={}, refused=f"{problem.path}: {problem.message}")
+            return _refused(values, wrong)
         except ValueError as refusal:
             return FieldPoint(values=values, settings={}, refused=str(refusal).splitlines()[0])
 
@@ -216,12 +233,20 @@ def _replanned(
     means: Means,
     say: Callable[[str], None],
 ) -> FieldPoint:
-    found = planned(base, {}, {field: [value] for field, value in values.items()}, wishes, means, say)
+    try:
+        found = planned(base, {}, {field: [value] for field, value in values.items()}, wishes, means, say)
+    except ScenarioError as wrong:
+        return _refused(values, wrong)
     if found.choices:
         choice = found.choices[0]
         return _point(values, choice.scenario, choice.figures, choice.settings)
     why = "no layout is legal" if not found.certificate.legal else "no layout fits"
     return FieldPoint(values=values, settings={}, refused=why)
+
+
+def _refused(values: Mapping[str, Any], wrong: ScenarioError) -> FieldPoint:
+    problem = wrong.problems[0]
+    return FieldPoint(values=values, settings={}, refused=f"{problem.path}: {problem.message}")
 
 
 def _point(

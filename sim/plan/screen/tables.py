@@ -30,7 +30,7 @@ from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named
 from ...scenario.sharding import ShardingRule, sharding_rule
-from ..axes import field_value
+from ..fields import field_value
 from ..ways import ways_placed
 from .in_flight import enough_microbatches
 from .numbering import dense, distinct

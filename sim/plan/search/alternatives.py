@@ -138,7 +138,14 @@ def why_slower(best: LayoutFigures, other: LayoutFigures) -> str:
     return ", ".join(parts) or "no part stands out"
 
 
-def why_not_fit(layouts: int, peak_bytes: float, capacity_bytes: float) -> str:
-    """What the smallest of so many layouts takes."""
+def why_not_fit(layouts: int, peak_bytes: float, capacity_bytes: float, fits: float | None = None) -> str:
+    """What the smallest of so many layouts takes; with which probability it ``fits``, where it may.
+
+    >>> why_not_fit(1, 78.9e9, 84.9e9, 0.86)
+    'it takes 78.9 GB of 84.9 GB, and fits with 0.86'
+    >>> why_not_fit(3, 99e9, 84.9e9, 0.0)
+    'the smallest of 3 takes 99.0 GB of 84.9 GB'
+    """
     which = "it" if layouts == 1 else f"the smallest of {layouts:,}"
-    return f"{which} takes {gigabytes(peak_bytes)} of {gigabytes(capacity_bytes)}"
+    takes = f"{which} takes {gigabytes(peak_bytes)} of {gigabytes(capacity_bytes)}"
+    return takes if fits is None or peak_bytes > capacity_bytes else f"{takes}, and fits with {fits:.2f}"

@@ -166,6 +166,14 @@ class Candidates:
         return self.gpus * each[self.layouts.base] / 3600.0
 
     @cached_property
+    def budget_tokens(self) -> NDArray[np.float64]:
+        """Tokens that the whole run is to see; nan without such a budget."""
+        budgets = [
+            np.nan if base.training.tokens is None else base.training.tokens for base in self.layouts.bases
+        ]
+        return np.array(budgets, dtype=np.float64)[self.layouts.base]
+
+    @cached_property
     def headroom_bytes(self) -> NDArray[np.float64]:
         """What the fullest rank leaves free."""
         return np.asarray(self.bounds.capacity_bytes - self.bounds.needed_bytes, dtype=np.float64)

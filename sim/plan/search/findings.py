@@ -18,7 +18,9 @@ from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .bold import bold_of, promising
 from .certificate import Certificate
 from .front_search import front, replay_front
+from .goodput import goodput_share
 from .layout_plan import LayoutPlan, ReplayedLayout
+from .objective import Objective, own_weight
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
 from .sure import contenders, sure_of, unbounded_contenders
@@ -55,6 +57,7 @@ class Findings:
     bold: BoldChoice | None = None
     certificate: Certificate = field(init=False)
     _figures: dict[int, LayoutFigures] = field(default_factory=dict, repr=False)
+    _refused: dict[int, str] = field(default_factory=dict, repr=False)
     _masks: dict[str, NDArray[np.bool_]] = field(default_factory=dict, repr=False)
     _losers: dict[str, list[int]] = field(default_factory=dict, repr=False)
     _promising: dict[int, float] | None = field(default=None, repr=False)
@@ -140,23 +143,26 @@ class Findings:
         self.tied = tuple(layouts.settings([*values][place]) for place in sure.ties)
 
     def _predict(self, numbers: Iterable[int]) -> None:
-        """The figures of layouts that people get to see: most were replayed before."""
+        """The figures of layouts that people get to see, or why there are none: most were replayed before."""
         judging, base = self.search.judging, self.among.base
-        wanted = [i for i in dict.fromkeys(numbers) if i not in self._figures]
+        wanted = [i for i in dict.fromkeys(numbers) if i not in self._figures and i not in self._refused]
         for _ in judging(i for i in wanted if i != BASE and i not in judging.known):
             pass
         for i in wanted:
-            self._figures[i] = (
-                figures_of(base, judging.beside(base))
-                if i == BASE
-                else figures_of(self.among.layouts.scenario_of(i), judging.known[i])
-            )
+            judged = judging.beside(base) if i == BASE else judging.known[i]
+            if judged.refused:
+                self._refused[i] = judged.refused
+                continue
+            of = base if i == BASE else self.among.layouts.scenario_of(i)
+            self._figures[i] = figures_of(of, judged)
 
     def _choice(self, number: int, value: float) -> Choice:
         among, figures = self.among, self._figures[number]
-        tokens, dollars_per_s = among.base.training.tokens, float(among.dollars_per_s[number])
+        tokens, dollars_per_s = float(among.budget_tokens[number]), float(among.dollars_per_s[number])
         price = None if np.isnan(dollars_per_s) else dollars_per_s * figures.step_time_s
-        steps = None if tokens is None else tokens / float(among.tokens_per_step[number])
+        steps = None if np.isnan(tokens) else tokens / float(among.tokens_per_step[number])
+        counts = self.search.wishes.objective is Objective.GOODPUT
+        healthy = self.search.value_of(number, self.search.judging.known[number])
         return Choice(
             number=number,
             settings=among.layouts.settings(number),
@@ -168,6 +174,7 @@ class Findings:
             price_per_step=price,
             days=None if steps is None else steps * figures.step_time_s / 86400.0,
             price=None if steps is None or price is None else steps * price,
+            goodput=healthy / value if counts else None,
         )
 
     def _compare(self) -> None:
@@ -209,33 +216,51 @@ class Findings:
         )
 
     def _slower(self, name: str, number: int) -> Loser:
-        best, figures = self.choices[0], self._figures[number]
-        if number == BASE:
-            training = self.among.base.training
-            tokens = training.global_batch * training.seq_length
-            factor = figures.step_time_s / best.figures.step_time_s
-            factor *= float(self.among.tokens_per_step[best.number]) / tokens
-        else:
-            factor = self.search.value.get(number, np.inf) / best.value
         settings = {} if number == BASE else self.among.layouts.settings(number)
+        if number in self._refused:
+            return Loser(name=name, settings=settings, why=self._refused[number], factor=np.inf)
+        best, figures = self.choices[0], self._figures[number]
+        if number != BASE:
+            factor = self.search.value.get(number, np.inf) / best.value
+        elif figures.peak_memory_bytes > figures.capacity_bytes:
+            factor = figures.peak_memory_bytes / figures.capacity_bytes
+            why = why_not_fit(1, figures.peak_memory_bytes, figures.capacity_bytes)
+            return Loser(name=name, settings=settings, why=why, factor=factor, fits=False)
+        else:
+            factor = self._own_value(figures.step_time_s) / best.value
         return Loser(name=name, settings=settings, why=why_slower(best.figures, figures), factor=factor)
 
+    def _own_value(self, step_time_s: float) -> float:
+        """The objective of the scenario as given."""
+        objective, base = self.search.wishes.objective, self.among.base
+        share = goodput_share(base, step_time_s) if objective is Objective.GOODPUT else 1.0
+        return own_weight(objective, base) * step_time_s / share
+
     def _too_large(self, name: str, mask: NDArray[np.bool_]) -> Loser:
-        settings, peak, capacity = self._smallest(mask)
-        why = why_not_fit(int(mask.sum()), peak, capacity)
+        least, bounds = self._smallest(mask), self.among.bounds
+        peak, capacity = float(bounds.needed_bytes[least]), float(bounds.capacity_bytes[least])
+        why = why_not_fit(int(mask.sum()), peak, capacity, float(self.among.fit_probability[least]))
+        settings = self.among.layouts.settings(least)
         return Loser(name=name, settings=settings, why=why, factor=peak / capacity, fits=False)
 
-    def _smallest(self, mask: NDArray[np.bool_]) -> tuple[Mapping[str, Any], float, float]:
-        """The layout that takes the least of its GPUs' memory: its settings, what it takes, and has."""
+    def _smallest(self, mask: NDArray[np.bool_]) -> int:
+        """The layout that takes the least of its GPUs' memory."""
         bounds = self.among.bounds
-        least = int(np.argmin(np.where(mask, bounds.needed_bytes / bounds.capacity_bytes, np.inf)))
+        return int(np.argmin(np.where(mask, bounds.needed_bytes / bounds.capacity_bytes, np.inf)))
+
+    def _smallest_of_all(self) -> tuple[Mapping[str, Any], float, float] | None:
+        """Its settings, what it takes, and has; None where there is a choice, or no layout."""
+        layouts, bounds = self.among.layouts, self.among.bounds
+        if self.choices or not len(layouts):
+            return None
+        least = self._smallest(np.ones(len(layouts), dtype=bool))
         peak, capacity = float(bounds.needed_bytes[least]), float(bounds.capacity_bytes[least])
-        return self.among.layouts.settings(least), peak, capacity
+        return layouts.settings(least), peak, capacity
 
     def told(self, timing: dict[str, float]) -> LayoutPlan:
         """The plan."""
         search, layouts, bounds = self.search, self.among.layouts, self.among.bounds
-        known, every = search.judging.known, np.ones(len(layouts), dtype=bool)
+        known = search.judging.known
         return LayoutPlan(
             scenario=self.among.base,
             wishes=search.wishes,
@@ -257,21 +282,25 @@ class Findings:
             ),
             remembered=len(search.judging.remembered & known.keys()),
             timing=timing,
-            smallest=None if self.choices or not len(layouts) else self._smallest(every),
+            smallest=self._smallest_of_all(),
             nearest=self._nearest(),
         )
 
     def _nearest(self) -> tuple[Mapping[str, Any], float] | None:
         """Of layouts that fit, where none meets the limits: the one that misses them by the least factor, by
-        its replay or, where none was needed, by its bound."""
+        its replay or, where none was needed, by its bound. None where nothing at all can meet them.
+        """
         search = self.search
         if self.choices or not search.fits.any() or np.isinf(search.most_s).all():
             return None
         least_s = self.among.bounds.bound_s.copy()
         for number, judged in search.judging.known.items():
             least_s[number] = judged.step_time_s
-        over = np.where(search.fits, least_s / search.most_s, np.inf)
+        over = np.full(len(least_s), np.inf)
+        np.divide(least_s, search.most_s, out=over, where=search.fits & (search.most_s > 0))
         number = int(np.argmin(over))
+        if np.isinf(over[number]):
+            return None
         return self.among.layouts.settings(number), float(over[number])
 
     def _point(self, number: int) -> FrontPoint:

@@ -213,6 +213,7 @@ def choice_figures(choice: Choice) -> dict[str, Any]:
         "expected_regret": choice.expected_regret,
         "price_per_step": choice.price_per_step,
         "objective": choice.value,
+        "goodput": choice.goodput,
         "gpus": choice.gpus,
         "days": choice.days,
         "price": choice.price,

@@ -6,12 +6,14 @@ step is one of the objective; goodput divides it by the share of time that count
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...scenario.price import price_of
 from ...scenario.refusal import NotSupported
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from .candidates import Candidates
 
 DAY_S = 86400.0
+PRICE = "cluster.price_per_gpu_hour"
+
+TOKENS_BY = {"training", "training.tokens"}
+PRICE_BY = {"cluster", "cluster.gpu", "cluster.price_list", PRICE}
+"""Fields that may give a scenario a token budget, or a price."""
 
 
 class Objective(StrEnum):
@@ -41,6 +48,22 @@ class PlanLimits:
     budget: float | None = None
 
 
+def check_counted(objective: Objective, limits: PlanLimits, base: Scenario, changed: Collection[str]) -> None:
+    """Raise NotSupported for what a scenario lacks of what the objective and the limits count, before layouts
+    are looked at; fields that are ``changed`` are for ``weights`` and ``most_s`` to judge."""
+    if objective is Objective.GOODPUT and base.faults is None:
+        raise NotSupported("faults", "the objective goodput counts what faults cost, and there are none")
+    dollars = [f"objective {objective.value}"] if objective is Objective.TOKENS_PER_DOLLAR else []
+    dollars += ["a budget"] if limits.budget is not None else []
+    tokens = [f"objective {objective.value}"] if objective is Objective.DAYS else []
+    tokens += ["a deadline"] if limits.deadline_s is not None else []
+    tokens += ["a budget"] if limits.budget is not None else []
+    if tokens and base.training.tokens is None and not TOKENS_BY & {*changed}:
+        raise _no_tokens(tokens[0])
+    if dollars and price_of(base.cluster) is None and not PRICE_BY & {*changed}:
+        raise _no_price(dollars[0])
+
+
 def weights(objective: Objective, among: Candidates) -> NDArray[np.float64]:
     """What a second of each layout's step weighs.
 
@@ -52,10 +75,19 @@ def weights(objective: Objective, among: Candidates) -> NDArray[np.float64]:
         _check_price(among, f"objective {objective.value}")
         return among.dollars_per_s / among.tokens_per_step
     if objective is Objective.DAYS:
-        return _budget_tokens(base, f"objective {objective.value}") / among.tokens_per_step / DAY_S
-    if objective is Objective.GOODPUT and base.faults is None:
-        raise NotSupported("faults", "the objective goodput counts what faults cost, and there are none")
+        return _budget_tokens(among, f"objective {objective.value}") / among.tokens_per_step / DAY_S
     return base.training.global_batch * base.training.seq_length / among.tokens_per_step
+
+
+def own_weight(objective: Objective, base: Scenario) -> float:
+    """The same of the scenario as given, which may be none of the layouts; nan where it lacks what counts."""
+    tokens = base.training.global_batch * base.training.seq_length
+    if objective is Objective.TOKENS_PER_DOLLAR:
+        price = price_of(base.cluster)
+        return np.nan if price is None else price.amount * base.cluster.gpus / 3600.0 / tokens
+    if objective is Objective.DAYS:
+        return np.nan if base.training.tokens is None else base.training.tokens / tokens / DAY_S
+    return 1.0
 
 
 def most_s(limits: PlanLimits, among: Candidates) -> NDArray[np.float64]:
@@ -66,25 +98,32 @@ def most_s(limits: PlanLimits, among: Candidates) -> NDArray[np.float64]:
     """
     most = np.full(len(among.layouts), np.inf)
     if limits.deadline_s is not None:
-        steps = _budget_tokens(among.base, "a deadline") / among.tokens_per_step
+        steps = _budget_tokens(among, "a deadline") / among.tokens_per_step
         most = np.minimum(most, limits.deadline_s / steps)
     if limits.budget is not None:
         _check_price(among, "a budget")
-        steps = _budget_tokens(among.base, "a budget") / among.tokens_per_step
+        steps = _budget_tokens(among, "a budget") / among.tokens_per_step
         most = np.minimum(most, limits.budget / among.dollars_per_s / steps)
     return most
 
 
-def _budget_tokens(base: Scenario, what: str) -> float:
-    if base.training.tokens is None:
-        raise NotSupported("training.tokens", f"{what} needs a token budget, as in 15e12")
-    return base.training.tokens
+def _budget_tokens(among: Candidates, what: str) -> NDArray[np.float64]:
+    if np.isnan(among.budget_tokens).any():
+        raise _no_tokens(what)
+    return among.budget_tokens
 
 
 def _check_price(among: Candidates, what: str) -> None:
-    field = "cluster.price_per_gpu_hour"
     if np.isnan(among.dollars_per_s).any():
-        raise NotSupported(field, f"{what} needs the price of a GPU, as in 2.5")
+        raise _no_price(what)
     columns, stated = among.layouts.columns, among.base.cluster.price_per_gpu_hour is not None
-    if stated and "cluster.gpu" in columns and field not in columns:
-        raise NotSupported(field, f"{what} needs a price for each kind of GPU, and there is one for all")
+    if stated and "cluster.gpu" in columns and PRICE not in columns:
+        raise NotSupported(PRICE, f"{what} needs a price for each kind of GPU, and there is one for all")
+
+
+def _no_tokens(what: str) -> NotSupported:
+    return NotSupported("training.tokens", f"{what} needs a token budget, as in 15e12")
+
+
+def _no_price(what: str) -> NotSupported:
+    return NotSupported(PRICE, f"{what} needs the price of a GPU, as in 2.5")

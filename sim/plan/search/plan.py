@@ -24,7 +24,7 @@ from .journal import Journal, answer_key
 from .judged import ReplayOf
 from .judging import Answering, Judging
 from .layout_plan import LayoutPlan
-from .objective import Objective, PlanLimits
+from .objective import Objective, PlanLimits, check_counted
 from .on_ray import OnRay
 from .searching import LayoutSearch, Wishes
 from .words import short
@@ -136,6 +136,7 @@ def planned(
     clock = [time.perf_counter()]
     if wishes.emission is not None:
         wishes.emission.check(base, vary)
+    check_counted(wishes.objective, wishes.limits, base, {*fix, *vary})
     bounded = LEAST_FITS if screened is not None else min(wishes.fits, LEAST_BOLD)
     among, timing = candidates_of(base, fix, vary, say, fits=bounded)
     if screened is not None:

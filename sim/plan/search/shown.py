@@ -66,9 +66,10 @@ def figures_of(scenario: Scenario, judged: JudgedLayout) -> LayoutFigures:
 class Choice:
     """A layout that is proposed. ``settings`` are fields and values that make it of the scenario.
 
-    ``value`` is the objective; ``days`` and ``price`` (in its currency) are of the token budget, None
-    without one or without a price. ``probability_best`` and ``expected_regret`` (of the step time) come from
-    resampled constants; None where that was not asked for.
+    ``value`` is the objective; ``goodput`` the share of time that counts, where that is asked for. ``days``
+    and ``price`` (in its currency) are of the token budget, None without one or without a price.
+    ``probability_best`` and ``expected_regret`` (of the step time) come from resampled constants; None where
+    that was not asked for.
     """
 
     number: int
@@ -81,6 +82,7 @@ class Choice:
     price_per_step: float | None
     days: float | None
     price: float | None
+    goodput: float | None = None
     probability_best: float | None = None
     expected_regret: float | None = None
 

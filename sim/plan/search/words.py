@@ -16,6 +16,9 @@ SHORT = {
     "schedule": "",
 }
 
+AXES = ("tp", "cp", "pp", "vpp", "ep", "etp", "dp", "zero")
+"""Fields whose value is written right behind them, as everybody does."""
+
 USUAL = ("none", "uniform", "tp-cp-ep-dp-pp")
 """Values that go without saying."""
 
@@ -27,6 +30,8 @@ def short(settings: Mapping[str, Any]) -> str:
     'tp4 recompute full'
     >>> short({"parallelism.tp": 4, "training.recompute": {"kind": "modules", "modules": ["layernorm"]}})
     'tp4 recompute layernorm'
+    >>> short({"cluster.gpu": "H200-SXM-141GB", "training.tokens": 15e12, "parallelism.tp": 4})
+    'gpu=H200-SXM-141GB tokens=1.5e+13 tp4'
     """
     words = []
     for field, value in settings.items():
@@ -40,15 +45,25 @@ def short(settings: Mapping[str, Any]) -> str:
 
 
 def _word(field: str, value: Any) -> str:
-    """The field and its value in one word; a split that is a rule by the first of its name."""
-    name = SHORT.get(field, field.rpartition(".")[2])
+    """The field and its value in one word."""
+    name = field.rpartition(".")[2]
     if value is True:
-        return name.strip()
+        return SHORT.get(field, name).strip()
+    start = SHORT.get(field, name if name in AXES else f"{name}=")
+    return start + told(field, value)
+
+
+def told(field: str, value: Any) -> str:
+    """A value by itself; a split that is a rule by what of it counts, what is recomputed by its modules.
+
+    >>> told("training.recompute", {"kind": "full", "layers": 2})
+    'full layers 2'
+    """
     if field == "parallelism.stage_split" and isinstance(value, str):
-        return name + {"embedding_and_loss_as_layers": "with ends"}.get(value, value)
+        return {"embedding_and_loss_as_layers": "with ends"}.get(value, value)
     if field == "training.recompute" and isinstance(value, Mapping):
-        return name + _recomputed(value)
-    return f"{name}{value}"
+        return _recomputed(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _recomputed(value: Mapping[str, Any]) -> str:

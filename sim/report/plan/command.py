@@ -13,7 +13,7 @@ from typing import Any
 
 from ....hardware.files import make_folder_of, write_text
 from ...figures import gigabytes, seconds
-from ...plan.axes import field_value
+from ...plan.fields import field_value
 from ...plan.search.layout_plan import LayoutPlan, written
 from ...plan.search.shown import Choice
 from ...plan.search.words import short

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...figures import GB, gigabytes, seconds
 from ...plan.search.layout_plan import LayoutPlan, ReplayedLayout
-from ...plan.search.words import short
+from ...plan.search.words import short, told
 from .. import captions
 from ..drawing import chart
 
@@ -113,7 +113,9 @@ def _key(one: ReplayedLayout, field: str) -> str:
     value = one.settings.get(field)
     if value is None or isinstance(value, bool):
         return {True: "on", False: "off", None: "-"}[value]
-    return "own" if isinstance(value, list | dict) else str(value)
+    if isinstance(value, list | dict) and field != "training.recompute":
+        return "own"
+    return told(field, value)
 
 
 def _places(shown: Sequence[ReplayedLayout], field: str) -> dict[str, float]:

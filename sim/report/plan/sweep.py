@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
+LINE = 0.16
+"""Of the height of a cell."""
+
 WIDTH, HEIGHT = 900.0, 460.0
 
 
@@ -88,11 +91,17 @@ def _cell(value: Any) -> Any:
     return str(value) if isinstance(value, list | dict) else value
 
 
-def layout_sweep_svg(sweep: FieldSweep) -> str:
-    """An SVG document. ValueError for more than two fields with several values, or where all was refused."""
-    fields = [field for field, values in sweep.axes.items() if len(values) > 1] or list(sweep.axes)[:1]
+def drawn_fields(axes: Mapping[str, Sequence[Any]]) -> list[str]:
+    """The fields with several values, or the first. ValueError for more than a picture shows."""
+    fields = [field for field, values in axes.items() if len(values) > 1] or list(axes)[:1]
     if len(fields) > 2:
         raise ValueError(f"--picture draws sweeps over one field or two, not {len(fields)}")
+    return fields
+
+
+def layout_sweep_svg(sweep: FieldSweep) -> str:
+    """An SVG document. ValueError for more than two fields with several values, or where all was refused."""
+    fields = drawn_fields(sweep.axes)
     if not any(point.figures for point in sweep.points):
         raise ValueError("--picture draws figures, and every point was refused")
     title = f"Sweep of {captions.subject(sweep.scenario)}"
@@ -157,17 +166,19 @@ def _map(panel: Axes, sweep: FieldSweep, fields: Sequence[str]) -> None:
     for point in sweep.points:
         row = sweep.axes[first].index(point.values[first])
         column = sweep.axes[second].index(point.values[second])
-        words, fill = "refused", "#ffffff"
+        lines, fill = ["refused"], "#ffffff"
         if point.figures:
             rate = point.figures.tokens_per_second_per_gpu
             fill = to_hex(shade(span(rate))) if point.fits else "#e3e3e0"
-            words = f"{seconds(point.figures.step_time_s)}\n{rate:,.0f}"
+            lines = [seconds(point.figures.step_time_s), f"{rate:,.0f}"]
         (cell,) = panel.bar(column, 0.96, 0.97, bottom=row - 0.48, color=fill)
-        chart.hint(cell, [f"{_named(point.values)}: {point.refused or words.replace(chr(10), ', ')}"])
+        chart.hint(cell, [f"{_named(point.values)}: {point.refused or ', '.join(lines)}"])
         if point is top:
             panel.bar(column, 0.96, 0.97, bottom=row - 0.48, fill=False, edgecolor=chart.AMBER, linewidth=3)
         ink = palette.ink_on(fill)
-        panel.text(column, row, words, size=11, ha="center", va="center", color=ink)
+        for place, line in enumerate(lines):  # a text of its own each: one with a line feed is spelt out
+            y = row + LINE * (place - (len(lines) - 1) / 2)
+            panel.text(column, y, line, size=11, ha="center", va="center", color=ink)
     chart.named(panel.xaxis, [_text(value) for value in sweep.axes[second]])
     chart.named(panel.yaxis, [_text(value) for value in sweep.axes[first]])
     panel.set(xlabel=second, ylabel=first, title="step time, and tokens/s per GPU; grey does not fit")

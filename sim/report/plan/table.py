@@ -6,7 +6,7 @@ Everything can be read without colour. Knows rich; computes nothing but ratios.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...figures import TIMES, count, gigabytes, percent, seconds
@@ -19,13 +19,13 @@ from ...scenario.price import price_of
 from .. import captions
 from .command import command
 from .emitted import passed_over, print_emitted
+from .refused import reasons
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 FRONT_LINES = 12
-REASONS_LINES = 4
 
 OBJECTIVES = {
     Objective.STEP_TIME: "by step time",
@@ -125,19 +125,14 @@ def bold(one: BoldChoice) -> str:
     )
 
 
-def reasons(refused: Mapping[str, int]) -> str:
-    """The reasons that cut most, with their counts."""
-    most = sorted(refused.items(), key=lambda one: -one[1])[:REASONS_LINES]
-    return ", ".join(f"{reason} {count(number)}" for reason, number in most)
-
-
 def _choices(plan: LayoutPlan) -> Table:
     first = plan.choices[0]
     priced = first.price_per_step is not None
     budget = first.days is not None
-    sure = first.probability_best is not None
+    sure, counted = first.probability_best is not None, first.goodput is not None
     table = _grid("#", "layout", "step", "slower", "MFU", "memory", "fits")
-    for wanted, name in ((sure, "best"), (sure, "regret"), (budget, "days"), (priced, _price(plan))):
+    columns = ((counted, "goodput"), (sure, "best"), (sure, "regret"), (budget, "days"))
+    for wanted, name in (*columns, (priced, _price(plan))):
         if wanted:
             table.add_column(name, justify="right", no_wrap=True)
     for rank, one in enumerate(plan.choices, 1):
@@ -150,6 +145,7 @@ def _choices(plan: LayoutPlan) -> Table:
             gigabytes(one.figures.peak_memory_bytes),
             f"{one.fit_probability:.2f}",
         ]
+        cells += [percent(one.goodput)] if one.goodput is not None else []
         cells += [_share(one.probability_best), _share(one.expected_regret)] if sure else []
         cells += [f"{one.days:,.1f}"] if budget and one.days is not None else []
         cells += [f"{one.price_per_step:,.2f}"] if priced and one.price_per_step is not None else []

@@ -1,0 +1,52 @@
+"""Why combinations are no layouts, in words: the reasons that a space counts by short names.
+
+Knows those names (sim/plan/legality.py); does not know the rules behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...figures import count
+
+LINES = 4
+"""Reasons that are told."""
+
+WORDS = {
+    "gpus": "tp × cp × pp does not divide the GPUs",
+    "tp": "tp does not divide the heads and widths of the model",
+    "axes": "there is nothing to shard sequences over, or the order names no axes",
+    "experts": "ep or etp does not divide the experts, or tp lacks sequence parallelism beside them",
+    "cp_a2a": "cp_a2a does not divide cp and the heads",
+    "seq_length": "tp or cp does not divide the sequence",
+    "layers": "pp × vpp does not split the layers",
+    "schedule": "the schedule does not go with pp and vpp",
+    "loss_scale": "the schedule skips no step, as a loss scale may",
+    "recompute": "there is nothing like that to recompute",
+    "shards": "shards or experts do not tile the data-parallel ranks",
+    "global_batch": "micro_batch × dp does not divide the batch",
+    "microbatches": "the schedule does not take so many microbatches",
+    "the same twice": "it is another layout under another name",
+    "parallelism.dp": "dp is another",
+}
+
+
+def reasons(refused: Mapping[str, int]) -> str:
+    """The last reasons that cut any, with their counts: the first of all cut most in any space, and who is
+    left in the end is whom the last ones cut.
+
+    >>> reasons({"layers": 1200, "software: parallelism.zero": 8})
+    'the software has no such parallelism.zero (8); pp × vpp does not split the layers (1,200)'
+    """
+    last = [*refused.items()][::-1][:LINES]
+    return "; ".join(f"{worded(reason)} ({count(number)})" for reason, number in last)
+
+
+def worded(reason: str) -> str:
+    """One reason; a field that a rule of the software, or the simulator, is about by its name."""
+    whose, colon, field = reason.partition(": ")
+    if colon and whose == "software":
+        return f"the software has no such {field}"
+    if colon:
+        return f"{whose} with this {field}"
+    return WORDS.get(reason, reason)

@@ -1,0 +1,161 @@
+"""Fields and values that a search is asked about: slips of the pen are refused, contradictions too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from refusals import refused_at
+from small_plans import DOCUMENT, FIX, small
+from typer.testing import CliRunner
+
+import stepsim
+from stepsim.cli.main import app
+from stepsim.sim.plan.axis_values import fixed
+from stepsim.sim.plan.questions.find import find
+from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
+from stepsim.sim.plan.space import space_of
+from stepsim.sim.report.plan.refused import WORDS
+from stepsim.sim.report.plan.table import nothing
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.load import load_scenario
+
+WISHES = wishes_of(top=1, objective="step-time", deadline_s=None, budget=None, fits=0.9, audit=0)
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("fields") / "small.yaml"
+    path.write_text(yaml.safe_dump(DOCUMENT), encoding="utf-8")
+    return str(path)
+
+
+def said(*words: str, code: int) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "known"),
+    [
+        ("cluster.gpu", ["A100-SXM4-80GB", "NOPE"], "H100-SXM5-80GB"),
+        ("cluster.gpus", [8, "banana"], "whole number"),
+        ("cluster.gpus", [0], "1 or more"),
+        ("training.precision", ["bf16", "bf61"], "fp16"),
+        ("software", ["megatron-core-2052"], "megatron-core-2025"),
+        ("parallelism.tp", ["two"], "whole number"),
+    ],
+)
+def test_a_value_that_a_field_cannot_have_is_refused(field: str, values: list[Any], known: str) -> None:
+    """Beside one that it can: whoever mistypes one of many would not miss it."""
+    with pytest.raises(ScenarioError, match=known) as error:
+        space_of(small(), vary={field: values})
+    assert error.value.problems[0].path == field
+    assert "Value error" not in str(error.value)
+
+
+def test_a_value_that_no_layout_has_is_counted() -> None:
+    """25 GPUs are possible, and no layout of whole hosts has them."""
+    space = space_of(small(), fix=FIX, vary={"cluster.gpus": [8, 25]})
+    assert len(space)
+    assert space.refused["cluster.gpus"] == 1
+
+
+def test_a_field_is_fixed_or_varied() -> None:
+    with refused_at("parallelism.tp"):
+        space_of(small(), fix={"parallelism.tp": 4}, vary={"parallelism.tp": [1, 2]})
+    kept = fixed(["parallelism"], small())
+    assert {*space_of(small(), fix=kept, vary={"parallelism.tp": [4]}).columns["parallelism.tp"]} == {4}
+
+
+def test_a_field_without_a_value_is_kept_where_there_is_one() -> None:
+    assert fixed(["parallelism.dp", "training.global_batch"], small()) == {"parallelism.dp": 2}
+    with refused_at("training.batch"):
+        fixed(["training.batch"], small())
+
+
+def test_what_is_sought_takes_whole_numbers_and_is_not_fixed() -> None:
+    for vary in ({"cluster.gpus": [8, "two"]}, {"cluster.gpus": [None]}):
+        with pytest.raises(ValueError, match=r"cluster\.gpus"):
+            find("gpus", small(), FIX, vary, WISHES, means=Means(jobs=1))
+    with pytest.raises(ValueError, match=r"cluster\.gpus"):
+        find("gpus", small(), {**FIX, "cluster.gpus": 4}, {}, WISHES, means=Means(jobs=1))
+
+
+def test_the_largest_microbatch_is_not_missed_behind_one_that_is_not_legal() -> None:
+    """Of a batch of 240 on two replicas 16 is in the middle, and does not divide 120."""
+    run = small(training__global_batch=240, training__micro_batch=1, training__seq_length=512)
+    fix = {**fixed(["parallelism"], run), **FIX}
+    fits = []
+    for size in (one for one in range(1, 241) if 240 % one == 0):
+        among, _ = candidates_of(run, fix, {"training.micro_batch": [size]}, lambda _: None)
+        fits += [size] if (among.fit_probability >= 0.9).any() else []
+    assert 16 not in fits
+    answer = find("micro_batch", run, fix, {}, WISHES, means=Means(jobs=1))
+    assert answer.value == max(fits) > 16
+
+
+def test_one_number_writes_no_files_of_plans(scenario: str, tmp_path: Path) -> None:
+    for option, name in (("--csv", "a.csv"), ("--picture", "a.svg"), ("--save", "folder")):
+        words = ("plan", scenario, "--find", "gpus", option, str(tmp_path / name))
+        assert option in said(*words, code=2)
+
+
+def test_a_sweep_over_nothing_that_there_is_is_refused(scenario: str, tmp_path: Path) -> None:
+    assert "known" in said("sweep", scenario, "--set", "foo=1", code=2).lower()
+    assert "H200-SXM-141GB" in said("sweep", scenario, "--set", "cluster.gpu=NOPE", code=2)
+    three = (
+        "--set",
+        "parallelism.tp=1,2",
+        "--set",
+        "parallelism.zero=0,1",
+        "--set",
+        "training.micro_batch=1,2",
+    )
+    assert "--picture" in said("sweep", scenario, *three, "--picture", str(tmp_path / "a.svg"), code=2)
+
+
+def test_a_sweep_of_refused_points_tells_why_and_draws_nothing(scenario: str, tmp_path: Path) -> None:
+    picture = tmp_path / "a.svg"
+    told = said("sweep", scenario, "--set", "parallelism.tp=3,5", "--picture", str(picture), code=1)
+    assert "does not divide" in " ".join(told.split())
+    assert not picture.exists()
+
+
+def test_points_that_are_no_scenario_are_rows_where_others_are_planned() -> None:
+    swept = stepsim.sweep(
+        small(), {"cluster.gpus": [2, 0], "parallelism.pp": [1], "parallelism.cp": [1]}, replan=True, jobs=1
+    )
+    good, bad = swept.points
+    assert good.figures is not None
+    assert bad.refused.startswith("cluster.gpus")
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [("cluster.what_if.hbm", [1.0, 2.0]), ("cluster.gpu.memory_bandwidth", ["2 TB/s", "4 TB/s"])],
+)
+def test_fields_of_a_block_that_was_left_out_may_be_varied(field: str, values: list[Any]) -> None:
+    fix = {**FIX, "parallelism.tp": 2, "parallelism.pp": 1, "parallelism.zero": 1}
+    found = stepsim.plan(small(), fix=fix, vary={field: values}, top=20, audit=0, jobs=1)
+    assert {one.settings[field] for one in found.choices} == {*values}
+    assert min(found.choices, key=lambda one: one.figures.step_time_s).settings[field] == values[1]
+
+
+def test_every_reason_that_a_space_counts_has_words() -> None:
+    """And where no layout is legal, they are what is said."""
+    counted = {*space_of(small()).refused, *space_of(load_scenario("mixtral-8x7b-h100")).refused}
+    assert {"gpus", "layers", "experts", "schedule"} <= counted
+    assert {one for one in counted if ":" not in one} <= {*WORDS}
+    assert nothing(stepsim.plan(small(), fix={"parallelism.tp": 3}, jobs=1))[0].startswith(
+        "No layout is legal: tp does not divide the heads"
+    )
+
+
+def test_the_reason_that_left_no_layout_comes_first() -> None:
+    """Most are cut since sizes do not divide the GPUs, in any space."""
+    (told,) = nothing(stepsim.plan(small(), fix={"training.micro_batch": 7}, jobs=1))
+    assert told.startswith("No layout is legal: micro_batch × dp does not divide the batch")
