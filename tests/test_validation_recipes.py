@@ -104,7 +104,9 @@ def test_gpt_3_of_2025_ran_as_nemo_1_does_without_cudnns_attention() -> None:
     wide = replace(CASE, model=replace(CASE.model, hidden_size=12288))
     assert fields_instead("nemo-2025", wide) == {"attention": "fa2"}
     assert fields_instead("nemo-2025", CASE) == {}
-    nobody_said = replace(wide, software=replace(wide.software, framework="NeMo", year=2025, attention="cudnn"))
+    nobody_said = replace(
+        wide, software=replace(wide.software, framework="NeMo", year=2025, attention="cudnn")
+    )
     for case, assumed in ((nobody_said, False), (replace(nobody_said, model=CASE.model), True)):
         kernels = scenario_document(replace(case, assumed=("software.attention",)))["software"]["kernels"]
         assert kernels["attention"] == ("cudnn" if assumed else "fa2")
