@@ -123,6 +123,16 @@ def test_a_trainer_that_nobody_read_assumes_its_attention_until_it_is_named() ->
     assert not scenario("torchtitan-2025").software.kernels.attention_assumed
 
 
+@pytest.mark.parametrize("preset", ["generic-fsdp", "generic-jax", "nemo-2024"])
+@pytest.mark.parametrize("attention", ["fa2", "fa3", "cudnn"])
+@pytest.mark.parametrize("assumed", [{}, {"attention_assumed": True}, {"attention_assumed": False}])
+def test_what_is_assumed_is_so_in_a_document_written_anew(
+    preset: str, attention: str, assumed: dict[str, bool]
+) -> None:
+    run = scenario(preset, attention=attention, **assumed)
+    assert scenario_from_document(run.to_document(), "anew").software == run.software
+
+
 def test_a_case_says_which_attention_it_assumes() -> None:
     stated = {"software.framework": "PyTorch FSDP", "software.year": 2024, "assumed": []}
     for assumed in (False, True):
