@@ -58,6 +58,13 @@ def moves(kin: str, sources: int, *moved: float) -> list[Move]:
     return [Move(source=f"{kin} {n}", kin=kin, moved=one) for n in range(sources) for one in moved]
 
 
+def test_a_kin_is_known_by_its_own_moves_and_others_by_all() -> None:
+    known = measured_steps()
+    assert known.unread.keys() > {OTHERS}
+    assert {kin: known.of_unread(kin) for kin in known.unread} == known.unread
+    assert known.of_unread("generic-megatron-2022") == known.unread[OTHERS]
+
+
 def test_a_kin_speaks_for_itself_with_enough_sources() -> None:
     found = fit_unread([*moves("many", FEW, 0.1, -0.1), *moves("few", FEW - 1, 0.3, -0.3)])
     assert set(found) == {"many", OTHERS}
