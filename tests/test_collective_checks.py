@@ -146,6 +146,21 @@ def test_a_backward_waits_for_the_gradients_of_the_layer_before_it() -> None:
     assert waits_s > beside_s + 0.1 * took_s
 
 
+@pytest.mark.parametrize("preset", ["generic-fsdp", "torchtitan-2025", "llm-foundry-2023"])
+def test_a_backward_waits_for_the_reductions_of_fsdp_but_for_no_gather(preset: str) -> None:
+    """As one that overlaps no reduction at all."""
+    fields = {"dp": 4, "zero": 3, "num_layers": 4, "hidden_size": 1024, "global_batch": 4}
+
+    def step_s(software: dict[str, Any]) -> float:
+        host = {"host_s_per_kernel": 0.0}  # no host keeps them apart
+        run = scenario(**fields, software={"preset": preset, "host": host} | software)
+        return simulate(run).step_time_s
+
+    in_turn_s = step_s({"exchange": {IN_TURN: True}})
+    assert in_turn_s > step_s({}) * 1.01
+    assert in_turn_s == step_s({"gradients": {"overlap_grad_reduce": False}})
+
+
 @pytest.mark.parametrize("preset", software_names())
 def test_checked_jobs_of_one_hardware_queue_alone_have_collectives_in_turn(preset: str) -> None:
     """The debug level times collectives with events, for which the one queue waits."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
+from pathlib import Path
 
 import pytest
-from validation_cases import case_document
+from validation_cases import MOE, case_document, write_cases
 
 from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.kin import as_unread
 from stepsim.calibration.cases.preset import preset_of
 from stepsim.calibration.fit.steps.unread_spread import FEW, Move, fit_unread
+from stepsim.calibration.validation.predict import predict
+from stepsim.calibration.validation.run import validate
+from stepsim.calibration.validation.unread import unread_moves
 from stepsim.hardware.deviations import NORMAL_MEDIAN
 from stepsim.sim.evidence.measured_steps import OTHERS, measured_steps
 from stepsim.sim.result.step import Interval
@@ -53,6 +58,13 @@ def moves(kin: str, sources: int, *moved: float) -> list[Move]:
     return [Move(source=f"{kin} {n}", kin=kin, moved=one) for n in range(sources) for one in moved]
 
 
+def test_a_kin_is_known_by_its_own_moves_and_others_by_all() -> None:
+    known = measured_steps()
+    assert known.unread.keys() > {OTHERS}
+    assert {kin: known.of_unread(kin) for kin in known.unread} == known.unread
+    assert known.of_unread("generic-megatron-2022") == known.unread[OTHERS]
+
+
 def test_a_kin_speaks_for_itself_with_enough_sources() -> None:
     found = fit_unread([*moves("many", FEW, 0.1, -0.1), *moves("few", FEW - 1, 0.3, -0.3)])
     assert set(found) == {"many", OTHERS}
@@ -90,3 +102,28 @@ def test_a_case_as_nobody_read_it_keeps_what_it_states(framework: str, zero: int
     assert replace(unread.software, framework=framework) == case.software
     assert replace(unread, software=case.software) == case
     assert as_unread(unread) is None
+
+
+def test_a_family_moves_by_what_its_two_predictions_are_apart(tmp_path: Path) -> None:
+    """One run of each dense family whose trainer was read; whatever was measured says nothing."""
+    layout = {"tp": 1, "pp": 1, "vpp": 1, "dp": 64, "zero": 3, "sequence_parallel": False, "schedule": "none"}
+    dense = {"software.framework": "torchtitan", "software.year": 2025, "software.attention": "fa2"}
+    dense |= {f"layout.{name}": value for name, value in layout.items()}
+    dense |= {"layout.recompute": "full", "layout.precision": "bf16"}
+    unread = dense | {"software.framework": "a trainer", "layout.zero": 1}
+    changes = [dense | {"id": f"dense {n}", "family": "dense"} for n in range(3)]
+    changes += [dense | {"model.moe": MOE} | {"id": "experts", "family": "experts"}]
+    changes += [unread | {"id": "unread", "family": "unread"}]
+    report = validate([write_cases(tmp_path / "cases.yaml", [case_document(one) for one in changes])], jobs=1)
+    assert all(row.prediction.step_time_s for row in report.rows)
+    (found,) = unread_moves(report)
+    assert found.source == "cases"
+    assert found.kin == "generic-fsdp"
+    told = report.rows[0].case
+    as_kin = as_unread(told)
+    assert as_kin is not None
+    steps = [predict(one).step_time_s for one in (told, as_kin)]
+    assert steps[0] is not None
+    assert steps[1] is not None
+    assert found.moved == pytest.approx(log(steps[0] / steps[1]))
+    assert found.moved != 0.0

@@ -118,6 +118,13 @@ def test_a_sweep_over_nothing_that_there_is_is_refused(scenario: str, tmp_path: 
     assert "--picture" in said("sweep", scenario, *three, "--picture", str(tmp_path / "a.svg"), code=2)
 
 
+def test_a_value_that_no_field_can_have_is_a_row_of_a_sweep_beside_one_that_it_can() -> None:
+    swept = stepsim.sweep(small(), {"cluster.gpu": ["NOPE", "H100-SXM5-80GB"]}, jobs=1)
+    bad, good = swept.points
+    assert bad.refused.startswith("cluster.gpu: no GPU is called 'NOPE'")
+    assert good.figures is not None
+
+
 def test_a_sweep_of_refused_points_tells_why_and_draws_nothing(scenario: str, tmp_path: Path) -> None:
     picture = tmp_path / "a.svg"
     told = said("sweep", scenario, "--set", "parallelism.tp=3,5", "--picture", str(picture), code=1)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from small_plans import FIX, small
 
+from stepsim.sim.brief.step import brief_step
+from stepsim.sim.figures import percent
 from stepsim.sim.plan.search.alternatives import ALTERNATIVES
 from stepsim.sim.plan.search.goodput import goodput_share
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.shown import layout_figures
+from stepsim.sim.report.plan.table import print_plan
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.refusal import NotSupported
 
@@ -111,15 +116,17 @@ def test_nothing_fits_is_an_answer() -> None:
         _ = found.best
 
 
+FAULTS: dict[str, Any] = {
+    "faults": {"processes": [{"kind": "gpu_fatal", "rate_per_unit_day": 0.5}]},
+    "checkpoint": {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min", "load": "30 s"}},
+    "recovery": {"spares": {"warm": 1, "cold": 1}},
+    "run": {"horizon": "5 d"},
+}
+
+
 @pytest.mark.slow
 def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
-    faults = {
-        "faults": {"processes": [{"kind": "gpu_fatal", "rate_per_unit_day": 0.5}]},
-        "checkpoint": {"storage": {"every": "30 min", "mode": "blocking", "stall": "1 min", "load": "30 s"}},
-        "recovery": {"spares": {"warm": 1, "cold": 1}},
-        "run": {"horizon": "5 d"},
-    }
-    scenario = small(**faults)
+    scenario = small(**FAULTS)
     found = plan(scenario, fix=FIX, top=2, objective="goodput", audit=2, jobs=1)
     for choice in found.choices:
         step_s = choice.figures.step_time_s
@@ -129,6 +136,24 @@ def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
         assert choice.goodput == pytest.approx(share, rel=1e-9)
     assert found.choices[0].value <= found.choices[1].value
     assert found.certificate.optimal
+    told = io.StringIO()
+    print_plan(found, Console(file=told, width=140), "small")
+    lines = told.getvalue().splitlines()
+    heading = next(place for place, line in enumerate(lines) if line.startswith("#"))
+    assert "goodput" in lines[heading]
+    assert percent(found.choices[0].goodput or 0.0) in lines[heading + 1]
+
+
+@pytest.mark.slow
+def test_the_factor_of_an_own_layout_counts_its_own_share_of_time() -> None:
+    """Half as many GPUs fail half as often."""
+    scenario = small(**FAULTS)
+    fix = {**FIX, "cluster.gpus": 4, "parallelism.tp": 2, "parallelism.pp": 1, "parallelism.zero": 1}
+    found = plan(scenario, fix=fix, top=1, objective="goodput", audit=0, jobs=1)
+    own, best = found.lost[0], found.choices[0]
+    assert own.name == "your layout"
+    step_s = brief_step(scenario).step_time_s
+    assert own.factor == pytest.approx(step_s / goodput_share(scenario, step_s) / best.value, rel=1e-9)
 
 
 def test_alternatives_are_what_they_are_called() -> None:
@@ -186,3 +211,14 @@ def test_a_token_budget_that_is_fixed_or_varied_is_the_one_that_limits_count() -
         **asked,
     )
     assert none.choices
+
+
+def test_each_choice_counts_the_days_and_the_price_of_its_own_token_budget() -> None:
+    fix = {**FIX, "parallelism.pp": 1, "parallelism.tp": 8, "parallelism.zero": 1, "training.micro_batch": 1}
+    vary = {"training.tokens": [1e9, 3e9]}
+    few, many = plan(small(**PRICED), fix=fix, vary=vary, objective="days", top=2, audit=0, jobs=1).choices
+    assert (few.settings["training.tokens"], many.settings["training.tokens"]) == (1e9, 3e9)
+    assert few.days is not None
+    assert few.price is not None
+    assert many.days == pytest.approx(3 * few.days, rel=1e-9)
+    assert many.price == pytest.approx(3 * few.price, rel=1e-9)

@@ -45,3 +45,8 @@ def test_the_factor_of_an_own_layout_is_that_of_the_objective() -> None:
     dollars = simulate(run).step_time_s * 8 * 2.0 / 3600
     assert best.price_per_step is not None
     assert own.factor == pytest.approx(dollars / best.price_per_step, rel=1e-9)
+    longer = plan(run, fix={**ONE, "cluster.gpus": 4, "training.tokens": 2e9}, objective="days", **ASKED)
+    best, own = longer.choices[0], longer.lost[0]
+    tokens = run.training.global_batch * run.training.seq_length
+    assert best.days is not None
+    assert own.factor == pytest.approx(1e9 / tokens * simulate(run).step_time_s / 86400 / best.days, rel=1e-9)

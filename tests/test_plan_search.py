@@ -454,6 +454,20 @@ def test_replays_that_are_not_shortened_are_longer() -> None:
     assert work[steady].max() < work[~steady].min()
 
 
+def test_of_as_many_actions_those_that_recompute_all_are_begun_first() -> None:
+    """Four passes of the layers beside three."""
+    run = small()
+    fix = {**FIX, "parallelism.tp": 2, "parallelism.pp": 1, "parallelism.zero": 1, "training.micro_batch": 1}
+    vary: dict[str, list[Any]] = {"training.recompute": ["none", "full"]}
+    among, _ = candidates_of(run, fix, vary, lambda _: None)
+    again = among.layouts.columns["training.recompute"] == "full"
+    assert again.any()
+    assert (~again).any()
+    assert among.passes.tolist() == np.where(again, 4.0, 3.0).tolist()
+    (kept, _) = candidates_of(run, {**fix, "training.recompute": "full"}, {}, lambda _: None)
+    assert {*kept.passes.tolist()} == {4.0}
+
+
 @pytest.mark.slow
 def test_the_own_layout_is_always_judged() -> None:
     """Also where it is no choice: what is fixed leaves it out, or it does not fit."""

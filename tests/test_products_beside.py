@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from small_scenarios import scenario
 
 from stepsim.hardware.calibrated.overlay import load_profile, profile_for
+from stepsim.hardware.collectives import collective_constants
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.gemm import IN_TWO_PASSES, HeldSms, late_seconds, stays_on_sms, waves_of
@@ -22,7 +23,7 @@ from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilde
 from stepsim.sim.lowering.layers.linear import Linear, column_backward, column_forward
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.lower import lower
-from stepsim.sim.network.collectives import collective_transfer
+from stepsim.sim.network.collectives import collective_curve, collective_transfer
 from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs
@@ -145,18 +146,30 @@ def test_what_fetches_its_tiles_loses_the_share_of_the_sms_as_measured(sms: int)
         ("H100-SXM5-80GB", MEASURED[16]),
         ("H200-SXM-141GB", MEASURED[16]),
         ("B200-SXM-180GB", 148 / (148 - 24)),
+        ("VR200-NVL72", 160 / (160 - 24)),
+        ("RTX-PRO-6000-Server", 188 / (188 - 16)),
         ("A100-SXM4-80GB", 108 / (108 - 16)),
     ],
 )
 def test_sixteen_channels_take_what_24_do_where_blocks_come_in_clusters(gpu: str, lost: float) -> None:
     """Beside a collective between hosts; inside one there are 24 channels, and as many SMs lost."""
-    cluster = build_cluster(scenario(dp=16, gpu=gpu))
+    per_node = 4 if gpu == "VR200-NVL72" else 8
+    cluster = build_cluster(scenario(dp=16, gpu=gpu, gpus_per_node=per_node))
     between, inside = (
         collective_transfer("all_gather", 1e8, GroupPlacement(ranks=8 * hosts, domains=hosts), cluster).sms
         for hosts in (2, 1)
     )
     assert cluster.gpu.sms / (cluster.gpu.sms - between) == pytest.approx(lost, abs=0.005)
     assert inside == 24
+
+
+def test_channels_of_nvls_take_what_24_do_where_blocks_come_in_clusters() -> None:
+    """Fewer channels than a ring inside a domain has; without clusters each would take its own SM."""
+    cluster = build_cluster(scenario(dp=8, gpu="H100-SXM5-80GB"))
+    placement = GroupPlacement(ranks=8, domains=1)
+    assert collective_curve("all_reduce", 1e9, placement, cluster).algorithm == "nvls"
+    assert collective_constants().sms["nvls"] == 16
+    assert collective_transfer("all_reduce", 1e9, placement, cluster).sms == 24
 
 
 def stays_in(run: Scenario) -> set[bool]:

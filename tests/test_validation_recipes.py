@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from validation_cases import case_document
+from validation_cases import MOE, case_document
 
 from stepsim.calibration.cases.case import Case, CaseHardware, build
 from stepsim.calibration.cases.preset import preset_of, software_document
@@ -104,6 +104,13 @@ def test_gpt_3_of_2025_ran_as_nemo_1_does_without_cudnns_attention() -> None:
     wide = replace(CASE, model=replace(CASE.model, hidden_size=12288))
     assert fields_instead("nemo-2025", wide) == {"attention": "fa2"}
     assert fields_instead("nemo-2025", CASE) == {}
+    nobody_said = replace(
+        wide, software=replace(wide.software, framework="NeMo", year=2025, attention="cudnn")
+    )
+    for case, assumed in ((nobody_said, False), (replace(nobody_said, model=CASE.model), True)):
+        kernels = scenario_document(replace(case, assumed=("software.attention",)))["software"]["kernels"]
+        assert kernels["attention"] == ("cudnn" if assumed else "fa2")
+        assert kernels.get("attention_assumed", False) == assumed
 
 
 @pytest.mark.parametrize(
@@ -121,6 +128,14 @@ def test_nemos_recipes_of_2025_launch_graphs_where_grace_is_the_host(
 ) -> None:
     case = a_case(gpu, precision)
     case = replace(case, model=replace(case.model, hidden_size=width, moe=None))
+    assert recipe_fields("nemo-2025", case).get("cuda_graphs", False) == graphs
+
+
+@pytest.mark.parametrize(("width", "graphs"), [(4096, True), (6144, False)])
+def test_of_nemos_experts_of_2025_only_mixtral_8x7b_has_graphs(width: int, graphs: bool) -> None:
+    """The width of Mixtral 8x22B is that of Nemotron 15B, which has them."""
+    case = build(case_document({"model.moe": MOE, "model.hidden_size": width, "hardware.gpu": "GB200-NVL72"}))
+    case = replace(case, layout=replace(case.layout, precision="fp8"))
     assert recipe_fields("nemo-2025", case).get("cuda_graphs", False) == graphs
 
 

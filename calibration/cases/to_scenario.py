@@ -63,12 +63,11 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     stages = layout.pp * layout.vpp
     cluster: dict[str, Any] = asdict(case.hardware) | segments(case)
     release = preset_of(case.software)
-    software = software_document(
-        case.software, case.hardware.gpu, recipe_fields(release, case), fields_instead(release, case)
-    )
+    known = fields_instead(release, case)
+    software = software_document(case.software, case.hardware.gpu, recipe_fields(release, case), known)
     software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
     software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
-    if "software.attention" in case.assumed:
+    if "software.attention" in case.assumed and "attention" not in known:
         software.setdefault("kernels", {})["attention_assumed"] = True
     model = model_document(case.model)
     rows = known_vocabulary(software["preset"], case.model.vocab_size, "model.vocab_size" in case.assumed)

@@ -44,7 +44,7 @@ def assumed_attention(share: float, plan: StepPlan) -> Iterator[IntervalPart]:
         change = share * (times[name] - 1.0)
         if change > 0 if kind == SLOWER else change < 0:
             yield IntervalPart(
-                name=f"attention {kernels.attention}: assumed, {name} is the {kind}",
+                name=f"software.kernels.attention {kernels.attention}: assumed, {name} is the {kind}",
                 share=share,
                 sigma=abs(math.log1p(change)) / share,
                 source=f"{plan.scenario.software.name}; the step with attention of {name}",

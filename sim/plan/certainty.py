@@ -19,7 +19,7 @@ import numpy as np
 
 from ..evidence.measured_layouts import FOLLOWS, measured_layouts
 from ..evidence.measured_memory import framework_name, measured_memory
-from ..result.step import LENGTHENS
+from ..result.step import LENGTHENS, SHORTENS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,12 +95,15 @@ def certainty_of(contenders: Sequence[Contender]) -> Certainty:
 
 
 def _drawn(one: Contender) -> Floats:
-    """Logarithms of its value, one for each draw of the constants; waits only lengthen."""
+    """Logarithms of its value, one for each draw of the constants; waits only lengthen it, a kernel that
+    may be faster only shortens it."""
     factor = np.ones(SAMPLES)
     for part in one.parts:
         drawn = _normal(part.name)
         if part.kind in LENGTHENS:
             drawn = np.maximum(drawn, 0.0)
+        elif part.kind in SHORTENS:
+            drawn = np.minimum(drawn, 0.0)
         factor += part.share * np.expm1(part.sigma * drawn)
     found = np.log(one.value * np.maximum(factor, 1e-3))
     each = measured_layouts().field_sigma / 2**0.5

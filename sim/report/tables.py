@@ -5,6 +5,7 @@ Everything can be read without colour and at 80 columns. Knows rich; computes no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -163,12 +164,12 @@ def _main_causes(interval: Interval) -> str:
 
 
 def _alone(part: IntervalPart, interval: Interval) -> str:
-    """How far an interval of this part alone would reach."""
+    """How far an interval of this part alone would reach; where that is on both sides, about."""
     sigma = part.share * part.sigma
     if part.kind in LENGTHENS:
-        return f"+{percent(interval.quantile * sigma)}"
+        return f"+{percent(math.expm1(interval.quantile * sigma))}"
     if part.kind in SHORTENS:
-        return f"-{percent(interval.quantile_below * sigma)}"
+        return f"-{percent(-math.expm1(-interval.quantile_below * sigma))}"
     return f"±{percent((interval.quantile + interval.quantile_below) / 2 * sigma)}"
 
 

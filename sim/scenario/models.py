@@ -230,6 +230,8 @@ def _software_document(software: Software) -> dict[str, Any]:
         return fields
     preset = get_software(software.name).model_dump()
     changed = {key: _different(value, preset[key]) for key, value in fields.items() if value != preset[key]}
+    if software.kernels.attention_assumed and "attention" in changed.get("kernels", {}):
+        changed["kernels"]["attention_assumed"] = True  # a named one is else taken to be known (presets.py)
     return {"preset": software.name, **changed}
 
 
