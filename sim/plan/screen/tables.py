@@ -64,6 +64,12 @@ PIPELINE = (
 )
 """What stages depend on."""
 
+MOST_WAYS = 16
+"""Ranks that are looked at for the slowest, each placed in another way: any one does for a bound."""
+
+GATHERED = 64e6
+"""Bytes by which groups are compared: of the size of what layers exchange."""
+
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
 _CUT = ("tp", "ep", "etp", "sequence_parallel")
@@ -103,7 +109,8 @@ class ScreenTables:
     parameters are divided, ``sizes`` how many of a layer a rank then holds, ``rule`` how it shards. Of each
     layer ``forward_of`` is the first whose forwards are the same: one that differs in what becomes of
     gradients. Where none ``gathers_again`` for layers that are recomputed, nor hides more beside them, what
-    moves around them is the same for all recomputation.
+    moves around them is the same for all recomputation. Groups are those of rank 0 of a layout; or, of the
+    ``slowest``, those of the rank whose groups take longest.
     """
 
     space: Space
@@ -111,8 +118,10 @@ class ScreenTables:
     rows: Codes
     cluster: Cluster
     profile: GpuProfile
+    slowest: bool = False
     kernels: dict[Kernel, float] = field(default_factory=dict)
     placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
+    pipeline_rank: dict[int, int] = field(default_factory=dict)
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
     drafts: dict[int, Scenario] = field(default_factory=dict)
@@ -187,7 +196,7 @@ class ScreenTables:
         return self.pipelines[key]
 
     def groups(self, row: int) -> tuple[PlacedGroups, RankGroups]:
-        """The process groups of a layout, and those of its rank 0."""
+        """The process groups of a layout, and those of its rank 0, or of the slowest."""
         number = int(self.group[row])
         if number not in self.placed:
             draft = self.draft(row)
@@ -198,8 +207,25 @@ class ScreenTables:
                 cluster=self.cluster,
                 gpu=self.gpu,
             )
-            self.placed[number] = placed, placed.of_rank(0)
+            rank = self._slowest_rank(row, placed) if self.slowest else 0
+            self.placed[number] = placed, placed.of_rank(rank)
+            self.pipeline_rank[number] = int(placed.process_groups.pipeline_rank[rank]) if rank else 0
         return self.placed[number]
+
+    def pipeline_ranks(self, rows: Codes) -> Codes:
+        """Of each layout, the pipeline rank of the rank whose groups are known."""
+        found: Codes = np.array([self.pipeline_rank[int(number)] for number in self.group[rows]])
+        return found
+
+    def _slowest_rank(self, row: int, placed: PlacedGroups) -> int:
+        first = ways_placed(self.draft(row), placed, self.cluster).first[:MOST_WAYS]
+        return max(first, key=lambda rank: self._exchange_s(placed.of_rank(rank)))
+
+    def _exchange_s(self, groups: RankGroups) -> float:
+        """Seconds in which groups of a rank gather as much each, one after the other."""
+        found = {groups[name] for name in (*IN_LAYERS, "fsdp", "efsdp")}
+        gathers = (self.communication.collective("all_gather", GATHERED, one) for one in found if one.ranks > 1)
+        return sum(gather.solo_s for gather in gathers)
 
     def placements(self, row: int) -> Placements:
         """How differently the ranks of a layout are placed."""
