@@ -25,6 +25,7 @@ from ...lowering.placements import Placements
 from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.profiled_costs import profiled_shape
+from ...lowering.slowest import IN_LAYERS, exchange_s
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
 
     Codes = NDArray[np.int64]
 
-IN_LAYERS = ("tp", "cp", "cp.ring", "cp.heads", "ep", "etp")
-"""Groups that layers communicate in."""
-
 PIPELINE = (
     "parallelism.pp",
     "parallelism.vpp",
@@ -66,9 +64,6 @@ PIPELINE = (
 
 MOST_WAYS = 16
 """Ranks that are looked at for the slowest, each placed in another way: any one does for a bound."""
-
-GATHERED = 64e6
-"""Bytes by which groups are compared: of the size of what layers exchange."""
 
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
@@ -219,13 +214,7 @@ class ScreenTables:
 
     def _slowest_rank(self, row: int, placed: PlacedGroups) -> int:
         first = ways_placed(self.draft(row), placed, self.cluster).first[:MOST_WAYS]
-        return max(first, key=lambda rank: self._exchange_s(placed.of_rank(rank)))
-
-    def _exchange_s(self, groups: RankGroups) -> float:
-        """Seconds in which groups of a rank gather as much each, one after the other."""
-        found = {groups[name] for name in (*IN_LAYERS, "fsdp", "efsdp")}
-        gathers = (self.communication.collective("all_gather", GATHERED, one) for one in found if one.ranks > 1)
-        return sum(gather.solo_s for gather in gathers)
+        return max(first, key=lambda rank: exchange_s(placed.of_rank(rank), self.communication))
 
     def placements(self, row: int) -> Placements:
         """How differently the ranks of a layout are placed."""
