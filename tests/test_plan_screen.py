@@ -57,9 +57,9 @@ MOE = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 256}
 
 
 @st.composite
-def spaces(draw: st.DrawFn, *, recompute: bool = False) -> Space:
+def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) -> Space:
     """A space with any schedule and preset, dense or with experts, over a few axes; ``recompute`` among them
-    where asked for."""
+    where asked for. ``uneven``: on hosts of six or three GPUs, of which groups fill parts."""
     schedule = draw(st.sampled_from(["none", *names()]), label="schedule")
     preset = draw(st.sampled_from(presets_for("H100-SXM5-80GB")), label="preset")
     moe, mtp = draw(st.booleans(), label="experts"), draw(st.sampled_from([0, 0, 1]), label="mtp")
@@ -73,9 +73,9 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False) -> Space:
         mlp=draw(st.sampled_from(["swiglu", "gelu"])),
         tied_embeddings=draw(st.booleans(), label="tied"),
         precision=draw(st.sampled_from(["bf16", "fp32"])),
-        dp=8,
+        dp=24 if uneven else 8,
         microbatches=draw(st.sampled_from([1, 2, 4, 8, 12])),
-        gpus_per_node=draw(st.sampled_from([4, 8])),
+        gpus_per_node=draw(st.sampled_from([3, 6] if uneven else [4, 8])),
         mtp_layers=mtp,
         **({"moe": MOE} if moe else {}),
     )
@@ -83,7 +83,7 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False) -> Space:
     vary = {name: AXES[name] for name in [*axes, *(["training.recompute"] if recompute else [])]}
     if schedule != "none":
         chunks = get(schedule).chunks
-        vary |= {"schedule": [schedule], "parallelism.pp": [2, 4]}
+        vary |= {"schedule": [schedule], "parallelism.pp": [2, 3, 4] if uneven else [2, 4]}
         vary |= {"parallelism.vpp": [1, 2] if chunks == 1 else [chunks]}
     rest = {name: values[:1] for name, values in layout_values(own).items() if name not in vary}
     return space_of(own, vary={**rest, **vary})
@@ -114,6 +114,22 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     lighter = int(space.lighter[i])
     assert found.bound_s[lighter] <= result.step_time_s * (1 + 1e-9)
     assert Search().floor_of(space.scenario_of(lighter)) <= result.step_time_s * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(space=spaces(uneven=True), data=st.data())
+def test_no_step_of_ranks_that_are_placed_unevenly_is_shorter_than_its_bounds(
+    space: Space, data: st.DataObject
+) -> None:
+    """Groups cross hosts at some ranks and not at others, and the slowest of them is known."""
+    if not len(space):
+        return
+    i = data.draw(st.integers(0, len(space) - 1), label="layout")
+    run = space.scenario_of(i)
+    step_s = simulate(run).step_time_s
+    assert 0.0 < screen(space, within=float("inf")).bound_s[i] <= step_s * (1 + 1e-9)
+    assert Search().floor_of(run) <= step_s * (1 + 1e-9)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Seconds of the actions of one rank of each layout, where ranks are placed in several ways: of the rank whose
+"""Seconds of the actions of one rank of each layout, where ranks are placed in several ways: of that whose
 groups take the longest.
 
 What takes as long on all ranks are kernels alone. A step ends when all of them have, so that any one does for
