@@ -232,6 +232,7 @@ def test_what_an_allocator_gives_back_is_not_needed() -> None:
         ({"parallelism.pp": 4, "parallelism.vpp": 1, "schedule": "1f1b"}, 0.99),
         ({"parallelism.pp": 8, "parallelism.vpp": 1, "schedule": "1f1b", "parallelism.zero": 0}, 0.99),
         ({"parallelism.pp": 2, "parallelism.vpp": 2, "schedule": "zb-v"}, 0.95),
+        ({"parallelism.pp": 4, "parallelism.vpp": 6, "schedule": "interleaved", "parallelism.zero": 2}, 0.99),
     ],
 )
 def test_a_step_is_little_longer_than_its_actions(
@@ -254,6 +255,33 @@ def test_a_step_is_little_longer_than_its_actions(
     assert least * step_s < floor_s <= step_s
     monkeypatch.setattr(RankWithoutMessages, "blocks_of", lambda _rank, _action: None)
     assert Search().floor_of(run) == floor_s
+
+
+@pytest.mark.parametrize(
+    ("layout", "least"),
+    [
+        ({"pp": 3, "zero": 1, "stage_split": "embedding_and_loss_as_layers"}, 0.85),
+        ({"pp": 1, "zero": 3}, 0.85),
+    ],
+    ids=["a stage over two racks", "shards over two racks"],
+)
+def test_exchanges_of_the_slowest_rank_are_known(layout: dict[str, Any], least: float) -> None:
+    """Groups of 16 cross from one rack of 72 to the next at a few ranks, for which all others wait."""
+    document = {
+        "model": "grok-1",
+        "cluster": {"gpu": "GB200-NVL72", "gpus": 144, "interconnect": "ib-ndr400-x4"},
+        "parallelism": {"tp": 4, "cp": 4, "ep": 4, "etp": 4, "sequence_parallel": True} | layout,
+        "training": {"global_batch": 288, "micro_batch": 1, "seq_length": 8192, "precision": "bf16"},
+        "schedule": "1f1b" if layout["pp"] > 1 else "none",
+        "software": "megatron-bridge-2026",
+    }
+    run = scenario_from_document(document, "grok-1")
+    space = space_of(run, vary={name: [field_value(run, name)] for name in layout_values(run)})
+    assert len(space) == 1
+    step_s, floor_s = simulate(run).step_time_s, Search().floor_of(run)
+    bound_s = float(screen(space, within=float("inf")).bound_s[0])
+    assert least * step_s < bound_s <= step_s * (1 + 1e-9)
+    assert bound_s < floor_s <= step_s * (1 + 1e-9)
 
 
 def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:
