@@ -129,6 +129,15 @@ def plan(
             help="Layouts ruled out that are replayed all the same.",
         ),
     ] = 20,
+    replays: Annotated[
+        int | None,
+        typer.Option(
+            "--replays",
+            metavar="N",
+            min=1,
+            help="Most that the proof may take; then the best so far, and how much better another may be.",
+        ),
+    ] = None,
     jobs: JobsOption = None,
     ray: RayOption = False,
     journal: JournalOption = None,
@@ -190,6 +199,7 @@ def plan(
             "--out and --to-version are of a framework's file: name it, as in --emit megatron-lm"
         )
     whole_plans = {**{option: path for option, (path, _) in outputs.items()}, "--save": save, "--emit": emit}
+    whole_plans["--replays"] = replays
     for option, asked_for in whole_plans.items():
         if find is not None and asked_for is not None:
             raise ValueError(
@@ -210,6 +220,7 @@ def plan(
         budget=budget,
         fits=fits,
         audit=audit,
+        replays=replays,
         emission=_emission(emit, to_version, loaded),
     )
     means = Means(jobs=jobs, ray=ray, journal=journal)

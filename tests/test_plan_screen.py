@@ -57,9 +57,9 @@ MOE = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 256}
 
 
 @st.composite
-def spaces(draw: st.DrawFn, *, recompute: bool = False) -> Space:
+def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) -> Space:
     """A space with any schedule and preset, dense or with experts, over a few axes; ``recompute`` among them
-    where asked for."""
+    where asked for. ``uneven``: on hosts of six or three GPUs, of which groups fill parts."""
     schedule = draw(st.sampled_from(["none", *names()]), label="schedule")
     preset = draw(st.sampled_from(presets_for("H100-SXM5-80GB")), label="preset")
     moe, mtp = draw(st.booleans(), label="experts"), draw(st.sampled_from([0, 0, 1]), label="mtp")
@@ -73,9 +73,9 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False) -> Space:
         mlp=draw(st.sampled_from(["swiglu", "gelu"])),
         tied_embeddings=draw(st.booleans(), label="tied"),
         precision=draw(st.sampled_from(["bf16", "fp32"])),
-        dp=8,
+        dp=24 if uneven else 8,
         microbatches=draw(st.sampled_from([1, 2, 4, 8, 12])),
-        gpus_per_node=draw(st.sampled_from([4, 8])),
+        gpus_per_node=draw(st.sampled_from([3, 6] if uneven else [4, 8])),
         mtp_layers=mtp,
         **({"moe": MOE} if moe else {}),
     )
@@ -83,7 +83,7 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False) -> Space:
     vary = {name: AXES[name] for name in [*axes, *(["training.recompute"] if recompute else [])]}
     if schedule != "none":
         chunks = get(schedule).chunks
-        vary |= {"schedule": [schedule], "parallelism.pp": [2, 4]}
+        vary |= {"schedule": [schedule], "parallelism.pp": [2, 3, 4] if uneven else [2, 4]}
         vary |= {"parallelism.vpp": [1, 2] if chunks == 1 else [chunks]}
     rest = {name: values[:1] for name, values in layout_values(own).items() if name not in vary}
     return space_of(own, vary={**rest, **vary})
@@ -114,6 +114,22 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     lighter = int(space.lighter[i])
     assert found.bound_s[lighter] <= result.step_time_s * (1 + 1e-9)
     assert Search().floor_of(space.scenario_of(lighter)) <= result.step_time_s * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@settings(max_examples=30, deadline=None)
+@given(space=spaces(uneven=True), data=st.data())
+def test_no_step_of_ranks_that_are_placed_unevenly_is_shorter_than_its_bounds(
+    space: Space, data: st.DataObject
+) -> None:
+    """Groups cross hosts at some ranks and not at others, and the slowest of them is known."""
+    if not len(space):
+        return
+    i = data.draw(st.integers(0, len(space) - 1), label="layout")
+    run = space.scenario_of(i)
+    step_s = simulate(run).step_time_s
+    assert 0.0 < screen(space, within=float("inf")).bound_s[i] <= step_s * (1 + 1e-9)
+    assert Search().floor_of(run) <= step_s * (1 + 1e-9)
 
 
 @pytest.mark.slow
@@ -216,6 +232,7 @@ def test_what_an_allocator_gives_back_is_not_needed() -> None:
         ({"parallelism.pp": 4, "parallelism.vpp": 1, "schedule": "1f1b"}, 0.99),
         ({"parallelism.pp": 8, "parallelism.vpp": 1, "schedule": "1f1b", "parallelism.zero": 0}, 0.99),
         ({"parallelism.pp": 2, "parallelism.vpp": 2, "schedule": "zb-v"}, 0.95),
+        ({"parallelism.pp": 4, "parallelism.vpp": 6, "schedule": "interleaved", "parallelism.zero": 2}, 0.99),
     ],
 )
 def test_a_step_is_little_longer_than_its_actions(
@@ -238,6 +255,33 @@ def test_a_step_is_little_longer_than_its_actions(
     assert least * step_s < floor_s <= step_s
     monkeypatch.setattr(RankWithoutMessages, "blocks_of", lambda _rank, _action: None)
     assert Search().floor_of(run) == floor_s
+
+
+@pytest.mark.parametrize(
+    ("layout", "least"),
+    [
+        ({"pp": 3, "zero": 1, "stage_split": "embedding_and_loss_as_layers"}, 0.85),
+        ({"pp": 1, "zero": 3}, 0.85),
+    ],
+    ids=["a stage over two racks", "shards over two racks"],
+)
+def test_exchanges_of_the_slowest_rank_are_known(layout: dict[str, Any], least: float) -> None:
+    """Groups of 16 cross from one rack of 72 to the next at a few ranks, for which all others wait."""
+    document = {
+        "model": "grok-1",
+        "cluster": {"gpu": "GB200-NVL72", "gpus": 144, "interconnect": "ib-ndr400-x4"},
+        "parallelism": {"tp": 4, "cp": 4, "ep": 4, "etp": 4, "sequence_parallel": True} | layout,
+        "training": {"global_batch": 288, "micro_batch": 1, "seq_length": 8192, "precision": "bf16"},
+        "schedule": "1f1b" if layout["pp"] > 1 else "none",
+        "software": "megatron-bridge-2026",
+    }
+    run = scenario_from_document(document, "grok-1")
+    space = space_of(run, vary={name: [field_value(run, name)] for name in layout_values(run)})
+    assert len(space) == 1
+    step_s, floor_s = simulate(run).step_time_s, Search().floor_of(run)
+    bound_s = float(screen(space, within=float("inf")).bound_s[0])
+    assert least * step_s < bound_s <= step_s * (1 + 1e-9)
+    assert bound_s < floor_s <= step_s * (1 + 1e-9)
 
 
 def test_the_bound_where_all_forwards_come_before_all_backwards() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from small_plans import FIX, small
+from small_plans import FIX, answer, small
 
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.lowering.layers.stages import build_stages
@@ -241,6 +241,34 @@ def test_what_is_dear_to_know_is_asked_of_few(
     found = best_first(bounds, lambda numbers: (values[i] for i in numbers), top=top, final=final)
     assert [true[i] for i in found.best] == sorted(v for v in true.values() if v < math.inf)[:top]
     assert len(set(asked)) == len(asked)
+
+
+@given(spaces(), st.integers(1, 3), st.integers(1, 12))
+def test_a_limit_leaves_nobody_better_than_is_told(
+    space: tuple[list[float], list[float]], top: int, limit: int
+) -> None:
+    """As many are judged as may be, and whoever is left is no better than the least bound of those."""
+    values, bounds = space
+    found = best_first(bounds, lambda numbers: (values[i] for i in numbers), top=top, limit=limit)
+    left = [values[i] for i in range(len(values)) if bounds[i] < math.inf and i not in found.value]
+    assert len(found.value) <= limit
+    assert found.least <= min(left, default=math.inf)
+    assert found.proven or len(found.value) == limit
+
+
+@pytest.mark.slow
+def test_a_plan_of_few_replays_tells_how_much_better_another_may_be(exhaustive: dict[int, float]) -> None:
+    few = plan(small(), fix=FIX, top=4, replays=5, jobs=1)
+    certificate = few.certificate
+    assert (certificate.replayed, certificate.audited, certificate.optimal) == (5, 0, False)
+    best_s = few.choices[0].figures.step_time_s
+    assert best_s * (1 - certificate.tolerance) <= min(exhaustive.values()) * (1 + 1e-9)
+    assert 1e-9 < certificate.tolerance < 0.2
+    assert answer(few) == answer(plan(small(), fix=FIX, top=4, replays=5, jobs=2))
+    enough = plan(small(), fix=FIX, top=4, replays=len(exhaustive), jobs=1)
+    assert enough.certificate.optimal
+    with pytest.raises(ValueError, match="0"):
+        plan(small(), fix=FIX, replays=0)
 
 
 def test_an_interrupt_leaves_the_best_so_far() -> None:

@@ -14,10 +14,13 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from ...schedules.orders.action import Action, ActionKind
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
 from ..lowering.pipeline import ranks_without_messages
+from ..lowering.slowest import exchange_s
 from ..lowering.tables import Tables, ordered_by
 from ..program.program import Collective, Compute, RepeatedBlocks
 from ..program.solo import solo_ends
@@ -39,8 +42,10 @@ PARTS = 8
 
 def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     """Seconds that the step takes at least; 0 where orders and programs of ranks do not tell: of pairs of
-    actions, of microbatches that travel both ways, of steps that overlap, of unequal ranks, of shards or
-    copies around blocks.
+    actions, of microbatches that travel both ways, of steps that overlap, of ranks of unequal loads, of
+    copies around blocks, of gradients of shards that leave in the end.
+
+    Where ranks are placed in several ways, it is that of the pipeline whose groups take the longest.
     """
     if not _tells(plan):
         return 0.0
@@ -49,13 +54,23 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     orders = known.get(("action by action", *by_order), lambda: [*map(_compact, plan.orders)])
     if None in orders:
         return 0.0
+    sharded = sharding_rule(plan.scenario) is not None
     timed = _Timed(sms=plan.cluster.gpu.sms)
-    arrivals = ActionArrivals(plan=plan)
+    pipeline = _slowest_pipeline(plan)
+    arrivals = ActionArrivals(plan=plan.of_groups(pipeline[0]) if pipeline else plan)
     joined = _Joined(members=joined_communicators(plan))
     ranks = [
-        _Rank(index=index, written=written, order=order, timed=timed, arrivals=arrivals, joined=joined)
+        _Rank(
+            index=index,
+            written=written,
+            order=order,
+            timed=timed,
+            arrivals=arrivals,
+            joined=joined,
+            sharded=sharded,
+        )
         for index, (written, order) in enumerate(
-            zip(ranks_without_messages(plan, known), orders, strict=True)
+            zip(ranks_without_messages(plan, known, pipeline), orders, strict=True)
         )
         if order is not None
     ]
@@ -69,8 +84,20 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
 
 def _tells(plan: StepPlan) -> bool:
     whole = not plan.two_way and plan.ends == "together" and not plan.scenario.training.activation_offload
-    alike = len(plan.placements.first) == 1 and len(distinct_loads(plan.scenario)) == 1
-    return whole and alike and sharding_rule(plan.scenario) is None
+    rule = sharding_rule(plan.scenario)
+    beside = rule is None or rule.reduces_each or rule.beside_last
+    return whole and beside and len(distinct_loads(plan.scenario)) == 1
+
+
+def _slowest_pipeline(plan: StepPlan) -> tuple[int, ...]:
+    """The ranks of the pipeline whose groups take the longest; none where all are placed alike."""
+    if len(plan.placements.first) == 1:
+        return ()
+    way_s = [exchange_s(plan.placed.of_rank(rank), plan.communication) for rank in plan.placements.first]
+    pipelines = plan.process_groups.of("pp")
+    slowness = np.array(way_s)[plan.placements.of_rank[pipelines]]
+    slowest = np.lexsort((-slowness.sum(axis=1), -slowness.max(axis=1)))[0]
+    return tuple(pipelines[slowest].tolist())
 
 
 @dataclass(kw_only=True)
@@ -176,6 +203,8 @@ class _Rank:
 
     Of the SMs a part is ``taken`` until ``taken_until_s``, without a gap since the last op that ran. What is
     queued behind a collective that holds none (``unheld`` streams) might leave a gap, and is not counted.
+    Where it is ``sharded``, blocks may hold collectives that others on their stream come before, and nothing
+    is counted besides these.
     """
 
     index: int
@@ -184,6 +213,7 @@ class _Rank:
     timed: _Timed
     arrivals: ActionArrivals
     joined: _Joined
+    sharded: bool = False
     apart: list[int] = field(init=False)
     coming: list[Coming] = field(init=False)
     plain: list[_Plain | None] = field(init=False)
@@ -338,7 +368,7 @@ class _Rank:
             self.calls[name] = self.calls.get(name, 0) + 1
             return begins_s + work.transfer.solo_s
         end_s = start_s + work.transfer.solo_s
-        if not work.transfer.sms:
+        if not work.transfer.sms or self.sharded:
             self.unheld.add(stream)
         elif stream not in self.unheld:
             part = work.transfer.sms / self.timed.sms

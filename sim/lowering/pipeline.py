@@ -7,7 +7,7 @@ reductions are in action_pieces.py, what comes after the last action in step_end
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -72,15 +72,27 @@ class StepWriters:
         ]
 
 
-def ranks_without_messages(plan: StepPlan, tables: Tables | None = None) -> list[RankWithoutMessages]:
+def ranks_without_messages(
+    plan: StepPlan, tables: Tables | None = None, pipeline: Sequence[int] = ()
+) -> list[RankWithoutMessages]:
     """All pipeline ranks, each to be written action by action: what it computes, reduces, gathers and updates
-    in its order, whatever it waits for.
+    in its order, whatever it waits for. ``pipeline``: the ranks that they are, where these are placed in
+    several ways; else that of rank 0.
     """
-    sharding = sharding_of(plan, sharding_rule(plan.scenario))
-    shared = SharedPieces(sharding=sharding, copies=copies_of(plan), tables=tables or Tables())
-    return [
-        RankWithoutMessages(_StepWriter(plan, index, "blocking", shared)) for index in range(len(plan.orders))
-    ]
+    known: dict[int, tuple[StepPlan, SharedPieces]] = {}
+    found = []
+    for index in range(len(plan.orders)):
+        way = int(plan.placements.of_rank[pipeline[index]]) if len(pipeline) else 0
+        if way not in known:
+            placed = plan.of_groups(plan.placements.first[way])
+            sharding = sharding_of(placed, sharding_rule(plan.scenario))
+            known[way] = (
+                placed,
+                SharedPieces(sharding=sharding, copies=copies_of(placed), tables=tables or Tables()),
+            )
+        placed, shared = known[way]
+        found.append(RankWithoutMessages(_StepWriter(placed, index, "blocking", shared)))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +134,22 @@ class RankWithoutMessages:
 
     def apart(self) -> set[Step | None]:
         """The actions that are more than their blocks, or may be: the last of each stage, at which gradients
-        leave, and those that calls of the software follow. Parameters come at the first forward of a stage.
+        leave, and those that calls of the software follow. Parameters come at the first forward of a stage,
+        and of shards the last microbatch may move others than those before.
         """
-        return {*self._writer.calls, *self._writer.final.values()}
+        writer = self._writer
+        found = {*writer.calls, *writer.final.values()}
+        if writer.sharding:
+            ends = {stage: action.microbatch for stage, action in writer.final.items()}
+            order = actions_of(writer.plan.orders[writer.index])
+            found |= {action for action in order if action.microbatch == ends[action.stage]}
+        return found
 
     def blocks_of(self, action: Action) -> RepeatedBlocks | None:
         """The blocks of any other action; None where the host waits in between, or there are none, so that it
         is written too."""
         writer = self._writer
-        blocks = writer.plain.get((action.stage, action.kind)) or writer.blocks_of(action)
+        blocks = writer.plain.get((action.stage, action.kind)) or writer.blocks_between(action)
         pieces = writer.shared.repeated(tuple(blocks)) if blocks else ()
         return pieces[0] if len(pieces) == 1 else None
 
@@ -285,12 +304,21 @@ class _StepWriter:
         if self.acts_after and kind in GIVES_GRADIENT:
             self._after_backward(action)
 
-    def blocks_of(self, action: Action) -> CountedBlocks:
-        """The blocks of an action, with what sharded data parallelism moves around them."""
+    def blocks_between(self, action: Action) -> CountedBlocks:
+        """The blocks of actions like that one, but for the first and the last microbatch of its stage."""
+        if not self.sharding:
+            return self.blocks_of(action)
+        return self.sharding.row(action, self._row(action), first=False)
+
+    def _row(self, action: Action) -> Owned:
         key = action.stage, action.kind
         if key not in self.rows:
             self.rows[key] = self._owned(action)
-        row = self.rows[key]
+        return self.rows[key]
+
+    def blocks_of(self, action: Action) -> CountedBlocks:
+        """The blocks of an action, with what sharded data parallelism moves around them."""
+        key, row = (action.stage, action.kind), self._row(action)
         if self.sharding:
             last = action.microbatch == self.final[action.stage].microbatch
             return self.sharding.row(action, row, first=self._begins(action), last=last)

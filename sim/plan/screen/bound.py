@@ -23,6 +23,7 @@ from ...scenario.schedules import schedule_named
 from .alike import alike_layouts, pairs_run
 from .numbering import dense, distinct, sums
 from .sharded import ShardedTimes
+from .slowest import SlowestRanks, slowest_ranks
 from .steps import Kind, RankSteps, adds_up, steps_of
 from .times import ActionTimes
 from .turns import RankTurns, turns_of
@@ -57,6 +58,10 @@ class BoundScreen:
         self.times.ask(self.tables.layer[self.wanted])
         self.sharded = ShardedTimes(tables=self.tables, plain=self.times)
 
+    @cached_property
+    def _slowest(self) -> SlowestRanks:
+        return slowest_ranks(self.tables, np.flatnonzero(self.wanted & self.tables.uneven))
+
     def bounds(self) -> Floats:
         """Seconds that the step of each layout takes at least; 0 of those that are not wanted."""
         found = np.zeros(len(self.tables.rows))
@@ -70,7 +75,8 @@ class BoundScreen:
     def _bound(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
         """The bound of layouts of one pipeline.
 
-        Where ranks are placed in several ways, only kernels take as long on all of them as on rank 0.
+        Where ranks are placed in several ways, only kernels take as long on all of them as on rank 0. One
+        of them is known besides, whose groups take the longest.
         """
         uneven = self.tables.uneven[rows]
         if uneven.any() and not uneven.all():
@@ -82,11 +88,7 @@ class BoundScreen:
         together = schedule.two_way or pairs_run(draft) or bool(uneven.any())
         if schedule.overlaps or schedule.splits_backward:
             together = together or not self._adds_up(int(rows[0]))
-        backward = (
-            (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD)
-            if schedule.splits_backward and not together
-            else (ActionKind.BACKWARD,)
-        )
+        backward = backwards(split=schedule.splits_backward and not together)
         forward_s, back_s, host_s = [], [], []
         for stage in pipeline.kinds:
             ahead, *back = (self.times.of(kind, stage) for kind in (ActionKind.FORWARD, *backward))
@@ -98,15 +100,52 @@ class BoundScreen:
                 forward_s.append(self.sharded.of(ActionKind.FORWARD, stage, rows))
                 back_s.append(sum((self.sharded.of(kind, stage, rows) for kind in backward), np.zeros(1)))
         found = self._longest(draft, pipeline, microbatches, forward_s, back_s, host_s)
+        if uneven.any() and self._in_turn(draft, int(rows[0])):
+            found = np.maximum(found, self._of_slowest(draft, pipeline, rows, forward_s, back_s))
         if together and not uneven.any() and self._whole(int(rows[0]), microbatches):
             found = np.maximum(found, self._of_steps(draft, pipeline, rows))
         if schedule.filling and pipeline.held[1:] and not together:
             message_s = self._message_s(rows)
-            turns = self._turns(int(rows[0]), pipeline)
-            found = np.maximum(
-                found, _around_turns(pipeline, turns, microbatches, forward_s, back_s, message_s)
-            )
+            turns, every = self._turns(int(rows[0]), pipeline), (np.stack(forward_s), np.stack(back_s))
+            around = _around_turns(pipeline, turns, microbatches, every, every, message_s)
+            found = np.maximum(found, around.max(axis=0))
         return found
+
+    def _in_turn(self, draft: Scenario, row: int) -> bool:
+        """Whether all ranks run actions one after the other, in steps that begin and end together."""
+        schedule = schedule_named(draft.schedule)
+        if schedule.two_way or schedule.weight_versions is not None or pairs_run(draft):
+            return False
+        return not (schedule.overlaps or schedule.splits_backward) or self._adds_up(row)
+
+    def _of_slowest(
+        self, draft: Scenario, pipeline: Pipeline, rows: Codes, passed_s: list[Floats], left_s: list[Floats]
+    ) -> Floats:
+        """What the slowest rank takes, behind kernels of a first microbatch and before those of a last."""
+        self._slowest.ask(rows)
+        schedule, microbatches = schedule_named(draft.schedule), self.tables.microbatches()[rows]
+        backward = backwards(split=schedule.splits_backward)
+        rank, each = self._slowest.ranks(rows), np.arange(len(rows))
+        forward_s = [self._slowest.of(ActionKind.FORWARD, stage, rows) for stage in pipeline.kinds]
+        back_s = [
+            sum((self._slowest.of(kind, stage, rows) for kind in backward), np.zeros(1))
+            for stage in pipeline.kinds
+        ]
+        own = np.stack(forward_s), np.stack(back_s)
+        kinds, lowest = list(pipeline.kind_of), np.array([min(held) for held in pipeline.held])
+        busy = microbatches * sums(pipeline.counts, own[0] + own[1])
+        skewed = draft.software.gradients.optimizer_post_validation and schedule.splits_backward
+        if not skewed:
+            busy = busy + _behind(np.stack(passed_s)[kinds])[lowest]
+        if not schedule.splits_backward:
+            busy = busy + _behind(np.stack(left_s)[kinds])[lowest]
+        if schedule.filling and pipeline.held[1:]:
+            turns = self._turns(int(rows[0]), pipeline)
+            others = np.stack(passed_s), np.stack(left_s)
+            around = _around_turns(pipeline, turns, microbatches, others, own, np.zeros(len(rows)))
+            busy = np.maximum(busy, around)
+        longest: Floats = busy[rank, each]
+        return longest
 
     def _whole(self, row: int, microbatches: Codes) -> bool:
         """Whether the orders of a layout are those of all these microbatches, in steps that end in turn."""
@@ -234,6 +273,11 @@ class BoundScreen:
         return pace
 
 
+def backwards(*, split: bool) -> tuple[ActionKind, ...]:
+    """The kinds of actions that a backward is made of."""
+    return (ActionKind.INPUT_GRAD, ActionKind.WEIGHT_GRAD) if split else (ActionKind.BACKWARD,)
+
+
 def _behind(stages_s: Floats) -> Floats:
     """For each stage, the seconds of all before it."""
     return np.concatenate([np.zeros((1, stages_s.shape[1])), np.cumsum(stages_s, axis=0)])
@@ -243,29 +287,30 @@ def _around_turns(
     pipeline: Pipeline,
     turns: RankTurns,
     microbatches: Codes,
-    forward_s: list[Floats],
-    back_s: list[Floats],
+    others_s: tuple[Floats, Floats],
+    own_s: tuple[Floats, Floats],
     message_s: Floats,
 ) -> Floats:
-    """The longest of any rank by what precedes its first backward and what follows its last forward.
+    """Of each rank what precedes its first backward and what follows its last forward, and its own work:
+    ranks x layouts, by seconds forward and backward of ``others`` and of its ``own``.
 
     Before the first backward its microbatch has passed all stages forward, and those above backward, whatever
     else the rank did meanwhile; and so after the last forward. In between the rank does all the rest.
     """
-    ahead, back = np.stack(forward_s), np.stack(back_s)  # kinds x layouts
+    (ahead, back), (own_ahead, own_back) = others_s, own_s
     kinds = list(pipeline.kind_of)
     down = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(ahead[kinds], axis=0)])
     up = np.concatenate([np.zeros((1, len(microbatches))), np.cumsum(back[kinds], axis=0)])
     last = len(kinds)
     lowest = np.array([min(held) for held in pipeline.held])
-    own_before, own_after = sums(turns.before, ahead), sums(turns.after, back)
+    own_before, own_after = sums(turns.before, own_ahead), sums(turns.after, own_back)
     hops = (2 * last - 2 - np.stack([turns.first, turns.last]))[:, :, np.newaxis] * message_s
     first = down[last] + up[last] - up[turns.first + 1] + hops[0]
     end = down[last] - down[turns.last + 1] + up[last] + hops[1]
     nearest = lowest[:, np.newaxis] * message_s
-    between = microbatches * sums(turns.stages, ahead + back) - own_before - own_after
+    between = microbatches * sums(turns.stages, own_ahead + own_back) - own_before - own_after
     before = np.maximum(down[lowest] + nearest + own_before, first)
     after = up[lowest] + nearest + own_after
     after = np.where(turns.turning[:, np.newaxis], np.maximum(after, end), after)
-    longest: Floats = (before + between + after).max(axis=0)
+    longest: Floats = before + between + after
     return longest

@@ -25,6 +25,7 @@ from ...lowering.placements import Placements
 from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.profiled_costs import profiled_shape
+from ...lowering.slowest import IN_LAYERS, exchange_s
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
@@ -52,9 +53,6 @@ if TYPE_CHECKING:
 
     Codes = NDArray[np.int64]
 
-IN_LAYERS = ("tp", "cp", "cp.ring", "cp.heads", "ep", "etp")
-"""Groups that layers communicate in."""
-
 PIPELINE = (
     "parallelism.pp",
     "parallelism.vpp",
@@ -63,6 +61,9 @@ PIPELINE = (
     "schedule",
 )
 """What stages depend on."""
+
+MOST_WAYS = 16
+"""Ranks that are looked at for the slowest, each placed in another way: any one does for a bound."""
 
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
@@ -103,7 +104,8 @@ class ScreenTables:
     parameters are divided, ``sizes`` how many of a layer a rank then holds, ``rule`` how it shards. Of each
     layer ``forward_of`` is the first whose forwards are the same: one that differs in what becomes of
     gradients. Where none ``gathers_again`` for layers that are recomputed, nor hides more beside them, what
-    moves around them is the same for all recomputation.
+    moves around them is the same for all recomputation. Groups are those of rank 0 of a layout; or, of the
+    ``slowest``, those of the rank whose groups take longest.
     """
 
     space: Space
@@ -111,8 +113,10 @@ class ScreenTables:
     rows: Codes
     cluster: Cluster
     profile: GpuProfile
+    slowest: bool = False
     kernels: dict[Kernel, float] = field(default_factory=dict)
     placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
+    pipeline_rank: dict[int, int] = field(default_factory=dict)
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
     drafts: dict[int, Scenario] = field(default_factory=dict)
@@ -187,7 +191,7 @@ class ScreenTables:
         return self.pipelines[key]
 
     def groups(self, row: int) -> tuple[PlacedGroups, RankGroups]:
-        """The process groups of a layout, and those of its rank 0."""
+        """The process groups of a layout, and those of its rank 0, or of the slowest."""
         number = int(self.group[row])
         if number not in self.placed:
             draft = self.draft(row)
@@ -198,8 +202,19 @@ class ScreenTables:
                 cluster=self.cluster,
                 gpu=self.gpu,
             )
-            self.placed[number] = placed, placed.of_rank(0)
+            rank = self._slowest_rank(row, placed) if self.slowest else 0
+            self.placed[number] = placed, placed.of_rank(rank)
+            self.pipeline_rank[number] = int(placed.process_groups.pipeline_rank[rank]) if rank else 0
         return self.placed[number]
+
+    def pipeline_ranks(self, rows: Codes) -> Codes:
+        """Of each layout, the pipeline rank of the rank whose groups are known."""
+        found: Codes = np.array([self.pipeline_rank[int(number)] for number in self.group[rows]])
+        return found
+
+    def _slowest_rank(self, row: int, placed: PlacedGroups) -> int:
+        first = ways_placed(self.draft(row), placed, self.cluster).first[:MOST_WAYS]
+        return max(first, key=lambda rank: exchange_s(placed.of_rank(rank), self.communication))
 
     def placements(self, row: int) -> Placements:
         """How differently the ranks of a layout are placed."""

@@ -57,13 +57,14 @@ class Ranked:
     """``best`` candidates, best first, and the ``value`` of each that was judged, in order.
 
     ``proven``: no other candidate can be better than the last of the best, where there are as many as were
-    asked for. ``interrupted``: by the user.
+    asked for. ``interrupted``: by the user. ``least`` is no more than the value of anyone who is left.
     """
 
     best: tuple[int, ...]
     value: dict[int, float]
     proven: bool
     interrupted: bool = False
+    least: float = math.inf
 
 
 def nothing_told(_judged: int, _left: int, _best: int | None, _value: float) -> None:
@@ -132,6 +133,7 @@ def best_first(
         value=search.value,
         proven=search.proven and not interrupted,
         interrupted=interrupted,
+        least=search.least,
     )
 
 
@@ -167,10 +169,14 @@ class _Search:
         return self.best[self.top - 1][0] if len(self.best) >= self.top else math.inf
 
     @property
+    def least(self) -> float:
+        """The least bound of whoever is left; inf of nobody."""
+        return float(self.bounds.min(initial=math.inf))
+
+    @property
     def proven(self) -> bool:
         """Whether nobody who is left can."""
-        least = float(self.bounds.min(initial=math.inf))
-        return math.isinf(least) or least >= self.worst
+        return math.isinf(self.least) or self.least >= self.worst
 
     @property
     def spent(self) -> bool:

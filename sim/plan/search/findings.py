@@ -1,6 +1,7 @@
 """What a search finds, step by step, and the plan that is made of it.
 
-Knows the search and what people get to see of it. An interrupt leaves what there is.
+Knows the search and what people get to see of it. An interrupt leaves what there is, and
+so does a search that has no more replays to spend.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ class Findings:
     _promising: dict[int, float] | None = field(default=None, repr=False)
 
     def run(self) -> None:
-        """Search, audit, look for the front, compare. KeyboardInterrupt where nothing was found before."""
+        """Search; with a proof audit, look for the front, compare. KeyboardInterrupt where nothing was found before."""
         search = self.search
-        ranked = search.best(top=search.wishes.top)
+        ranked = search.best(top=search.wishes.top, limit=search.wishes.replays)
         if ranked.interrupted and not ranked.best:
             raise KeyboardInterrupt
         self.say("auditing what was ruled out")
         try:
-            if ranked.best and not ranked.interrupted:
+            if ranked.best and ranked.proven:
                 self._ask(ranked)
         except KeyboardInterrupt:
             ranked = replace(ranked, interrupted=True)
@@ -78,13 +79,13 @@ class Findings:
         try:
             if ranked.best:
                 self._show(ranked.best)
-            if ranked.best and not self.certificate.interrupted:
+            if ranked.best and self.certificate.whole:
                 self.say("looking for the front")
                 replay_front(search)
                 self.front = front(search)
-            if not self.certificate.interrupted:
+            if self.certificate.whole:
                 self._try()
-            if ranked.best and not self.certificate.interrupted:
+            if ranked.best and self.certificate.whole:
                 self._compare()
                 self.front = front(search)  # an alternative may be on it
         except KeyboardInterrupt:
@@ -131,8 +132,11 @@ class Findings:
         """The best layouts as choices, with how sure it is that they are."""
         search, layouts = self.search, self.among.layouts
         self.say("asking how sure that is")
-        whole = not self.certificate.interrupted
-        values = contenders(search, best) if whole else {number: search.value[number] for number in best}
+        values = (
+            contenders(search, best)
+            if self.certificate.whole
+            else {number: search.value[number] for number in best}
+        )
         self._predict(best)
         sure = sure_of(search, values)
         told = zip(best, sure.probability_best, sure.expected_regret, strict=False)

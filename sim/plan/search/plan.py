@@ -70,6 +70,7 @@ def plan(
     budget: float | None = None,
     fits: float = 0.9,
     audit: int = 20,
+    replays: int | None = None,
     jobs: int | None = None,
     ray: bool = False,
     journal: str | Path | None = None,
@@ -88,6 +89,7 @@ def plan(
         deadline_s, budget: of the token budget, in seconds and in the price's currency.
         fits: least probability that a proposed layout fits in memory.
         audit: layouts that the bounds rule out and that are replayed all the same.
+        replays: most that the proof may take; then the best so far, and by how much another may be better.
         jobs: processes; None: one for each core. The answer does not depend on it.
         ray: replay on a Ray cluster, ``jobs`` layouts at a time.
         journal: a file that keeps every replay, so that interrupted work resumes.
@@ -107,6 +109,7 @@ def plan(
         budget=budget,
         fits=fits,
         audit=audit,
+        replays=replays,
         emission=None if emit is None else Emission(framework=emit, version=emit_version),
     )
     means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
@@ -222,11 +225,14 @@ def wishes_of(
     budget: float | None,
     fits: float,
     audit: int,
+    replays: int | None = None,
     emission: Emission | None = None,
 ) -> Wishes:
     """What is asked, as ``plan`` takes it, checked. ValueError for what no search can be asked."""
     if top < 1:
         raise ValueError(f"top {top}: at least one layout is proposed")
+    if replays is not None and replays < 1:
+        raise ValueError(f"replays {replays}: at least one layout is replayed")
     if not LEAST_FITS <= fits <= 1.0:
         raise ValueError(f"fits {fits:g}: a probability is from {LEAST_FITS:g} to 1, as in 0.9")
     return Wishes(
@@ -235,6 +241,7 @@ def wishes_of(
         limits=PlanLimits(deadline_s=deadline_s, budget=budget),
         fits=fits,
         audit=audit,
+        replays=replays,
         emission=emission,
     )
 

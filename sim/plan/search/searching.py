@@ -52,7 +52,8 @@ MANY_NEAR = 20
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
     """``top`` best layouts by ``objective`` among those that fit with a probability of ``fits`` and meet the
-    ``limits``; ``audit`` of those ruled out are replayed. With an ``emission``, of those that it can say.
+    ``limits``; ``audit`` of those ruled out are replayed. With an ``emission``, of those that it can say. At
+    most ``replays`` are spent on the proof.
     """
 
     top: int = 5
@@ -60,6 +61,7 @@ class Wishes:
     limits: PlanLimits = field(default_factory=PlanLimits)
     fits: float = 0.9
     audit: int = 20
+    replays: int | None = None
     emission: Emission | None = None
 
 
@@ -212,7 +214,7 @@ class LayoutSearch:
         Any of them may be drawn, one that takes half as long to replay with four times the chance (Efraimidis
         & Spirakis 2006: of so many exponential times, each at its own rate, the first).
         """
-        if ranked.interrupted or not ranked.best:
+        if ranked.interrupted or not ranked.proven or not ranked.best:
             return []
         if (judged := tuple(ranked.value)) not in self._drawn:
             self._drawn[judged] = self._draw(judged)
@@ -255,6 +257,9 @@ class LayoutSearch:
             proven=ranked.proven,
             interrupted=ranked.interrupted,
         )
+        if not ranked.proven and ranked.best:
+            better = 1.0 - ranked.least / ranked.value[ranked.best[0]]
+            return replace(found, tolerance=max(found.tolerance, better))
         chosen = self.drawn(ranked)
         if not chosen:
             return found

@@ -1,0 +1,66 @@
+"""Seconds of the actions of one rank of each layout, where ranks are placed in several ways: of that whose
+groups take the longest.
+
+What takes as long on all ranks are kernels alone. A step ends when all of them have, so that any one does for
+a bound: the tables are built once more, with its groups in place of those of rank 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .sharded import ShardedTimes
+from .tables import ScreenTables
+from .times import ActionTimes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ....schedules.orders.action import ActionKind
+    from ...lowering.layers.stages import Stage
+
+    Codes = NDArray[np.int64]
+    Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowestRanks:
+    """The slowest ranks of the layouts ``rows`` of a base, which are all of those of their own ``tables``."""
+
+    rows: Codes
+    tables: ScreenTables
+    times: ShardedTimes
+
+    def ranks(self, rows: Codes) -> Codes:
+        """Of each layout, the pipeline rank that it is."""
+        return self.tables.pipeline_ranks(self._places(rows))
+
+    def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
+        """Seconds of an action of that kind on such a stage there, by layout."""
+        return self.times.of(kind, stage, self._places(rows))
+
+    def ask(self, rows: Codes) -> None:
+        """These layouts are meant from now on."""
+        self.times.plain.ask(self.tables.layer[self._places(rows)])
+
+    def _places(self, rows: Codes) -> Codes:
+        places: Codes = np.searchsorted(self.rows, rows)
+        return places
+
+
+def slowest_ranks(tables: ScreenTables, rows: Codes) -> SlowestRanks:
+    """Those of layouts of a base, in order, whose tables are known."""
+    own = ScreenTables(
+        space=tables.space,
+        base=tables.base,
+        rows=tables.rows[rows],
+        cluster=tables.cluster,
+        profile=tables.profile,
+        kernels=tables.kernels,
+        slowest=True,
+    )
+    plain = ActionTimes(tables=own, used=own.layer)
+    return SlowestRanks(rows=rows, tables=own, times=ShardedTimes(tables=own, plain=plain))
