@@ -154,9 +154,24 @@ def test_fields_of_a_block_that_was_left_out_may_be_varied(field: str, values: l
 
 def test_every_reason_that_a_space_counts_has_words() -> None:
     """And where no layout is legal, they are what is said."""
-    counted = {*space_of(small()).refused, *space_of(load_scenario("mixtral-8x7b-h100")).refused}
-    assert {"gpus", "layers", "experts", "schedule"} <= counted
-    assert {one for one in counted if ":" not in one} <= {*WORDS}
+    odd: dict[str, list[Any]] = {
+        "schedule": ["1f1b", "pipedream", "dualpipe"],
+        "parallelism.tp": [1, 2, 3],
+        "parallelism.cp_a2a": [None, 3],
+        "parallelism.fsdp_shard_size": [None, 3],
+        "training.recompute": ["none", {"kind": "full", "layers": 9}],
+        "training.seq_length": [1024, 1023],
+        "training.micro_batch": [1, 8],
+    }
+    scaled = small(training__precision="fp16", training__loss_scale={})
+    spaces = [
+        space_of(small()),
+        space_of(load_scenario("mixtral-8x7b-h100")),
+        space_of(scaled, vary=odd),
+        space_of(small(), fix={"parallelism.dp": 3}),
+    ]
+    counted = {reason for space in spaces for reason in space.refused if ":" not in reason}
+    assert counted == {*WORDS}
     assert nothing(stepsim.plan(small(), fix={"parallelism.tp": 3}, jobs=1))[0].startswith(
         "No layout is legal: tp does not divide the heads"
     )
