@@ -198,8 +198,8 @@ def plan(
         raise ValueError(
             "--out and --to-version are of a framework's file: name it, as in --emit megatron-lm"
         )
-    whole_plans = {**{option: path for option, (path, _) in outputs.items()}, "--save": save, "--emit": emit}
-    whole_plans["--replays"] = replays
+    files_of_plans = {option: path for option, (path, _) in outputs.items()}
+    whole_plans = {**files_of_plans, "--save": save, "--emit": emit, "--replays": replays}
     for option, asked_for in whole_plans.items():
         if find is not None and asked_for is not None:
             raise ValueError(

@@ -20,7 +20,7 @@ from ...schedules.orders.action import Action, ActionKind
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
 from ..lowering.pipeline import ranks_without_messages
-from ..lowering.slowest import exchange_s
+from ..lowering.slowest import ways_exchange_s
 from ..lowering.tables import Tables, ordered_by
 from ..program.program import Collective, Compute, RepeatedBlocks
 from ..program.solo import solo_ends
@@ -93,9 +93,10 @@ def _slowest_pipeline(plan: StepPlan) -> tuple[int, ...]:
     """The ranks of the pipeline whose groups take the longest; none where all are placed alike."""
     if len(plan.placements.first) == 1:
         return ()
-    way_s = [exchange_s(plan.placed.of_rank(rank), plan.communication) for rank in plan.placements.first]
+    known_s = ways_exchange_s(plan.placements, plan.placed, plan.communication)
+    way_s = np.array([known_s.get(rank, 0.0) for rank in plan.placements.first])
     pipelines = plan.process_groups.of("pp")
-    slowness = np.array(way_s)[plan.placements.of_rank[pipelines]]
+    slowness = way_s[plan.placements.of_rank[pipelines]]
     slowest = np.lexsort((-slowness.sum(axis=1), -slowness.max(axis=1)))[0]
     return tuple(pipelines[slowest].tolist())
 

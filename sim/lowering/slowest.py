@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ..network.group_placement import GroupPlacement
     from .communication import Communication
-    from .placed_groups import RankGroups
+    from .placed_groups import PlacedGroups, RankGroups
+    from .placements import Placements
 
 IN_LAYERS = ("tp", "cp", "cp.ring", "cp.heads", "ep", "etp")
 """Groups that layers communicate in."""
@@ -15,8 +17,28 @@ GATHERED = 64e6
 """Bytes by which groups are compared: of the size of what layers exchange."""
 
 
-def exchange_s(groups: RankGroups, communication: Communication) -> float:
-    """Seconds in which the groups of a rank gather as much each, one after the other."""
+MOST_WAYS = 16
+"""Ranks that are looked at, each placed in another way."""
+
+
+def ways_exchange_s(
+    placements: Placements, placed: PlacedGroups, communication: Communication
+) -> dict[int, float]:
+    """By rank, the first of each way in which ranks are placed, how long its groups take; of many ways the
+    first ones alone."""
+    return {rank: _exchange_s(placed.of_rank(rank), communication) for rank in placements.first[:MOST_WAYS]}
+
+
+def _exchange_s(groups: RankGroups, communication: Communication) -> float:
+    """Seconds in which the groups of a rank gather as much each, one after the other; of groups that the
+    job's settings let gather nothing, which may not have to, none."""
     found = {groups[name] for name in (*IN_LAYERS, "fsdp", "efsdp")}
     several = sorted((one for one in found if one.ranks > 1), key=lambda one: (one.ranks, one.domains))
-    return sum(communication.collective("all_gather", GATHERED, one).solo_s for one in several)
+    return sum(_gather_s(one, communication) for one in several)
+
+
+def _gather_s(group: GroupPlacement, communication: Communication) -> float:
+    try:
+        return communication.collective("all_gather", GATHERED, group).solo_s
+    except ValueError:
+        return 0.0

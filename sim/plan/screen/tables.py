@@ -25,7 +25,7 @@ from ...lowering.placements import Placements
 from ...lowering.plan import StepPlan
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.profiled_costs import profiled_shape
-from ...lowering.slowest import IN_LAYERS, exchange_s
+from ...lowering.slowest import IN_LAYERS, ways_exchange_s
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
 from ...scenario.machine import cluster_of
@@ -61,9 +61,6 @@ PIPELINE = (
     "schedule",
 )
 """What stages depend on."""
-
-MOST_WAYS = 16
-"""Ranks that are looked at for the slowest, each placed in another way: any one does for a bound."""
 
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
@@ -213,8 +210,10 @@ class ScreenTables:
         return found
 
     def _slowest_rank(self, row: int, placed: PlacedGroups) -> int:
-        first = ways_placed(self.draft(row), placed, self.cluster).first[:MOST_WAYS]
-        return max(first, key=lambda rank: exchange_s(placed.of_rank(rank), self.communication))
+        ways_s = ways_exchange_s(
+            ways_placed(self.draft(row), placed, self.cluster), placed, self.communication
+        )
+        return max(ways_s, key=lambda rank: ways_s[rank])
 
     def placements(self, row: int) -> Placements:
         """How differently the ranks of a layout are placed."""

@@ -14,8 +14,8 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """``optimal``: no layout that fits is better than the ones proposed, by more than ``tolerance``; where that
-    is not ``proven``, none is better than the best by more than that, as a share of its value.
+    """``optimal``: no layout that fits is better than the ones proposed, by more than ``tolerance``. Where
+    that is not ``proven``, none is better than the best by more than that share of its value.
 
     Of the layouts that the bounds ruled out ``audited`` were replayed all the same; ``better`` of them were
     better than what is proposed, and ``below`` were faster than their own bound. Either would disprove it.

@@ -64,7 +64,8 @@ class Findings:
     _promising: dict[int, float] | None = field(default=None, repr=False)
 
     def run(self) -> None:
-        """Search; with a proof audit, look for the front, compare. KeyboardInterrupt where nothing was found before."""
+        """Search; with a proof audit, look for the front, compare. KeyboardInterrupt where nothing was found
+        before."""
         search = self.search
         ranked = search.best(top=search.wishes.top, limit=search.wishes.replays)
         if ranked.interrupted and not ranked.best:
