@@ -101,7 +101,12 @@ def printed(result: Result) -> str:
 
 
 def test_attention_in_eight_bits_has_one_kernel() -> None:
-    fields = {"attention": "cudnn", "attention_assumed": True, "gpu": "B200-SXM-180GB", "precision": "mxfp8"}
+    fields: dict[str, Any] = {
+        "attention": "cudnn",
+        "attention_assumed": True,
+        "gpu": "B200-SXM-180GB",
+        "precision": "mxfp8",
+    }
     assert kinds(interval_of(scenario(**fields, fp8_attention=False)))
     assert kinds(interval_of(scenario(**fields, fp8_attention=True))) == set()
 
@@ -127,7 +132,7 @@ def test_a_trainer_that_nobody_read_assumes_its_attention_until_it_is_named() ->
 @pytest.mark.parametrize("attention", ["fa2", "fa3", "cudnn"])
 @pytest.mark.parametrize("assumed", [{}, {"attention_assumed": True}, {"attention_assumed": False}])
 def test_what_is_assumed_is_so_in_a_document_written_anew(
-    preset: str, attention: str, assumed: dict[str, bool]
+    preset: str, attention: str, assumed: dict[str, Any]
 ) -> None:
     run = scenario(preset, attention=attention, **assumed)
     assert scenario_from_document(run.to_document(), "anew").software == run.software

@@ -181,7 +181,8 @@ def test_why_names_what_takes_longer() -> None:
 def test_a_limit_of_nothing_is_met_by_nothing() -> None:
     """No layout misses it by a factor, and no warning is printed."""
     fix = {**FIX, "parallelism.pp": 1, "parallelism.tp": 8}
-    for limit in ({"deadline_s": 0.0}, {"budget": 0.0}):
+    limits: tuple[dict[str, Any], ...] = ({"deadline_s": 0.0}, {"budget": 0.0})
+    for limit in limits:
         found = plan(small(**PRICED), fix=fix, audit=0, jobs=1, **limit)
         assert not found.choices
         assert found.nearest is None

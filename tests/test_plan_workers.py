@@ -183,7 +183,7 @@ def test_bounds_that_may_be_asked_for_are_worked_out_beside_others_and_once() ->
         """This process, which is always ahead by all."""
 
         def run(self, tasks: Iterable[Asked], *, every: bool = False) -> Generator[Answered, None, None]:
-            self.left = []
+            self.left = list[Answered]()
             for task in [*tasks]:
                 bounded.append(task.number)
                 self.left.append((task.number, 0.5))
