@@ -135,6 +135,7 @@ def plan(
             "--replays",
             metavar="N",
             min=1,
+            max=LARGEST,
             help="Most that the proof may take; then the best so far, and how much better another may be.",
         ),
     ] = None,
