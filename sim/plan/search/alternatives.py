@@ -5,6 +5,7 @@ Knows which layouts each of them means. Does not know how they are replayed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -139,13 +140,16 @@ def why_slower(best: LayoutFigures, other: LayoutFigures) -> str:
 
 
 def why_not_fit(layouts: int, peak_bytes: float, capacity_bytes: float, fits: float | None = None) -> str:
-    """What the smallest of so many layouts takes; with which probability it ``fits``, where it may.
+    """What the smallest of so many layouts takes; with which probability it ``fits``, where it may: rounded
+    down, since one just short of the wanted probability does not reach it.
 
-    >>> why_not_fit(1, 78.9e9, 84.9e9, 0.86)
-    'it takes 78.9 GB of 84.9 GB, and fits with 0.86'
+    >>> why_not_fit(1, 78.9e9, 84.9e9, 0.8979)
+    'it takes 78.9 GB of 84.9 GB, and fits with 0.89'
     >>> why_not_fit(3, 99e9, 84.9e9, 0.0)
     'the smallest of 3 takes 99.0 GB of 84.9 GB'
     """
     which = "it" if layouts == 1 else f"the smallest of {layouts:,}"
     takes = f"{which} takes {gigabytes(peak_bytes)} of {gigabytes(capacity_bytes)}"
-    return takes if fits is None or peak_bytes > capacity_bytes else f"{takes}, and fits with {fits:.2f}"
+    if fits is None or peak_bytes > capacity_bytes:
+        return takes
+    return f"{takes}, and fits with {math.floor(100 * fits) / 100:.2f}"
