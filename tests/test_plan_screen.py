@@ -14,7 +14,7 @@ from stepsim.schedules.orders.schedule import Shape
 from stepsim.schedules.orders.table_file import format_table
 from stepsim.schedules.pipeline import get, names
 from stepsim.sim.brief.search import Search
-from stepsim.sim.lowering.pipeline import RankWithoutMessages
+from stepsim.sim.lowering.without_messages import RankWithoutMessages
 from stepsim.sim.plan.axes import LAYOUT, layout_values
 from stepsim.sim.plan.fields import field_value
 from stepsim.sim.plan.screen import screen as module

@@ -19,9 +19,9 @@ import numpy as np
 from ...schedules.orders.action import Action, ActionKind
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
-from ..lowering.pipeline import ranks_without_messages
 from ..lowering.slowest import ways_exchange_s
 from ..lowering.tables import Tables, ordered_by
+from ..lowering.without_messages import ranks_without_messages
 from ..program.program import Collective, Compute, RepeatedBlocks
 from ..program.solo import solo_ends
 from ..scenario.sharding import sharding_rule
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ...schedules.orders.action import Order, Step
-    from ..lowering.pipeline import RankWithoutMessages
     from ..lowering.plan import StepPlan
+    from ..lowering.without_messages import RankWithoutMessages
     from ..program.program import Block, Op
 
 

@@ -2,12 +2,13 @@
 
 The point-to-point rule of the software decides how messages are posted and awaited
 (schedules/p2p/point_to_point.py); the gradient rule decides when reductions start. Actions beside gathers and
-reductions are in action_pieces.py, what comes after the last action in step_end.py.
+reductions are in action_pieces.py, what comes after the last action in step_end.py, ranks by themselves in
+without_messages.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -68,94 +69,14 @@ class StepWriters:
         tags = self.tables.get(("tags",), dict[Action, str])
         shared = SharedPieces(sharding=sharding, copies=copies_of(plan), tags=tags, tables=self.tables)
         return [
-            _StepWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
+            RankWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
 
 
-def ranks_without_messages(
-    plan: StepPlan, tables: Tables | None = None, pipeline: Sequence[int] = ()
-) -> list[RankWithoutMessages]:
-    """All pipeline ranks, each to be written action by action: what it computes, reduces, gathers and updates
-    in its order, whatever it waits for. ``pipeline``: the ranks that they are, where these are placed in
-    several ways; else that of rank 0.
-    """
-    known: dict[int, tuple[StepPlan, SharedPieces]] = {}
-    found = []
-    for index in range(len(plan.orders)):
-        way = int(plan.placements.of_rank[pipeline[index]]) if len(pipeline) else 0
-        if way not in known:
-            placed = plan.of_groups(plan.placements.first[way])
-            sharding = sharding_of(placed, sharding_rule(plan.scenario))
-            known[way] = (
-                placed,
-                SharedPieces(sharding=sharding, copies=copies_of(placed), tables=tables or Tables()),
-            )
-        placed, shared = known[way]
-        found.append(RankWithoutMessages(_StepWriter(placed, index, "blocking", shared)))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class RankWithoutMessages:
-    """The program of a pipeline rank but for its messages, as far as somebody has gone through its order.
-
-    Most actions are their blocks and nothing else: whoever goes through them asks for these (``blocks_of``),
-    and has those alone written (``write``) that are ``apart``.
-    """
-
-    _writer: _StepWriter
-
-    def begin(self) -> None:
-        """Append what comes before all actions."""
-        self._writer.begin()
-
-    def write(self, action: Action) -> None:
-        """Append an action, with what is gathered and reduced around it."""
-        self._writer.run(action)
-
-    def end(self) -> None:
-        """Append what comes after all actions."""
-        self._writer.finish()
-
-    @property
-    def ops(self) -> list[Op]:
-        """What was written so far, in host order."""
-        return self._writer.writer.ops
-
-    @property
-    def last_compute(self) -> int:
-        """The op behind which the next one of the compute stream comes; -1 before there is any."""
-        return self._writer.writer.last_compute
-
-    @property
-    def awaits(self) -> bool:
-        """Whether the next op of the compute stream waits for what runs on others."""
-        return bool(self._writer.writer.awaited)
-
-    def apart(self) -> set[Step | None]:
-        """The actions that are more than their blocks, or may be: the last of each stage, at which gradients
-        leave, and those that calls of the software follow. Parameters come at the first forward of a stage,
-        and of shards the last microbatch may move others than those before.
-        """
-        writer = self._writer
-        found = {*writer.calls, *writer.final.values()}
-        if writer.sharding:
-            ends = {stage: action.microbatch for stage, action in writer.final.items()}
-            order = actions_of(writer.plan.orders[writer.index])
-            found |= {action for action in order if action.microbatch == ends[action.stage]}
-        return found
-
-    def blocks_of(self, action: Action) -> RepeatedBlocks | None:
-        """The blocks of any other action; None where the host waits in between, or there are none, so that it
-        is written too."""
-        writer = self._writer
-        blocks = writer.plain.get((action.stage, action.kind)) or writer.blocks_between(action)
-        pieces = writer.shared.repeated(tuple(blocks)) if blocks else ()
-        return pieces[0] if len(pieces) == 1 else None
-
-
 @dataclass
-class _StepWriter:
+class RankWriter:
+    """Writes the program of one pipeline rank, action by action."""
+
     plan: StepPlan
     index: int
     rule: str

@@ -1,0 +1,100 @@
+"""Pipeline ranks by themselves: their programs but for the messages between them, action by action.
+
+For whoever bounds a step by the actions of a rank in their order. Writes with pipeline.py; knows no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...schedules.orders.action import Action, Step, actions_of
+from ..program.program import Op, RepeatedBlocks
+from ..scenario.sharding import sharding_rule
+from .pipeline import RankWriter
+from .plan import StepPlan
+from .sharding_of import sharding_of
+from .shared_pieces import SharedPieces, copies_of
+from .tables import Tables
+
+
+def ranks_without_messages(
+    plan: StepPlan, tables: Tables | None = None, pipeline: Sequence[int] = ()
+) -> list[RankWithoutMessages]:
+    """All pipeline ranks, each to be written action by action: what it computes, reduces, gathers and updates
+    in its order, whatever it waits for. ``pipeline``: the ranks that they are, where these are placed in
+    several ways; else that of rank 0.
+    """
+    known: dict[int, tuple[StepPlan, SharedPieces]] = {}
+    found = []
+    for index in range(len(plan.orders)):
+        way = int(plan.placements.of_rank[pipeline[index]]) if len(pipeline) else 0
+        if way not in known:
+            placed = plan.of_groups(plan.placements.first[way])
+            sharding = sharding_of(placed, sharding_rule(plan.scenario))
+            known[way] = (
+                placed,
+                SharedPieces(sharding=sharding, copies=copies_of(placed), tables=tables or Tables()),
+            )
+        placed, shared = known[way]
+        found.append(RankWithoutMessages(RankWriter(placed, index, "blocking", shared)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RankWithoutMessages:
+    """The program of a pipeline rank but for its messages, as far as somebody has gone through its order.
+
+    Most actions are their blocks and nothing else: whoever goes through them asks for these (``blocks_of``),
+    and has those alone written (``write``) that are ``apart``.
+    """
+
+    _writer: RankWriter
+
+    def begin(self) -> None:
+        """Append what comes before all actions."""
+        self._writer.begin()
+
+    def write(self, action: Action) -> None:
+        """Append an action, with what is gathered and reduced around it."""
+        self._writer.run(action)
+
+    def end(self) -> None:
+        """Append what comes after all actions."""
+        self._writer.finish()
+
+    @property
+    def ops(self) -> list[Op]:
+        """What was written so far, in host order."""
+        return self._writer.writer.ops
+
+    @property
+    def last_compute(self) -> int:
+        """The op behind which the next one of the compute stream comes; -1 before there is any."""
+        return self._writer.writer.last_compute
+
+    @property
+    def awaits(self) -> bool:
+        """Whether the next op of the compute stream waits for what runs on others."""
+        return bool(self._writer.writer.awaited)
+
+    def apart(self) -> set[Step | None]:
+        """The actions that are more than their blocks, or may be: the last of each stage, at which gradients
+        leave, and those that calls of the software follow. Parameters come at the first forward of a stage,
+        and of shards the last microbatch may move others than those before.
+        """
+        writer = self._writer
+        found = {*writer.calls, *writer.final.values()}
+        if writer.sharding:
+            ends = {stage: action.microbatch for stage, action in writer.final.items()}
+            order = actions_of(writer.plan.orders[writer.index])
+            found |= {action for action in order if action.microbatch == ends[action.stage]}
+        return found
+
+    def blocks_of(self, action: Action) -> RepeatedBlocks | None:
+        """The blocks of any other action; None where the host waits in between, or there are none, so that it
+        is written too."""
+        writer = self._writer
+        blocks = writer.plain.get((action.stage, action.kind)) or writer.blocks_between(action)
+        pieces = writer.shared.repeated(tuple(blocks)) if blocks else ()
+        return pieces[0] if len(pieces) == 1 else None
