@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .collective_logs import keep_blas_to_one_thread, learnt_of_tables, observed, read_cases, sweep_of
+from .collective_logs import learnt_of_tables, observed, read_cases, sweep_of
 from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
 from .views import JsonOption
@@ -85,7 +85,6 @@ def collectives(
             "LOGs are fitted, not measured: leave out --spawn, --backend, --kind, --largest, --scenario"
         )
 
-    keep_blas_to_one_thread()
     from ..calibration.fit.collective_constants import (
         ONE_HOST,
         constant_intervals,

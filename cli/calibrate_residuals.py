@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .collective_logs import keep_blas_to_one_thread, observed, read_cases
+from .collective_logs import observed, read_cases
 from .output import echo_json, wrote
 from .progress import progress
 from .refusals import tell_refused
@@ -72,7 +72,6 @@ def residuals(
         raise ValueError("give files of measured cases, --kernels FILE or --log FILE: nothing to learn from")
     if held_out and not files:
         raise ValueError("--held-out is of measured cases: give their files")
-    keep_blas_to_one_thread()
     found: dict[str, Deviation] = {}
     reach: Mapping[str, Any] | None = None
     with progress() as show:

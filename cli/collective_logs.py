@@ -3,7 +3,6 @@ reads and who predicts do not meet."""
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -181,14 +180,6 @@ def observed(cases: Sequence[CollectiveCase], left_out: Sequence[str]) -> list[O
         for case in cases
         if case.log not in left_out
     ]
-
-
-def keep_blas_to_one_thread() -> None:
-    """Before numpy is loaded: a fit's matrices are so small that threads cost more than they bring.
-
-    On a busy machine they wait for one another many times as long as one alone would compute.
-    """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def sweep_of(case: CollectiveCase) -> SizeSweep:

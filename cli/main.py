@@ -38,6 +38,9 @@ def main() -> None:
     gc.set_threshold(_COLLECT_AFTER, 3, 20)
     # pydantic would look through all installed distributions for plug-ins of its own, and we use none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # numpy is not loaded yet. A fit's matrices are so small that threads of BLAS cost more than they bring:
+    # on a busy machine they wait for one another several times as long as one alone would compute.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code = _code()
     # As it ends, Python would look through all that is there for circles, to give back memory that ends, too:
     # a sixth of a small step.

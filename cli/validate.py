@@ -113,9 +113,7 @@ def validate(
         validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
         return
     if nccl:
-        from .collective_logs import keep_blas_to_one_thread, read_cases
-
-        keep_blas_to_one_thread()
+        from .collective_logs import read_cases
         from .validate_collectives import validate_logs
 
         logs = read_cases(files, gpu, interconnect)

@@ -6,6 +6,10 @@ import gc
 import os
 from pathlib import Path
 
+# Before anything loads numpy, as the command does it: BLAS threads of several workers would wait for one
+# another.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 

@@ -233,6 +233,21 @@ def loaded_by(code: str) -> set[str]:
     return set(done.stdout.rpartition("LOADED")[2].split())
 
 
+def test_a_command_keeps_blas_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which BLAS reads as it loads, so that numpy may not be there yet (as the tests below hold)."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    code = """
+import os, sys
+from stepsim.cli.main import main
+sys.argv = ["stepsim", "--version"]
+try:
+    main()
+except SystemExit:
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+"""
+    assert loaded_by(code) & {"numpy"} == set()
+
+
 def test_help_loads_nothing_slow() -> None:
     code = """
 from stepsim.cli.main import app
