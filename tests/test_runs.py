@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from update_goldens import GOLDENS, summary
+from update_goldens import GOLDENS, SHORTER, summary
 
 from stepsim.sim.scenario.documents import scenario_names
 
@@ -17,13 +17,9 @@ def test_every_shipped_scenario_has_a_golden() -> None:
     assert sorted(KNOWN) == sorted(scenario_names()), ADVICE
 
 
-LARGE = {"gpt-1t-a100-korthikanti", "gpt-1t-a100-sc21", "mt-nlg-530b-a100", "mt-nlg-530b-a100-full-recompute"}
-"""Steps that take five seconds and more to replay."""
-
-
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in scenario_names()],
+    [pytest.param(name, marks=pytest.mark.slow) if name in SHORTER else name for name in scenario_names()],
 )
 def test_a_shipped_scenario_is_predicted_as_before(name: str) -> None:
     if name not in KNOWN:
