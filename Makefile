@@ -47,8 +47,7 @@ test-ray: .venv-ray/.installed-ray ## install ray beside that, then run plans ov
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	$(BIN)/mypy --config-file tests/mypy.ini
+	$(BIN)/mypy & package=$$!; $(BIN)/mypy --config-file tests/mypy.ini; tests=$$?; wait $$package && exit $$tests
 
 SECONDS := 120
 SEED := 0
