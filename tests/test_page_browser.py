@@ -342,6 +342,7 @@ def test_what_is_shown_can_be_saved(page: Any) -> None:
 
 def test_the_trace_is_what_explain_reads(page: Any, tmp_path: Path) -> None:
     small_job(page)
+    change(page, "training-global_batch", "64")
     page.wait_for_selector("#in-step:not([aria-busy])")
     with page.expect_download() as downloaded:
         page.select_option("#copy", "trace")
