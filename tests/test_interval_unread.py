@@ -12,10 +12,11 @@ from validation_cases import MOE, case_document, write_cases
 from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.kin import as_unread
 from stepsim.calibration.cases.preset import preset_of
+from stepsim.calibration.fit.steps.source_terms import SourceRow
 from stepsim.calibration.fit.steps.unread_spread import FEW, Move, fit_unread
 from stepsim.calibration.validation.predict import predict
 from stepsim.calibration.validation.run import validate
-from stepsim.calibration.validation.unread import unread_moves
+from stepsim.calibration.validation.unread import told_unread, unread_moves, unread_rows
 from stepsim.hardware.deviations import NORMAL_MEDIAN
 from stepsim.sim.evidence.measured_steps import OTHERS, measured_steps
 from stepsim.sim.result.step import Interval
@@ -116,7 +117,8 @@ def test_a_family_moves_by_what_its_two_predictions_are_apart(tmp_path: Path) ->
     changes += [unread | {"id": "unread", "family": "unread"}]
     report = validate([write_cases(tmp_path / "cases.yaml", [case_document(one) for one in changes])], jobs=1)
     assert all(row.prediction.step_time_s for row in report.rows)
-    (found,) = unread_moves(report)
+    told_again = told_unread(report)
+    (found,) = unread_moves(told_again)
     assert found.source == "cases"
     assert found.kin == "generic-fsdp"
     told = report.rows[0].case
@@ -127,3 +129,17 @@ def test_a_family_moves_by_what_its_two_predictions_are_apart(tmp_path: Path) ->
     assert steps[1] is not None
     assert found.moved == pytest.approx(log(steps[0] / steps[1]))
     assert found.moved != 0.0
+    doubt = report.rows[0].prediction.doubt
+    assert doubt is not None
+    row = SourceRow(
+        name=told_again[0].row.case.id,
+        source="cases",
+        gpu="H100-SXM5-80GB",
+        family="dense",
+        error=0.05,
+        sample=doubt.sample,
+    )
+    (again,) = unread_rows(told_again, [row, replace(row, name="another")])
+    assert again.error == pytest.approx(0.05 + found.moved)
+    assert again.sample != row.sample
+    assert again.sample.kind.kinds["software"] == "generic-fsdp"

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from math import log
 
 from ..cases.kin import as_unread
 from ..cases.preset import preset_of
+from ..fit.steps.source_terms import SourceRow
 from ..fit.steps.unread_spread import Move
+from .predict import Prediction
 from .run import Report, ValidatedCase, predictions_of
 
 
-def unread_moves(report: Report, *, jobs: int = 1) -> list[Move]:
-    """By how much the step of each family moved when its trainer was read; of families of which either
-    prediction was refused, nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldUnread:
+    """A validated run and its prediction as if nobody had read its trainer, by the preset ``kin``, with what
+    the step ``moved`` by in logarithms when the trainer was read."""
+
+    row: ValidatedCase
+    kin: str
+    prediction: Prediction
+    moved: float
+
+
+def told_unread(report: Report, *, jobs: int = 1) -> list[ToldUnread]:
+    """One run of each family of which neither prediction is refused."""
     known = [(row, unread) for row in _one_a_family(report) if (unread := as_unread(row.case)) is not None]
     told = predictions_of([unread for _, unread in known], jobs=jobs)
     found = []
@@ -21,8 +34,24 @@ def unread_moves(report: Report, *, jobs: int = 1) -> list[Move]:
         step_s = row.prediction.step_time_s
         if prediction.step_time_s is not None and step_s is not None:
             moved = log(step_s / prediction.step_time_s)
-            found.append(Move(source=row.source, kin=preset_of(unread.software), moved=moved))
+            kin = preset_of(unread.software)
+            found.append(ToldUnread(row=row, kin=kin, prediction=prediction, moved=moved))
     return found
+
+
+def unread_moves(told: Iterable[ToldUnread]) -> list[Move]:
+    """By how much the step of each run moved when its trainer was read."""
+    return [Move(source=one.row.source, kin=one.kin, moved=one.moved) for one in told]
+
+
+def unread_rows(told: Iterable[ToldUnread], rows: Iterable[SourceRow]) -> list[SourceRow]:
+    """Those of ``rows`` that were ``told``, each as if neither its source was seen nor its trainer read."""
+    known = {row.name: row for row in rows}
+    return [
+        replace(row, error=row.error + one.moved, sample=one.prediction.doubt.sample)
+        for one in told
+        if one.prediction.doubt is not None and (row := known.get(one.row.case.id)) is not None
+    ]
 
 
 def _one_a_family(report: Report) -> Iterator[ValidatedCase]:

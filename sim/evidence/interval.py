@@ -118,11 +118,12 @@ def _reaching(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredStep
 
 def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
     """What measured steps of the user's own leave open; what lies beyond measurements as without them."""
-    spread, count = steps.sources, len(doubt.own)
+    spread, count = steps.sources.of_trainer(read=doubt.read), len(doubt.own)
     left = after_own(spread, doubt.own)
     seen = f"{count} measured step{'s' * (count > 1)} of the profile; stepsim calibrate residuals"
+    cluster = "this cluster" if doubt.read else "this cluster and a trainer whose code nobody read"
     for name, sigma in (
-        ("this cluster, after its own steps", math.sqrt(left.variance(doubt.sample))),
+        (f"{cluster}, after its own steps", math.sqrt(left.variance(doubt.sample))),
         ("one run of a kind", spread.run),
     ):
         yield IntervalPart(name=name, share=1.0, sigma=sigma, source=seen, kind="own steps")

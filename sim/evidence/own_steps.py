@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,8 +36,9 @@ _ROUNDS = 20
 class SourceSpread:
     """Standard deviations of the logarithms of durations, by what differs between sources: all of a step
     (``common``), what takes its time, its ``kind``, a ``run``; ``fixed_s`` in seconds. Errors of steps
-    ``reach`` apart have 1/e of ``kind`` in common. Within ``quantile`` times the whole lie nine in ten of the
-    other runs of a source of which one was seen."""
+    ``reach`` apart have 1/e of ``kind`` in common. Where nobody read the code of the trainer,
+    ``unread_common`` and ``unread_kind`` come to the two. Within ``quantile`` times the whole lie nine in ten
+    of the other runs of a source of which one was seen."""
 
     common: float
     matrix: float
@@ -49,7 +50,20 @@ class SourceSpread:
     kind: float
     run: float
     reach: float
+    unread_common: float
+    unread_kind: float
     quantile: float
+
+    def of_trainer(self, *, read: bool) -> SourceSpread:
+        """The spreads of sources whose trainer's code somebody ``read``, or nobody: what a preset of the kin
+        tells wrongly is in part the same in all steps, and in part another in each kind."""
+        if read:
+            return self
+        return replace(
+            self,
+            common=math.hypot(self.common, self.unread_common),
+            kind=math.hypot(self.kind, self.unread_kind),
+        )
 
     @property
     def factors(self) -> NDArray[np.float64]:

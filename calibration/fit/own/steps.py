@@ -82,8 +82,8 @@ def fit_own_steps(runs: Sequence[MeasuredRun]) -> FittedSteps:
     gpus = sorted({profile.gpu for profile in profiles})
     if len(gpus) != 1:
         raise ValueError(f"one profile is of one GPU; these runs are on {', '.join(gpus) or 'none'}")
-    spread = measured_steps().sources
     before = _steps(runs, profiles, AS_SHIPPED)
+    spread = measured_steps().sources.of_trainer(read=all(step.doubt.read for step in before))
     known, after, factors = conditioned(spread, (), ()), before, np.zeros(len(CAUSES) + 1)
     for _ in range(ROUNDS):
         known = _known(spread, runs, after, factors)

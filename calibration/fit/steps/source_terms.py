@@ -9,7 +9,9 @@ all others: a composite likelihood, of pairs in place of all runs together. The 
 two pieces, as those of interval_terms.py are, since those of runs have heavy tails, and waits only lengthen a
 step. A source counts as many times as it has families that tell something of their own; each spread has a
 wide prior, worth one of them. How many standard deviations hold nine in ten of one more source is counted on
-what one run of a source leaves of its others, sources alike, each with the spreads that all others give.
+what one run of a source leaves of its others, sources alike, each with the spreads that all others give. What
+comes to the spreads where nobody read a trainer's code is found in the same way, on runs of trainers that
+were read, each predicted as if nobody had.
 
 Sources: Varin, Reid and Firth 2011, An overview of composite likelihood methods, Statistica Sinica 21;
 Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's t).
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
@@ -46,6 +48,8 @@ TOGETHER = 0.1
 """Correlation of the errors of a source's families beyond what its runs share; 0.03 to 0.10 was found of the
 misses of intervals (decision 86)."""
 NAMES = ("common", *CAUSES, "fixed_s", "kind", "run", "reach")
+UNREAD = ("unread_common", "unread_kind")
+"""What comes to the spreads where nobody read the code of a trainer."""
 STARTS = {"fixed_s": 0.02, "run": 0.03, "reach": 3.0}
 """Where the terms start that do not start at 0.05: fixed times of the presets that have one, and how far runs
 of a kind are apart."""
@@ -131,8 +135,10 @@ class _Pairs:
         return float(self.counts @ (np.log(np.sqrt(below) + np.sqrt(above)) + tails))
 
 
-def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
-    """The spreads of all ``rows``, and the quantile. ValueError where there are no two sources."""
+def fit_source_spread(rows: Sequence[SourceRow], unread: Sequence[SourceRow] = ()) -> SourceSpread:
+    """The spreads of all ``rows``, and the quantile; what comes to them where nobody read a trainer's code by
+    the rows ``unread``, which were predicted as if nobody had. Without two sources of these that is what a
+    search starts from. ValueError where there are no two sources of ``rows``."""
     spread = _likeliest(_pairs(rows), _STARTED)
     without = spreads_without(rows, spread)
     counts = witnesses((row.source, row.family) for row in rows)
@@ -142,7 +148,16 @@ def fit_source_spread(rows: Sequence[SourceRow]) -> SourceSpread:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
     errors = [(one.error, one.sigma, one.above, one.weight * count[one.row.name]) for one in left]
     level = level_for_another(_LEVEL, len({one.row.source for one in left}))
-    return rounded(replace(spread, quantile=spreads_that_hold(errors, level)))
+    spread = replace(spread, quantile=spreads_that_hold(errors, level))
+    if _sources_with_pairs(unread) > 1:
+        spread = _likeliest(_pairs(unread), spread, read=False)
+    return rounded(spread)
+
+
+def _sources_with_pairs(rows: Sequence[SourceRow]) -> int:
+    """Of how many sources two runs or more are of one cluster."""
+    runs = Counter((row.source, row.gpu) for row in rows)
+    return len({source for (source, _), number in runs.items() if number > 1})
 
 
 def weighted_quantile(pairs: Sequence[tuple[float, float]], level: float) -> float:
@@ -224,27 +239,27 @@ def _after(
         )
 
 
-def _likeliest(pairs: _Pairs, begun: SourceSpread) -> SourceSpread:
-    """The spreads that make the errors likeliest; the quantile stays."""
+def _likeliest(pairs: _Pairs, begun: SourceSpread, *, read: bool = True) -> SourceSpread:
+    """``begun`` with the spreads that make the errors likeliest: all of runs whose trainer was ``read``, and
+    of others what comes to these. The quantile stays."""
     from scipy.optimize import minimize
 
     if len(set(pairs.sources.tolist())) < 2:
         raise ValueError("how sources differ shows in two sources of two runs or more")
-    centre = np.log([getattr(_STARTED, name) for name in NAMES])
+    names = NAMES if read else UNREAD
+    centre = np.log([getattr(_STARTED, name) for name in names])
+
+    def spread_of(logs: NDArray[np.float64]) -> SourceSpread:
+        return replace(begun, **dict(zip(names, np.exp(logs).tolist(), strict=True)))
 
     def unlikely(logs: NDArray[np.float64]) -> float:
         prior = float(np.sum(((logs - centre) / _LOOSENESS) ** 2)) / 2
-        return prior + pairs.unlikely(_spread(logs, begun))
+        return prior + pairs.unlikely(spread_of(logs).of_trainer(read=read))
 
-    first = np.log([getattr(begun, name) for name in NAMES])
-    bounds = [(math.log(1e-3), math.log(30.0 if name == "reach" else 2.0)) for name in NAMES]
+    first = np.log([getattr(begun, name) for name in names])
+    bounds = [(math.log(1e-3), math.log(30.0 if name == "reach" else 2.0)) for name in names]
     found = minimize(unlikely, first, method="L-BFGS-B", bounds=bounds, options={"ftol": _SETTLED})
-    return _spread(found.x, begun)
-
-
-def _spread(logs: NDArray[np.float64], counted: SourceSpread) -> SourceSpread:
-    """Spreads of these logarithms, with the quantile of ``counted``."""
-    return replace(counted, **dict(zip(NAMES, np.exp(logs).tolist(), strict=True)))
+    return spread_of(found.x)
 
 
 def _clusters(rows: Sequence[SourceRow]) -> list[tuple[str, str]]:
@@ -311,4 +326,4 @@ def _by_hash(rows: Sequence[SourceRow]) -> list[SourceRow]:
     return sorted(rows, key=lambda row: hashlib.sha256(row.name.encode()).digest())
 
 
-_STARTED = SourceSpread(**{name: STARTS.get(name, 0.05) for name in NAMES}, quantile=NORMAL_NINTH)
+_STARTED = SourceSpread(**{name: STARTS.get(name, 0.05) for name in (*NAMES, *UNREAD)}, quantile=NORMAL_NINTH)
