@@ -414,6 +414,24 @@ def test_messages_between_hosts_grow_with_their_chunks_up_to_the_nic() -> None:
     assert get_interconnect("ib-ndr400-x8").message_chunk_bytes == NCCL_MESSAGE_CHUNK_BYTES
 
 
+@pytest.mark.parametrize(("chunk", "times"), [("128 KiB", 1.0), ("192 KiB", 1.5), ("2 MiB", None)])
+def test_messages_of_a_job_are_cut_as_it_tells_nccl(chunk: str, times: float | None) -> None:
+    """Both a message to the next stage and those of an all-to-all; neither is faster than the NIC."""
+
+    def rates(**fields: str) -> tuple[float, float]:
+        block = {"gpu": "H100-SXM5-80GB", "gpus": 64, "gpus_per_node": 8, "interconnect": "ib-ndr400-x8"}
+        cluster = cluster_of(ClusterSpec.model_validate(block | fields))
+        everyone = GroupPlacement(ranks=64, domains=8)
+        each = collective_transfer("all_to_all", 1e9, everyone, cluster)
+        return message_transfer(1e9, "unit", cluster).ceiling_bytes_per_s, each.ceiling_bytes_per_s * each.nic
+
+    (message, pairs), nic = rates(), 0.94 * 50e9
+    cut_message, cut_pairs = rates(message_chunk=chunk)
+    assert cut_message == pytest.approx(times * message if times else nic, rel=0.06)
+    assert cut_pairs == pytest.approx(times * pairs if times else nic, rel=0.06)
+    assert cut_message <= 50e9
+
+
 def test_each_parameter_is_copied_once_however_many_gathers_bring_them() -> None:
     """Two chunks that are gathered apart share the copies of one gather; each takes longer on a Grace."""
     fields = {"dp": 4, "pp": 2, "zero": 1, "vpp": 2, "schedule": "interleaved"}

@@ -12,7 +12,7 @@ from small_experts import with_experts
 from validation_cases import case_document, write_cases
 
 from stepsim.calibration.cases.case import read_cases
-from stepsim.calibration.cases.to_scenario import segments
+from stepsim.calibration.cases.to_scenario import message_chunk, segments
 from stepsim.hardware.cluster import Cluster
 from stepsim.sim.report.topology.facts import cluster_document
 from stepsim.sim.report.topology.picture import topology_svg
@@ -150,19 +150,42 @@ def test_a_picture_does_not_grow_with_the_racks() -> None:
         (256, "TorchTitan", None),
     ],
 )
+@pytest.mark.parametrize("ep", [1, 8])
 def test_jobs_of_nvidias_launchers_have_segments(
-    gpus: int, framework: str, expected: int | None, tmp_path: Path
+    gpus: int, framework: str, expected: int | None, ep: int, tmp_path: Path
 ) -> None:
-    """The most hosts of a rack that divide the job's: 16 of 64, 18 of 180; none inside one rack."""
+    """The most hosts of a rack that divide the job's: 16 of 64, 18 of 180; none inside one rack. So has
+    whoever trains experts.
+    """
     changes = {
         "hardware.gpu": "GB200-NVL72",
         "hardware.gpus": gpus,
         "hardware.gpus_per_node": 4,
         "hardware.interconnect": "ib-ndr400-x4",
         "software.framework": framework,
+        "layout.ep": ep,
     }
+    if ep > 1 and framework == "TorchTitan":
+        expected = 64
     (case,) = read_cases(write_cases(tmp_path / "cases.yaml", [case_document(changes)]))
     assert segments(case).get("gpus_per_domain") == expected
+
+
+@pytest.mark.parametrize(
+    ("framework", "year", "pp", "cut"),
+    [
+        ("NeMo 25.04 (Megatron core)", 2025, 4, "2 MiB"),
+        ("NeMo 25.04 (Megatron core)", 2025, 1, None),
+        ("NeMo / Megatron core", 2024, 4, None),
+        ("Megatron core", 2025, 4, None),
+    ],
+)
+def test_nemos_recipes_cut_messages_where_there_are_stages(
+    framework: str, year: int, pp: int, cut: str | None, tmp_path: Path
+) -> None:
+    changes = {"software.framework": framework, "software.year": year, "layout.pp": pp}
+    (case,) = read_cases(write_cases(tmp_path / "cases.yaml", [case_document(changes)]))
+    assert message_chunk(case).get("message_chunk") == cut
 
 
 def test_hosts_that_are_domains_have_no_segments(tmp_path: Path) -> None:

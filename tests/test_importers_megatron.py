@@ -238,7 +238,7 @@ def test_v2_cuts_parallel_sizes_at_the_world() -> None:
 
 
 def test_yaml_of_arguments_and_its_environment_are_read() -> None:
-    text = "ENV_VARS:\n  NCCL_ALGO: Ring\nMODEL_ARGS:\n" + "".join(
+    text = "ENV_VARS:\n  NCCL_ALGO: Ring\n  NCCL_P2P_NET_CHUNKSIZE: 2097152\nMODEL_ARGS:\n" + "".join(
         f"  {one}\n" for one in ("--num-layers: 4", "--hidden-size: 512", "--num-attention-heads: 8",
         "--seq-length: ${SEQ}", "--micro-batch-size: 2",
                                   "--global-batch-size: 16", "--bf16: true", "--vocab-size: 1000",
@@ -249,8 +249,9 @@ def test_yaml_of_arguments_and_its_environment_are_read() -> None:
     made = imported(files, {"gpus": "8", "SEQ": "1024"})
     assert made.document["training"]["seq_length"] == 1024
     assert made.document["software"]["exchange"]["nccl_algo"] == "Ring"
+    assert made.document["cluster"]["message_chunk"] == "2097152 B"
     assert made.ignored == ("--lr",)
-    assert made.origins["model.num_layers"] == "model_config.yaml:4 --num-layers 4"
+    assert made.origins["model.num_layers"] == "model_config.yaml:5 --num-layers 4"
 
 
 def test_a_script_with_its_launcher_gives_the_world() -> None:

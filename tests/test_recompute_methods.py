@@ -111,6 +111,20 @@ def test_experts_that_are_recomputed_run_as_a_whole() -> None:
     assert flops(True) == flops(False)
 
 
+@pytest.mark.parametrize(("dispatcher", "again"), [("deepep", 1), ("hybridep", 1), ("alltoall", 2)])
+def test_recomputation_that_stops_early_brings_rows_back_where_nccl_does(dispatcher: str, again: int) -> None:
+    """DeepEP's combine is the last thing of a layer and keeps no tensor; NCCL's is sorted by a map."""
+
+    def combines(stops: bool) -> int:
+        fields = {"recompute_stops_early": stops, "moe_dispatcher": dispatcher}
+        run = with_experts(recompute="full", ep=8, **fields)
+        return sum(n for op, n in every_op(lowered(run).programs.classes[0]) if op.name == "combine")
+
+    forwards = combines(stops=False) // 2
+    assert forwards > 0
+    assert combines(stops=True) == again * forwards
+
+
 def test_uniform_takes_the_time_of_full() -> None:
     times = [simulate(a_run(how)).step_time_s for how in ("full", full(layers=4, method="uniform"))]
     assert times[0] == times[1]

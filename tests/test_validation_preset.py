@@ -137,6 +137,7 @@ def test_the_dispatcher_is_what_the_framework_says() -> None:
     for framework, dispatcher in (
         ("Megatron core (DeepEP dispatcher)", "deepep"),
         ("Megatron core (A2A dispatcher)", "alltoall"),
+        ("Megatron core (HybridEP dispatcher)", "hybridep"),
         ("Megatron core", None),
     ):
         document = software_document(replace(SOFTWARE, framework=framework, year=2025))
@@ -159,6 +160,13 @@ def test_what_products_on_hopper_lose_goes_by_the_year_of_the_run(framework: str
         stated = document["kernels"].get("hopper_products")
         assert stated == (expected if dated == (year == 2026) else None)
         assert (stated or get_software(document["preset"]).kernels.hopper_products) == expected
+
+
+def test_graphs_and_routers_of_experts_are_what_the_framework_says() -> None:
+    said = "Megatron core (fused router, CUDA graphs but for experts)"
+    document = software_document(replace(SOFTWARE, framework=said, year=2025))
+    assert document["host"] == {"cuda_graphs": True, "graphs_leave_out_experts": True}
+    assert document["kernels"]["moe_router_fusion"] is True
 
 
 def test_graphs_are_what_the_framework_says() -> None:

@@ -232,11 +232,16 @@ SAME_NAME = (
 """Flags of a case that a preset has under the same name, in one of its groups."""
 
 
-DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"))
+DISPATCHERS = (("a2a dispatcher", "alltoall"), ("deepep", "deepep"), ("hybridep", "hybridep"))
 """What a framework's text says of how tokens reach experts, in words of a preset."""
 
 WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("cuda graphs", {"cuda_graphs": True}),  # layers are launched as one graph
+    (
+        "graphs but for experts",
+        {"graphs_leave_out_experts": True},
+    ),  # Megatron core: attn moe_router moe_preprocess
+    ("fused router", {"moe_router_fusion": True}),  # Megatron core: --moe-router-fusion
     ("each projection gathers", {"tp_gathers_each": True}),
     ("synchronous tensor parallelism", {"tp_async_backward": False}),
     ("reduces in 16 bit", {"reduce_grad_bytes": 2}),

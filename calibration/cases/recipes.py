@@ -74,6 +74,9 @@ RECIPE_FACTS = (
     # Megatron-Bridge scripts/performance/configs of 2025, for Qwen3 (set_qwen3_specific_overrides) and for
     # DeepSeek-V3 (set_deepseek_v3_common_configs) alike: moe_router_fusion True.
     RecipeFact(presets=("megatron-bridge-2025",), experts=True, fields={"moe_router_fusion": True}),
+    # NVIDIA-NeMo/Automodel examples/benchmark/configs, every model with experts: fake_balanced_gate, of which
+    # weights and indices are constants (components/moe/layers.py, FakeBalancedGate: no scores, no top-k).
+    RecipeFact(presets=("automodel-2025",), experts=True, fields={"moe_router_fusion": True}),
     # pytorch/torchtitan benchmarks/llama3_8b_h200_2025-06_torchtitan.md at bcdeaa37: its command has
     # float8.enable_fsdp_float8_all_gather, with one reduction of all scales a step.
     RecipeFact(

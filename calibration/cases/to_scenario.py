@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from ...sim.scenario.models import Scenario
 
 LAUNCHERS = ("Megatron-Bridge", "NeMo")
-"""Frameworks whose launchers ask SLURM for segments of hosts (``--segment``)."""
+"""Frameworks whose launchers ask SLURM for segments of hosts (``--segment``). Whoever trains experts does, as
+their groups have to lie within one NVLink domain (yanring/Megatron-MoE-ModelZoo sbatch_benchmarking.sh,
+``SEGMENT``: hosts of one expert group, times what divides the job)."""
 
 NAME = "case"
 """Name of every scenario made here."""
@@ -61,7 +63,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
     layout = case.layout
     stages = layout.pp * layout.vpp
-    cluster: dict[str, Any] = asdict(case.hardware) | segments(case)
+    cluster: dict[str, Any] = asdict(case.hardware) | segments(case) | message_chunk(case)
     release = preset_of(case.software)
     known = fields_instead(release, case)
     software = software_document(case.software, case.hardware.gpu, recipe_fields(release, case), known)
@@ -103,10 +105,20 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
 def segments(case: Case) -> dict[str, int]:
     """The GPUs of each NVLink domain that a job of several racks uses, where its launcher says so."""
     hardware = case.hardware
-    if not case.software.framework.startswith(LAUNCHERS):
+    if case.layout.ep == 1 and not case.software.framework.startswith(LAUNCHERS):
         return {}
     used = slurm_segment(hardware.gpu, hardware.gpus, hardware.gpus_per_node)
     return {} if used is None else {"gpus_per_domain": used}
+
+
+def message_chunk(case: Case) -> dict[str, str]:
+    """How the recipes of a release have NCCL cut messages between hosts, where they say so.
+
+    NVIDIA/NeMo scripts/performance/llm, every pretrain_*.py: PerfEnvPlugin with ``nccl_pp_comm_chunksize``
+    of 2,097,152 where there are stages, which sets NCCL_P2P_NET_CHUNKSIZE (lightning/run/plugins.py).
+    """
+    cut = preset_of(case.software) == "nemo-2025" and case.layout.pp > 1
+    return {"message_chunk": "2 MiB"} if cut else {}
 
 
 def model_document(model: CaseModel) -> dict[str, Any]:

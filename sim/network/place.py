@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...hardware.collectives import ArchitectureCollectives, CollectiveConstants
+from ...hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES
 from ...schedules import collectives as schedules
 from ...schedules.transfers.group import RankGroup
 from ...schedules.transfers.loads import Loads
@@ -103,7 +104,9 @@ def place_of(
     nic = cluster.nic_bytes_per_s_per_gpu * ratio
     share = share_above_the_leaf(placement.domains / placement.units, cluster) if placement.units > 1 else 1.0
     fabric = constants.fabrics[cluster.interconnect.kind] if away else None
-    most = fabric.pairwise_bytes_per_s if fabric else None
+    # Channels have so many chunks of messages on their way at once, whatever the chunks' size.
+    chunks = cluster.interconnect.message_chunk_bytes / NCCL_MESSAGE_CHUNK_BYTES
+    most = fabric.pairwise_bytes_per_s * chunks if fabric and fabric.pairwise_bytes_per_s else None
     inside = "nvlink" if cluster.nvlink_domain >= min(cluster.gpus_per_node, cluster.gpus) else "pcie"
     reached = cluster.share_of_links(placement.most) if inside == "nvlink" else 1.0
     counted = cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency * reached

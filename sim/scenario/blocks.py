@@ -32,6 +32,7 @@ from ...hardware.fields import (
     Price,
     Ratio,
     SecondsAboveZero,
+    Size,
     Stages,
     Text,
     Ways,
@@ -216,6 +217,12 @@ class ClusterSpec(ScenarioBlock):
         description="catalogue key of the network between hosts; may be left out on one NVLink domain; or "
         "a network of your own, or a YAML file that has it under `interconnect`",
         examples=["ib-ndr400-x8"],
+    )
+    message_chunk: Size | None = Field(
+        default=None,
+        description="how NCCL cuts a message between hosts (NCCL_P2P_NET_CHUNKSIZE); default: what the "
+        "network's plugin sets, else NCCL's own 128 KiB",
+        examples=["2 MiB"],
     )
     node: OwnNode | None = Field(
         default=None, description="a host of your own; default: the one that the GPU is sold in"

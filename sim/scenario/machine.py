@@ -50,9 +50,11 @@ def gpu_of(spec: ClusterSpec) -> Gpu:
 
 def interconnect_of(spec: ClusterSpec) -> Interconnect:
     """The network between hosts, of the catalogue or of the block's own description, as fast as ``what_if``
-    would have it."""
+    would have it, with messages cut as the job tells NCCL."""
     named, times = spec.interconnect, spec.what_if
     network = get_interconnect(named) if isinstance(named, str) else interconnect_from(named)
+    if spec.message_chunk is not None:
+        network = replace(network, message_chunk_bytes=spec.message_chunk)
     return replace(network, link_bytes_per_s=times.nic * network.link_bytes_per_s) if times else network
 
 

@@ -26,7 +26,7 @@ from .linear import (
 )
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward, mlp_in_forward, mlp_out_forward, mlp_weight_grad
-from .moe import moe_backward, moe_forward, moe_weight_grad
+from .moe import moe_backward, moe_forward, moe_forward_again, moe_weight_grad
 from .operators import operators_again
 from .pointwise import (
     norm,
@@ -149,10 +149,19 @@ def write_forward(builder: LayerBuilder, *, half: Half | None = None) -> None:
 def write_forward_again(builder: LayerBuilder, *, half: Half | None = None) -> None:
     """Append what runs again of a layer that is recomputed as a whole: all of it, or up to the input of its
     last product, which is the last thing that backward reads. The weights of experts may multiply the output
-    of theirs, which backward then reads too: they run as a whole.
+    of theirs, which backward then reads too: they run as a whole, but for what only brings rows back
+    (moe_forward_again).
     """
-    if builder.local.experts or not builder.software.kernels.recompute_stops_early:
+    if not builder.software.kernels.recompute_stops_early:
         write_forward(builder, half=half)
+        return
+    if builder.local.experts:
+        if half is not Half.EXPERTS:
+            attention_part_forward(builder)
+        if half is not Half.ATTENTION:
+            moe_forward_again(builder)
+        if half is not Half.EXPERTS:
+            small_kernels(builder)
         return
     attention_part_forward(builder)
     mlp_in_forward(builder, cast=not norm_quantises(builder.local))

@@ -41,6 +41,14 @@ _ROUTER_BACKWARD_LAUNCHES, _FUSED_ROUTER_BACKWARD_LAUNCHES = 12, 4
 
 def moe_forward(builder: LayerBuilder) -> None:
     """Append the forward pass of a layer's experts, one part after the other."""
+    _to_experts(builder)
+    work(builder)
+    arrive(builder, exchange(builder, "combine"))
+    gather(builder)
+
+
+def _to_experts(builder: LayerBuilder) -> None:
+    """All up to the rows that have arrived."""
     software = builder.software
     route(builder, shared=not software.exchange.moe_shared_expert_overlap)
     if _held(builder.local).dropless:
@@ -49,9 +57,22 @@ def moe_forward(builder: LayerBuilder) -> None:
     if software.exchange.moe_shared_expert_overlap:
         shared_forward(builder)
     arrive(builder, sent)
+
+
+def moe_forward_again(builder: LayerBuilder) -> None:
+    """Append what a recomputation that stops early runs again of a layer's experts.
+
+    The kernels that put rows back into order keep their map, a tensor, until backward. So what comes behind
+    those of NCCL's exchange, which sort last, is all that is left out; DeepEP and HybridEP sort for
+    themselves, and keep no tensor of a combine but their own handle (Megatron-LM fused_a2a.py, FusedCombine;
+    TransformerEngine permutation.py, _moe_unpermute_mask_map; torch.utils.checkpoint, early_stop).
+    """
+    by_nccl = builder.software.exchange.moe_dispatcher == "alltoall"
+    _to_experts(builder)
     work(builder)
-    arrive(builder, exchange(builder, "combine"))
-    gather(builder)
+    if by_nccl:
+        arrive(builder, exchange(builder, "combine"))
+        gather(builder)
 
 
 def moe_backward(

@@ -292,7 +292,7 @@ def _offload(settings: Settings) -> None:
     settings.refuse_if("fsdp_double_buffer", "double buffers of FSDP are not modelled")
 
 
-_QUIET = ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_NVLS_ENABLE", "NCCL_P2P_NET_CHUNKSIZE")
+_QUIET = ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_NVLS_ENABLE")
 
 
 def put_environment(settings: Settings, environment: Mapping[str, str]) -> None:
@@ -303,6 +303,8 @@ def put_environment(settings: Settings, environment: Mapping[str, str]) -> None:
     for name, field in (("NCCL_ALGO", "nccl_algo"), ("NCCL_PROTO", "nccl_proto")):
         if environment.get(name):
             draft.put_software(field, environment[name], f"{name}={environment[name]}")
+    if chunk := environment.get("NCCL_P2P_NET_CHUNKSIZE"):
+        draft.put("cluster.message_chunk", f"{chunk} B", f"NCCL_P2P_NET_CHUNKSIZE={chunk}")
     for name in _QUIET:
         if name in environment:
             draft.note(f"{name}={environment[name]} is not told apart from what the preset's runs had")
