@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,9 @@ from .output import (
 from .progress import progress
 from .refusals import refused_files, tell_refused
 from .views import JsonOption
+
+if TYPE_CHECKING:
+    from ..calibration.validation.run import Report
 
 CORES = os.cpu_count() or 1
 
@@ -79,7 +82,8 @@ def validate(
     """Predict measured cases and show the errors, by source and regime.
 
     Cases that the simulator cannot express are counted as refused, with the reason; a file that cannot be
-    used is named and left out. With --nccl, predict
+    used is named and left out. Five layouts or more of one job are a sweep: how they are ranked, and what
+    choosing among them by prediction would have lost. With --nccl, predict
     the time of every size in logs of nccl-tests; with --kernels, of every measured kernel. A file that names
     a run of another framework (run, given, measured) is predicted from that run's own files.
     """
@@ -128,7 +132,6 @@ def validate(
         _own_runs(files, as_json)
         return
     from ..calibration.cases.halves import read_halves
-    from ..calibration.validation.document import report_document
     from ..calibration.validation.run import validate as predict_all
 
     halves = read_halves(held_out) if held_out else None
@@ -147,20 +150,39 @@ def validate(
         from ..calibration.validation.scatter import scatter_svg
 
         save_picture(svg, scatter_svg(report))
-    if as_json:
-        echo_json(report_document(report))
-    else:
-        from ..calibration.validation.judge.targets import targets, targets_grid
-        from ..calibration.validation.tables import print_grid, print_report
-
-        print_report(report, console())
-        print_grid(targets_grid(targets(report)), console())
-        if report.refused:
-            print_grid(refused_files(report.refused), console())
+    _tell(report, as_json=as_json)
     if markdown:
         wrote("page", markdown)
     if svg:
         wrote("picture", svg)
+
+
+def _tell(report: Report, *, as_json: bool) -> None:
+    """What all cases say together, and each sweep by itself."""
+    from ..calibration.validation.judge.choices import sweeps_as_planned
+    from ..calibration.validation.judge.each_sweep import (
+        EACH,
+        each_sweep_grid,
+        judged_sweeps,
+        sweeps_document,
+    )
+
+    sweeps = judged_sweeps(sweeps_as_planned(report.rows))
+    if as_json:
+        from ..calibration.validation.document import report_document
+
+        echo_json(report_document(report) | {"sweeps": sweeps_document(sweeps)})
+        return
+    from ..calibration.validation.judge.targets import targets, targets_grid
+    from ..calibration.validation.tables import print_grid, print_report
+
+    print_report(report, console())
+    print_grid(targets_grid(targets(report)), console())
+    if sweeps:
+        print_grid(each_sweep_grid(sweeps), console())
+        console().print(" ".join(EACH.split()), style="dim")
+    if report.refused:
+        print_grid(refused_files(report.refused), console())
 
 
 def _own_runs(files: list[Path], as_json: bool) -> None:

@@ -22,17 +22,19 @@ TABLES = re.compile(r"(<!-- runs -->\n).*(\n<!-- end of runs -->)", re.DOTALL)
 HEAD = "| run | GPUs | measured | predicted | error | 90 % interval | held |"
 
 
-def predictions() -> dict[str, dict[str, Any]]:
-    """What ``stepsim validate`` says of every run, by its id."""
+def predictions() -> dict[str, Any]:
+    """What ``stepsim validate`` says of every run, and of every sweep."""
     program = [sys.executable, "-m", "stepsim.cli.main"]
     command = [*program, "validate", "--json", *map(str, sorted(RUNS.glob("*.yaml")))]
     printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    return {case["id"]: case for case in json.loads(printed)["cases"]}
+    said: dict[str, Any] = json.loads(printed)
+    return said
 
 
-def tables(predicted: dict[str, dict[str, Any]]) -> str:
-    """A table for each source, below what all of them together come to."""
-    lines = [summary("All", list(predicted.values())), ""]
+def tables(said: dict[str, Any]) -> str:
+    """A table for each source, below what all of them together come to, and one for all sweeps."""
+    predicted = {case["id"]: case for case in said["cases"]}
+    lines = [summary("All", list(predicted.values())), "", *sweeps(said["sweeps"])]
     for path in sorted(RUNS.glob("*.yaml")):
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
         source, cases = document["source"], document["cases"]
@@ -44,6 +46,26 @@ def tables(predicted: dict[str, dict[str, Any]]) -> str:
         lines += [row(case, one) for case, one in zip(cases, mine, strict=True)]
         lines += [""]
     return "\n".join(lines).rstrip("\n")
+
+
+def sweeps(judged: list[dict[str, Any]]) -> list[str]:
+    """The layouts of one job that a source ran five of or more: how they are ranked, what choices lose."""
+    lines = ["| sweep | source | runs | rank correlation | first choice lost | best of three lost |"]
+    lines += ["|---|---|--:|--:|--:|--:|"]
+    for one in sorted(judged, key=lambda one: (one["source"], one["job"])):
+        lost = [
+            _lost(one["first_choice"], one["first_choice_lost"]),
+            _lost(one["choices"], one["best_of_three_lost"]),
+        ]
+        rank = "" if one["rank_correlation"] is None else f"{one['rank_correlation']:.2f}"
+        lines += ["| " + " | ".join([one["job"], one["source"], str(one["runs"]), rank, *lost]) + " |"]
+    return [*lines, ""]
+
+
+def _lost(chosen: object, lost: float | None) -> str:
+    if not chosen:
+        return "nothing proposed"
+    return "out of memory" if lost is None else f"{lost:.1%}".replace("%", " %")
 
 
 def summary(where: str, predicted: list[dict[str, Any]]) -> str:

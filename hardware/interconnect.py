@@ -32,7 +32,8 @@ class Interconnect:
     ring between hosts takes with Simple beside its bytes; ``nccl_latency_s`` the latency that the plugin
     tells NCCL, which chooses algorithms by it; ``nccl_algo`` and ``nccl_proto`` what the provider has jobs
     set (NCCL_ALGO, NCCL_PROTO), inside hosts too. A message of more than ``eager_bytes`` is fetched by its
-    receiver, which adds ``rendezvous_s``.
+    receiver, which adds ``rendezvous_s``. ``nics_as_one``: NCCL takes a host's NICs for ports of one, so that
+    a communicator uses one of them.
 
     ``carried`` are figures that a user's description (``own``) leaves out.
 
@@ -56,6 +57,7 @@ class Interconnect:
     nccl_proto: str | None = None
     eager_bytes: float = math.inf
     rendezvous_s: float = 0.0
+    nics_as_one: bool = False
     carried: tuple[CarriedFigure, ...] = ()
     own: bool = False
 

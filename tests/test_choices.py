@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,9 @@ from stepsim.calibration.validation.judge.choices import (
     by_time,
     judged,
     measured_sweeps,
+    sweeps_as_planned,
 )
+from stepsim.calibration.validation.judge.each_sweep import each_sweep_grid, judged_sweeps, sweeps_document
 from stepsim.calibration.validation.judge.fit_probabilities import likelier_outcomes
 from stepsim.calibration.validation.judge.thumb import by_thumb
 from stepsim.calibration.validation.predict import Prediction
@@ -123,7 +126,40 @@ def test_sweeps_hold_what_ran_out_of_memory_whoever_published_it(case: Case) -> 
     assert measured_sweeps(rows[5:], ("high",)) == []  # four are too few
     batch = replace(rows[8], case=laid_out(rows[8].case, global_batch=128))
     assert len(measured_sweeps([*rows, batch], ("high",))[0]) == 9
-    assert len(list(choice_sections([sweep], rows))) == 4
+    assert len(list(choice_sections([sweep], rows))) == 5
+
+
+def test_a_sweep_is_judged_by_itself(case: Case) -> None:
+    """The first choice, 1, is 10 % slower than the fastest, 2, which is the second; the quickest predicted
+    ran out of memory."""
+    sweep = sweep_of(
+        case, [(1.0, None, 0.02), (2.0, 2.2, 0.95), (3.0, 2.0, 0.99), (4.0, 5.0, 1.0), (5.0, 5.05, 1.0)]
+    )
+    lazy = sweep_of(case, [(1.0, 1.0, 0.0), (2.0, None, 0.02), (3.0, None, 0.0)])
+    found, other = judged_sweeps([sweep, lazy])[::-1]
+    assert (found.runs, found.ended, found.fastest, found.first_choice) == (5, 4, "2", "1")
+    assert found.first_choice_lost == pytest.approx(0.1)
+    assert found.best_of_three_lost == pytest.approx(0.0)
+    assert found.rank_correlation is not None
+    assert 0 < found.rank_correlation < 1
+    assert (found.said_to_fit, found.said_out_of_memory) == (1, 0)
+    assert (other.first_choice, other.first_choice_lost, other.rank_correlation) == (None, None, None)
+    assert json.loads(json.dumps(sweeps_document([found, other])))[0]["choices"] == ["1", "2", "3"]
+    first, second = each_sweep_grid([found, other]).rows
+    assert first[2:] == ("5", "4", f"{found.rank_correlation:.2f}", "10.0 %", "0.0 %", "1")
+    assert second[4:7] == ("-", "nothing proposed", "-")
+
+
+def test_a_sweep_of_runs_that_a_plan_would_choose_by_its_own_probabilities(case: Case) -> None:
+    rows = [row_of(case, n, 1.0 + n, 1.0 + n, 0.3) for n in range(5)]
+    (sweep,) = sweeps_as_planned(rows)
+    assert [run.fits for run in sweep] == [0.5] * 5
+
+
+@pytest.mark.parametrize(("rows", "same"), [(32_256, True), (32_512, True), (65_024, False)])
+def test_padding_of_a_vocabulary_makes_no_other_job(case: Case, rows: int, *, same: bool) -> None:
+    one, other = (replace(case, model=replace(case.model, vocab_size=n)) for n in (32_000, rows))
+    assert (job_of(one) == job_of(other)) is same
 
 
 def test_a_job_is_all_but_its_layout(case: Case) -> None:

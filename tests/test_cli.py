@@ -12,6 +12,7 @@ import pytest
 from published_cases import first_cases
 from typer.main import get_command
 from typer.testing import CliRunner
+from validation_cases import case_document, write_cases
 
 from stepsim.cli.commands import application
 from stepsim.cli.main import app
@@ -265,6 +266,29 @@ def test_validate_json_keeps_its_interface(shared: Path, tmp_path: Path) -> None
         assert case["source"] == "korthikanti_2022"
         assert (case["refused"] is None) == (case["predicted_step_time_s"] is not None)
     assert page.read_text().startswith("#")
+
+
+@pytest.mark.slow
+def test_validate_judges_choices_in_a_sweep_of_ones_own(tmp_path: Path) -> None:
+    """Five layouts of one job, whose measured times are made up; four are too few."""
+    layouts = [dict(case_document()["layout"], micro_batch=mb, recompute="full") for mb in (1, 2, 4, 8)]
+    layouts.append(dict(layouts[0], recompute="none"))
+    documents = [
+        case_document()
+        | {"id": f"run-{n}", "layout": layout}
+        | {"measured": dict(case_document()["measured"], step_time_s=10.0 + n)}
+        for n, layout in enumerate(layouts)
+    ]
+    mine = write_cases(tmp_path / "mine.yaml", documents)
+    (sweep,) = Ran("validate", mine, "--json", "--jobs", "1").json["sweeps"]
+    assert (sweep["source"], sweep["runs"], sweep["ended"], sweep["fastest"]) == ("mine", 5, 5, "run-0")
+    assert sweep["first_choice"] == sweep["choices"][0]
+    chosen = int(sweep["first_choice"].split("-")[1])
+    assert sweep["first_choice_lost"] == pytest.approx(chosen / 10.0)
+    assert -1.0 <= sweep["rank_correlation"] <= 1.0
+    assert "Choices in each sweep" in Ran("validate", mine, "--jobs", "1").out
+    few = write_cases(tmp_path / "few.yaml", documents[:4])
+    assert Ran("validate", few, "--json", "--jobs", "1").json["sweeps"] == []
 
 
 @pytest.mark.parametrize("kind", ["scenarios", "models", "gpus", "interconnects", "software", "schedules"])

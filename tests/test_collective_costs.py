@@ -258,6 +258,24 @@ def test_versions_differ_where_their_tables_do() -> None:
     assert slow < quick
 
 
+@pytest.mark.parametrize(("local", "nics"), [(8, 1.0), (4, 0.5), (2, 0.5), (1, 0.5)])
+def test_nics_that_nccl_takes_for_one_carry_a_ring_one_at_a_time(local: int, nics: float) -> None:
+    """Four groups of two begin at four GPUs, two of which share a NIC: half of one is each group's."""
+    network = get_interconnect("omnipath-100-x4")
+    cluster = Cluster(
+        gpu=get_gpu("A100-SXM4-80GB"),
+        gpus=128,
+        gpus_per_node=8,
+        interconnect=network,
+        fabric=default_fabric(network),
+    )
+    edge = place_of(GroupPlacement(ranks=16 * local, domains=16), cluster, collective_constants()).edge
+    assert edge == pytest.approx(nics * network.host_bytes_per_s / network.links_per_host)
+    communicator = communicator_on(cluster, ranks=16 * local, domains=16)
+    assert communicator.nics_per_node == communicator.ring.channels == 1
+    assert communicator.ring.inter_bytes_per_s <= nics * network.link_bytes_per_s
+
+
 def test_two_nodes_of_few_nics_take_a_tree() -> None:
     """Each byte crosses once with a tree, 15/16 twice with a ring: p4de, 4 x 100 Gb/s for 8 GPUs."""
     cluster = cluster_of("A100-SXM4-80GB", network="efa-400-x1")

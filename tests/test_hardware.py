@@ -144,6 +144,7 @@ def test_interconnect_agrees_with_its_name(name: str) -> None:
     told = {"nccl_latency"} if net.nccl_latency_s else set()
     set_by_jobs = {"nccl_algo"} if net.nccl_algo else set()
     fetched = {"eager", "rendezvous"} if net.rendezvous_s else set()
+    fetched |= {"nics_as_one"} if net.nics_as_one else set()
     assert (
         set(net.sources)
         == {"rate", "latency", "efficiency", "switch"} | cut | paced | told | fetched | set_by_jobs

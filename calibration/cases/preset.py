@@ -40,6 +40,7 @@ class PresetChoice:
 # The first rule that matches holds: names that contain others ("Megatron-DeepSpeed") come before those.
 RULES = (
     PresetChoice(r"^deepspeed zero-?3", "deepspeed-zero3-2021"),
+    PresetChoice(r"megatron-deepspeed.*cuda_launch_blocking", "bigscience-2022"),
     PresetChoice(r"megatron-deepspeed", "megatron-deepspeed-2022"),
     PresetChoice(r"megatron-lm.*zero.?bubble", "megatron-zero-bubble-2023"),
     PresetChoice(r"aleph alpha", "aleph-alpha-2023"),
@@ -245,6 +246,9 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("each projection gathers", {"tp_gathers_each": True}),
     ("synchronous tensor parallelism", {"tp_async_backward": False}),
     ("reduces in 16 bit", {"reduce_grad_bytes": 2}),
+    # Gradients stay in the type of the parameters and are reduced in it: InternEvo at 0aa6d26e,
+    # internlm/solver/optimizer/hybrid_zero_optim.py (reduce_tensor with dtype None; its owner alone has FP32)
+    ("internevo", {"reduce_grad_bytes": 2, "main_grad_bytes": 2}),
     ("fsdp1", {"implementation": "fsdp1"}),
     ("profile-guided", {"profile_guided": True}),  # XLA, by a profile (PGLE)
     ("fp32 head", {"head_fp32": True}),

@@ -6,7 +6,7 @@ the software with its kernels, whoever published them. What is left is what a pl
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from .case import Case
@@ -17,6 +17,11 @@ CHOSEN = (
 )  # fmt: skip
 """Fields of a case's layout that a planner chooses; batch and precision belong to the job."""
 
+PADDED_TO = 1024
+"""Rows of an embedding that are one vocabulary. Megatron pads it to a multiple of 128 times tp
+(megatron/tokenizer/tokenizer.py, _vocab_size_with_padding), so that layouts of one job have other rows; tp
+beyond 8 is rare, and tables of trainers that pad to something else are as near to one another."""
+
 FEWEST_RUNS = 5
 """Of a sweep that planners are judged by; one at least has a step time."""
 
@@ -24,9 +29,10 @@ FEWEST_RUNS = 5
 def job_of(case: Case) -> str:
     """What a case shares with those that only differ in layout."""
     software = case.software
+    rows = -(-case.model.vocab_size // PADDED_TO) * PADDED_TO
     return repr(
         (
-            case.model,
+            replace(case.model, vocab_size=rows),
             case.hardware.gpu,
             case.hardware.gpus,
             case.layout.global_batch,

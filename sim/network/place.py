@@ -17,6 +17,7 @@ from ...schedules import collectives as schedules
 from ...schedules.transfers.group import RankGroup
 from ...schedules.transfers.loads import Loads
 from .group_placement import GroupPlacement
+from .nccl.paths import shares_of_one_nic
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
@@ -124,13 +125,20 @@ def place_of(
         ring=(copied if away and inside == "nvlink" else counted) * ratio,
         nic=nic * share,
         scattered=min(scattered, most * ratio) if most else scattered,
-        edge=min(placement.fewest, constants.network_gpus) * nic * share if away else math.inf,
+        edge=_leading(placement, cluster, constants) * nic * share if away else math.inf,
         hop_s=fabric.hop_s + crossing_s if fabric else 0.0,
         crossing_s=crossing_s,
         pace_s=cluster.interconnect.ring_step_s if away else 0.0,
         inside=inside,
         reached=reached,
     )
+
+
+def _leading(placement: GroupPlacement, cluster: Cluster, constants: CollectiveConstants) -> float:
+    """GPUs of a domain whose shares of the NICs a ring or tree uses."""
+    if cluster.interconnect.nics_as_one:
+        return shares_of_one_nic(placement.fewest, cluster.interconnect)
+    return min(placement.fewest, constants.network_gpus)
 
 
 def over(rate: float, weight: float | Fraction) -> float:

@@ -22,6 +22,7 @@ from .choices import (
     certainty_of_sweep,
     judged,
 )
+from .each_sweep import EACH, each_sweep_grid, judged_sweeps
 from .fit_probabilities import fit_bins
 
 EDGES = (0.0, 0.01, 0.05, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -58,6 +59,7 @@ def choice_sections(sweeps: Sequence[Sweep], rows: Sequence[ValidatedCase]) -> I
     if sweeps:
         yield choice_grid(sweeps), CHOICES
         yield threshold_grid(sweeps), ""
+        yield each_sweep_grid(judged_sweeps(sweeps)), EACH
         yield certainty_grid(sweeps), CERTAINTY
     if found := fit_grid(rows):
         yield found, FITS

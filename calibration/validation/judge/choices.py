@@ -70,8 +70,19 @@ class Judgement:
 
 def measured_sweeps(rows: Sequence[ValidatedCase], trusts: Sequence[str]) -> list[Sweep]:
     """Every sweep of FEWEST_RUNS runs or more of these trusts in which one ran."""
+    return _sweeps(rows, trusts, left_out_probabilities(rows))
+
+
+def sweeps_as_planned(rows: Sequence[ValidatedCase]) -> list[Sweep]:
+    """Every sweep of any trust, with the fit probabilities that a plan gives its layouts today."""
+    return _sweeps(rows, ("high", "medium", "low"), [row.prediction.fit_probability for row in rows])
+
+
+def _sweeps(
+    rows: Sequence[ValidatedCase], trusts: Sequence[str], probabilities: Sequence[float | None]
+) -> list[Sweep]:
     jobs: dict[str, list[SweepRun]] = {}
-    for row, fits in zip(rows, left_out_probabilities(rows), strict=True):
+    for row, fits in zip(rows, probabilities, strict=True):
         step_s = row.prediction.step_time_s
         if row.case.trust in trusts and step_s is not None and fits is not None:
             run = SweepRun(row=row, predicted_s=step_s, fits=fits, measured_s=row.case.measured.step_time_s)
@@ -133,7 +144,7 @@ THRESHOLDS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 
 def judged(name: str, sweeps: Sequence[Sweep], planner: Planner) -> Judgement:
     """What a planner's choices lost in these sweeps."""
-    return _judgement(name, len(sweeps), [_lost(sweep, planner(sweep)) for sweep in sweeps])
+    return _judgement(name, len(sweeps), [lost_by(sweep, planner(sweep)) for sweep in sweeps])
 
 
 def at_random(sweeps: Sequence[Sweep]) -> Judgement:
@@ -141,7 +152,8 @@ def at_random(sweeps: Sequence[Sweep]) -> Judgement:
     return _judgement("at random", len(sweeps), [one for sweep in sweeps for one in _any(sweep)])
 
 
-def _lost(sweep: Sweep, proposed: Sequence[SweepRun]) -> Lost:
+def lost_by(sweep: Sweep, proposed: Sequence[SweepRun]) -> Lost:
+    """What the first of the layouts that are ``proposed``, and the best of the first three, lost."""
     each = [_over_fastest(sweep, run) for run in proposed[:THREE]]
     return Lost(first=each[0] if each else None, best_of_three=min(each, default=None))
 

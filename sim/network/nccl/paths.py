@@ -19,6 +19,7 @@ from .versions import OF_TABLES, Version, architecture_at, knows_c2c
 
 if TYPE_CHECKING:
     from ....hardware.cluster import Cluster
+    from ....hardware.interconnect import Interconnect
 
 GIGA = 1e9
 
@@ -109,9 +110,13 @@ def communicator_on(
             f"NCCL's tuning has no rows for {gpu.collectives_as!r}; it has {', '.join(ARCHITECTURES)}"
         )
     constants, local = ARCHITECTURES[gpu.collectives_as], fewest or ranks // domains
-    nics = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node))
+    nics, shares = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node)), float(local)
+    if network.nics_as_one:
+        nics, shares = 1, shares_of_one_nic(local, network)
     intra_bytes_per_s = cluster.intra_node_bytes_per_s_per_gpu
-    nic_bytes_per_s = network.link_bytes_per_s * network.links_per_host * local / cluster.gpus_per_node / nics
+    nic_bytes_per_s = (
+        network.link_bytes_per_s * network.links_per_host * shares / cluster.gpus_per_node / nics
+    )
     between, channels = domains > 1, min(nics, MAX_CHANNELS // 2)
     through_c2c = cluster.node.nics_on_cpu and not knows_c2c(version)
     if through_c2c:
@@ -139,6 +144,15 @@ def communicator_on(
         network_latency_s=network.nccl_latency_s if between else 0.0,
         version=version,
     )
+
+
+def shares_of_one_nic(local: int, network: Interconnect) -> float:
+    """How many GPUs' shares of a host's NICs a group of ``local`` of them uses where NCCL takes them for one.
+
+    That is one NIC: the shares of as many of its GPUs as there are to a NIC, one at least. Groups that fill a
+    host between them begin at GPUs next to one another, which share NICs.
+    """
+    return max(1.0, local / network.links_per_host)
 
 
 def ring_within_a_node(constants: Architecture, nvlink_bytes_per_s: float) -> ChannelPaths:
