@@ -117,8 +117,8 @@ def _placements(where: Ids, in_a_host: int) -> tuple[list[GroupPlacement], Ids]:
 
 
 def _placement(new: NDArray[np.bool_], in_a_host: int) -> GroupPlacement:
-    """The placement of a row of ranks; ``new`` says of each next one whether its domain is another, and behind
-    that, where hosts hold several, whether its host is."""
+    """The placement of a row of ranks; ``new`` says of each next one whether its domain is another, and where
+    hosts hold several, behind that, whether its host is."""
     if in_a_host == 1:
         return placement_of_parts(_runs(new))
     domain, host = np.split(new, 2)

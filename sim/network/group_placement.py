@@ -17,8 +17,8 @@ class GroupPlacement:
 
     ``units`` counts the groups of hosts with leaf switches of their own that it spans. ``parts`` are the
     ranks in each domain, the most first, where they are not as many everywhere; () where they are.
-    ``hosts`` counts the hosts whose cards NVLink does not join, where it holds as many ranks in each; 0: every
-    domain is a host, or a rack of them.
+    ``hosts`` counts the hosts whose cards NVLink does not join, where it holds as many ranks in each; 0:
+    every domain is a host, or a rack of them.
     ``kinds`` are the kinds of GPUs that it has, in order (Communication.others); 0: the cluster's.
 
     Raises:
@@ -66,7 +66,7 @@ def placement_of_parts(parts: Iterable[int], in_hosts: Iterable[int] = ()) -> Gr
     each host, where these hold several domains.
 
     >>> placement_of_parts([4, 4]), placement_of_parts([2, 6]).parts
-    (GroupPlacement(ranks=8, domains=2, units=1, parts=()), (6, 2))
+    (GroupPlacement(ranks=8, domains=2, units=1, parts=(), hosts=0), (6, 2))
     """
     ordered = tuple(sorted(parts, reverse=True))
     equal = ordered[0] == ordered[-1]
