@@ -58,7 +58,7 @@ def case_on(
         fabric=default_fabric(network),
     )
     points = tuple((size, 0.0) for size in sizes)
-    placement = placement_in_a_row(gpus, cluster.nvlink_domain)
+    placement = placement_in_a_row(gpus, cluster.nvlink_domain, cluster.gpus_per_node)
     return CollectiveCase(log="", kind=kind, placement=placement, cluster=cluster, points=points)
 
 

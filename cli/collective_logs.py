@@ -62,7 +62,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     return CollectiveCase(
         log=log.log,
         kind=log.kind,
-        placement=placement_in_a_row(log.ranks, cluster.nvlink_domain),
+        placement=placement_in_a_row(log.ranks, cluster.nvlink_domain, cluster.gpus_per_node),
         cluster=cluster,
         points=tuple((float(row.bytes), row.seconds) for row in log.rows),
         algorithm=algorithm,
@@ -137,7 +137,7 @@ def _of_table(sweep: TableSweep) -> CollectiveCase:
     return CollectiveCase(
         log=sweep.name,
         kind=sweep.kind,
-        placement=placement_in_a_row(sweep.ranks, cluster.nvlink_domain),
+        placement=placement_in_a_row(sweep.ranks, cluster.nvlink_domain, cluster.gpus_per_node),
         cluster=cluster,
         points=sweep.points,
         nccl=NcclSettings(version=parse_version(sweep.nccl)) if sweep.nccl else NCCL_DEFAULTS,

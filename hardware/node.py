@@ -119,6 +119,16 @@ DGX_1 = Node(
     source="NVIDIA DGX-1 with Tesla V100 white paper: a cube mesh, taken as a full mesh",
     memory_bytes_per_s=2 * 4 * 19.2e9,
 )
+DGX_2 = Node(
+    name="DGX-2",
+    max_gpus=16,
+    hosts_per_domain=1,
+    nvswitches=12,
+    pcie_switches=8,
+    cpus="2 x Intel Xeon Platinum 8168",
+    source="NVIDIA DGX-2/2H datasheet: sixteen GPUs, twelve NVSwitches of generation 1",
+    memory_bytes_per_s=2 * 6 * 21.3e9,
+)
 GRACE_HOPPER = Node(
     name="Grace Hopper node",
     max_gpus=4,
@@ -156,6 +166,7 @@ NODES = {
         MI300X_PLATFORM,
         PCIE_SERVER,
         DGX_1,
+        DGX_2,
         GRACE_HOPPER,
         MI250X_NODE,
     )

@@ -54,6 +54,19 @@ def test_eager_rmsnorm_moves_every_intermediate_of_the_chain_and_of_its_gradient
     assert written(norm_backward, preset(fused_norm=True))[0] == 6 * elements
 
 
+@pytest.mark.parametrize(("write", "bytes_an_element"), [(norm, 4), (norm_backward, 6)])
+def test_eager_layernorm_is_an_operator_of_torch_with_one_kernel_each_way(
+    write: Any, bytes_an_element: int
+) -> None:
+    local = local_shape_of(scenario(mlp="gelu", software="generic-fsdp"))
+    builder = LayerBuilder(costs=COSTS, local=local, software=preset("generic-fsdp"))
+    write(builder)
+    work = builder.ops[0].work
+    assert isinstance(work, Compute)
+    assert (work.bytes, builder.ops[0].host_s) == (bytes_an_element * local.norm_tokens * local.hidden, 1.0)
+    assert written(write, preset("generic-fsdp"))[1] > 1  # of RMSNorm
+
+
 def test_a_norms_weight_gradient_by_itself_reads_both_inputs_again() -> None:
     size = LOCAL.norm_tokens * LOCAL.hidden * LOCAL.element_bytes
     together, apart = (written(norm_backward, preset(norm_grad_apart=way)) for way in (False, True))

@@ -11,17 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_clusters import cluster
 from small_experts import with_experts
-from small_scenarios import layouts
+from small_scenarios import layouts, scenario
 
 from stepsim.schedules import collectives as schedules
 from stepsim.sim.engine.accounting import action_spans
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import Folded, folded, unfolded
 from stepsim.sim.lowering.lower import Lowered, lower
+from stepsim.sim.lowering.placed_groups import placement_on
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
 from stepsim.sim.network.group_placement import GroupPlacement, placement_in_a_row, placement_of_parts
 from stepsim.sim.network.patterns import sent
-from stepsim.sim.network.place import group_of
+from stepsim.sim.network.place import group_of, on_network
 from stepsim.sim.network.token_exchange import Router, token_exchange
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -319,3 +320,23 @@ def test_ranks_in_a_row_fill_domains() -> None:
     assert placement_in_a_row(256, 72).parts == (72, 72, 72, 40)
     assert placement_in_a_row(256, 64) == GroupPlacement(ranks=256, domains=4)
     assert placement_in_a_row(8, 72) == GroupPlacement(ranks=8, domains=1)
+
+
+@pytest.mark.parametrize("gpu", ["RTX-4090", "L40S", "A100-PCIe-80GB"])
+def test_cards_that_meet_over_pcie_pass_it_on_their_way_to_other_hosts(gpu: str) -> None:
+    """A ring of two hosts has fourteen hops inside them: it is no quicker than PCIe, and NICs carry two."""
+    cards = cluster(gpu, gpus=16, interconnect="ib-ndr400-x8", gpus_per_node=8)
+    world, host = placement_on(np.arange(16), cards), placement_on(np.arange(8), cards)
+    assert (world.hosts, host.hosts) == (2, 1)
+    assert world == placement_in_a_row(16, cards.nvlink_domain, cards.gpus_per_node)
+    assert (on_network(world, cards), on_network(host, cards)) == (True, False)
+    curve = collective_curve("all_gather", 1e9, world, cards)
+    assert curve.binding == "pcie"
+    assert curve.solo_s(1e9) >= 15 / 16 * 1e9 / cards.intra_node_bytes_per_s_per_gpu
+    assert curve.nic == pytest.approx(15 / 16 / 8)
+
+
+def test_groups_within_a_host_of_cards_stay_off_the_network() -> None:
+    changes = {"gpu": "RTX-4090", "gpus": 16, "gpus_per_node": 8, "interconnect": "ib-ndr400-x8"}
+    groups = lowered(scenario(**changes, tp=4, dp=4)).plan.groups
+    assert (groups["tp"].hosts, groups["dp"].hosts) == (1, 2)

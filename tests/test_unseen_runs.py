@@ -15,8 +15,9 @@ FILES = sorted((ROOT / "tests" / "data" / "unseen").glob("*.yaml"))
 CASES = [case for path in FILES for case in read_cases(path)]
 ADDRESS = re.compile(
     r"https://github\.com/[\w.-]+/[\w.-]+/(blob/[0-9a-f]{40}/\S+|(issues|pull|discussions)/\d+)|https://docs\.nvidia\.com/\S+"
+    r"|https://arxiv\.org/abs/\d{4}\.\d{5}"
 )
-"""A file at a commit, a thread, or a page of a vendor's documentation."""
+"""A file at a commit, a thread, a page of a vendor's documentation, or a paper."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])

@@ -33,6 +33,7 @@ SOFTWARE = build(case_document()).software
         ("Megatron-LM core (TE 2.11, torch 2.10)", 2026, "megatron-core-2025"),
         ("Megatron-Core r0.8.0", 2024, "megatron-core-2024"),
         ("Megatron core (DeepEP dispatcher)", 2025, "megatron-core-2025"),
+        ("Primus (Megatron core)", 2026, "primus-2025"),
         ("Megatron-Bridge / Megatron core 26.04.01", 2026, "megatron-bridge-2026"),
         ("NeMo / Megatron core", 2023, "nemo-2024"),
         ("NeMo 24.11 (Megatron core)", 2024, "nemo-2024"),

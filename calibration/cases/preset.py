@@ -65,6 +65,7 @@ RULES = (
     PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2026", since=2026),
     PresetChoice(r"megatron[ -]bridge", "megatron-bridge-2025", since=2025),
     PresetChoice(r"nemo", "nemo-2025", since=2025),
+    PresetChoice(r"primus", "primus-2025"),
     PresetChoice(r"megatron[ -](lm )?core", "megatron-core-2025", since=2025),
     PresetChoice(r"^megatron-lm", "megatron-2021", until=2021),
     PresetChoice(r"^megatron-lm", "megatron-2022-sp", since=2022, until=2022),

@@ -125,5 +125,16 @@ def domains(gpu: Ids, cluster: Cluster) -> Ids:
 
 def placement_on(gpu: Ids, cluster: Cluster) -> GroupPlacement:
     """How a group on these GPUs sits over NVLink domains."""
-    there = np.bincount(domains(gpu, cluster))  # which, unlike np.unique, does not sort thousands of ranks
-    return placement_of_parts(there[there > 0].tolist())
+    hosts = _counts(gpu // cluster.gpus_per_node) if domains_in_a_host(cluster) > 1 else []
+    return placement_of_parts(_counts(domains(gpu, cluster)), hosts)
+
+
+def domains_in_a_host(cluster: Cluster) -> int:
+    """NVLink domains of one host; 1 where a domain is a host, or spans several."""
+    return max(1, -(-cluster.gpus_per_node // cluster.nvlink_domain))
+
+
+def _counts(where: Ids) -> list[int]:
+    there = np.bincount(where)  # which, unlike np.unique, does not sort thousands of ranks
+    found: list[int] = there[there > 0].tolist()
+    return found

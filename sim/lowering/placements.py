@@ -16,7 +16,7 @@ import numpy as np
 
 from ..network.group_placement import GroupPlacement, placement_of_parts
 from .layers.amax import AMAX_GROUPS, amax_group
-from .placed_groups import PlacedGroups, domains
+from .placed_groups import PlacedGroups, domains, domains_in_a_host
 from .process_groups import GROUPS, ProcessGroups, holds_experts
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def distinct_placements(scenario: Scenario, placed: PlacedGroups, *, talking: It
     for name, rows in _used(placed.process_groups, scenario):
         if rows.shape[1] == 1:
             continue
-        placements, of_row = _placements(domain[rows])
+        placements, of_row = _placements(domain[rows], domains_in_a_host(placed.cluster))
         if len(placements) > 1 or placements[0].parts:
             count = Counter(of_row.tolist())
             groups[name] = {placement: count[place] for place, placement in enumerate(placements)}
@@ -99,23 +99,37 @@ def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]
         yield name, groups.of("pp")[:, [0, -1]] if name == "embedding" else groups.of(name)
 
 
-def _placements(where: Ids) -> tuple[list[GroupPlacement], Ids]:
-    """The placements that occur, and which of them each row has; ``where``: the domains of a row's ranks."""
+def _placements(where: Ids, in_a_host: int) -> tuple[list[GroupPlacement], Ids]:
+    """The placements that occur, and which of them each row has; ``where``: the domains of a row's ranks, of
+    which a host has so many."""
     if (where[:, 1:] < where[:, :-1]).any():
         where = np.sort(where, axis=1)
     new = where[:, 1:] != where[:, :-1]
+    if in_a_host > 1:
+        host = where // in_a_host
+        new = np.concatenate([new, host[:, 1:] != host[:, :-1]], axis=1)
     if (new == new[0]).all():
-        return [_placement(new[0])], np.zeros(len(where), dtype=np.int64)
+        return [_placement(new[0], in_a_host)], np.zeros(len(where), dtype=np.int64)
     _, first, of_row = np.unique(np.packbits(new, axis=1), axis=0, return_index=True, return_inverse=True)
     known: dict[GroupPlacement, int] = {}
-    place = [known.setdefault(_placement(new[row]), len(known)) for row in first.tolist()]
+    place = [known.setdefault(_placement(new[row], in_a_host), len(known)) for row in first.tolist()]
     return list(known), np.array(place, dtype=np.int64)[of_row.ravel()]
 
 
-def _placement(new: NDArray[np.bool_]) -> GroupPlacement:
-    """The placement of a row of ranks; ``new`` says of each next one whether its domain is another."""
+def _placement(new: NDArray[np.bool_], in_a_host: int) -> GroupPlacement:
+    """The placement of a row of ranks; ``new`` says of each next one whether its domain is another, and where
+    hosts hold several, behind that, whether its host is."""
+    if in_a_host == 1:
+        return placement_of_parts(_runs(new))
+    domain, host = np.split(new, 2)
+    return placement_of_parts(_runs(domain), _runs(host))
+
+
+def _runs(new: NDArray[np.bool_]) -> list[int]:
+    """How many follow one another before each that is ``new``."""
     starts = np.flatnonzero(np.concatenate([[True], new, [True]]))
-    return placement_of_parts(np.diff(starts).tolist())
+    found: list[int] = np.diff(starts).tolist()
+    return found
 
 
 def _distances(placed: PlacedGroups, domain: Ids, talking: Iterable[Pair]) -> Iterator[Ids]:

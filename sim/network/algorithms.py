@@ -89,7 +89,7 @@ def _ring(kind: str, place: Place) -> Way:
     rounds = ROUNDS.get(kind, 1)
     local_s = rounds * (place.placement.ranks - max(1, place.group.nodes)) * place.arch.step_s
     inside = over(place.ring, float(loads.local) + _ring_ends(kind, place))
-    outside = over(place.edge / place.placement.fewest, loads.network)
+    outside = over(place.edge / place.group.local, loads.network)
     return Way(
         algorithm="ring",
         latency_s=place.arch.base_s + local_s + loads.network_steps * place.hop_s,
@@ -270,8 +270,8 @@ def _nvls_tree(place: Place) -> Curve:
     loads, nvls = place.loads("nvls-tree", "all_reduce"), place.constants.nvls
     assert place.arch.nvls_latency_s is not None
     inside = over(nvls_bytes_per_s(place), loads.local) * nvls.tree_efficiency
-    outside = over(place.edge / place.placement.fewest, loads.network)
-    between_s = 2 * math.log2(place.placement.domains) * place.hop_s
+    outside = over(place.edge / place.group.local, loads.network)
+    between_s = 2 * math.log2(place.group.nodes) * place.hop_s
     way = Way(
         algorithm="nvls_tree",
         latency_s=place.arch.nvls_latency_s + between_s * place.constants.protocols["Simple"].latency,

@@ -238,7 +238,7 @@ def _measured_ratio(
         return 1.0
     if on_network(placement, cluster):
         value = float(getattr(measured, f"{kind}_bytes_per_s") or 0.0)
-        reference = placement_in_a_row(cluster.gpus, cluster.nvlink_domain)
+        reference = placement_in_a_row(cluster.gpus, cluster.nvlink_domain, cluster.gpus_per_node)
     else:
         # The intra-host figures of all_gather and reduce_scatter contain copies of the list interface; the
         # state of the links is read off the all_reduce, which may not run as others are asked to.

@@ -74,6 +74,8 @@ def group_of(placement: GroupPlacement, *, on_network: bool) -> RankGroup:
     """The ranks as algorithms know them."""
     if not on_network:
         return RankGroup(local=placement.ranks)
+    if placement.hosts:
+        return RankGroup(local=placement.ranks // placement.hosts, nodes=placement.hosts)
     return RankGroup(local=placement.fewest, nodes=placement.domains, parts=placement.parts)
 
 
@@ -84,7 +86,7 @@ def _loads(algorithm: str, kind: str, group: RankGroup) -> Loads:
 
 def on_network(placement: GroupPlacement, cluster: Cluster) -> bool:
     """Whether the group leaves its host; cards that NVLink joins in pairs meet over PCIe before that."""
-    return placement.domains > 1 and cluster.nodes > 1
+    return placement.nodes > 1 and cluster.nodes > 1
 
 
 def share_above_the_leaf(domains_per_unit: float, cluster: Cluster) -> float:
@@ -102,8 +104,9 @@ def place_of(
     """The surroundings of ``placement``; ``ratio`` scales all rates."""
     arch = constants.architectures[cluster.gpu.collectives_as]
     away = on_network(placement, cluster)
+    group = group_of(placement, on_network=away)
     nic = cluster.nic_bytes_per_s_per_gpu * ratio
-    share = share_above_the_leaf(placement.domains / placement.units, cluster) if placement.units > 1 else 1.0
+    share = share_above_the_leaf(placement.nodes / placement.units, cluster) if placement.units > 1 else 1.0
     fabric = constants.fabrics[cluster.interconnect.kind] if away else None
     # Channels have so many chunks of messages on their way at once, whatever the chunks' size.
     chunks = cluster.interconnect.message_chunk_bytes / NCCL_MESSAGE_CHUNK_BYTES
@@ -125,7 +128,7 @@ def place_of(
         ring=(copied if away and inside == "nvlink" else counted) * ratio,
         nic=nic * share,
         scattered=min(scattered, most * ratio) if most else scattered,
-        edge=_leading(placement, cluster, constants) * nic * share if away else math.inf,
+        edge=_leading(group, cluster, constants) * nic * share if away else math.inf,
         hop_s=fabric.hop_s + crossing_s if fabric else 0.0,
         crossing_s=crossing_s,
         pace_s=cluster.interconnect.ring_step_s if away else 0.0,
@@ -134,11 +137,11 @@ def place_of(
     )
 
 
-def _leading(placement: GroupPlacement, cluster: Cluster, constants: CollectiveConstants) -> float:
-    """GPUs of a domain whose shares of the NICs a ring or tree uses."""
+def _leading(group: RankGroup, cluster: Cluster, constants: CollectiveConstants) -> float:
+    """GPUs of a host or domain whose shares of the NICs a ring or tree uses."""
     if cluster.interconnect.nics_as_one:
-        return shares_of_one_nic(placement.fewest, cluster.interconnect)
-    return min(placement.fewest, constants.network_gpus)
+        return shares_of_one_nic(group.local, cluster.interconnect)
+    return min(group.local, constants.network_gpus)
 
 
 def over(rate: float, weight: float | Fraction) -> float:

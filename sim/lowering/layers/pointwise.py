@@ -47,7 +47,7 @@ def _distributed(local: LocalShape, operators: int) -> int:
 def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
     """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
     local, software = builder.local, builder.software
-    if software.kernels.fused_norm or software.kernels.torch_compile:
+    if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
         # read 16 bit; write that, or quantised copies
         elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
         if into_product and local.recipe and norm_quantises(local):
@@ -64,7 +64,7 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
 def norm_backward(builder: LayerBuilder) -> None:
     """Gradient of the norm, and the add that joins it with the residual's gradient."""
     local, software = builder.local, builder.software
-    if software.kernels.fused_norm or software.kernels.torch_compile:
+    if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
         # read dY and X, write dX; for the weight's gradient, read both once more
         passes = 5 if software.kernels.norm_grad_apart else 3
         launches = passes // 2

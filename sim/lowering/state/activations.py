@@ -199,10 +199,10 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     outputs = 1.5 if small else e + (narrow * e if local.recipe else 0)
     latents = latent_elements(local) * e if local.latent else 0.0
     return ahead | {
-        # inputs of both; eager norms keep FP32 copies
+        # inputs of both; a chain keeps FP32 copies
         "norms": 2
         * local.norm_bytes
-        * (1 if software.kernels.fused_norm or software.kernels.torch_compile else 3),
+        * (1 if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm) else 3),
         "norm outputs": 2 * _gathered(local, software) * narrow,
         "qkv": float(tokens * local.qkv_width * e),
         "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,

@@ -129,7 +129,7 @@ def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
         and not software.exchange.sp_regathers_input
     ):
         yield "inputs of column-parallel matrices are kept whole"
-    if not (software.kernels.fused_norm or software.kernels.torch_compile):
+    if not software.kernels.norm_is_one_kernel(rms_norm=model.norm == "rmsnorm"):
         yield "norms keep FP32 copies"
     if not (software.kernels.fused_activation or software.kernels.torch_compile) and model.mlp == "swiglu":
         yield "the unfused activation keeps one more branch"

@@ -34,7 +34,10 @@ class KernelSoftware(SoftwareGroup):
     cudnn: CudnnRelease = Field(
         default="9.13", description="release of cuDNN, or the nearest before it, whose attention runs"
     )
-    fused_norm: bool = Field(default=True, description="a norm is one kernel each way, not torch's chain")
+    fused_norm: bool = Field(
+        default=True,
+        description="an RMSNorm is one kernel each way, as a LayerNorm always is, not a chain of torch's",
+    )
     norm_grad_apart: bool = Field(
         default=False,
         description="a fused norm's weight gradient is a kernel of its own, which reads again what that of"
@@ -170,3 +173,12 @@ class KernelSoftware(SoftwareGroup):
         default=1.0,
         description="of quantised weight-gradient products, over that of other products of their shape",
     )
+
+    def norm_is_one_kernel(self, *, rms_norm: bool) -> bool:
+        """Whether a norm is one kernel each way.
+
+        Without fused kernels RMSNorm is a chain of torch's operations, as models write it themselves;
+        LayerNorm is one operator of torch's, with kernels of its own
+        (pytorch aten/src/ATen/native/cuda/layer_norm_kernel.cu).
+        """
+        return self.fused_norm or self.torch_compile or not rms_norm
