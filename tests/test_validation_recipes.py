@@ -75,7 +75,8 @@ def test_mlperf_6_0_runs_what_its_recipes_name() -> None:
         recipe_fields("mlperf-6.0", build(case_document(expert | {"model.hidden_size": width})))
         for width in (7168, 2880)
     )
-    assert deepseek == {"fp8_attention": True, "moe_router_fusion": True, "fused_grouped_mlp": True}
+    fused = {"moe_router_fusion": True, "fused_grouped_mlp": True}
+    assert deepseek == {"fp8_attention": True, "scaled_first": False, **fused}
     named = ("fp8_parameters", "cp_comm", "fused_grouped_mlp")
     assert [gpt_oss[name] for name in named] == [False, "a2a", True]
 

@@ -246,9 +246,12 @@ RECIPE_FACTS = (
         widths=(2880,),
         fields={"bucket_elements": 768e6, "fp8_parameters": False, "cp_comm": "a2a"},
     ),
-    # deepseekv3_671b: config_common_mxfp8.sh (FP8_DPA), config_GB*.sh (MOE_ROUTER_FUSION)
+    # deepseekv3_671b: config_common_mxfp8.sh (FP8_DPA), config_GB*.sh (MOE_ROUTER_FUSION), config_common.sh
+    # (AVERAGE_IN_COLLECTIVE True)
     RecipeFact(
-        presets=("mlperf-6.0",), widths=(7168,), fields={"fp8_attention": True, "moe_router_fusion": True}
+        presets=("mlperf-6.0",),
+        widths=(7168,),
+        fields={"fp8_attention": True, "moe_router_fusion": True, "scaled_first": False},
     ),
     # Both, on Blackwell: NVTE_CUTEDSL_FUSED_GROUPED_MLP
     RecipeFact(
