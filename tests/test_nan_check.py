@@ -13,7 +13,7 @@ from stepsim.sim.simulate import simulate
 
 
 def run(*, nan_check: bool, bucket_elements: float = 1e6, zero: int = 1, pp: int = 1) -> Scenario:
-    gradients = {"nan_check": nan_check, "bucket_elements": bucket_elements}
+    gradients = {"nan_check": nan_check, "bucket_elements": bucket_elements, "scaled_first": False}
     software = {"preset": "megatron-core-2025", "gradients": gradients, "host": {"host_s_per_kernel": 1e-4}}
     fields = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8", "dp": 4, "zero": zero, "pp": pp}
     return scenario(software=software, schedule="1f1b" if pp > 1 else "none", **fields)

@@ -10,7 +10,7 @@ from validation_cases import MOE, case_document
 
 from stepsim.calibration.cases.case import Case, CaseHardware, build
 from stepsim.calibration.cases.preset import preset_of, software_document
-from stepsim.calibration.cases.recipes import RECIPE_FACTS, fields_instead, recipe_fields
+from stepsim.calibration.cases.recipes import RECIPE_FACTS, fields_instead, recipe_fields, recipe_order
 from stepsim.calibration.cases.to_scenario import scenario_document
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF
@@ -29,7 +29,7 @@ def a_case(gpu: str, precision: str, **layout: Any) -> Case:
 def test_every_fact_is_of_presets_and_fields_that_there_are() -> None:
     for fact in RECIPE_FACTS:
         assert set(fact.presets) <= set(software_names())
-        assert fact.fields or fact.instead
+        assert fact.fields or fact.instead or fact.order
         assert {*fact.fields, *fact.instead} <= set(GROUP_OF)
 
 
@@ -41,6 +41,50 @@ def test_a_later_fact_holds_over_an_earlier_one() -> None:
     assert whole == {"fp8_parameters": False, "fp8_attention": True, **fused}
     cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8", tp=1))
     assert not cisco["fused_quantise"]
+
+
+def test_stages_of_a_replica_lie_side_by_side_in_mlperf_from_5_1_on() -> None:
+    """Of 5.0 those of 512 GB200 and more; DeepSeek-V3 of 6.0 has the order of Megatron core."""
+    staged = a_case("GB300-NVL72", "nvfp4", pp=8)
+    expert = build(case_document({"model.moe": MOE, "layout.pp": 8}))
+    small, large = (
+        replace(
+            a_case("GB200-NVL72", "fp8", pp=8), hardware=replace(staged.hardware, gpu="GB200-NVL72", gpus=n)
+        )
+        for n in (256, 512)
+    )
+    assert recipe_order("mlperf-6.0", staged) == recipe_order("mlperf-5.1", staged) == "tp-cp-ep-pp-dp"
+    assert recipe_order("mlperf-5.0", large) == "tp-cp-ep-pp-dp"
+    assert recipe_order("mlperf-5.0", small) is recipe_order("mlperf-6.0", expert) is None
+    assert recipe_order("mlperf-6.0", a_case("GB300-NVL72", "nvfp4", pp=1)) is None
+
+
+def test_mlperf_6_0_runs_what_its_recipes_name() -> None:
+    """What is gathered, quantised and exchanged in how many bits, by precision and model."""
+    llama, large = (
+        recipe_fields("mlperf-6.0", replace(one, model=replace(one.model, hidden_size=width)))
+        for one, width in (
+            (a_case("B300-SXM", "nvfp4", tp=1), 4096),
+            (a_case("GB300-NVL72", "nvfp4", tp=2), 16384),
+        )
+    )
+    assert (llama["fp8_attention"], llama["fused_quantise"], llama["bucket_elements"]) == (True, True, 768e6)
+    assert large == {"fp8_parameters": False, "fused_amax": False}
+    expert = {"model.moe": MOE, "hardware.gpu": "GB300-NVL72", "layout.precision": "mxfp8", "layout.tp": 1}
+    deepseek, gpt_oss = (
+        recipe_fields("mlperf-6.0", build(case_document(expert | {"model.hidden_size": width})))
+        for width in (7168, 2880)
+    )
+    fused = {"moe_router_fusion": True, "fused_grouped_mlp": True}
+    assert deepseek == {"fp8_attention": True, "scaled_first": False, **fused}
+    named = ("fp8_parameters", "cp_comm", "fused_grouped_mlp")
+    assert [gpt_oss[name] for name in named] == [False, "a2a", True]
+
+
+def test_a_text_may_say_that_attention_has_16_bits_where_recipes_have_both() -> None:
+    said = replace(CASE.software, framework="NeMo 26.04 (MLPerf 6.0), 16-bit attention", year=2026)
+    document = software_document(said, "B300-SXM", {"fp8_attention": True})
+    assert document["kernels"]["fp8_attention"] is False
 
 
 @pytest.mark.parametrize("name", ["megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.06"])
@@ -164,6 +208,7 @@ def test_what_the_case_says_holds_over_the_recipe() -> None:
         ("NeMo / Megatron core (MLPerf Training v4.1)", "mlperf-4"),
         ("NeMo / Megatron core (MLPerf Training v5.0)", "mlperf-5.0"),
         ("NeMo / Megatron core (MLPerf Training v5.1)", "mlperf-5.1"),
+        ("NeMo 26.04, Megatron Bridge (MLPerf 6.0)", "mlperf-6.0"),
         ("Megatron-Bridge / Megatron core 26.06", "megatron-bridge-26.06"),
         ("Megatron-Bridge / Megatron core 26.04.01", "megatron-bridge-2026"),
     ],

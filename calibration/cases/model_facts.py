@@ -1,17 +1,21 @@
-"""What the model of a case is known to have beside the shapes that the case states: how it routes.
+"""What the model of a case is known to have beside the shapes that the case states: its router, its windows.
 
-A case gives shapes alone. Where those of a layer are a catalogue model's, the limits of that model's router
-are the case's too: they belong to the model, whatever framework trains it (Megatron-Bridge
-recipes/deepseek: moe_router_num_groups 8, moe_router_group_topk 4). The number of layers and the vocabulary
-may differ: benchmarks cut the one and pad the other.
+A case gives shapes alone. Where those of a layer are a catalogue model's, the limits of that model's router,
+the window that its layers see and its biases are the case's too: they belong to the model, whatever framework
+trains it (Megatron-Bridge recipes/deepseek: moe_router_num_groups 8, moe_router_group_topk 4; pretrain.py of
+gpt_oss_20b in MLPerf Training 6.0: window_size (127, 0), window_attn_skip_freq 2, add_bias_linear). The
+number of layers and the vocabulary may differ: benchmarks cut the one and pad the other.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...sim.scenario.model.catalogue import get_model, model_names
+
+if TYPE_CHECKING:
+    from ...sim.scenario.model.model import Model
 
 LAYER = ("hidden_size", "num_attention_heads", "kv_channels", "ffn_hidden_size", "mlp", "attention")
 EXPERTS = ("num_experts", "topk", "expert_ffn_hidden_size", "shared_expert_ffn_hidden_size")
@@ -22,19 +26,32 @@ Shape = tuple[Any, ...]
 def known_facts(model: dict[str, Any]) -> dict[str, Any]:
     """``model`` of a scenario with the facts of the catalogue's model of that shape, if there is one."""
     moe = model.get("moe")
-    if not moe or (limit := _node_limits().get(_shape(model, moe))) is None:
+    if not moe or (facts := _facts().get(_shape(model, moe))) is None:
         return model
-    return model | {"moe": {**moe, "node_limit": limit}}
+    router = {"moe": {**moe, **facts.get("moe", {})}}
+    return model | facts | router
 
 
 @cache
-def _node_limits() -> dict[Shape, int]:
-    limits = {}
+def _facts() -> dict[Shape, dict[str, Any]]:
+    known = {}
     for name in model_names():
-        moe = get_model(name).moe
-        if moe and moe.node_limit:
-            limits[_shape(get_model(name).model_dump(), moe.model_dump())] = moe.node_limit
-    return limits
+        model = get_model(name)
+        if model.moe and (facts := _facts_of(model)):
+            known[_shape(model.model_dump(), model.moe.model_dump())] = facts
+    return known
+
+
+def _facts_of(model: Model) -> dict[str, Any]:
+    """What a case has no field for, where ``model`` has it."""
+    facts: dict[str, Any] = {}
+    if model.moe and model.moe.node_limit:
+        facts["moe"] = {"node_limit": model.moe.node_limit}
+    if model.sliding_window:
+        facts |= {"sliding_window": model.sliding_window, "full_attention_every": model.full_attention_every}
+    if model.biases:
+        facts["biases"] = True
+    return facts
 
 
 def _shape(model: dict[str, Any], moe: dict[str, Any]) -> Shape:

@@ -57,7 +57,8 @@ RULES = (
     PresetChoice(r"mlperf\D*3\.1", "mlperf-3.1"),
     PresetChoice(r"mlperf\D*4\.", "mlperf-4"),
     PresetChoice(r"mlperf\D*5\.0", "mlperf-5.0"),
-    PresetChoice(r"mlperf\D*(5\.1|[6-9]\.)", "mlperf-5.1"),
+    PresetChoice(r"mlperf\D*5\.1", "mlperf-5.1"),
+    PresetChoice(r"mlperf\D*[6-9]\.", "mlperf-6.0"),
     PresetChoice(r"nemo", "megatron-2022-sp", until=2022),  # there was no Megatron core yet
     PresetChoice(r"nemo", "nemo-2024", until=2024),
     PresetChoice(r"megatron[ -](lm )?core|megatron[ -]bridge", "megatron-core-2024", until=2024),
@@ -255,6 +256,7 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("fp32 head", {"head_fp32": True}),
     ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop
     ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before FSDP gathers them
+    ("16-bit attention", {"fp8_attention": False}),  # where recipes of its release have both
 )
 """What else a framework's text says, in words of a preset."""
 

@@ -20,14 +20,17 @@ class RecipeFact:
     """Fields of the software of ``presets`` where all that is said of a run holds.
 
     ``gpus`` are beginnings of their names, ``widths`` hidden sizes, which tell the models of a release apart;
-    what is empty or None says nothing. ``instead`` holds over what a case says, too: what the code of a run
-    does where the settings that its case was read off have no effect.
+    what is empty or None says nothing. ``order`` is that of the rank grid, fastest axis first. ``instead``
+    holds over what a case says, too: what the code of a run does where the settings that its case was read
+    off have no effect.
     """
 
     presets: tuple[str, ...]
     fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
     instead: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    order: str | None = None
     gpus: tuple[str, ...] = ()
+    least_gpus: int = 0
     precisions: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
     experts: bool | None = None
@@ -46,11 +49,16 @@ class RecipeFact:
         return (
             preset in self.presets
             and (not self.gpus or case.hardware.gpu.startswith(self.gpus))
+            and case.hardware.gpus >= self.least_gpus
             and (not self.precisions or case.layout.precision in self.precisions)
             and (not self.widths or case.model.hidden_size in self.widths)
             and all(wanted is None or wanted == is_so for wanted, is_so in said)
         )
 
+
+STAGES_BEFORE_REPLICAS = "tp-cp-ep-pp-dp"
+"""Megatron core's ``use_tp_pp_dp_mapping``: all stages of a replica lie side by side, where they may share an
+NVLink domain, and replicas lie apart (Megatron-LM core parallel_state.py, initialize_model_parallel)."""
 
 _BRIDGE = ("megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.06")
 
@@ -172,6 +180,12 @@ RECIPE_FACTS = (
     # check_for_nan_in_grad; no graph of a whole step can hold the wait that it takes
     RecipeFact(presets=("mlperf-5.0", "mlperf-5.1"), gpus=("H100",), fields={"nan_check": True}),
     RecipeFact(presets=("mlperf-5.0",), gpus=("H200",), fields={"nan_check": True}),
+    # training_results_v5.0 llama31_405b: config_GB200_128x4x112xtp4pp8cp2_cg_dplast.sh (tyche_ngpu512), and
+    # what is larger; config_GB200_64x4x112xtp4pp8cp2_cg.sh has the order of Megatron core.
+    RecipeFact(presets=("mlperf-5.0",), gpus=("GB",), least_gpus=512, order=STAGES_BEFORE_REPLICAS),
+    # training_results_v5.1 and v6.0 config_common.sh: TP_PP_DP_MAPPING True; False in DeepSeek-V3's
+    # conf/model/671b.yaml, which nothing sets
+    RecipeFact(presets=("mlperf-5.1", "mlperf-6.0"), experts=False, order=STAGES_BEFORE_REPLICAS),
     # training_results_v5.1 config_common_fp4.sh: FP8_PARAM_GATHER False
     RecipeFact(presets=("mlperf-5.1",), precisions=("nvfp4",), fields={"fp8_parameters": False}),
     # config_common_8b.sh: USE_TE_OPS; off where tensors are split (config_GB300_128x4x1xtp2pp1cp4_8b.sh)
@@ -209,9 +223,46 @@ RECIPE_FACTS = (
                 "logits_fp32": True, "amax_group": "tensor", "bucket_elements": 64},
         instead={"tp_comm_overlap": False},
     ),
+    # training_results_v6.0 config_common_fp4.sh: FP8_PARAM_GATHER False, NVTE_NVFP4_DISABLE_RHT 0 (ASUSTeK's
+    # copy has "0 to 1"), so that the transform's own kernel takes the maximum, as in Megatron-Bridge above.
+    RecipeFact(
+        presets=("mlperf-6.0",), precisions=("nvfp4",), fields={"fp8_parameters": False, "fused_amax": False}
+    ),
+    # config_common_8b.sh: USE_TE_OPS, which config_GB200_256x4x1xtp4pp1cp4_8b.sh and those of 405B take back;
+    # BUCKET_SIZE 768000000. What it fuses quantises 16-bit weights in every forward, as in round 5.1.
+    RecipeFact(presets=("mlperf-6.0",), widths=(4096,), fields={"bucket_elements": 768e6}),
+    RecipeFact(
+        presets=("mlperf-6.0",), widths=(4096,), tensor_parallel=False, fields={"fused_quantise": True}
+    ),
+    # config_common_fp8attn.sh, sourced by the FP4 configs of 8B but for that of eight hosts of B300 (Nebius'
+    # config_DGXB300_8x8x1xtp1pp1cp1_8b_fp4.sh), whose run says so; NVTE_DPA_FP8_RECIPE F16 in those of 405B.
+    RecipeFact(
+        presets=("mlperf-6.0",),
+        precisions=("nvfp4",),
+        tensor_parallel=False,
+        fields={"fp8_attention": True, "caches_mlp_weights": False},
+    ),
+    # gpt_oss_20b: config_common.sh (BUCKET_SIZE 768000000), config_common_mxfp8.sh (no FP8_PARAM_GATHER and
+    # no FP8_DPA), conf/gpt_oss.yaml (cp_comm_type a2a, MOE_ROUTER_FUSION False)
+    RecipeFact(
+        presets=("mlperf-6.0",),
+        widths=(2880,),
+        fields={"bucket_elements": 768e6, "fp8_parameters": False, "cp_comm": "a2a"},
+    ),
+    # deepseekv3_671b: config_common_mxfp8.sh (FP8_DPA), config_GB*.sh (MOE_ROUTER_FUSION), config_common.sh
+    # (AVERAGE_IN_COLLECTIVE True)
+    RecipeFact(
+        presets=("mlperf-6.0",),
+        widths=(7168,),
+        fields={"fp8_attention": True, "moe_router_fusion": True, "scaled_first": False},
+    ),
+    # Both, on Blackwell: NVTE_CUTEDSL_FUSED_GROUPED_MLP
+    RecipeFact(
+        presets=("mlperf-6.0",), gpus=("B", "GB"), experts=True, fields={"fused_grouped_mlp": True}
+    ),
     # AMD/benchmarks/llama31_8b: Megatron on ROCm's TransformerEngine
     RecipeFact(
-        presets=("mlperf-5.1",),
+        presets=("mlperf-5.1", "mlperf-6.0"),
         gpus=("MI",),
         fields={"fp8_scaling": "delayed", "cuda_graphs": False, "fused_amax": False, "fused_quantise": False,
                 "logits_fp32": True},
@@ -228,6 +279,12 @@ def recipe_fields(preset: str, case: Case) -> dict[str, Any]:
 def fields_instead(preset: str, case: Case) -> dict[str, Any]:
     """Fields of the software that the code of the run has, whatever ``case`` says."""
     return _joined(fact.instead for fact in RECIPE_FACTS if fact.holds(preset, case))
+
+
+def recipe_order(preset: str, case: Case) -> str | None:
+    """The order of the rank grid that the recipe of ``case`` asks for, if it does and the run has stages."""
+    orders = [fact.order for fact in RECIPE_FACTS if fact.order and fact.holds(preset, case)]
+    return orders[-1] if orders and case.layout.pp > 1 else None
 
 
 def _joined(all_fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

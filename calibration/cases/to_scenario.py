@@ -30,7 +30,7 @@ from .preset import (
     software_document,
     stage_split,
 )
-from .recipes import fields_instead, recipe_fields
+from .recipes import fields_instead, recipe_fields, recipe_order
 
 if TYPE_CHECKING:
     from ...sim.scenario.models import Scenario
@@ -93,7 +93,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
         | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)}
-        | {"zero": known_zero(software["preset"], asdict(layout))},
+        | {"zero": known_zero(software["preset"], asdict(layout))}
+        | ({"order": order} if (order := recipe_order(release, case)) else {}),
         "training": {"seq_length": case.model.seq_length}
         | {key: getattr(layout, key) for key in TRAINING}
         | {"micro_batch": sequences, "precision": known_precision(software["preset"], asdict(layout))},

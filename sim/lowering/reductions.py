@@ -99,6 +99,7 @@ def _reductions(
         replicas=replicas[0],
         offload=offload_of(plan),
         nan_check=software.gradients.nan_check,
+        scaled_first=software.gradients.scaled_first,
         in_turn=software.exchange.collectives_in_turn,
     )
 

@@ -50,7 +50,8 @@ class Gradients:
     message where the bucket is ``flat`` (Megatron core's buffer). ``listed`` parameters, ``listed_bytes``
     together, come back as lists: flat buffers are made of them, and copied back one parameter and one rank at
     a time, which takes the host ``copy_host_s`` each. ``nan_check``: the host has a bucket reduced when it
-    knows that its norm is a number. ``in_turn``: what is issued behind a reduction waits for it.
+    knows that its norm is a number. ``scaled_first``: a bucket is divided by its ranks before it is reduced,
+    not its sum afterwards. ``in_turn``: what is issued behind a reduction waits for it.
     """
 
     communicator: str
@@ -71,6 +72,7 @@ class Gradients:
     replicas: str = ""
     offload: Offload | None = None
     nan_check: bool = False
+    scaled_first: bool = False
     in_turn: bool = False
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
@@ -109,6 +111,8 @@ class Gradients:
         host_s = self.costs.host_collective_s + self.check_s
         if self.nan_check:
             self._check(writer, calls * elements)
+        if self.scaled_first:
+            self._scale(writer, calls * elements, category="dp")
         work = self._calls(kind, elements, calls)
         index = writer.on_stream(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
@@ -135,6 +139,14 @@ class Gradients:
         host_s = 2 * self.costs.host_s  # the norm, and its comparison
         writer.compute("check gradients", work, category="dp", host_s=host_s, host_sync=True)
 
+    def _scale(
+        self, writer: ProgramBuilder, elements: float, casts_bytes: float = 0.0, *, category: str
+    ) -> None:
+        """Read and write gradients, with what casts move of each besides."""
+        scaling = MemoryBound(hbm_bytes=elements * (2.0 * self.element_bytes + casts_bytes))
+        work = Compute(self.costs.seconds(scaling), "memory-bound", bytes=scaling.hbm_bytes)
+        writer.compute("scale gradients", work, category=category, host_s=self.costs.host_s)
+
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
         """So many reductions of ``elements`` each as one collective; equal calls return one object."""
         apart = not (self.sharded or self.flat) and sum(self.parts) == elements
@@ -147,13 +159,13 @@ class Gradients:
         return self.known[key]
 
     def finish(self, writer: ProgramBuilder, held: float) -> None:
-        """Wait for every reduction, then scale the sum to a mean."""
+        """Wait for every reduction, then scale the sum to a mean, where its parts were not."""
         self.flush(writer)
         writer.wait(*self.reductions)
+        if self.scaled_first:
+            return
         casts = 0 if self.wire_bytes == self.element_bytes else 2 * (self.wire_bytes + self.element_bytes)
-        scaling = MemoryBound(hbm_bytes=held * (2.0 * self.element_bytes + casts))
-        work = Compute(self.costs.seconds(scaling), "memory-bound", bytes=scaling.hbm_bytes)
-        writer.compute("scale gradients", work, category="optimizer", host_s=self.costs.host_s)
+        self._scale(writer, held, casts, category="optimizer")
 
     def gather_parameters(self, writer: ProgramBuilder, size_bytes: float) -> int:
         """All-gather updated parameters; returns the op to wait for."""

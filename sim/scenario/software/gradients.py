@@ -98,6 +98,11 @@ class GradientSoftware(SoftwareGroup):
         description="each bucket is checked for NaN before it is reduced: a pass over it whose result the"
         " host waits for (Megatron core check_for_nan_in_grad)",
     )
+    scaled_first: bool = Field(
+        default=False,
+        description="each bucket is divided by its ranks before it is reduced: a pass over it (Megatron core"
+        " without average_in_collective, whose collectives average)",
+    )
     moment_bytes: Annotated[Literal[2, 4], NO_BOOL] = Field(
         default=4,
         description="bytes of each of the optimizer's two moments (2: arXiv:2412.19437 section 3.3.3)",

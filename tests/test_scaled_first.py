@@ -1,0 +1,52 @@
+"""Gradients may be divided by their ranks bucket by bucket, before they are reduced."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_scenarios import lowered, scenario
+
+from stepsim.sim.program.program import Compute, Op
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.software import get_software
+
+
+def run(*, scaled_first: bool, bucket_elements: float = 1e6, zero: int = 1, pp: int = 1) -> Scenario:
+    gradients = {"scaled_first": scaled_first, "bucket_elements": bucket_elements}
+    software = {"preset": "megatron-core-2025", "gradients": gradients}
+    fields = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8", "dp": 4, "zero": zero, "pp": pp}
+    return scenario(software=software, schedule="1f1b" if pp > 1 else "none", **fields)
+
+
+def ops(job: Scenario) -> list[list[Op]]:
+    return [list(program.ops) for program in lowered(job).programs.classes]
+
+
+def scaled_bytes(program: list[Op]) -> float:
+    passes = [op.work for op in program if op.name == "scale gradients"]
+    return sum(work.bytes for work in passes if isinstance(work, Compute))
+
+
+@settings(max_examples=20, deadline=None)
+@given(bucket=st.sampled_from([2e5, 1e6, 1e9]), zero=st.sampled_from([0, 1]), pp=st.sampled_from([1, 2]))
+def test_every_reduction_has_a_pass_before_it_and_the_sum_none(bucket: float, zero: int, pp: int) -> None:
+    for program in ops(run(scaled_first=True, bucket_elements=bucket, zero=zero, pp=pp)):
+        names = [op.name for op in program]
+        reductions = [i for i, name in enumerate(names) if name.startswith(("gradient re", "gradient all"))]
+        assert [i - 1 for i in reductions] == [i for i, name in enumerate(names) if name == "scale gradients"]
+        assert reductions
+
+
+def test_all_gradients_are_read_and_written_and_not_a_shard_of_them() -> None:
+    job = run(scaled_first=True)
+    (first,), (last,) = ops(job), ops(run(scaled_first=False))
+    plan = lowered(job).plan
+    assert scaled_bytes(first) == pytest.approx(2 * plan.held_elements(0).total * plan.local.grad_bytes)
+    assert scaled_bytes(last) == pytest.approx(scaled_bytes(first) / 4)
+
+
+def test_mlperf_6_0_divides_first_and_earlier_rounds_average_in_their_collectives() -> None:
+    """training_results_v6.0 and v5.1, pretrain.py: average_in_collective False and True."""
+    assert get_software("mlperf-6.0").gradients.scaled_first
+    assert not get_software("mlperf-5.1").gradients.scaled_first
