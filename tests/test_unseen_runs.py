@@ -36,7 +36,16 @@ def test_the_runs_are_of_no_source_that_shaped_a_constant(shared: Path) -> None:
     files = [
         path for folder in ("cases", "second/cases") for path in (shared / "data" / folder).glob("*.yaml")
     ]
-    seen = {case.id for path in files for case in read_cases(path)}
+    seen = [case for path in files for case in read_cases(path)]
     assert seen
-    assert len({case.id for case in CASES}) == len(CASES)
-    assert not seen & {case.id for case in CASES}
+    assert len({case.id for case in CASES}) == len({measurement(case) for case in CASES}) == len(CASES)
+    assert not {case.id for case in seen} & {case.id for case in CASES}
+    assert not {measurement(case) for case in seen} & {measurement(case) for case in CASES}
+
+
+def measurement(case: Case) -> tuple[object, ...]:
+    """What two rows have in common that tell of one run, whoever tells it and under which name."""
+    model, hardware = case.model, case.hardware
+    size = (model.num_layers, model.hidden_size, model.seq_length)
+    measured = case.measured.step_time_s and round(case.measured.step_time_s, 4)
+    return (hardware.gpu, hardware.gpus, *size, case.layout.precision, measured)
