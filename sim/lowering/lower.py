@@ -28,6 +28,7 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
+from .layers.experts import copies_of
 from .layers.layer_builder import Kernel, KernelPricing
 from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.moe import TOKENS
@@ -341,12 +342,11 @@ def kernel_pricing(
 
 
 def _router(scenario: Scenario) -> Router:
-    """Where tokens go; of a dense model, which exchanges none, whatever."""
+    """Where tokens go; a dense model exchanges none, so that its router may say anything."""
     moe = scenario.model.moe
     if moe is None:
         return Router(experts=1, topk=1, copies=1.0)
-    copies = moe.topk * (moe.capacity_factor or 1.0)
-    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies, node_limit=moe.node_limit)
+    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies_of(moe), node_limit=moe.node_limit)
 
 
 def _load_numbers(plan: StepPlan, loads: tuple[float, ...]) -> NDArray[np.int64]:

@@ -49,8 +49,8 @@ WEIGHTS_AND_MASTERS = 6
 class Parameters:
     """Parameters by component, all layers together; ``output`` is 0 with tied embeddings.
 
-    ``layers`` are all but the routed ``experts``, of which a token visits ``active_experts``;
-    ``prediction`` is what multi-token prediction adds: whole layers.
+    ``layers`` are all but the routed ``experts``, and ``prediction`` is what multi-token
+    prediction adds: whole layers.
     """
 
     embedding: int
@@ -59,7 +59,6 @@ class Parameters:
     norm: int
     output: int
     experts: int = 0
-    active_experts: int = 0
     prediction: int = 0
 
     @property
@@ -67,11 +66,6 @@ class Parameters:
         """Parameters of the whole model."""
         trunk = self.embedding + self.position + self.layers + self.norm + self.output
         return trunk + self.experts + self.prediction
-
-    @property
-    def active(self) -> int:
-        """Parameters that one token meets, without multi-token prediction, which serves training alone."""
-        return self.total - self.experts + self.active_experts - self.prediction
 
 
 def parameters(model: Model, *, positions: int = 0) -> Parameters:
@@ -87,7 +81,6 @@ def parameters(model: Model, *, positions: int = 0) -> Parameters:
         norm=count_of(norm_parameters("final norm", shape)),
         output=0 if model.tied_embeddings else table,
         experts=experts,
-        active_experts=experts * model.moe.topk // model.moe.num_experts if model.moe else 0,
         prediction=sum(count_of(whole_layer(model, kind)) for kind in prediction_kinds(model)),
     )
 

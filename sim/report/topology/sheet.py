@@ -15,7 +15,6 @@ from ..drawing.svg import element, line, number, rect, text
 WIDTH = 1200.0
 MARGIN = 24.0
 LEFT = 178.0  # names and counts of the tiers
-LEFT_TEXT = LEFT - 26
 
 FILLS = {
     "core": palette.SINGLE["B"],
