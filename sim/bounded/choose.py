@@ -53,7 +53,8 @@ def kept_rows(passes: Passes, within: float, most: int) -> Kept:
 
 
 def fewer(passes: Passes, kept: Kept, within: float) -> Kept:
-    """The kept rows without those that are not needed: the rest lack at most a share ``within`` of the step."""
+    """The kept rows without those that are not needed: the rest lack at most a share ``within`` of the
+    step."""
     found, lack = kept.rows, kept.lacks
     while len(found) > 1 and lack <= within:
         left_s = passes.without_each_s(found)

@@ -93,7 +93,8 @@ def awaiting(ranks: Ranks) -> list[str]:
 
 
 def _decides(one: Ids, other: Ids) -> bool:
-    """Whether ranks with equal numbers in ``one`` have equal numbers in ``other``; -1 in ``one`` means none."""
+    """Whether ranks with equal numbers in ``one`` have equal numbers in ``other``; -1 in ``one`` means
+    none."""
     with_it = np.empty(int(one.max(initial=-1)) + 2, dtype=np.int64)
     with_it[one] = other
     return bool((with_it[one] == other).all())

@@ -95,7 +95,8 @@ def edges_of_block(block: Block) -> LayerEdges:
 
 
 def before_in_block(block: Block) -> list[list[int]]:
-    """For each op of a block, the ops that it waits for: those it names, and the one before it on its stream."""
+    """For each op of a block, the ops that it waits for: those it names, and the one before it on its
+    stream."""
     found: list[list[int]] = [list(op.after) for op in block.ops]
     for rows in block.streams.values():
         for row in rows:

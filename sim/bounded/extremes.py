@@ -151,7 +151,8 @@ class Extremes:
 
 
 def apart(programs: Programs) -> bool:
-    """Whether no communication ever takes anything from another, so that both extremes are the step as it is."""
+    """Whether no communication ever takes anything from another, so that both extremes are the step as it
+    is."""
     if any(len(each) > 1 for each in held(programs).values()):
         return False
     for r, program in enumerate(programs.classes):
