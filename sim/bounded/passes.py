@@ -50,7 +50,8 @@ class Passes:
         return max_plus(self.graph, slow, self.longer_s)
 
     def alone_s(self, slow: Seconds) -> float:
-        """The step of a few replicas in seconds, with their own messages alone: as a replay of them has it."""
+        """The step of a few replicas in seconds, with their own messages alone: as a replay of them has
+        it."""
         longer_s = self._traffic.longer_s(max_plus(self.graph, slow, sent=True))
         return float(max_plus(self.graph, slow, longer_s).step_s)
 

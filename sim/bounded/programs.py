@@ -51,7 +51,8 @@ def class_of_ranks(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ids:
 
 
 def from_below(programs: Programs, ranks: Ranks, replicas: Replicas, chosen: Ids) -> Programs:
-    """One class for each stage of the ``chosen`` replicas, at the pace of its slowest tensor-parallel group."""
+    """One class for each stage of the ``chosen`` replicas, at the pace of its slowest tensor-parallel
+    group."""
     few = _few(ranks, replicas, [np.array([u]) for u in chosen])
     return programs_of_classes(programs, few, np.arange(few.world), _slow(paces(ranks, replicas, chosen)[0]))
 
@@ -93,7 +94,8 @@ def paces(ranks: Ranks, replicas: Replicas, chosen: Ids) -> tuple[Factors, Facto
 
 
 def _group_of(ranks: Ranks, replicas: Replicas, chosen: Ids, place: Ids) -> NDArray[np.bool_]:
-    """By replica, stage and rank: whether the rank is in the tensor-parallel group of the one at ``place``."""
+    """By replica, stage and rank: whether the rank is in the tensor-parallel group of the one at
+    ``place``."""
     if TENSOR not in ranks.instance:
         found = np.zeros(replicas.slow[chosen].shape, dtype=bool)
         found[np.arange(len(chosen)), :, place] = True

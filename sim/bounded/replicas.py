@@ -25,7 +25,8 @@ REPLICA = ("pp.stages", "pp.copies", "cp.ring", "cp.heads", "tp")
 
 @dataclass(frozen=True, kw_only=True)
 class Replicas:
-    """``rank[u, s, j]`` is rank j in stage s of replica u, and ``slow[u, s, j]`` its factor (1 is healthy)."""
+    """``rank[u, s, j]`` is rank j in stage s of replica u, and ``slow[u, s, j]`` its factor (1 is
+    healthy)."""
 
     rank: Ids
     slow: Factors

@@ -33,7 +33,8 @@ class StageMessage:
 
 
 def messages_of(record: Record, first: Sequence[int]) -> list[StageMessage]:
-    """The messages of a healthy record between two stages. ``first`` is the number of each stage's first op."""
+    """The messages of a healthy record between two stages. ``first`` is the number of each stage's first
+    op."""
     posted: dict[tuple[int, int, str], deque[tuple[int, int]]] = defaultdict(deque)
     found = []
     for r, program in enumerate(record.programs.classes):

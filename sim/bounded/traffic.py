@@ -144,7 +144,8 @@ class Traffic:
 def _rates(
     mine: Transfer, message: Transfer | None, way: str, links: Mapping[str, float]
 ) -> tuple[float, float]:
-    """The rates of a collective on the links of one rank: alone, and beside a message that leaves or arrives."""
+    """The rates of a collective on the links of one rank: alone, and beside a message that leaves or
+    arrives."""
     demands = [Demand(mine.ceiling_bytes_per_s, mine.local_weights)]
     if message is not None:
         own = tuple(pair for pair in message.local_weights if pair[0].endswith(way))

@@ -59,7 +59,7 @@ def turns_of(scenario: Scenario) -> Turns | None:
         return None
     compared = min(MOST_BACK, par.pp + 1)
     return Turns(
-        period=par.pp * par.vpp if schedule.grouped else 1,
+        period=par.virtual_stages if schedule.grouped else 1,
         microbatches=par.pp if schedule.grouped else 1,
         compared=compared,
         settled=compared + min(UNSETTLED, par.pp - 1),

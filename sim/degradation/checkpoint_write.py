@@ -149,7 +149,7 @@ def checkpoint_write(scenario: Scenario) -> CheckpointWrite:
     spec = block.storage if block else None
     if spec is None:
         spec = StorageTier(every=Every(steps=1), mode="async", persist_slow_factor="from_bytes")
-    nodes = -(-cluster.gpus // cluster.gpus_per_node)
+    nodes = cluster.nodes
     sizes = sizes_of(scenario, block, nodes, cluster.gpus)
     field = "checkpoint.storage"
     if spec.mode == "blocking":

@@ -138,9 +138,8 @@ def layer_attention_flops(
     model: Model, tokens: float, seq_length: int, *, causal: bool = False, layer: int | None = None
 ) -> float:
     """Forward FLOPs of one layer's scores and weighted sum; ``tokens`` is all tokens of all sequences."""
-    query = model.mla.qk_head_dim if model.mla else model.kv_channels
-    value = model.mla.v_head_dim if model.mla else model.kv_channels
-    full = 2.0 * tokens * seq_length * model.num_attention_heads * (query + value)
+    per_head = model.qk_head_dim + model.v_head_dim
+    full = 2.0 * tokens * seq_length * model.num_attention_heads * per_head
     window = model.window_of(model.num_layers - 1 if layer is None else layer)
     reach = min(1.0, window / seq_length) if window else 1.0
     visible = full * 2 * reach * (1 - reach / 2)

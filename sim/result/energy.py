@@ -106,7 +106,7 @@ def step_energy(
         per_step_j=per_step_j,
         low_j=(1.0 - spread) * per_step_j,
         high_j=(1.0 + spread) * per_step_j,
-        per_trillion_tokens_kwh=step_kwh * 1e12 / (training.global_batch * training.seq_length),
+        per_trillion_tokens_kwh=step_kwh * 1e12 / training.tokens_per_step,
         carbon_g=None if intensity is None else step_kwh * intensity,
         measured=measured,
     )

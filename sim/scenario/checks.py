@@ -14,7 +14,6 @@ from ...hardware.catalogue import unknown_name
 from ...hardware.files import FileError
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import interconnect_names, networks_between_hosts, offered_interconnects
-from ...hardware.placement import gpus_of_ranks
 from .checks_neighbours import neighbours_fit
 from .checks_other_gpus import other_gpus_fit
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
@@ -22,11 +21,12 @@ from .checks_power import power_limit_is_possible
 from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
 from .frameworks import lookup_in, refused_by_framework
-from .machine import cluster_of, interconnect_of, node_of, placement_of
+from .machine import REGULAR_FABRICS, cluster_of, gpus_of_job, interconnect_of, node_of
 from .price import price_of
 from .schedules import traits_of
 
 if TYPE_CHECKING:
+    from ...hardware.cluster import Cluster
     from .blocks import ClusterSpec, Parallelism, ScheduleOptions, Training
     from .faults.faults import Faults
     from .model.model import Model
@@ -169,7 +169,7 @@ def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
 def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     """The switches can be wired so, the graph file can be read, and every rank has a GPU."""
     fabric = cluster.fabric
-    plain = fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
+    plain = fabric.kind in REGULAR_FABRICS
     if not plain and not interconnect_of(cluster).connects_hosts:
         message = (
             f"{cluster.interconnect_name} has no switches, so nothing would read the {fabric.kind} fabric;"
@@ -181,8 +181,7 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
         return  # nothing but what step times read, and check, themselves
     try:
         built = cluster_of(cluster)
-        unit = built.switches.nodes_per_unit if built.switches else 1
-        gpus = built.gpus if plain else built.topology.gpus
+        _wire(built, regular=plain)
     except FileError as error:
         yield Finding(path=("cluster", "fabric", "file"), message=str(error))
         return
@@ -192,15 +191,14 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     if cluster.placement is None:
         return
     try:
-        gpus_of_ranks(
-            placement_of(cluster),
-            ranks=cluster.gpus,
-            gpus=gpus,
-            gpus_per_node=cluster.gpus_per_node,
-            nodes_per_unit=unit,
-        )
+        gpus_of_job(cluster, built)
     except ValueError as error:
         yield Finding(path=("cluster", "placement"), message=str(error))
+
+
+def _wire(built: Cluster, *, regular: bool) -> object:
+    """Work out the switches of a fabric, and the links of an irregular one, so that what is wrong shows."""
+    return built.switches, None if regular else built.topology
 
 
 def placed_by_speed_alone(cluster: ClusterSpec) -> Iterator[Finding]:

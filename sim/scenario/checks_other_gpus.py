@@ -26,7 +26,7 @@ def other_gpus_fit(cluster: ClusterSpec, training: Training | None) -> Iterator[
     others = cluster.other_gpus
     if not others:
         return
-    hosts = -(-cluster.gpus // cluster.gpus_per_node)
+    hosts = cluster.nodes
     taken: dict[int, int] = {}
     for number, one in enumerate(others):
         path = (*PATH, number)

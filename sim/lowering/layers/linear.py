@@ -19,7 +19,7 @@ from typing import Literal
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
-from .local_shape import LocalShape
+from .local_shape import LocalShape, regathers_input
 
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
@@ -91,7 +91,7 @@ def column_forward(
     """
     local, software = builder.local, builder.software
     first, *others = linears
-    kept_whole = not (local.sequence_parallel and software.exchange.sp_regathers_input)
+    kept_whole = not regathers_input(local, software)
     if cast:
         quantise(builder, local.norm_tokens * local.hidden, maker="norm")
     if not local.sequence_parallel:
@@ -159,7 +159,7 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
     local, software = builder.local, builder.software
     overlaps = software.exchange.tp_async_backward
     gathered = None
-    if local.sequence_parallel and software.exchange.sp_regathers_input:
+    if regathers_input(local, software):
         name = f"{linears[0].name} all_gather"
         gathered = builder.tp(name, "all_gather", _wire_bytes(local), wait=not overlaps)
     _quantise_output_gradients(builder, linears, maker)
@@ -208,7 +208,7 @@ def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, mak
 def column_weight_grad(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
     """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
     local, software = builder.local, builder.software
-    if local.sequence_parallel and software.exchange.sp_regathers_input:
+    if regathers_input(local, software):
         builder.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(local))
         transpose(builder, local.tokens * local.hidden)
     for linear in linears:

@@ -47,7 +47,7 @@ def _distributed(local: LocalShape, operators: int) -> int:
 def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
     """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
     local, software = builder.local, builder.software
-    if software.kernels.fused_norm or software.kernels.torch_compile:
+    if software.kernels.fuses_norm:
         # read 16 bit; write that, or quantised copies
         elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
         if into_product and local.recipe and norm_quantises(local):
@@ -64,7 +64,7 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
 def norm_backward(builder: LayerBuilder) -> None:
     """Gradient of the norm, and the add that joins it with the residual's gradient."""
     local, software = builder.local, builder.software
-    if software.kernels.fused_norm or software.kernels.torch_compile:
+    if software.kernels.fuses_norm:
         # read dY and X, write dX; for the weight's gradient, read both once more
         passes = 5 if software.kernels.norm_grad_apart else 3
         launches = passes // 2
@@ -124,7 +124,7 @@ def _latent_rope(builder: LayerBuilder) -> None:
 def activation(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
-    if software.kernels.fused_activation or software.kernels.torch_compile:
+    if software.kernels.fuses_activation:
         written = 1.0  # of 16 bit; quantised, what a gather would bring
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.gathered / local.element_bytes
@@ -138,7 +138,7 @@ def activation(builder: LayerBuilder) -> None:
 def activation_backward(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
-    if software.kernels.fused_activation or software.kernels.torch_compile:
+    if software.kernels.fuses_activation:
         written = 1.0  # of 16 bit; quantised, both layouts where there are two
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.stored * (2 if local.recipe.second else 1) / local.element_bytes

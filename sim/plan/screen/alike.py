@@ -14,7 +14,6 @@ from .tables import PIPELINE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...scenario.models import Scenario
     from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
@@ -45,11 +44,6 @@ def alike_codes(tables: ScreenTables) -> list[Codes]:
     both = tables.layer * (tables.group.max(initial=0) + 1) + tables.group + 1
     costs = np.where(weighs[tables.code("schedule")], both, 0)
     return [*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), spread, _enough(tables), costs]
-
-
-def pairs_run(scenario: Scenario) -> bool:
-    """Whether forwards may run beside backwards, for the sake of exchanges."""
-    return scenario.software.exchange.moe_a2a_overlap and scenario.parallelism.ep > 1
 
 
 def _enough(tables: ScreenTables) -> Codes:

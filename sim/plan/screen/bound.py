@@ -19,8 +19,9 @@ import numpy as np
 
 from ....schedules.orders.action import ActionKind
 from ...lowering.layers.local_shape import boundary_bytes
+from ...lowering.tables import runs_pairs
 from ...scenario.schedules import schedule_named
-from .alike import alike_layouts, pairs_run
+from .alike import alike_layouts
 from .numbering import dense, distinct, sums
 from .sharded import ShardedTimes
 from .slowest import SlowestRanks, slowest_ranks
@@ -85,7 +86,7 @@ class BoundScreen:
                 found[mine] = self._bound(draft, pipeline, rows[mine], microbatches[mine])
             return found
         schedule, layer = schedule_named(draft.schedule), self.times.places(rows)
-        together = schedule.two_way or pairs_run(draft) or bool(uneven.any())
+        together = schedule.two_way or runs_pairs(draft) or bool(uneven.any())
         if schedule.overlaps or schedule.splits_backward:
             together = together or not self._adds_up(int(rows[0]))
         backward = backwards(split=schedule.splits_backward and not together)
@@ -114,7 +115,7 @@ class BoundScreen:
     def _in_turn(self, draft: Scenario, row: int) -> bool:
         """Whether all ranks run actions one after the other, in steps that begin and end together."""
         schedule = schedule_named(draft.schedule)
-        if schedule.two_way or schedule.weight_versions is not None or pairs_run(draft):
+        if schedule.two_way or schedule.weight_versions is not None or runs_pairs(draft):
             return False
         return not (schedule.overlaps or schedule.splits_backward) or self._adds_up(row)
 
@@ -238,7 +239,7 @@ class BoundScreen:
         schedule = schedule_named(draft.schedule)
         streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
         skewed = draft.software.gradients.optimizer_post_validation and schedule.splits_backward
-        chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
+        chained = not (schedule.two_way or streams or skewed or runs_pairs(draft))
         after = chained and not schedule.splits_backward
         shares = 2 if schedule.two_way else 1
         kinds, counts = list(pipeline.kind_of), pipeline.counts / shares

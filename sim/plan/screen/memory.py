@@ -27,9 +27,10 @@ from ...lowering.overlapped import runs_as_one
 from ...lowering.own_blocks import flat_buffer_bytes
 from ...lowering.sharding_of import sharding_of
 from ...lowering.state.in_flight import in_flight_bytes
+from ...lowering.tables import runs_pairs
 from ...scenario.schedules import schedule_named
 from ...scenario.sharding import sharding_rule
-from .alike import alike_layouts, pairs_run
+from .alike import alike_layouts
 from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
 from .layer_activations import activations_of, joined_sizes
 from .numbering import KnownFigures, dense
@@ -171,7 +172,7 @@ class MemoryScreen:
     def _like_ranks(self, draft: Scenario, pipeline: Pipeline) -> list[_LikeRanks]:
         """The ranks of a pipeline that hold stages of the same kinds, worked out once for it."""
         traits, model = schedule_named(draft.schedule), draft.model
-        ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
+        ties = model.table_at_both_ends and not pipeline.ends_meet
         several = bool(traits.weight_versions)
         key = id(pipeline), ties, several, bool(traits.filling)  # of all pipelines, which tables keep
         if key not in self.alike:
@@ -192,7 +193,7 @@ class MemoryScreen:
     def _moments(self, row: int, shape: Shape, like: _LikeRanks) -> Floats:
         """What ranks of a class may hold at their peak."""
         draft = self.tables.draft(row)
-        key = draft.schedule, shape, pairs_run(draft), like.own, like.ranks
+        key = draft.schedule, shape, runs_pairs(draft), like.own, like.ranks
         if key not in self.moments:
             orders, together = self.tables.orders(row), self._runs_as_one(row)
             each = [

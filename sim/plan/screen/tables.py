@@ -6,7 +6,7 @@ of sim/lowering.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from ...lowering.profiled_costs import profiled_shape
 from ...lowering.slowest import IN_LAYERS, ways_exchange_s
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
+from ...lowering.tables import ordered_by
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named
 from ...scenario.sharding import ShardingRule, sharding_rule
@@ -120,7 +121,7 @@ class ScreenTables:
     known_plans: dict[int, dict[str, Any]] = field(default_factory=dict)
     known_placements: dict[int, Placements] = field(default_factory=dict)
     known_codes: dict[str, Codes] = field(default_factory=dict)
-    known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
+    known_orders: dict[tuple[Hashable, ...], Orders] = field(default_factory=dict)
     known_parameters: dict[tuple[int, Stage, bool], StageParameters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -304,17 +305,16 @@ class ScreenTables:
         shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
         return self.weighed(row, shape) if schedule_named(draft.schedule).uses_costs else shape
 
-    def order_key(self, row: int) -> tuple[str, Shape, bool]:
+    def order_key(self, row: int) -> tuple[Hashable, ...]:
         """What the orders of a layout depend on."""
-        draft = self.draft(row)
-        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
-        return draft.schedule, self.shape(row), paired
+        return ordered_by(self.draft(row), self.shape(row))
 
     def orders(self, row: int) -> Orders:
         """The orders of a layout with so few microbatches."""
         key = self.order_key(row)
         if key not in self.known_orders:
-            self.known_orders[key] = step_orders(self.draft(row), schedule_named(key[0]), key[1])
+            draft = self.draft(row)
+            self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), self.shape(row))
         return self.known_orders[key]
 
     def weighed(self, row: int, shape: Shape) -> Shape:

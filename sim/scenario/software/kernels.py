@@ -170,3 +170,13 @@ class KernelSoftware(SoftwareGroup):
         default=1.0,
         description="of quantised weight-gradient products, over that of other products of their shape",
     )
+
+    @property
+    def fuses_norm(self) -> bool:
+        """Whether a norm is one kernel, of a library or of torch.compile."""
+        return self.fused_norm or self.torch_compile
+
+    @property
+    def fuses_activation(self) -> bool:
+        """Whether an MLP's activation is one kernel, of a library or of torch.compile."""
+        return self.fused_activation or self.torch_compile
