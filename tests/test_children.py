@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are fo
 @pytest.fixture(autouse=True)
 def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cores", lambda: 3)
-    monkeypatch.setattr(module, "_may_fork", lambda: True)
+    monkeypatch.setattr(module, "may_fork", lambda: True)
 
 
 def numbers(tasks: list[Callable[[], float]]) -> tuple[float, ...]:
