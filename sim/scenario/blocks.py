@@ -38,7 +38,7 @@ from ...hardware.fields import (
     number,
     whole,
 )
-from ...hardware.gpus import gpu_called
+from ...hardware.gpus import gpu_key
 from ...hardware.interconnect import interconnect_called
 from ...hardware.limits import MOST_GPUS
 from ...hardware.own_gpu import OwnGpu
@@ -143,16 +143,8 @@ class WhatIf(ScenarioBlock):
     latency: Times = Field(default=1.0, description="times the latency of every communication")
 
 
-def gpu_key(value: Any) -> Any:
-    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
-    try:
-        return gpu_called(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
 def interconnect_key(value: Any) -> Any:
-    """The same of a network between hosts."""
+    """The catalogue key of a network's other name; what is none stays as it is, for the checks to report."""
     try:
         return interconnect_called(value) if isinstance(value, str) else value
     except ValueError:

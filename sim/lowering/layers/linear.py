@@ -167,8 +167,8 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
     for position, linear in enumerate(linears, 1):
         _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
         for _ in range(_reductions(builder, linear, last=position == len(linears))):
-            name = f"{linear.name} dgrad {_reduction(local)}"
-            reduced.append(builder.tp(name, _reduction(local), local.hidden_bytes, wait=not overlaps))
+            name = f"{linear.name} dgrad {local.reduction}"
+            reduced.append(builder.tp(name, local.reduction, local.hidden_bytes, wait=not overlaps))
     for _ in linears[1:]:
         builder.memory("input gradient add", 3 * local.hidden_bytes)
     if gathered is not None:
@@ -189,10 +189,6 @@ def _reductions(builder: LayerBuilder, linear: Linear, *, last: bool) -> int:
     return linear.joined if builder.software.exchange.tp_gathers_each else int(last)
 
 
-def _reduction(local: LocalShape) -> Literal["reduce_scatter", "all_reduce"]:
-    return "reduce_scatter" if local.sequence_parallel else "all_reduce"
-
-
 def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
     """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
     local = builder.local
@@ -200,7 +196,7 @@ def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, mak
     for position, linear in enumerate(linears, 1):
         _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
         for _ in range(_reductions(builder, linear, last=position == len(linears))):
-            builder.tp(f"{linear.name} dgrad {_reduction(local)}", _reduction(local), local.hidden_bytes)
+            builder.tp(f"{linear.name} dgrad {local.reduction}", local.reduction, local.hidden_bytes)
     for _ in linears[1:]:
         builder.memory("input gradient add", 3 * local.hidden_bytes)
 

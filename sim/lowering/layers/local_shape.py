@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...scenario.machine import gpu_of
 from ...scenario.sharding import sharding_rule
@@ -123,6 +123,11 @@ class LocalShape:
     @property
     def norm_tokens(self) -> int:
         return self.tokens // self.tp if self.sequence_parallel else self.tokens
+
+    @property
+    def reduction(self) -> Literal["reduce_scatter", "all_reduce"]:
+        """The collective that sums what tensor-parallel ranks have; sequence parallelism scatters the sum."""
+        return "reduce_scatter" if self.sequence_parallel else "all_reduce"
 
     @property
     def v_head_dim(self) -> int:

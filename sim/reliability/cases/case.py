@@ -98,11 +98,6 @@ def renewal(
     }
 
 
-def percent(share: float, digits: int = 2) -> str:
-    """For cells."""
-    return f"{share * 100:.{digits}f} %"
-
-
 def verdict(good: bool) -> Verdict:
     """ok or missed."""
     return "ok" if good else "missed"
