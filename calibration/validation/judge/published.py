@@ -56,14 +56,8 @@ def others(rows: Sequence[ValidatedCase]) -> list[Other]:
     found = []
     own = {row.case.id: row for row in rows}
     pairs = [(own[one.name], one) for one in SIMUMAX.records().values() if one.name in own]
-    times = [
-        (abs(row.error), abs(one.step_time_percent) / 100) for row, one in pairs if row.error is not None
-    ]
-    memory = [
-        (abs(row.memory_error), abs(one.memory_percent) / 100)
-        for row, one in pairs
-        if row.memory_error is not None
-    ]
+    times = [(row.error, one.step_time_percent) for row, one in pairs]
+    memory = [(row.memory_error, one.memory_percent) for row, one in pairs]
     for what, measured in (("step time", times), ("memory", memory)):
         values = [(abs(ours), abs(percent) / 100) for ours, percent in measured if ours is not None]
         if values:
