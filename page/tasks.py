@@ -52,7 +52,7 @@ TRACED_AT_ONCE = 2_000
 """Events of a trace that one message holds."""
 
 NAME = "page"
-"""Of a scenario whose document has none."""
+"""Name of a scenario whose document has none."""
 
 
 def predict(asked: PredictRequest, say: Say) -> None:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 COPY_SHARE = 0.8
-"""Of PCIe's rate that a copy from a GPU to pinned host memory reaches: 55.4 of 63 GB/s measured towards the
-GPU; some is left to others. An assumption."""
+"""Share of PCIe's rate that a copy from a GPU to pinned host memory reaches: 55.4 of 63 GB/s were measured
+towards the GPU, and some is left to others. An assumption."""
 
 STILL = 1e9
-"""So many times as long do kernels take that wait for a copy: they stand still, and go on after it."""
+"""Slow factor of kernels that wait for a copy: so large that they stand still, and go on after it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,7 +80,7 @@ def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
 
 
 def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
-    """Of an NVLink domain of several hosts, the job uses some of these, each whole."""
+    """Where an NVLink domain has several hosts, the job uses whole hosts of it."""
     used, each = cluster.gpus_per_domain, cluster.gpus_per_node
     if used is None or not is_known(cluster.gpu, gpu_names()):
         return

@@ -24,8 +24,9 @@ from .local_shape import LocalShape, regathers_input
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
 OPERATORS = 4
-"""Of torch for one product of a linear layer on distributed tensors: the weight transposed, rows folded, the
-product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl); of either gradient as many."""
+"""Operators that torch runs for one product of a linear layer on distributed tensors: the weight transposed,
+rows folded, the product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl). Each of the two
+gradients takes as many."""
 
 Maker = Literal["norm", "activation", "other"]
 """The kernel that made what a product reads: some take maxima with them, or write quantised."""
@@ -41,7 +42,7 @@ class Linear:
     joined: int = 1
     """Matrices that it stands for, as queries, keys and values are one product."""
     dtype: str = ""
-    """Of its products, where it is not the layer's."""
+    """Type of its products, if it is not the layer's."""
 
     def forward(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """Y = X W; ``rows`` of the activation only where a chunk is meant."""

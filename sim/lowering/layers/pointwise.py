@@ -24,7 +24,8 @@ def rearrange(builder: LayerBuilder) -> None:
 
 
 def rearrange_backward(builder: LayerBuilder) -> None:
-    """The same copies of gradients; these put together, and the sum of them that the biases' gradient is."""
+    """The copies of ``rearrange`` for gradients, their joining into one tensor, and the sum that is the
+    gradient of the biases."""
     local, kernels = builder.local, builder.software.kernels
     rearrange(builder)
     size = float(local.tokens * local.qkv_width * local.element_bytes)
@@ -40,7 +41,7 @@ def norm_quantises(local: LocalShape) -> bool:
 
 
 def _distributed(local: LocalShape, operators: int) -> int:
-    """Those of ``operators`` that see distributed tensors: sequence parallelism splits a norm's rows."""
+    """How many of ``operators`` see distributed tensors: sequence parallelism splits the rows of a norm."""
     return operators if local.sequence_parallel else 0
 
 

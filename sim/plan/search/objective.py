@@ -80,7 +80,8 @@ def weights(objective: Objective, among: Candidates) -> NDArray[np.float64]:
 
 
 def own_weight(objective: Objective, base: Scenario) -> float:
-    """The same of the scenario as given, which may be none of the layouts; nan where it lacks what counts."""
+    """The weight of the scenario as given, which need not be one of the layouts; nan where it lacks what
+    counts."""
     tokens = base.training.tokens_per_step
     if objective is Objective.TOKENS_PER_DOLLAR:
         price = price_of(base.cluster)

@@ -150,8 +150,8 @@ class Left(Enum):
 
 
 LEFT = Left.LEFT
-"""Of a task that nobody waited for any more when its turn came: a pool hands out some before their turn, and
-these cannot be taken back."""
+"""What a worker gives for a task that nobody waited for any more when its turn came. A pool hands out some
+tasks before their turn, and these cannot be taken back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...scenario.models import Scenario
 
 DEFAULT_HORIZON_S = 30 * 86400.0
-"""Of a run that says nothing about its end."""
+"""Horizon of a run that says nothing about its end."""
 
 
 def build_plan(blocks: CampaignBlocks, step: SimulatedStep | None = None) -> CampaignPlan:
