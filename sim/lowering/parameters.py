@@ -72,7 +72,7 @@ def attention_parameters(shape: LocalShape) -> Iterator[Parameter]:
     values = shape.kv_heads * shape.v_head_dim
     for name, width in (("query", shape.heads * shape.head_dim), ("key", keys), ("value", values)):
         yield Parameter(name=name, shape=(width, h), sharded_over=("tp",))
-        if shape.biases or shape.qkv_biases:
+        if shape.has_qkv_biases:
             yield Parameter(name=f"{name} bias", shape=(width,), sharded_over=("tp",))
     yield from _projection(shape)
 

@@ -130,6 +130,11 @@ class LocalShape:
         return "reduce_scatter" if self.sequence_parallel else "all_reduce"
 
     @property
+    def has_qkv_biases(self) -> bool:
+        """Whether queries, keys and values have biases: as all projections do, or they alone."""
+        return self.biases or self.qkv_biases
+
+    @property
     def v_head_dim(self) -> int:
         """Head dimension of values: that of queries and keys, unless ``value_dim`` says another."""
         return self.value_dim or self.head_dim

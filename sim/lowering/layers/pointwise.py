@@ -31,7 +31,7 @@ def rearrange_backward(builder: LayerBuilder) -> None:
     size = float(local.tokens * local.qkv_width * local.element_bytes)
     if kernels.qkv_grad_joined and not local.latent:
         builder.memory("join gradients of QKV", 2 * size)  # read, write
-    if kernels.bias_grad_apart and (local.biases or local.qkv_biases):
+    if kernels.bias_grad_apart and local.has_qkv_biases:
         builder.memory("bias gradient", size)
 
 
