@@ -124,9 +124,9 @@ LEAST_ROOM = 0.05
 """Share of the tolerance that these choices have at least, where contention takes more than the rest."""
 
 BY_PASS = 0.15
-"""Error of a pass over all replicas, as a share of what it adds to the step of the kept ones: a pass knows
-only the mean of a block's kernels. For Llama 3.1 405B on 16,384 GPUs with a spread of 2 % and 2 to 5 kept
-replicas, the replay of all 128 was longer by 0.05 to 0.1 of it."""
+"""Error of a pass over all replicas, as a share of what it adds to the step of the kept ones, since it knows
+only the mean of a block's kernels: 0.05 to 0.1 for Llama 3.1 405B with a spread of 2 % and 2 to 5 kept
+replicas."""
 
 UNSURE = 0.003
 """Relative difference up to which a pass and the replay of the same replicas agree. Bounds are wider by what
@@ -317,10 +317,9 @@ class _Search:
         """The replay of the groups, the least that the step takes, and how far tensor-parallel members may be
         ahead.
 
-        The last says by how many seconds the real replicas may be faster than those in the replay. It is
-        infinite, so that the replay is no lower bound, where members of other groups differ too (context
-        parallelism). Where a pass accounts for the others, the groups are single replicas, and one replay
-        serves as both.
+        The last is infinite, so that the replay is no lower bound, where members of other groups differ too
+        (context parallelism). Where a pass accounts for the others, the groups are single replicas, and one
+        replay serves as both.
         """
         chosen = self._chosen(few)
         programs = from_above(self.programs, self.ranks, self.replicas, few.members)
@@ -338,8 +337,8 @@ class _Search:
 
     def _below(self, chosen: Ids) -> tuple[Programs, float, float]:
         """Programs of the chosen replicas alone, the seconds to take off their step, and by how much members
-        of their tensor-parallel groups may be ahead. All ranks of these replicas run where members may be far
-        ahead and the ranks are few enough; nothing is to be taken off then."""
+        of their tensor-parallel groups may be ahead. If that is far, and ranks are few, all ranks run, and
+        nothing is taken off."""
         ahead = self._ahead_s(paces(self.ranks, self.replicas, chosen)[1])
         events = programs_work(self.programs).events * self.replicas.rank[chosen].size / self.replicas.stages
         if ahead > MOST_AHEAD * self.passes.step_s and events <= MOST_EVENTS_KEPT:
