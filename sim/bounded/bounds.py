@@ -135,12 +135,9 @@ they differ beyond that."""
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
-    """A step between two bounds.
-
-    ``folded`` and ``record`` are the replay of some replicas, whose end is set to the expected end of the
-    whole step; that end lies between ``bounds``. ``gains`` has, for each part that was asked for, the share
-    of the step that mending it saves (gains.py).
-    """
+    """A step between ``bounds``. ``folded`` and ``record`` are the replay of some replicas, whose end is set
+    to the expected end of the whole step. ``gains`` has, for each part that was asked for, the share of the
+    step that mending it saves (gains.py)."""
 
     folded: Folded
     record: Record
