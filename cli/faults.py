@@ -215,7 +215,7 @@ def _on_record(
     cluster = load_campaign(source, changed).cluster
     if cluster is None:
         raise ValueError(f"{source}: --record needs a job with a cluster")
-    return changed, list(fault_lines(found, -(-cluster.gpus // cluster.gpus_per_node), seed))
+    return changed, list(fault_lines(found, cluster.nodes, seed))
 
 
 def _answers(

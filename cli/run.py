@@ -32,7 +32,6 @@ from .views import (
 )
 
 if TYPE_CHECKING:
-    from ..sim.result.result import Result
     from ..sim.scenario.faults.faults import Event
 
 DOES_NOT_FIT = 1
@@ -176,6 +175,8 @@ def run(
     # Files first: a reader of stdout that leaves early (head) must not cost anyone a file.
     views.write(result)
     if topology:
+        from ..sim.report.topology.picture import loaded_topology
+
         save_picture(topology, loaded_topology(result))
     if save_program:
         from ..sim.replay import save_program as save
@@ -195,13 +196,3 @@ def run(
         wrote("execution traces", chakra)
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
-
-
-def loaded_topology(result: Result) -> str:
-    """The network of a run as SVG, its links coloured by the share of their capacity that the step took."""
-    from ..sim.report.topology.picture import topology_svg
-    from ..sim.scenario.machine import cluster_of
-
-    assert result.scenario is not None  # a run has one
-    cluster = cluster_of(result.scenario.cluster)
-    return topology_svg(cluster, title=result.scenario.title, loads=result.loads_source())

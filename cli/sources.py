@@ -85,7 +85,7 @@ def load_any(source: str, overrides: Sequence[str], beside: SourceFacts) -> Scen
 
 
 def load_source(source: str, overrides: Sequence[str], beside: SourceFacts) -> LoadedSource:
-    """The same with whose file it was."""
+    """What ``source`` loads, with whose file it was."""
     from ..sim.scenario.importers.entry import import_files, is_scenario
     from ..sim.scenario.load import load_scenario
 

@@ -29,7 +29,7 @@ def kind_called(name: str) -> str:
 
 
 def known_kind(name: str) -> str | None:
-    """The same, or None for a name of no collective."""
+    """The kind by any of its spellings, or None for a name of no collective."""
     return _BY_PLAIN_NAME.get(_plain(name).removesuffix("perf"))
 
 

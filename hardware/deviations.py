@@ -14,7 +14,7 @@ NORMAL_MEDIAN = 1.4826
 """Standard deviation over the median absolute error of a normal distribution."""
 
 NORMAL_P90 = 1.6449
-"""So many standard deviations to either side hold nine in ten of a normal distribution."""
+"""Standard deviations to either side within which nine in ten values of a normal distribution lie."""
 
 NORMAL_MEAN = 1 / 0.7979
 """Standard deviation over its mean absolute error."""

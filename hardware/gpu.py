@@ -86,9 +86,3 @@ class Gpu:
     def link_name(self) -> str:
         """What its maker calls the links between GPUs of a domain, which the fields here call NVLink."""
         return "Infinity Fabric" if self.vendor == "AMD" else "NVLink"
-
-    @property
-    def sram_bytes_per_s(self) -> float:
-        """Shared-memory rate of all SMs together: 32 banks of 4 bytes per clock and SM on every GPU here
-        (CUDA programming guide; AMD CDNA 3 ISA for the LDS)."""
-        return self.sms * 128 * self.boost_hz

@@ -26,6 +26,14 @@ def get_gpu(name: str) -> Gpu:
     return gpus[name if name in gpus else gpu_called(name)]
 
 
+def gpu_key(value: Any) -> Any:
+    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
+    try:
+        return gpu_called(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
 def gpu_called(name: str) -> str:
     """The catalogue key that ``name`` means: ``H200``, ``h100-sxm5``, ``rtx4090``, ``NVIDIA GB200`` will do.
 

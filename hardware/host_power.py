@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .gpu import Gpu
 
 HOST_SHARE = 0.43
-"""Of the limits of a host's GPUs, what the host itself draws: 2.4 of 5.6 kW (H100 in air)."""
+"""What a host itself draws, as a share of the power limits of its GPUs: 2.4 of 5.6 kW (H100 in air)."""
 
 SHARE_OF = {"GB200-NVL72": 0.39, "GB300-NVL72": 0.34}
 """Trays of NVL72 are cooled with water: 1.87 of 4.8 kW, and the same beside GPUs of 1.4 kW."""

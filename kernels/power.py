@@ -54,7 +54,8 @@ _TENSOR_OF = {"blackwell": 0.82}
 """Architectures that stay further below their limit: 80 to 84 % on B200 (the same leaderboard)."""
 
 _IDLE_SHARE = 0.15
-"""Of the limit, what a GPU is taken to draw idle where nobody measured it: 10 % (H100) to 17 % (GB200)."""
+"""Share of its limit that an idle GPU is taken to draw where nobody measured it: 10 % (H100) to 17 %
+(GB200)."""
 
 
 def drawn_w(activity: Activity, gpu: Gpu, *, flops_per_s: float = 0.0, dtype: str = "bf16") -> float:

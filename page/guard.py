@@ -19,7 +19,7 @@ TOKEN = "x-stepsim-token"
 API = "/api/"
 
 MOST_BYTES = 2**20
-"""Of a request. The largest scenario that ships has 4 kB."""
+"""Bytes of a request. The largest scenario that ships has 4 kB."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 MOST_EVENTS = 1_000_000
-"""Of a replay that the page asks for: about two minutes (sim/estimate.py). What ships takes up to 410,000."""
+"""Events of a replay that the page asks for: about two minutes (sim/estimate.py). Shipped scenarios take up
+to 410,000."""
 
 Lines = Annotated[list[Annotated[str, Field(max_length=400)]], Field(max_length=64)]
 Values = Annotated[list[Any], Field(min_length=1, max_length=64)]
@@ -24,7 +25,7 @@ class CatalogueRequest(BaseModel):
 
 
 class PageRequest(CatalogueRequest):
-    """Of every other request: the scenario's document."""
+    """The body of every other request: the scenario's document."""
 
     document: dict[str, Any]
 

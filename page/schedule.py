@@ -11,7 +11,7 @@ from typing import Any
 from ..sim.result.result import Result
 
 MOST_BOXES = 40_000
-"""Of all rows: beyond, the page shows the beginning of the step and says so."""
+"""Boxes of all rows together; of a longer step the page shows the beginning and says so."""
 
 
 def schedule_rows(result: Result) -> dict[str, Any]:

@@ -52,7 +52,7 @@ TRACED_AT_ONCE = 2_000
 """Events of a trace that one message holds."""
 
 NAME = "page"
-"""Of a scenario whose document has none."""
+"""Name of a scenario whose document has none."""
 
 
 def predict(asked: PredictRequest, say: Say) -> None:
@@ -70,7 +70,9 @@ def predict(asked: PredictRequest, say: Say) -> None:
 
         say({"event": "timeline", "svg": timeline_svg(result)})
     if asked.topology and not asked.faults:
-        say({"event": "topology", "svg": _topology(result)})
+        from ..sim.report.topology.picture import loaded_topology
+
+        say({"event": "topology", "svg": loaded_topology(result)})
 
 
 def _who(result: Result) -> list[int] | None:
@@ -101,16 +103,6 @@ def _layout(scenario: Scenario) -> Message:
         "gpus": scenario.cluster.gpus,
         "gpus_per_node": scenario.cluster.gpus_per_node,
     }
-
-
-def _topology(result: Result) -> str:
-    """The network with its loads, as ``stepsim run --topology`` draws it."""
-    from ..sim.report.topology.picture import topology_svg
-    from ..sim.scenario.machine import cluster_of
-
-    assert result.scenario is not None  # a run has one
-    cluster = cluster_of(result.scenario.cluster)
-    return topology_svg(cluster, title=result.scenario.title, loads=result.loads_source())
 
 
 def memory(asked: MemoryRequest, say: Say) -> None:

@@ -117,11 +117,6 @@ class PageWorkers:
         for one in self._all:
             one.kill()
 
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """Of the workers that live."""
-        return tuple(one.process.pid for one in self._all if one.process.pid and one.process.is_alive())
-
     async def ask(self, name: str, body: Mapping[str, Any], limit_s: float) -> AsyncIterator[bytes]:
         """The messages that answer a request, each as JSON.
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from .lowering.plan import StepPlan
 
 Loads = Callable[[tuple[int, ...]], list[float]]
-"""By pipeline rank, seconds of a microbatch, of the layers of each virtual stage."""
+"""For each pipeline rank, the seconds of a microbatch as a function of the layers of each virtual stage."""
 
 
 def balanced_split(plan: StepPlan) -> tuple[int, ...] | None:
-    """The layers of each virtual stage with which the slowest pipeline rank takes least for a microbatch,
-    moved one by one from those that the scenario has; None without a pipeline whose stages have a rank each.
-    """
+    """The layers of each virtual stage with which the slowest pipeline rank takes the least for a microbatch,
+    found by moving single layers from the split that the scenario has; None where there is no pipeline, or
+    stages share ranks."""
     par = plan.scenario.parallelism
     if par.pp == 1 or plan.two_way:
         return None
@@ -53,7 +53,7 @@ def _predicted(stage: Stage) -> int:
 
 
 def _moved(split: tuple[int, ...], source: int, target: int) -> tuple[int, ...]:
-    """One layer less here, and one more there."""
+    """The split with one layer less here, and one more there."""
     changed = list(split)
     changed[source] -= 1
     changed[target] += 1
@@ -65,7 +65,7 @@ def _loads(plan: StepPlan) -> Loads:
     known: dict[tuple[int, Stage], float] = {}
 
     def seconds(index: int, stage: Stage) -> float:
-        """Forward and backward on the slowest kind of GPU that the pipeline rank has."""
+        """Seconds of a forward and a backward on the slowest kind of GPU of this pipeline rank."""
         if (index, stage) not in known:
             actions = (Action(0, ActionKind.FORWARD, 0), Action(0, ActionKind.BACKWARD, 0))
             known[index, stage] = max(
@@ -86,5 +86,5 @@ def _loads(plan: StepPlan) -> Loads:
 
 
 def _blocks_of_stage(plan: StepPlan, index: int) -> list[Blocks]:
-    """The blocks of a pipeline rank, for each way in which its ranks are placed or kind of GPU."""
+    """The blocks of a pipeline rank, for each way in which its ranks are placed and for each kind of GPU."""
     return [plan.of_groups(groups.replica[index]).blocks for groups in plan.groups_of_stage(index)]

@@ -32,7 +32,7 @@ def in_children(tasks: Sequence[Task], *, worth_it: bool = True) -> Iterator[Cal
     Whoever is free takes the next task, the caller too once it asks for the numbers. Without ``worth_it``,
     and wherever a fork is not safe, the caller computes all of them.
     """
-    children = min(len(tasks), cores() - 1) if worth_it and _may_fork() else 0
+    children = min(len(tasks), cores() - 1) if worth_it and may_fork() else 0
     if not children:
         yield lambda: tuple(task() for task in tasks)
         return
@@ -86,6 +86,6 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
 
 
-def _may_fork() -> bool:
+def may_fork() -> bool:
     """Forks are safe on Linux, and where no other thread can hold a lock."""
     return sys.platform == "linux" and threading.active_count() == 1

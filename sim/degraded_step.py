@@ -1,6 +1,8 @@
-"""A step with faults, or on GPUs that differ, as a result against the healthy one: what that costs, by draw.
+"""A step with faults, or on GPUs that differ, as a result beside the healthy step: what that costs, draw by
+draw.
 
-Knows the healthy replay and how the struck one is asked for (sim/struck); what faults do is in degradation/.
+Knows the healthy replay and how the degraded one is asked for (degraded_replay.py); what faults do is in
+degradation/.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from .result.result import Result
 from .step_result import read_result
 
 if TYPE_CHECKING:
+    from .degraded_replay import DegradedReplay
     from .engine.record import Record
     from .fold.whole import Folded
     from .lowering.lower import Lowered
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from .scenario.faults.faults import Event
     from .scenario.models import Scenario
     from .step_run import StepRun
-    from .struck import Struck
 
 
 def degraded_step(
@@ -29,10 +31,10 @@ def degraded_step(
 ) -> Result:
     """The step with something wrong, or with GPUs that differ, against the healthy one."""
     from .degradation.of_scenario import check_begins
-    from .struck import struck
+    from .degraded_replay import degraded_replay
 
     lowered, healthy = _meetings_apart(run, lowered, healthy)
-    found = struck(run, lowered, events, healthy[1])
+    found = degraded_replay(run, lowered, events, healthy[1])
     # A step that never ends has no end to come after; the healthy one has.
     hangs = found.record.makespan_s == math.inf
     check_begins(events, healthy[1].makespan_s if hangs else found.record.makespan_s)
@@ -49,7 +51,8 @@ def degraded_step(
 def _meetings_apart(
     run: StepRun, lowered: Lowered, healthy: tuple[Folded, Record]
 ) -> tuple[Lowered, tuple[Folded, Record]]:
-    """The step and its healthy replay with reductions that replicas meet in between their rows of blocks."""
+    """The step and its healthy replay, with collectives of replicas moved out of blocks
+    (bounded/meetings.py)."""
     from .bounded.meetings import meetings_apart
     from .fold.ranks import HEALTHY
 
@@ -58,18 +61,18 @@ def _meetings_apart(
 
 
 def _variation(
-    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, first: Struck
+    run: StepRun, lowered: Lowered, events: tuple[Event, ...], healthy: Record, first: DegradedReplay
 ) -> StepVariation:
     """The steps of all draws, the first of which has been replayed."""
     from .degradation.of_scenario import placed_by_speed, speeds_in
+    from .degraded_replay import degraded_replay
     from .result.variation import PlacedBySpeed, StepVariation, slow_gpus
-    from .struck import struck
 
     spec = lowered.plan.scenario.cluster.variation
     assert spec is not None
     draws = []
     for draw in range(spec.draws):
-        found = struck(run, lowered, events, healthy, draw) if draw else first
+        found = degraded_replay(run, lowered, events, healthy, draw) if draw else first
         draws.append(_as_draw(spec.seed + draw, found))
     speeds, grouped = speeds_in(lowered), None
     if spec.by_speed:
@@ -86,14 +89,14 @@ def _variation(
 
 def _by_speed(run: StepRun, lowered: Lowered, healthy: Record) -> Draw:
     """The step of the first draw with ranks placed by the speed of their GPUs, and no faults."""
-    from .struck import struck
+    from .degraded_replay import degraded_replay
 
     spec = lowered.plan.scenario.cluster.variation
     assert spec is not None
-    return _as_draw(spec.seed, struck(run, lowered, (), healthy, by_speed=True))
+    return _as_draw(spec.seed, degraded_replay(run, lowered, (), healthy, by_speed=True))
 
 
-def _as_draw(seed: int, found: Struck) -> Draw:
+def _as_draw(seed: int, found: DegradedReplay) -> Draw:
     from .result.variation import Draw
 
     step_s, bounds = found.record.step_s, found.bounds
@@ -102,7 +105,8 @@ def _as_draw(seed: int, found: Struck) -> Draw:
 
 
 def _least_s(healthy: Folded) -> float:
-    """What no fault can make a step shorter than: it takes so long if nothing takes anything from anybody."""
+    """Seconds below which no fault can bring a step: what it takes if nothing takes anything from anything
+    else."""
     from .engine.replay import replay
     from .program.uncontended import uncontended
 
@@ -110,7 +114,7 @@ def _least_s(healthy: Folded) -> float:
 
 
 def _cost(
-    lowered: Lowered, events: tuple[Event, ...], healthy: tuple[Folded, Record], found: Struck
+    lowered: Lowered, events: tuple[Event, ...], healthy: tuple[Folded, Record], found: DegradedReplay
 ) -> StepFaults:
     """What faults cost a step."""
     from .degradation.effect import Replayed, effect, hang_effect

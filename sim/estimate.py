@@ -27,15 +27,16 @@ SECONDS_PER_EVENT = 110e-6
 BYTES_PER_EVENT = 2.6e3
 EVENTS_PER_OP = 1.2
 OPS_PER_ACTION = 2.0
-"""Repeated blocks, and a message on most sides: 405B has 3.1 with 16 microbatches, 3.0 with 512."""
+"""Events of an action: repeated blocks, and a message on most sides. 405B has 3.1 with 16 microbatches, 3.0
+with 512."""
 OPS_PER_RANK = 14.0
-"""The start and the end of a step: norm, optimizer, parameters, buckets."""
+"""Events at the start and the end of a step: norm, optimizer, parameters, buckets."""
 OPS_PER_LAYER = 0.5
-"""Where parameters are awaited, or gradients leave, between layers."""
+"""Events of an action in which parameters are awaited, or gradients leave, between layers."""
 
 HOUR_S = 3600.0
 MEMORY_SHARE = 0.8
-"""Of the machine's memory that one simulation may take."""
+"""Share of the machine's memory that one simulation may take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +71,9 @@ class TooMuchWork(ValueError):
 
 
 def step_work(scenario: Scenario, *, ranks: int | None = None, replays: int = 1) -> Work:
-    """Work of a step, of so many ranks or classes of them (None: one for each pipeline rank), replayed so
-    many times. Knows no faults and no loads of experts, which unfold ranks.
+    """The work of a step in which so many ranks, or classes of ranks, are replayed so often.
+
+    None is one for each pipeline rank. Knows no faults and no loads of experts, which unfold ranks.
     """
     par, m = scenario.parallelism, scenario.num_microbatches
     kinds = 3 if schedule_named(scenario.schedule).splits_backward else 2
@@ -89,7 +91,7 @@ def step_work(scenario: Scenario, *, ranks: int | None = None, replays: int = 1)
 
 
 def programs_work(programs: Programs, *, replays: int = 1) -> Work:
-    """The same of programs that are at hand, each class by itself."""
+    """The work of programs that are at hand, each class by itself."""
     lengths = {id(one): len(one.ops) for one in programs.classes}
     ops = sum(lengths[id(one)] for one in programs.classes)
     classes = len(programs.classes)
@@ -106,14 +108,14 @@ def default_limit() -> int:
 
 
 def check_work(work: Work, max_events: int | None = None) -> None:
-    """TooMuchWork, with the estimate, above ``max_events`` (None: ``default_limit``)."""
+    """Raise TooMuchWork, with the estimate, if it is above ``max_events`` (None: ``default_limit``)."""
     limit = default_limit() if max_events is None else max_events
     if work.events > limit:
         raise TooMuchWork(work, limit)
 
 
 def _memory_bytes() -> float:
-    """Of this machine; a terabyte where it does not say."""
+    """Memory of this machine; a terabyte where it does not say."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
@@ -125,7 +127,7 @@ def _each(replays: int) -> str:
 
 
 def _rounded(value: float) -> str:
-    """Two digits: it is an estimate."""
+    """A number with two digits, as befits an estimate."""
     return f"{float(f'{value:.2g}'):,.0f}" if value >= 1 else f"{value:.1g}"
 
 

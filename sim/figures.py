@@ -47,6 +47,20 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{share * 100:.{digits}f} %"
 
 
+def finite(value: float) -> float | None:
+    """``value`` as JSON can have it: None for nan and infinity, as of a step that never ends."""
+    return float(value) if math.isfinite(value) else None
+
+
+def significant(value: float, digits: int = 3) -> float:
+    """``value`` rounded to so many significant digits, as fitted constants are written.
+
+    >>> significant(0.012345)
+    0.0123
+    """
+    return float(f"{value:.{digits}g}")
+
+
 def signed_percent(share: float) -> str:
     """A difference as a percentage with its sign.
 

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 MORE_STEPS = 1.5
-"""By how much longer than alone a step is taken to be, when steps of neighbours are counted out for it; where
-it takes longer still, twice as many are."""
+"""Factor by which a step is expected to be longer than alone when the steps of neighbours are counted; if it
+takes longer still, twice as many are replayed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,8 @@ class FabricJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Beside:
-    """A replay of one job beside all others: its own classes, their record, and how many classes of all jobs
-    were replayed.
-    """
+    """A replay of one job beside all others: its classes, their record, and how many classes of all jobs
+    ran."""
 
     folded: Folded
     record: Record
@@ -118,7 +117,7 @@ def dealt(scenario: Scenario, seed: int) -> Scenario:
 def beside_at_random(
     scenario: Scenario, cluster: Cluster, profile: GpuProfile | None, seed: int
 ) -> tuple[float, float]:
-    """Seconds of the step alone and beside its neighbours, with hosts dealt and steps begun at random."""
+    """Seconds of the step alone, and beside its neighbours with hosts dealt and steps begun at random."""
     jobs = jobs_of(lower(dealt(scenario, seed), cluster, profile=profile), profile)
     phases = np.random.default_rng((seed, 1)).random(len(jobs)).tolist()
     late = (replace(job, offset_s=phase * job.alone_s) for job, phase in zip(jobs, phases, strict=True))
@@ -126,7 +125,7 @@ def beside_at_random(
 
 
 def _alone_s(lowered: Lowered) -> float:
-    """The step with the fabric to itself."""
+    """The step of a job that has the fabric to itself."""
     return replay(folded(lowered, HEALTHY).programs).step_s
 
 
@@ -138,7 +137,7 @@ def beside(
     max_classes: int | None = None,
     max_events: int | None = None,
 ) -> Beside:
-    """A step of the first of ``jobs`` beside steps of the others, with ``degradation`` of the first.
+    """A step of the first of ``jobs`` beside steps of the others; ``degradation`` is that of the first.
 
     Raises:
         ValueError: more classes or events than are replayed.
@@ -171,13 +170,13 @@ def beside(
 
 
 def _later(programs: Programs, since_s: float) -> Programs:
-    """Changes of the first job, which begins then, at the same moments of its step."""
+    """The changes of the first job, at the same moments of its step, which begins at a later time."""
     changes = tuple(replace(change, at_s=since_s + change.at_s) for change in programs.changes)
     return replace(programs, changes=changes)
 
 
 def _covered(whole: Record, ready: FoldedJobs, until_s: float) -> bool:
-    """Whether every other job goes on until then."""
+    """Whether every other job lasts until that time."""
     ends: dict[int, float] = {}
     for job, last_s in zip(ready.job_of, whole.last_s, strict=True):
         ends[job] = max(last_s, ends.get(job, 0.0))
@@ -205,7 +204,7 @@ def _folded(
 
 
 def _placed(other: Scenario, spec: NeighbourSpec, field: str) -> Scenario:
-    """A neighbour's scenario with its ranks on the GPUs of the fabric that its hosts have."""
+    """The scenario of a neighbour, with its ranks on those GPUs of the fabric that its hosts have."""
     per_node = other.cluster.gpus_per_node
     local = gpus(other.cluster, cluster_of(other.cluster))
     if int(local.max()) >= other.cluster.gpus:
@@ -216,7 +215,7 @@ def _placed(other: Scenario, spec: NeighbourSpec, field: str) -> Scenario:
 
 
 def _check_like(scenario: Scenario, other: Scenario, spec: NeighbourSpec, field: str) -> None:
-    """One fabric joins like hosts, and the neighbour fills those that it is given."""
+    """The fabric joins hosts of one kind, and the neighbour fills those that it is given; else ValueError."""
     for name in ("gpu", "gpus_per_node", "gpus_per_domain", "interconnect", "node", "what_if"):
         ours, its = getattr(scenario.cluster, name), getattr(other.cluster, name)
         if ours != its:

@@ -68,7 +68,7 @@ def _again(scenario: Scenario) -> float:
     from .lowering.layers.stages import build_stages
 
     model, training = scenario.model, scenario.training
-    tokens = float(training.global_batch * training.seq_length)
+    tokens = float(training.tokens_per_step)
     first = {kind: i for i, kind in reversed(tuple(enumerate(layer_kinds(model))))}
     return sum(
         run.count

@@ -1,4 +1,4 @@
-"""One simulation as it goes on: what is asked for, the replays of its steps, and how long its parts took.
+"""One simulation in progress: what is asked for, the replays of its steps, and how long its parts took.
 
 Knows lowered steps and what is wrong in them; reads no figures.
 """
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a step is to be simulated. Classes and events at most (None: the defaults); whether ranks fold,
-    whether each fault is left out once, and how far apart bounds may be (None: as usual), unless all ranks
-    are replayed; and on how many random placements jobs on one fabric are replayed.
+    """How a step is to be simulated.
+
+    The limits on classes and events (None: the defaults); whether ranks are folded; whether the step is
+    replayed without each fault; how far apart bounds may be (None: as usual), unless all ranks are replayed;
+    and on how many random placements jobs on one fabric are replayed.
     """
 
     classes: int | None
@@ -39,18 +41,21 @@ class RunOptions:
     placements: int = 0
 
     def leaves_out(self, faults: int) -> int:
-        """How many faults are left out once each, of so many."""
+        """Of so many faults, without how many the step is replayed, each by itself."""
         wanted = faults <= FEW_FAULTS if self.each_fault is None else self.each_fault
         return faults if wanted else 0
 
 
 FEW_FAULTS = 8
-"""So many are left out once each unless somebody asks for it: each takes a replay."""
+"""Faults up to which the step is replayed without each of them unless the user says otherwise; each takes a
+replay."""
 
 
 class StepRun:
-    """One simulation: what is asked for, what it tells of itself, and how long its parts have taken. ``jobs``
-    are its own and those beside it, or none where it has the fabric to itself."""
+    """One simulation: what is asked for, its messages, and how long its parts have taken.
+
+    ``jobs`` are the job itself and those beside it on the fabric; none where it has the fabric to itself.
+    """
 
     def __init__(self, scenario: Scenario, options: RunOptions, say: Callable[[str], None]) -> None:
         self.scenario, self.options, self.say = scenario, options, say
@@ -59,7 +64,7 @@ class StepRun:
         self.began = self.since = time.perf_counter()
 
     def lap(self, part: str) -> None:
-        """Seconds since the last of these go to a part."""
+        """Count the seconds since the last call as those of ``part``."""
         now = time.perf_counter()
         self.timing[part] = self.timing.get(part, 0.0) + now - self.since
         self.since = now

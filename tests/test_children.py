@@ -12,8 +12,8 @@ import pytest
 from small_scenarios import scenario
 
 from stepsim.sim import children as module
+from stepsim.sim import degraded_replay
 from stepsim.sim import simulate as simulation
-from stepsim.sim import struck
 from stepsim.sim.children import in_children
 
 FAULTS = ("gpu_throttle gpu/1 slow_factor=1.3", "gpu_throttle gpu/6 slow_factor=1.2")
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children are fo
 @pytest.fixture(autouse=True)
 def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cores", lambda: 3)
-    monkeypatch.setattr(module, "_may_fork", lambda: True)
+    monkeypatch.setattr(module, "may_fork", lambda: True)
 
 
 def numbers(tasks: list[Callable[[], float]]) -> tuple[float, ...]:
@@ -117,7 +117,7 @@ def test_no_room_for_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_faults_cost_the_same_with_children(monkeypatch: pytest.MonkeyPatch) -> None:
     run = scenario(tp=2, pp=2, dp=2, schedule="1f1b")
     alone = simulation.simulate(run, faults=FAULTS).faults
-    monkeypatch.setattr(struck, "MANY_EVENTS", 0)
+    monkeypatch.setattr(degraded_replay, "MANY_EVENTS", 0)
     forked, fork = list[int](), os.fork
 
     def counted() -> int:

@@ -32,7 +32,7 @@ sim.reliability
 sim.brief
 sim.simulate  sim.replay  sim.chakra
 sim.degraded_step
-sim.struck
+sim.degraded_replay
 sim.step_run
 sim.neighbours  sim.balance
 sim.step_result
@@ -303,7 +303,7 @@ NEEDED_BY_OTHERS = {
     "stepsim.sim.result.variation": "GPUs of unequal speed",
     "stepsim.sim.scenario.faults.bare": "weeks without a model",
     "stepsim.sim.scenario.importers.registry": "files of other frameworks",
-    "stepsim.sim.struck": "faults",
+    "stepsim.sim.degraded_replay": "faults",
     "stepsim.schedules.orders.table": "a schedule in a file",
     "stepsim.schedules.p2p.torch_runtime": "another rule of messages",
     "stepsim.schedules.pipeline.zb_v": "a search for a schedule",

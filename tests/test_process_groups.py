@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, cast
 
 import numpy as np
 import pytest
+from checkout import modules
 from hypothesis import given
 from hypothesis import strategies as st
 from small_scenarios import scenario
@@ -168,3 +170,20 @@ def test_two_copies_of_a_stage_reduce_together_and_shard_as_one() -> None:
     assert groups.of("fsdp").tolist() == groups.of("dp").tolist()
     assert groups.of("pp").tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
     assert groups.of("hsdp").shape == (8, 1)
+
+
+CHECKS_THE_ORDER = {"stepsim.sim.scenario.checks", "stepsim.sim.reliability.planning.step_time"}
+"""They ask whether an order is legal, or the usual one; neither lays out ranks by it."""
+
+
+@pytest.mark.slow
+def test_one_file_lays_out_ranks_by_the_order_of_their_axes() -> None:
+    readers = {
+        name
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr == "order"
+        and ast.unparse(node.value).endswith(("par", "parallelism"))
+    }
+    assert readers - CHECKS_THE_ORDER == {"stepsim.sim.lowering.process_groups"}

@@ -5,11 +5,15 @@ loops over a folder's modules find by its name (``FOUND_BY_NAME``) are where use
 mention by an imported or own name is reached, and so on through functions, classes (as wholes) and constants.
 Names are resolved through imports, so that two functions of one name are two. A constant's own statement is
 followed only where the constant is.
+
+Public methods and module constants are counted by their bare names: one that neither shipped code nor the
+documentation mentions beside its own definition is there for tests alone, or for nothing.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -119,6 +123,46 @@ def shipped() -> Source:
 def _module(path: Path) -> Module:
     parts = path.relative_to(ROOT).with_suffix("").parts
     return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def members(tree: ast.Module) -> Iterator[str]:
+    """Public constants of a module, and public methods of its classes."""
+    for node in tree.body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)):
+            yield from _defines(node)
+        elif isinstance(node, ast.ClassDef):
+            yield from (one.name for one in node.body if isinstance(one, ast.FunctionDef))
+
+
+def unmentioned(trees: Mapping[Module, ast.Module], documentation: str) -> list[str]:
+    """Members of the shipped folders whose names only their own definitions write."""
+    told = set(re.findall(r"\w+", documentation)) | FOUND_BY_NAME
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                told.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                told.add(node.attr)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+                told.add(node.value)
+    return sorted(
+        f"{'.'.join(module)}.{name}"
+        for module, tree in trees.items()
+        if module[:1] in [(folder,) for folder in (*FOLDERS, "page")]
+        for name in members(tree)
+        if not name.startswith("_") and name not in told
+    )
+
+
+@pytest.mark.slow
+def test_every_method_and_constant_is_mentioned_where_it_ships() -> None:
+    documentation = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
+    assert unmentioned(shipped().trees, documentation) == []
+
+
+def test_members_that_only_their_definitions_write_are_listed() -> None:
+    source = "USED = 1\nLEFT = USED\nclass A:\n def called(self): pass\n def never(self): self.called()\n"
+    assert unmentioned({("sim", "a"): ast.parse(source)}, "") == ["sim.a.LEFT", "sim.a.never"]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH, ROW, FRAME = 900.0, 30.0, 150.0
 _BAR = 0.62
 _SMALL = 1e-3
-"""Of the step: smaller differences than this of all parts are one bar."""
+"""Share of the step below which the difference of a part is drawn together with others, in one bar."""
 REST = "all others"
 Bar = tuple[str, float, float, str]
 """Name, from, to, colour."""

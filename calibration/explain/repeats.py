@@ -61,7 +61,7 @@ def _longest(same: object, period: int) -> RepeatedKernels | None:
 
 
 def repeats_of(step: RankStep) -> RepeatedKernels | None:
-    """Of the stream that runs most kernels which compute."""
+    """The stream that runs the most kernels which compute."""
     ops = [op for op in step.ops if op.kind not in ("communication", "copy")]
     if not ops:
         return None

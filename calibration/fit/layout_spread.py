@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ...sim.evidence.measured_layouts import MeasuredLayouts, differing
+from ...sim.figures import significant
 from .growth import weighted_quantile
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def fit_layout_spread(rows: Sequence[SweepRow]) -> MeasuredLayouts:
     variance = weighted_quantile(sorted((pair.needed, pair.weight) for pair in found), 0.5)
     many = sum(len(members) > 1 for members in sweeps.values())
     return MeasuredLayouts(
-        field_sigma=float(f"{max(variance, 0.0) ** 0.5:.3g}"),
+        field_sigma=significant(max(variance, 0.0) ** 0.5),
         source=f"stepsim calibrate residuals: {len(found)} pairs of {len(rows)} runs in {many} sweeps",
     )
 

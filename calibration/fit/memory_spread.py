@@ -24,6 +24,7 @@ import numpy as np
 import yaml
 
 from ...sim.evidence.measured_memory import HALF, MeasuredMemory, MemorySpread, below
+from ...sim.figures import significant
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -271,11 +272,11 @@ def _spread(
     shift: float, moving: float, spread: float, margin: float, *, doubt: float, told: str
 ) -> MemorySpread:
     return MemorySpread(
-        shift=_rounded(shift),
-        moving=_rounded(moving),
-        spread=_rounded(spread),
-        margin=_rounded(margin),
-        doubt=_rounded(doubt),
+        shift=significant(shift),
+        moving=significant(moving),
+        spread=significant(spread),
+        margin=significant(margin),
+        doubt=significant(doubt),
         source=f"stepsim calibrate residuals: {told}",
     )
 
@@ -285,8 +286,3 @@ def _counts(rows: Sequence[MemoryRow]) -> str:
     failed = sum(not row.ran for row in rows)
     families = len({row.family for row in rows})
     return f"{len(rows)} runs of {families} families, {measured} with a measured peak, {failed} out of memory"
-
-
-def _rounded(value: float) -> float:
-    """The value to three significant digits."""
-    return float(f"{value:.3g}")

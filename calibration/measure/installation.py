@@ -100,7 +100,7 @@ def _version(package: str) -> str | None:
 
 
 def _memory_bytes() -> float:
-    """Of the machine; 0 where the system does not say."""
+    """Bytes of the machine's memory; 0 where the system does not say."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -21,9 +21,6 @@ from ...sim.figures import count, percent
 from .grids import Grid
 from .run import ValidatedCase
 
-WIDEST = 0.4
-"""Median full width, as a part of the prediction, beyond which an interval is of no use."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalFigures:

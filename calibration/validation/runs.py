@@ -22,12 +22,12 @@ class JudgedRun:
 
     @property
     def time_error(self) -> float | None:
-        """Of the step time; None where it was not measured."""
+        """Error of the step time; None where it was not measured."""
         return _error(self.step_time_s, self.measured.step_time_s)
 
     @property
     def memory_error(self) -> float | None:
-        """Of the memory; None where it was not measured."""
+        """Error of the memory; None where it was not measured."""
         return _error(self.memory_bytes, self.measured.memory_bytes)
 
 

@@ -77,7 +77,7 @@ def adam(weight: Any, gradient: Any, first: Any, second: Any, options: AdamW, lo
 
 
 def adam_chain(weight: Any, gradient: Any, first: Any, second: Any, options: AdamW) -> None:
-    """The same in nine torch kernels."""
+    """The update in nine torch kernels."""
     one = options
     first.mul_(one.beta1)
     weight.mul_(1.0 - one.learning_rate * one.weight_decay)

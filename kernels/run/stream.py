@@ -83,5 +83,5 @@ def triad(a: Any, b: Any, scale: float) -> Any:
 
 
 def triad_chain(a: Any, b: Any, scale: float) -> Any:
-    """The same by two torch kernels."""
+    """The triad in two torch kernels."""
     return a + b * scale

@@ -47,7 +47,7 @@ class Stall:
 
 
 _Needs: TypeAlias = Callable[[int, Step], Iterator[tuple[Action, int]]]
-"""Of a rank's step: what must be there before it begins, each with the action that needs it."""
+"""For a step of a rank, what must be there before it begins, each with the action that needs it."""
 
 
 def stalls(orders: Orders, shape: Shape) -> tuple[Stall, ...]:

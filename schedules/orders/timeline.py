@@ -41,7 +41,7 @@ class Timeline:
 
     @cached_property
     def spans(self) -> tuple[int, ...]:
-        """Of each rank, its last end minus its first begin."""
+        """For each rank, its last end minus its first begin."""
         return tuple(rank[-1].end - rank[0].begin if rank else 0 for rank in self.ranks)
 
     @property

@@ -35,10 +35,10 @@ QUEUE_PER_CHUNK = {B_Z: W_Z, B_A: W_A}
 """Weight gradients of chunk z go before those of chunk a."""
 
 Block = Sequence[Sequence[int]]
-"""Of each rank, the slots of F_a, F_z, B_z, B_a of microbatch 0, and of W_z and W_a if they are given."""
+"""For each rank, the slots of F_a, F_z, B_z, B_a of microbatch 0, and of W_z and W_a if they are given."""
 
 Rows = list[bytearray]
-"""Of each rank, what each slot holds; rows may differ in length."""
+"""For each rank, what each slot holds; rows may differ in length."""
 
 
 def repeated(block: Block, microbatches: int) -> Rows:

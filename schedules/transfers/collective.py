@@ -27,10 +27,6 @@ class CollectiveKind(StrEnum):
     SEND_RECV = "send_recv"
 
 
-REDUCING = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE})
-"""Every rank contributes to every piece."""
-
-
 def piece_fraction(collective: CollectiveKind, group: RankGroup, pieces: int) -> Fraction:
     """Payload in one of so many pieces: an all_to_all has n of its n² pieces on each rank."""
     if collective is CollectiveKind.ALL_TO_ALL:

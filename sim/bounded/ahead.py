@@ -1,10 +1,12 @@
 """How much sooner a step may end than one in which a tensor-parallel group is as slow as its slowest member.
 
-A way through that step is a way of ranks, too, on which a member may be chosen anew wherever all of a group
-are awaited. Between two such places it is one member, and its likes in other stages and replicas whom it
-meets. Kernels there take less where it is not the slowest; and it may be the slowest of any one stage. So
-what a way loses in between is at most what all stages on it lose but for the one that loses most. Knows
-graphs.
+A bounded replay runs one rank for each tensor-parallel group, as slow as the slowest member in every kernel.
+The real step may be shorter: between two places where the whole group waits for one another, a path through
+the step follows one member, which need not be the slowest. At each such place the path may go on with another
+member.
+
+What a path loses between two such places is at most the sum of what all stages on it lose, without the stage
+that loses most: its member may be the slowest of that one stage. Knows graphs.
 """
 
 from __future__ import annotations
@@ -19,23 +21,28 @@ if TYPE_CHECKING:
     from .graph import StepGraph
 
 State = tuple[float, float, float, int]
-"""What a way up to a place loses: for good; since a group was awaited last, what the stage that loses most of
-those that it has left would lose; what the one that it is in does; and which one that is.
+"""What a path up to some place loses, in four parts.
+
+First the seconds that it has lost for good. Then, since the group was last awaited: the seconds of the stage
+that loses most among those that the path has left, the seconds of the stage that it is in, and the number of
+that stage.
 """
 
 NOWHERE = -1
-"""The stage of a way that has left all that it was in."""
+"""The stage of a path that has left every stage it was in."""
 
 START: State = (0.0, 0.0, 0.0, NOWHERE)
 
 MOST_STATES = 6
-"""Of a place: of more than these one is made that loses no less."""
+"""States that are kept of one place. Where there are more, one state takes their place that loses no less."""
 
 
 def ahead_s(graph: StepGraph, spread: Sequence[float]) -> float:
-    """Seconds by which the step of ``graph`` may be sooner at most, where the factors of a group in a stage
-    differ by ``spread``. A message leaves no stage: a way goes on behind it in that of either end, or in the
-    one that it is in, which awaited it.
+    """By how many seconds the step of ``graph`` may be shorter at most.
+
+    ``spread`` gives for each stage by how much the speed factors of the members of its tensor-parallel group
+    differ. A message belongs to no stage: behind it a path continues in the stage of either end, or in the
+    stage that it was in, which waited for the message.
     """
     if not any(spread):
         return 0.0
@@ -64,7 +71,7 @@ def ahead_s(graph: StepGraph, spread: Sequence[float]) -> float:
 
 
 def _through(edges: LayerEdges, before: Iterable[State], spread: float) -> list[State]:
-    """The states behind an op, those of the ones before it given, in its stage."""
+    """The states behind an op, from those before it, which are already in the stage of the op."""
     found = []
     for lost_s, left_s, here_s, stage in before:
         if edges.through_s > NEVER:
@@ -76,7 +83,7 @@ def _through(edges: LayerEdges, before: Iterable[State], spread: float) -> list[
 
 
 def _entering(state: State, stage: int) -> State:
-    """A state as its way enters an op of a stage, which may be the one that it is in."""
+    """The state of a path as it enters an op of ``stage``, in which it may be already."""
     if state[3] == stage:
         return state
     lost_s, left_s, here_s, _ = _left(state)
@@ -84,13 +91,13 @@ def _entering(state: State, stage: int) -> State:
 
 
 def _left(state: State) -> State:
-    """A state as its stage is left."""
+    """The state of a path as it leaves its stage."""
     lost_s, left_s, here_s, _ = state
     return lost_s + min(left_s, here_s), max(left_s, here_s), 0.0, NOWHERE
 
 
 def _most(states: list[State]) -> list[State]:
-    """Those of ``states`` that another of the same stage does not exceed in everything."""
+    """The states that no other of the same stage equals or exceeds in every part, at most ``MOST_STATES``."""
     if len(states) == 1:
         return states
     found: list[State] = []

@@ -31,8 +31,7 @@ Between = tuple[int, int]
 
 class _End(NamedTuple):
     """When one end of a message is posted: by its host at ``host_s``, and after kernels of its rank that end
-    ``after_s`` at the earliest (None: it waits for no kernel).
-    """
+    at ``after_s`` at the earliest. ``after_s`` is None where the end waits for no kernel."""
 
     host_s: float
     after_s: float | None
@@ -40,9 +39,11 @@ class _End(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MessagesBetween:
-    """All messages from one stage to another in the order in which they are sent. From message i on, each
-    next one begins at least the difference of ``sent_s``, or of ``received_s``, later, but message i itself
-    may begin ``late_s`` after that. Where nothing is known of when they begin, these are None.
+    """All messages from one stage to another, in the order in which they are sent.
+
+    Counted from any message, a later one begins later by at least the difference of their ``sent_s``, and by
+    at least that of their ``received_s``; the message that is counted from may itself begin up to ``late_s``
+    after its kernels. All are seconds, and None where nothing is known of when messages begin.
     """
 
     transfers: tuple[Transfer, ...]
@@ -51,7 +52,7 @@ class MessagesBetween:
     late_s: tuple[float, ...] = ()
 
     def at_once(self, lasting_s: Sequence[float]) -> int:
-        """How many move at once at most, each for so long once it has begun."""
+        """The most messages that move at the same time, if each moves for ``lasting_s`` once it has begun."""
         clocks = [clock for clock in (self.sent_s, self.received_s) if clock is not None]
         if not clocks:
             return len(self.transfers)
@@ -65,8 +66,9 @@ class MessagesBetween:
 
 
 def messages_between(programs: Programs, fastest: float) -> dict[Between, MessagesBetween]:
-    """The messages that no stream orders on both ends, by stages. Kernels of the fastest rank take
-    ``fastest`` times as long as healthy ones.
+    """The messages that no stream orders on both ends, by the stages that send and receive them.
+
+    ``fastest`` is the factor of the fastest rank: its kernels take so many times as long as healthy ones.
     """
     sends: dict[tuple[int, int, str], list[tuple[Transfer, _End | None]]] = defaultdict(list)
     receives: dict[tuple[int, int, str], list[tuple[Transfer, _End | None]]] = defaultdict(list)
@@ -114,7 +116,8 @@ def _between(between: Between, tags: Sequence[str], sends: _Posted, receives: _P
 
 
 def _clock(after_s: Sequence[float | None]) -> tuple[float, ...] | None:
-    """The times; none where no end waits for a kernel, and None where some do, or they do not grow."""
+    """The times as a tuple, empty where no end waits for a kernel; None where only some do or where they
+    decrease."""
     known = [at for at in after_s if at is not None]
     if known and (len(known) < len(after_s) or known != sorted(known)):
         return None
@@ -122,7 +125,7 @@ def _clock(after_s: Sequence[float | None]) -> tuple[float, ...] | None:
 
 
 def _ends(program: Program, fastest: float) -> list[_End | None]:
-    """By op, when it is posted, as far as is known."""
+    """For each op, when it is posted; None where that is not known."""
     took = [_kernels_s(op.work) * fastest if op.stream == COMPUTE else 0.0 for op in program.ops]
     ended_s = list(accumulate(took))
     found: list[_End | None] = []
@@ -137,7 +140,7 @@ def _ends(program: Program, fastest: float) -> list[_End | None]:
 
 
 def _kernels_s(work: Work) -> float:
-    """Seconds of an op's kernels that run one after the other."""
+    """Seconds of the kernels of an op, one after the other."""
     if isinstance(work, Compute):
         return work.seconds
     if isinstance(work, RepeatedBlocks):

@@ -1,35 +1,40 @@
 """Bounds of a step with many slow parts, from few replicas of the pipeline.
 
 A step without shared resources is max-plus: an op starts when the last of what it waits for has ended, and
-takes a time of its own, which grows with how slow its rank is. So the step grows with each of these times.
-Replicas touch one another where their ranks meet in collectives alone, each of which begins when the last has
-come. Two things follow. Replays of some replicas, for which nobody waits, end no later than the step (the
-lower bound; ahead.py says by how much members of a tensor-parallel group may be ahead of the slowest).
-Replays in which groups of replicas are one that is in each stage as slow as their slowest end no earlier
-(the upper).
+takes a time of its own, which grows with how slow its rank is. So the step can only grow when any of these
+times grows. Replicas meet only where their ranks take part in the same collectives, and each of these begins
+when the last rank has come. Two bounds follow.
 
-That holds where (``why_exact``, conditions.py)
-- ranks are slow, all step long, and none stops; weak links change who shares with whom;
-- ranks share links with others of their own kind alone: no link of the fabric can be full;
+- The lower bound: a replay of some replicas that wait for nobody else ends no later than the step. Within a
+  replica a whole tensor-parallel group runs at the pace of its slowest member; ahead.py says how much sooner
+  it may be.
+- The upper bound: replicas are merged into groups, each stage of a group as slow as the slowest rank there. A
+  replay of the groups ends no earlier than the step.
+
+Both hold under these conditions (``why_exact`` in conditions.py):
+- ranks are slow for the whole step, and none stops; weak links would change who shares with whom;
+- ranks share links only with others of their own kind: no link of the fabric can be full;
 - ranks of one stage run one program, and replicas meet between layers, not within them;
 - the step ends for all ranks together.
 
-SMs that collectives hold leave a step monotone, where ranks arrive at these by kernels of their own
-(holds.py). Shares of links do not: who comes later may find more room. But with the least, or the most, that
-each communication may take beside others (extremes.py) bounds are proven (decision 67). Where the two are the
-same, that costs nothing. Where they are further apart than is wanted all ranks are replayed, if that is a
-matter of seconds. Else bounds are those of replays with shares as they come, wider by a margin, which is no
-proof. Of 660 drawn jobs of 2 to 8 replicas four were outside of such bounds, by 0.36 to 0.43 of what the
-longest communication may take from kernels; of Llama 3.1 405B with 128 replicas 0.05 of it. So both are wider
-by ``MOVES`` of it, less with many replicas, and by ``LEAST`` of the step at least.
+Contention needs more care. SMs that collectives hold keep a step monotone where ranks arrive at these
+collectives by kernels of their own (holds.py). Shares of links do not: a message that comes later may find
+more room. If every communication takes the least, or the most, that it may take beside others (extremes.py),
+the bounds are proven (decision 67), and where least and most are the same they cost nothing. If these bounds
+are further apart than wanted, all ranks are replayed where that is a matter of seconds.
 
-Messages of few replicas take links from collectives of all at fewer times than those of all do. What that
-makes of the step is computed: by a pass (max_plus.py) in which these collectives are as slow as the messages
-of all make them (traffic.py), against one in which they are as slow as those of the few do.
+Otherwise the replays share links as it comes, and the bounds are wider by a margin, which is no proof. Of 660
+drawn jobs of 2 to 8 replicas four lay outside of bounds without a margin, by 0.36 to 0.43 of what the longest
+communication may take from kernels; Llama 3.1 405B with 128 replicas by 0.05 of it. So both bounds are wider
+by ``MOVES`` of that time, less with many replicas, and by ``LEAST`` of the step at least.
 
-With every GPU a little different no group is small enough. Then a pass over all replicas says how much the
-others add to the kept ones, which are replayed as they are, and both bounds are as good as that pass: wider
-by ``BY_PASS`` of what it adds.
+The messages of few replicas slow the collectives of all replicas at fewer moments than the messages of all
+do. The difference is computed by two passes (max_plus.py): in one these collectives are as slow as the
+messages of all make them (traffic.py), in the other as slow as those of the few do.
+
+Where every GPU differs a little, no few groups are close enough. Then a pass over all replicas says how much
+the others add to the kept ones, which are replayed as they are. Both bounds are as good as that pass: they
+are wider by ``BY_PASS`` of what it adds.
 """
 
 from __future__ import annotations
@@ -76,65 +81,63 @@ TOLERANCE = 1e-3
 """The gap between the bounds, as a share of the step."""
 
 MOST_EVENTS = 30_000
-"""Of a replay of all ranks, by its estimate, that is made where no proven bounds are as near as is wanted:
-about three seconds.
-"""
+"""Estimated events up to which all ranks are replayed where no proven bounds are as near as wanted; a replay
+of so many takes about three seconds."""
 
 MOST_AHEAD = 1e-4
-"""Of a step, that members of tensor-parallel groups may be ahead: where it is more, all ranks of the kept
-replicas are replayed.
-"""
+"""Share of a step by which members of tensor-parallel groups may be ahead of the slowest. Where it is more,
+all ranks of the kept replicas are replayed."""
 
 MOST_EVENTS_KEPT = 100_000
-"""Of that replay, by its estimate."""
+"""Estimated events up to which that replay of all ranks of the kept replicas is made."""
 
 WIDE = 0.01
-"""A tolerance from which on proven bounds are looked for, however many the ranks."""
+"""Tolerance from which on proven bounds are looked for first, whatever the number of ranks."""
 
 MOVES = 1.0
 FEW = 8
-"""Of the time that the longest communication may take from kernels, by which bounds are wider; with more than
-a few replicas less, by the root of their number.
-"""
+"""Bounds without a proof are wider by ``MOVES`` times the seconds that the longest communication may take
+from kernels; with more than ``FEW`` replicas by less, in inverse proportion to the root of their number."""
 
 ROUNDING = 1e-10
-"""Of a step, by which replays of few and of all may differ where they are the same."""
+"""Relative difference that rounding may make between replays of few and of all replicas which agree exactly.
+"""
 
 LEAST_SMS = 0.1
-"""Of a GPU's, that its kernels have beside all collectives that may hold some."""
+"""Share of a GPU's SMs that its kernels keep beside all collectives that may hold some."""
 
 LEAST = 2e-4
-"""Of a step in which anything contends, by which bounds are wider at least."""
+"""Share of the step by which bounds without a proof are wider at least, if anything in the step contends."""
 
 MOST_KEPT = 16
 MOST_GROUPS, MORE_GROUPS = 8, 2
 FEW_KINDS = 24
-"""Replicas that are kept, and groups of replicas, at most: no more than so many more than are kept where a
-pass stands for the others, or as many as there are different replicas, if these are few.
-"""
+"""At most ``MOST_KEPT`` replicas are kept as they are. Kept ones and groups together are at most
+``MORE_GROUPS`` more than the kept ones, and at most ``MOST_GROUPS``; in a job of at most ``FEW_KINDS``
+different replicas they may be as many as these."""
 
 KEPT_SHARE, GROUP_SHARE = 0.5, 0.1
-"""Of what contention leaves of the tolerance, that either choice of replicas may take."""
+"""Shares of the tolerance which contention leaves: for what the kept replicas may lack of the whole step, and
+for what merging the others into groups may add to it."""
 
 LEAST_ROOM = 0.05
-"""Of the tolerance, that choices of replicas have where contention takes more than the rest."""
+"""Share of the tolerance that these choices have at least, where contention takes more than the rest."""
 
 BY_PASS = 0.15
-"""Of what a pass over all replicas adds to the step of the kept ones, by which it may be wrong: it knows a
-block's kernels by their mean. Of Llama 3.1 405B on 16,384 GPUs with a spread of 2 % and 2 to 5 kept replicas
-the replay of all 128 was 0.05 to 0.1 of it above.
-"""
+"""Error of a pass over all replicas, as a share of what it adds to the step of the kept ones, since it knows
+only the mean of a block's kernels: 0.05 to 0.1 for Llama 3.1 405B with a spread of 2 % and 2 to 5 kept
+replicas."""
 
 UNSURE = 0.003
-"""A pass that is further from the replay of the same replicas widens the bounds by what it is further."""
+"""Relative difference up to which a pass and the replay of the same replicas agree. Bounds are wider by what
+they differ beyond that."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bounded:
-    """``folded`` and ``record`` are the replay of some replicas, whose step ends when that of all is expected
-    to; that does between ``bounds``. ``gains`` is what mending each part that was asked for is worth
-    (gains.py).
-    """
+    """A step between ``bounds``. ``folded`` and ``record`` are the replay of some replicas, whose end is set
+    to the expected end of the whole step. ``gains`` has, for each part that was asked for, the share of the
+    step that mending it saves (gains.py)."""
 
     folded: Folded
     record: Record
@@ -152,9 +155,13 @@ def bounded(
     parts: Sequence[Mapping[int, float]] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Bounded | None:
-    """Bounds of a step that has them (``why_exact``), whose gap is ``tolerance`` where few replicas decide;
-    ``parts`` has, for each part that may be mended, by how much it makes ranks slow. None where all ranks are
-    better replayed: they are in no more than so many ``classes``, and no proven bounds are as near.
+    """Bounds of a step for which ``why_exact`` finds nothing against them; None where a replay of all is
+    better.
+
+    The bounds are no further apart than ``tolerance``, a share of the step, if few replicas decide it.
+    ``classes`` is the most classes that a replay of all ranks would have: None is returned where that replay
+    is short and no proven bounds are near enough. ``parts`` has, for each part that may be mended, the factor
+    of every rank that it makes slow. ``say`` is told what is done.
     """
     search = _Search(lowered, degradation, healthy)
     short = programs_work(lowered.programs).events * classes / len(lowered.programs.classes) <= MOST_EVENTS
@@ -167,9 +174,9 @@ def bounded(
 
 @dataclass(frozen=True, kw_only=True)
 class _Few:
-    """Replicas to replay, as ``members`` of groups of which each is one. The kinds of the ``kept`` ones are
-    the first groups. ``passed``: the last group stands for no others but for itself, and passes do.
-    """
+    """Which replicas to replay. Each group in ``members`` runs as one replica, and the ``kept`` kinds are the
+    first groups. If ``passed``, the last group stands for itself alone, and passes account for all other
+    replicas."""
 
     kept: list[int]
     members: list[Ids]
@@ -177,7 +184,7 @@ class _Few:
 
 
 class _Search:
-    """The replicas of one job with what is wrong in them; ``kinds`` are groups of equal ones."""
+    """The search for bounds of one job. ``kinds`` are groups of equal replicas."""
 
     def __init__(self, lowered: Lowered, degradation: Degradation, healthy: Record) -> None:
         self.programs, self.ranks = lowered.programs, ranks_of(lowered)
@@ -198,7 +205,8 @@ class _Search:
     def proven(
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
     ) -> Bounded | None:
-        """Proven bounds that are no further apart than the tolerance, if groups of replicas have such."""
+        """Proven bounds that are no further apart than ``tolerance``; None where no groups of replicas have
+        such."""
         if not self.apart and not holds_follow_kernels(self.programs):
             return None
         few = self._covering(tolerance)
@@ -222,7 +230,7 @@ class _Search:
     def bounds(
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
     ) -> Bounded:
-        """The bounds, narrowed as far as the limits of replicas allow."""
+        """The bounds, as near to each other as the limits on replicas allow."""
         say(f"choosing among {self.replicas.count:,} replicas")
         few = self._few(tolerance)
         say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
@@ -242,7 +250,8 @@ class _Search:
         *,
         proven: bool,
     ) -> Bounded:
-        """What a replay of few and the lower bound, the likely step and the upper bound say."""
+        """The result, from a replay of few and ``found``: the lower bound, the likely step and the upper
+        bound."""
         lower_s, step_s, upper_s = found
         record.step_s = record.makespan_s = step_s
         classes = class_of_ranks(self.ranks, self.replicas, few.members)
@@ -263,7 +272,8 @@ class _Search:
         )
 
     def _covering(self, tolerance: float) -> _Few:
-        """Replicas as they are, and the others in as many groups as may be, if not fewer are enough."""
+        """The kept replicas as they are, and the others in as many groups as are allowed, or in fewer if
+        these do."""
         passes, kinds = self.passes, self.kinds
         kept = kept_rows(passes, tolerance * KEPT_SHARE, MOST_KEPT).rows
         most = FEW_KINDS if len(kinds) <= FEW_KINDS else min(MOST_GROUPS, len(kept) + MORE_GROUPS)
@@ -273,7 +283,7 @@ class _Search:
         return _Few(kept=kept, members=members, passed=False)
 
     def _few(self, tolerance: float) -> _Few:
-        """The replicas to replay: groups of all, if few are enough, else some as they are."""
+        """The replicas to replay: all of them in groups if few are enough, else some as they are."""
         passes, kinds = self.passes, self.kinds
         loose = self._loose(tolerance)
         kept, most = None, FEW_KINDS
@@ -293,19 +303,20 @@ class _Search:
         return _Few(kept=kept.rows, members=members, passed=True)
 
     def _loose(self, tolerance: float) -> float:
-        """What the kept replicas may lack where a pass stands for the others, so that this and its traffic
-        take no more of the tolerance than is left.
-        """
+        """What the kept replicas may lack of the step, as a share, where a pass accounts for the others. So
+        chosen that the error of the pass and its traffic fit into what contention leaves of the tolerance."""
         _, spread = paces(self.ranks, self.replicas, np.arange(self.replicas.count))
         ahead = self._ahead_s(spread) / self.passes.step_s
         left = (tolerance - ahead) / 2 - self.moves
         return max(LEAST_ROOM * tolerance, left / BY_PASS - self.passes.traffic)
 
     def _replayed(self, few: _Few) -> tuple[Record, float, float]:
-        """The replay of groups of replicas, what the step takes at least, and by how much members of
-        tensor-parallel groups may be ahead in the former: no bound where others than these differ (those of
-        context parallelism). Where a pass stands for the others, groups are replicas as they are, and one
-        replay says both.
+        """The replay of the groups, the least that the step takes, and how far tensor-parallel members may be
+        ahead.
+
+        The last is infinite, so that the replay is no lower bound, where members of other groups differ too
+        (context parallelism). Where a pass accounts for the others, the groups are single replicas, and one
+        replay serves as both.
         """
         chosen = self._chosen(few)
         programs = from_above(self.programs, self.ranks, self.replicas, few.members)
@@ -322,10 +333,9 @@ class _Search:
         return record, lower_s - off_s, ahead if as_they_are else math.inf
 
     def _below(self, chosen: Ids) -> tuple[Programs, float, float]:
-        """Programs of the chosen replicas and nobody else; what is to be taken off their step; and by how
-        much members of their tensor-parallel groups may be ahead. All of their ranks run where that is much,
-        and these are few enough.
-        """
+        """Programs of the chosen replicas alone, the seconds to take off their step, and by how much members
+        of their tensor-parallel groups may be ahead. If that is far, and ranks are few, all ranks run, and
+        nothing is taken off."""
         ahead = self._ahead_s(paces(self.ranks, self.replicas, chosen)[1])
         events = programs_work(self.programs).events * self.replicas.rank[chosen].size / self.replicas.stages
         if ahead > MOST_AHEAD * self.passes.step_s and events <= MOST_EVENTS_KEPT:
@@ -333,18 +343,21 @@ class _Search:
         return from_below(self.programs, self.ranks, self.replicas, chosen), ahead, ahead
 
     def _chosen(self, few: _Few) -> Ids:
-        """A replica of each kind that is kept."""
+        """One replica of each kept kind."""
         return np.array([self.kinds[u][0] for u in few.kept])
 
     def _ahead_s(self, spread: Factors) -> float:
-        """By how much a step may be sooner whose groups differ so, beside all collectives that hold SMs."""
+        """By how many seconds a step may be shorter whose group members differ by ``spread``, even if their
+        kernels are slowed by all collectives that hold SMs."""
         return ahead_s(self.passes.graph, (self.slowed * spread.max(axis=0)).tolist())
 
     def _between(
         self, few: _Few, record_s: float, lower_s: float, ahead: float
     ) -> tuple[float, float, float]:
-        """What the step takes at least, most likely, and at most, from the replay of few (``record_s``, and
-        ``lower_s`` from below), where contention of these does not move.
+        """The least, most likely and largest seconds of the step, before margins for contention.
+
+        ``record_s`` is the replay of few, ``lower_s`` that from below, ``ahead`` how far members may be
+        ahead.
         """
         table = self.replicas.worst(few.members)
         alone_s = self.passes.alone_s(table)
@@ -356,9 +369,8 @@ class _Search:
         return max(lower_s, step_s - ahead - wrong_s), step_s, step_s + wrong_s
 
     def _moves_s(self, record: Record) -> float:
-        """By how much communication that takes SMs or links from others may make a step shorter or longer
-        when it comes at another time; 0 where it takes no links, and no SMs but as ranks arrive.
-        """
+        """By how many seconds the step may change when communication takes SMs or links from others at
+        another time; 0 where it takes no links, and holds SMs only from when ranks arrive by themselves."""
         if self.apart:
             return 0.0
         programs = record.programs
@@ -374,11 +386,11 @@ class _Search:
         return max(share * taken_s, LEAST * record.step_s) if taken_s or record.slowed else 0.0
 
     def _taken(self, sms: int) -> float:
-        """The most of a kernel's speed that whatever holds so many SMs takes."""
+        """The largest share of a kernel's speed that holding so many SMs takes."""
         return max(sms / self.programs.sms, 1 - self.least) if sms else 0.0
 
     def _middle(self, rows: list[int]) -> int:
-        """Of ``rows`` the one that is neither slow nor fast, which stands for the others."""
+        """The one of ``rows`` that is neither slow nor fast, which stands for the others."""
         order = sorted(rows, key=lambda u: float(self.passes.slow[u].sum()))
         return order[len(order) // 2]
 

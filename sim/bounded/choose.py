@@ -19,27 +19,28 @@ if TYPE_CHECKING:
     Seconds = NDArray[np.float64]
 
 BARELY = 1.005
-"""Groups further from what is wanted are not looked for: halving the worst does not bring as much."""
+"""Where merged groups exceed the wanted step by more than this factor, no finer groups are looked for:
+halving the worst one does not gain as much."""
 
 MOST_TRIED = 48
-"""Rows of which each is left out once: those that come last most often."""
+"""Rows that are tried, each being left out once: those that most often come last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kept:
-    """``rows`` by themselves make the step of all rows but for a share ``lacks`` of it."""
+    """The replicas of ``rows`` by themselves make the step of all, but for a share ``lacks`` of it."""
 
     rows: list[int]
     lacks: float
 
 
 def kept_rows(passes: Passes, within: float, most: int) -> Kept:
-    """Rows of replicas, at most so many, that by themselves make the step of all but for a share ``within``
-    of it, where so many do.
+    """At most ``most`` rows of replicas that by themselves make the step of all, but for a share ``within``
+    of it if so many can.
 
-    Those that come last where replicas meet make the whole step by themselves. Of these, the ones that are
-    missed most when one is left out are taken, as many as it takes, and then those are left out again, one by
-    one, that the others stand for.
+    The replicas that come last wherever replicas meet make the whole step by themselves. Of these, the ones
+    whose absence shortens the step most are taken, as many as it takes. Then rows for which the others
+    suffice are dropped again, one by one.
     """
     last, times = np.unique(passes.full.arrive_s.argmax(axis=-1), return_counts=True)
     found = last[np.argsort(-times, kind="stable")][:MOST_TRIED].tolist()
@@ -52,7 +53,8 @@ def kept_rows(passes: Passes, within: float, most: int) -> Kept:
 
 
 def fewer(passes: Passes, kept: Kept, within: float) -> Kept:
-    """The kept rows without those that the others stand for, but for a share ``within`` of the step."""
+    """The kept rows without those that are not needed: the rest lack at most a share ``within`` of the
+    step."""
     found, lack = kept.rows, kept.lacks
     while len(found) > 1 and lack <= within:
         left_s = passes.without_each_s(found)
@@ -65,24 +67,22 @@ def fewer(passes: Passes, kept: Kept, within: float) -> Kept:
 
 
 def grouped_barely(passes: Passes, kept: list[int], most: int) -> bool:
-    """Whether the rows beside the kept ones, in as many groups as may be, are not far from adding nothing."""
+    """Whether merging the rows beside the kept ones, in as many groups as allowed, adds almost nothing."""
     rows = in_groups(passes, kept, most)
     return len(rows) <= most and bool(_together(passes, rows).step_s <= passes.step_s * BARELY)
 
 
 def in_groups(passes: Passes, kept: list[int], most: int) -> list[list[int]]:
-    """The kept rows one by one and the others in equal groups, so that there are ``most``, or one more than
-    the kept ones.
-    """
+    """The kept rows one by one, and the others in groups of equal size: ``most`` in all, or one more than the
+    kept ones where these are as many already."""
     others = [u for u in _like_beside_like(passes.slow) if u not in set(kept)]
     groups = np.array_split(others, max(1, most - len(kept)))
     return [[u] for u in kept] + [part.tolist() for part in groups if len(part)]
 
 
 def groups_of_rows(passes: Passes, kept: list[int], within: float, most: int) -> list[list[int]] | None:
-    """The kept rows one by one and the others in groups whose worst together add a share ``within`` to the
-    step; None where that takes more than ``most`` groups.
-    """
+    """The kept rows one by one, and the others in groups that together add at most a share ``within`` to the
+    step, each group as slow as its slowest row; None where that takes more than ``most`` groups."""
     others = [u for u in _like_beside_like(passes.slow) if u not in set(kept)]
     if not others or len(kept) >= most:
         return None if others else [[u] for u in kept]
@@ -109,7 +109,7 @@ def _together(passes: Passes, rows: list[list[int]]) -> Pass:
 
 
 def _like_beside_like(slow: Seconds) -> list[int]:
-    """Rows in an order in which those that are slow in the same stages stand side by side."""
+    """Rows in an order in which those that are slow in the same stages are neighbours."""
     found: list[int] = np.lexsort((slow.max(axis=1), slow.argmax(axis=1))).tolist()
     return found
 

@@ -28,14 +28,15 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int64]
 
 MOST_CLASSES = 256
-"""Of ranks, that are all replayed: it takes three to ten seconds."""
+"""Ranks up to which all are replayed: it takes three to ten seconds."""
 
 MOST_STRUCK = 512
-"""Ranks with something wrong, of which classes are counted; more of them make more classes than these."""
+"""Ranks with something wrong up to which their classes are counted; more of them always make more classes."""
 
 
 def why_exact(lowered: Lowered, degradation: Degradation) -> str:
-    """Why a step has no bounds, and only all of its ranks say how long it takes; empty where it has."""
+    """Why a step has no bounds, so that only a replay of all ranks says how long it takes; empty where it
+    has."""
     if degradation.later:
         return "what is wrong comes or goes within the step"
     if not all(map(math.isfinite, degradation.slow.values())):
@@ -60,9 +61,8 @@ def why_exact(lowered: Lowered, degradation: Degradation) -> str:
 
 
 def differing(lowered: Lowered, degradation: Degradation) -> int:
-    """How many classes of ranks differ at most, where there are so many that bounds may be cheaper and the
-    step has them; else 0.
-    """
+    """The most classes of ranks that differ, where they are so many that bounds may be cheaper and the step
+    has bounds; else 0."""
     struck = len(degradation.slow)
     if struck < 2 or why_exact(lowered, degradation):
         return 0
@@ -85,7 +85,7 @@ def crossing(ranks: Ranks, replicas: Replicas) -> list[str]:
 
 
 def awaiting(ranks: Ranks) -> list[str]:
-    """Communicators that join all ranks of a tensor-parallel group, wherever they join any."""
+    """Communicators that join all ranks of a tensor-parallel group wherever they join any of it."""
     group = ranks.instance.get(TENSOR)
     if group is None:
         return []
@@ -93,7 +93,8 @@ def awaiting(ranks: Ranks) -> list[str]:
 
 
 def _decides(one: Ids, other: Ids) -> bool:
-    """Whether equal numbers of ``one`` (-1: none) go with equal numbers of ``other``."""
+    """Whether ranks with equal numbers in ``one`` have equal numbers in ``other``; -1 in ``one`` means
+    none."""
     with_it = np.empty(int(one.max(initial=-1)) + 2, dtype=np.int64)
     with_it[one] = other
     return bool((with_it[one] == other).all())

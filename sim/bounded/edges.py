@@ -1,8 +1,8 @@
 """Edges of layers: kernels before the first and after the last collective of the tensor-parallel group.
 
-Between two such collectives all members of the group take what the slowest takes, who is awaited. At the
-edges of a layer a member that is faster may be ahead: it begins sooner, and its messages leave sooner.
-Knows blocks; knows nothing of what is slow.
+Between two such collectives all members of the group take as long as the slowest, for which they wait. At the
+edges of a layer a faster member may be ahead: it begins sooner, and its messages leave sooner. Knows blocks;
+knows nothing of what is slow.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ NEVER = float("-inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerEdges:
-    """The most seconds of kernels on a way into an op up to its first collective of the tensor-parallel group
-    (``head_s``), on one from its last collective out of it (``tail_s``), and on one through it that passes
-    none (``through_s``); ``NEVER`` where no way is such.
+    """The longest paths of kernels at the edges of an op, in seconds; ``NEVER`` where there is no such path.
+
+    ``head_s`` leads into the op up to its first collective of the tensor-parallel group, ``tail_s`` from its
+    last such collective out of the op, and ``through_s`` through the op without passing any.
     """
 
     head_s: float
@@ -36,7 +37,7 @@ class LayerEdges:
     through_s: float
 
     def then(self, other: LayerEdges) -> LayerEdges:
-        """The edges of this and the other in a row."""
+        """The edges of this op followed by the other."""
         return LayerEdges(
             head_s=max(self.head_s, self.through_s + other.head_s),
             tail_s=max(other.tail_s, self.tail_s + other.through_s),
@@ -46,13 +47,12 @@ class LayerEdges:
 
 NOTHING = LayerEdges(head_s=NEVER, tail_s=NEVER, through_s=0.0)
 AWAITED = LayerEdges(head_s=0.0, tail_s=0.0, through_s=NEVER)
-"""Of an op without kernels, and of one that awaits all of the group."""
+"""Edges of an op without kernels, and of one that waits for the whole group."""
 
 
 def edges_of_work(work: Work, awaiting: Collection[str], known: dict[Block, LayerEdges]) -> LayerEdges:
-    """The edges of an op. Communicators of ``awaiting`` join all of the group, and maybe others; ``known``
-    has the edges of blocks that were met before.
-    """
+    """The edges of an op. Communicators in ``awaiting`` join the whole tensor-parallel group, and maybe
+    others; ``known`` keeps the edges of blocks that were met before."""
     if isinstance(work, Collective):
         return AWAITED if work.communicator in awaiting else NOTHING
     if isinstance(work, Compute):
@@ -95,7 +95,8 @@ def edges_of_block(block: Block) -> LayerEdges:
 
 
 def before_in_block(block: Block) -> list[list[int]]:
-    """By op of a block, the ops that it waits for: those it names, and the one before it on its stream."""
+    """For each op of a block, the ops that it waits for: those it names, and the one before it on its
+    stream."""
     found: list[list[int]] = [list(op.after) for op in block.ops]
     for rows in block.streams.values():
         for row in rows:
@@ -105,7 +106,7 @@ def before_in_block(block: Block) -> list[list[int]]:
 
 
 def _needed(before: list[list[int]], gathers: list[bool]) -> list[list[int]]:
-    """``before`` without ops that are awaited through a collective anyway, which takes longer."""
+    """``before`` without ops that are also awaited through a collective, which takes longer."""
     ancestors: list[int] = []
     through: list[int] = []
     for earlier in before:

@@ -1,9 +1,9 @@
 """Programs whose communications take their least, or their most, whoever else is on their links.
 
 Shares of links are not monotone: a message that comes later may leave a collective more room. But no share is
-above that of a communication alone, and none is below that beside all that may ever move on its links. With
-either as the time of each communication, and SMs held as before, steps are monotone (decision 67). Knows
-programs and their links; replays nothing.
+above that of a communication alone, and none is below its share beside all that may ever move on its links.
+If each communication takes one of these two times, and SMs are held as before, steps are monotone (decision
+67). Knows programs and their links; replays nothing.
 """
 
 from __future__ import annotations
@@ -26,42 +26,46 @@ if TYPE_CHECKING:
     from .at_once import Between, MessagesBetween
 
 SLACK = 1e-12
-"""Of a level, by which one that is found is below what it is."""
+"""Relative amount by which a computed level may lie below the exact one."""
 
 HALVINGS = 60
-"""Of the level of a share, which is found from below."""
+"""Steps of the bisection that finds the level of a share, from below."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """What a communication puts on one rank's links: at level ``phi``, in bytes per second on its busiest
-    link, ``phi * share`` on each, and no more than at level ``ceiling``.
+    """What a communication puts on the links of one rank.
+
+    At level ``phi``, which is bytes per second on its busiest link, it puts ``phi * share`` on each link; its
+    level is at most ``ceiling``.
     """
 
     ceiling: float
     share: tuple[tuple[str, float], ...]
 
     def on(self, link: str) -> float:
-        """Its share of a link."""
+        """Its share of one link; 0 where it does not use the link."""
         return next((share for name, share in self.share if name == link), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Lane:
-    """Flows of which ``times`` move at once on a rank, and no more; those of one stream are ``stream``'s."""
+    """Flows of one stream of which at most ``times`` move at once on a rank."""
 
     stream: str
     flows: frozenset[LinkUse]
     times: int = 1
 
     def load(self, link: str, level: float) -> float:
-        """The most bytes per second that one of them puts on a link at a level."""
+        """The most bytes per second that any one of the flows puts on a link at that level."""
         return max(min(one.ceiling, level) * one.on(link) for one in self.flows)
 
 
 class Extremes:
-    """Of a job's ``programs``, one for each stage, whose fastest rank takes ``fastest`` times as long for its
-    kernels as a healthy one.
+    """The two extremes of a job's communications.
+
+    ``programs`` has one program for each stage. Kernels of the fastest rank take ``fastest`` times as long as
+    those of a healthy one.
     """
 
     def __init__(self, programs: Programs, fastest: float) -> None:
@@ -81,15 +85,13 @@ class Extremes:
             at_once = {pair: max(count, at_once[pair]) for pair, count in found.items()}
 
     def least(self, programs: Programs) -> Programs:
-        """Programs of some ranks with each communication as fast as it is alone, and holding as few SMs and
-        as little of HBM as any that its stream has.
-        """
+        """The programs with each communication as fast as it is alone, holding as few SMs and as little of
+        HBM as any communication of its stream."""
         return self._rewritten(programs, lambda _, __, one: rate_alone(one.transfer, self._links), min)
 
     def most(self, programs: Programs) -> Programs:
-        """Programs of some ranks with each communication as slow as beside all that other streams of its
-        ranks may move at the same time, and holding as many SMs and as much of HBM as any that its stream
-        has.
+        """The programs with each communication as slow as it is beside all that other streams of its ranks
+        may move at the same time, holding as many SMs and as much of HBM as any communication of its stream.
         """
         return self._rewritten(programs, self._slowest, max)
 
@@ -120,9 +122,8 @@ class Extremes:
         return replace(programs, classes=tuple(classes))
 
     def _slowest(self, r: int, stream: str, one: Communication) -> float:
-        """The least rate of a communication of stage ``r`` on any rank where it moves: at both ends of a
-        message, in all stages where its stream joins these, else in its own.
-        """
+        """The least rate, in payload bytes per second, of a communication of stage ``r`` on any rank where it
+        moves: both ends of a message, all stages if its stream joins stages, else its own stage."""
         found = _flow(one.transfer)
         if found is None:
             return one.transfer.ceiling_bytes_per_s
@@ -150,9 +151,8 @@ class Extremes:
 
 
 def apart(programs: Programs) -> bool:
-    """Whether no communication ever takes from another, whatever their number, so that both extremes are what
-    is.
-    """
+    """Whether no communication ever takes anything from another, so that both extremes are the step as it
+    is."""
     if any(len(each) > 1 for each in held(programs).values()):
         return False
     for r, program in enumerate(programs.classes):
@@ -176,8 +176,7 @@ def _joining(programs: Programs) -> frozenset[str]:
 
 
 def held(programs: Programs) -> dict[str, set[tuple[int, int]]]:
-    """By stream, the SMs that its collectives hold, and the thousandths of HBM's bandwidth: each of them, or
-    others."""
+    """By stream, the different pairs of SMs and thousandths of HBM's bandwidth that its collectives hold."""
     found: dict[str, set[tuple[int, int]]] = defaultdict(set)
     for program in programs.classes:
         for op in program.each_op():
@@ -187,9 +186,8 @@ def held(programs: Programs) -> dict[str, set[tuple[int, int]]]:
 
 
 def _lanes(r: int, program: Program, at_once: Mapping[Between, int]) -> list[_Lane]:
-    """What a rank of stage ``r`` may have on its links at once: one of each stream, and of those messages
-    that no stream orders as many as ``at_once`` says, or all.
-    """
+    """What a rank of stage ``r`` may have on its links at once: one flow of each stream, and of the messages
+    that no stream orders as many as ``at_once`` says, or all."""
     ordered: dict[tuple[str, int], set[LinkUse]] = defaultdict(set)
     free: dict[tuple[bool, int], list[LinkUse]] = defaultdict(list)
     for op in program.each_op():
@@ -212,9 +210,8 @@ def _lanes(r: int, program: Program, at_once: Mapping[Between, int]) -> list[_La
 
 
 def _flow(transfer: Transfer) -> tuple[LinkUse, float] | None:
-    """What a communication puts on links, with its bytes on the busiest one for a byte of payload; None
-    where it puts none.
-    """
+    """The links that a communication uses, and its bytes on the busiest one per byte of payload; None where
+    it uses none."""
     weights = transfer.local_weights
     heaviest = max((weight for _, weight in weights), default=0.0)
     if not heaviest or not transfer.bytes:
@@ -224,13 +221,15 @@ def _flow(transfer: Transfer) -> tuple[LinkUse, float] | None:
 
 
 def _half(flow: LinkUse, way: str) -> LinkUse:
-    """What a message puts on the links of its sender, or of its receiver."""
+    """The part of a message that is on the links of its sender (``.out``), or of its receiver (``.in``)."""
     return LinkUse(flow.ceiling, tuple(pair for pair in flow.share if pair[0].endswith(way)))
 
 
 def _level(flow: LinkUse, stream: str, lanes: Sequence[_Lane], links: Mapping[str, float]) -> float:
-    """The level that a flow of a stream has at least. If a link holds it, nobody there has more than it, and
-    the link is full: so it has at least the level at which all that may be there fill the link.
+    """The least level that a flow of a stream may have.
+
+    If a link limits the flow, that link is full and nobody on it has a higher level. So the flow has at least
+    the level at which everything that may be there together fills the link.
     """
     level = flow.ceiling
     for link, own in flow.share:
@@ -242,7 +241,7 @@ def _level(flow: LinkUse, stream: str, lanes: Sequence[_Lane], links: Mapping[st
 def _filling(
     capacity: float, own: float, ceiling: float, lanes: Sequence[_Lane], stream: str, link: str
 ) -> float:
-    """The level up to ``ceiling`` at which a flow of a stream and all that may be beside it fill a link."""
+    """The level, up to ``ceiling``, at which a flow of a stream and all that may be beside it fill a link."""
 
     def load(level: float) -> float:
         others = sum(lane.times * lane.load(link, level) for lane in lanes)

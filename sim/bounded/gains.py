@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     Seconds = NDArray[np.float64]
 
 MOST_PASSES = 12
-"""Parts of replicas that others wait for, of which passes are made."""
+"""Parts that are tried by a pass of their own: only parts of replicas for which others wait."""
 
 MOST_ROWS = 1024
-"""Replicas of one pass, those of several parts together."""
+"""Most replicas of one pass, which may try several parts at once."""
 
 
 def gains(
@@ -32,8 +32,10 @@ def gains(
     kinds: list[Ids],
     parts: Sequence[Mapping[int, float]],
 ) -> tuple[float | None, ...]:
-    """By part, the share of the step, by a pass over all, that mending it gains. ``parts`` has the factor of
-    each rank that it makes slow. None where too many are parts of replicas that others wait for.
+    """For each part, the share of the step that mending it saves, by a pass over all replicas.
+
+    ``parts`` has for each part the factor of every rank that it makes slow. A part of a replica for which
+    nobody waits saves 0. None stands for parts beyond ``MOST_PASSES`` of replicas for which others wait.
     """
     replica = np.empty(replicas.rank.size, dtype=np.int64)
     replica[replicas.rank] = np.arange(replicas.count)[:, None, None]
@@ -58,7 +60,7 @@ def gains(
 
 
 def _steps_s(passes: Passes, tables: list[Seconds]) -> list[float]:
-    """The step of each table of replicas, by as few passes as memory allows."""
+    """The step in seconds for each table of replicas, by as few passes as memory allows."""
     if not tables:
         return []
     rows = max(len(table) for table in tables)
@@ -72,7 +74,8 @@ def _steps_s(passes: Passes, tables: list[Seconds]) -> list[float]:
 def _without(
     replicas: Replicas, kinds: list[Ids], slow: Seconds, part: Mapping[int, float], touched: list[int]
 ) -> Seconds:
-    """The table of kinds with each touched replica on its own, without what a part does to it."""
+    """The table of kinds of replicas, with each touched replica in a row of its own, without what a part does
+    to it."""
     left = [
         row for row, members in zip(slow, kinds, strict=True) if not set(members.tolist()) <= set(touched)
     ]

@@ -1,8 +1,7 @@
 """A healthy step as a graph of what waits for what, with the seconds that each op takes.
 
-Ops of one rank of each pipeline stage, and messages between these; what contention costs an op is what it
-cost in the healthy replay.
-Knows a record; knows nothing of what is slow.
+Nodes are the ops of one rank of each pipeline stage, and the messages between stages. What contention costs
+an op is taken to be what it cost in the healthy replay. Knows a record; knows nothing of what is slow.
 """
 
 from __future__ import annotations
@@ -31,19 +30,21 @@ if TYPE_CHECKING:
     from .sent import StageMessage
 
 _Kernels = tuple[float, float, float]
-"""Seconds of kernels, of those that are bound by math, and of those that need all SMs."""
+"""Seconds of kernels: all of them, those that are bound by math, and those that need all SMs."""
 
 HOST_S = 1e-9
-"""An op that begins so much later than all that it waits for has waited for its host."""
+"""An op that begins later than this after all that it waits for has waited for its host."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepNode:
-    """An op: it waits for ``before``, and does not start before ``earliest_s``. Its own work takes
-    ``fixed_s`` and ``kernel_s`` times the factor of its ``stage``; while a collective of several replicas
-    holds SMs of its rank, a share ``lost`` of its time passes for nothing. ``holds``: it is such a
-    collective. ``message``: it is one, which waits for what either of its ends does. ``edges`` are what its
-    rank may be ahead by before and after its group is awaited.
+    """An op of the graph, or a message between stages.
+
+    It starts when the nodes ``before`` have ended, and not before ``earliest_s``. Its own work takes
+    ``fixed_s``, and ``kernel_s`` times the factor of its ``stage``. While a collective of several replicas
+    holds SMs of its rank, a share ``lost`` of its time is lost; ``holds`` marks such a collective. A
+    ``message`` waits for what either of its ends waits for. ``edges`` say by how much a rank may be ahead of
+    its tensor-parallel group before and after the group is awaited.
     """
 
     stage: int
@@ -59,9 +60,8 @@ class StepNode:
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """Nodes that begin together when the last has started, in the healthy step at ``at_s``; ``crossing``: in
-    all replicas at once. ``transfer`` is what moves then.
-    """
+    """Nodes that begin together when the last of them has started, at ``at_s`` in the healthy step. A
+    ``crossing`` meeting joins all replicas. ``transfer`` is what moves then."""
 
     nodes: tuple[int, ...]
     crossing: bool
@@ -70,16 +70,17 @@ class Meeting:
 
 
 Step = tuple[int, tuple[int, ...], float, bool, float, int]
-"""A node or meeting by its number, and what a pass over the graph needs of it: the nodes that it waits for or
-that meet; and of a node ``earliest_s``, whether it meets others, ``lost`` and ``stage``.
-"""
+"""What a pass needs of a node or meeting: its number, and the nodes that it waits for or that meet; of a node
+also ``earliest_s``, whether it meets others, ``lost`` and ``stage``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepGraph:
-    """``order`` says which node starts, or which meeting begins, one after the other: nodes 0 to their count,
-    then meetings. A node ends when its meetings have and its own work has. ``messages`` are those of nodes
-    that are one, in their order.
+    """The graph of one healthy step.
+
+    ``order`` lists nodes as they start and meetings as they begin; numbers below the count of nodes are
+    nodes, those from there on meetings. A node ends when its meetings have ended and its own work is done.
+    ``messages`` are those of the nodes that are messages, in their order.
     """
 
     nodes: tuple[StepNode, ...]
@@ -114,9 +115,8 @@ class StepGraph:
 
 
 def graph_of(record: Record, crossing: Collection[str], awaiting: Collection[str]) -> StepGraph:
-    """The graph of a healthy record, where communicators of ``crossing`` join ranks of several replicas, and
-    those of ``awaiting`` all ranks of a tensor-parallel group.
-    """
+    """The graph of a healthy record. Communicators in ``crossing`` join ranks of several replicas, those in
+    ``awaiting`` all ranks of a tensor-parallel group."""
     programs = record.programs
     first = [0]
     for program in programs.classes:
@@ -144,9 +144,8 @@ def graph_of(record: Record, crossing: Collection[str], awaiting: Collection[str
 def _with_messages(
     ops: Sequence[StepNode], messages: Sequence[StageMessage], parts: Mapping[int, int]
 ) -> tuple[list[StepNode], dict[int, int]]:
-    """Nodes for the messages in place of exchanges, with the number of each op that is left; exchanges have
-    so many ``parts``.
-    """
+    """Nodes for the messages in place of the exchanges that post them, with the number of each op that
+    remains. ``parts`` says how many messages each exchange has."""
     posted = Counter(n for one in messages for n in one.ends)
     left = [n for n in range(len(ops)) if not 0 < posted[n] == parts.get(n)]
     number = {n: i for i, n in enumerate(left)}
@@ -218,7 +217,8 @@ def _nodes(
 
 
 def _between_kernels(program: Program) -> set[int]:
-    """Ops beside which no kernel runs: they wait for the last one before, and the next for them."""
+    """Ops that no kernel runs beside: each waits for the last kernel before it, and the next kernel waits for
+    it."""
     found, last = set[int](), -1
     waiting: list[int] = []
     for i, op in enumerate(program.ops):
@@ -233,7 +233,7 @@ def _between_kernels(program: Program) -> set[int]:
 def _within_s(
     begin: Sequence[float], end: Sequence[float], windows: Sequence[tuple[float, float]]
 ) -> list[float]:
-    """By op, the seconds of it that lie within windows of time."""
+    """For each op, its seconds within the given windows of time."""
     since, until = np.array(begin), np.array(end)
     found = np.zeros(len(since))
     for first_s, last_s in windows:
@@ -243,9 +243,9 @@ def _within_s(
 
 
 def _lost(whole_s: float, kernels: _Kernels, taken: tuple[float, float]) -> float:
-    """The share of its time that an op loses while parts of the SMs and of HBM's bandwidth of its rank are
-    ``taken``: the former slow math, most what needs all of them, the latter all other kernels.
-    """
+    """The share of its time that an op loses while others hold the shares ``taken`` of its rank's SMs and of
+    HBM's bandwidth. SMs that are held slow kernels bound by math, and most of all those that need every SM;
+    HBM's bandwidth that is taken slows all other kernels."""
     sms, hbm = taken
     whole = max(sms, 1 - IN_TWO_PASSES) if sms else 0.0
     kernel_s, math_s, stays_s = kernels
@@ -265,7 +265,7 @@ def _taken(work: object) -> tuple[int, int]:
 
 
 def _kernels_s(work: object) -> _Kernels:
-    """Seconds of the kernels of an op, of those that are bound by math, and of those that need all SMs."""
+    """Seconds of the kernels of an op: all, those that are bound by math, and those that need all SMs."""
     if isinstance(work, Compute):
         math_s = 0.0 if work.kind == "memory-bound" else work.seconds
         return work.seconds, math_s, math_s if work.stays else 0.0
@@ -282,7 +282,7 @@ def _kernels_s(work: object) -> _Kernels:
 def _meetings(
     record: Record, first: Sequence[int], number: Mapping[int, int], crossing: Collection[str]
 ) -> Iterator[Meeting]:
-    """Collectives that join stages or replicas, of nodes by the ``number`` of their ops."""
+    """Collectives that join stages or replicas. ``number`` gives the node of each op."""
     programs = record.programs
     joined: dict[tuple[str, int, int], list[int]] = defaultdict(list)
     what: dict[tuple[str, int, int], tuple[Transfer, float]] = {}
@@ -304,9 +304,8 @@ def _meetings(
 
 
 def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequence[float]) -> tuple[int, ...]:
-    """Nodes as they start and meetings as they begin, each after all that it waits for, and else as nodes
-    start (``at_s``) in the healthy step.
-    """
+    """Nodes as they start and meetings as they begin, each after all that it waits for, and otherwise in the
+    order of ``at_s``, when they start in the healthy step."""
     of_node: list[list[int]] = [[] for _ in nodes]
     for m, meeting in enumerate(meetings):
         for member in meeting.nodes:

@@ -1,9 +1,9 @@
-"""Whether SMs and HBM are held from when their own rank gets there: who comes later is never the faster then.
+"""Whether a rank that is later at a collective can be faster because of it: not where it arrives by itself.
 
-A kernel is slower while collectives beside it hold SMs or HBM, from the arrival of its rank on. If the rank
-arrives by its own kernels, or straight from the collective before, then of two replays the one behind at
-the same kernel holds no less: it cannot overtake. A rank that arrives when something else happens, such as a
-message, may be spared by coming later. Knows programs; replays nothing.
+A kernel is slower while collectives beside it hold SMs or HBM, which they do from the arrival of its rank on.
+Suppose the rank arrives by its own kernels, or directly from the collective before. Then of two replays the
+one that is later at a kernel holds no less there, so it cannot overtake the other. A rank that arrives when
+something else happens, such as a message, may be spared by coming later. Knows programs; replays nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def holds_follow_kernels(programs: Programs) -> bool:
-    """Whether that is so of all collectives of all programs."""
+    """Whether ranks arrive by themselves at all collectives of all programs that hold SMs or HBM."""
     blocks: dict[int, Block] = {}
     for program in {id(one): one for one in programs.classes}.values():
         if not _follow(program.ops, _awaited(program), programs.corun_slowdown):
@@ -34,7 +34,7 @@ def holds_follow_kernels(programs: Programs) -> bool:
 
 
 def _awaited(program: Program) -> list[list[int]]:
-    """By op, those that it waits for, and the one that its host waits for before it issues it."""
+    """For each op, the ops that it waits for, and the one that its host waits for before issuing it."""
     syncs = [sync for sync, _ in issue_times(program.ops)]
     return [
         [*before, *([sync] if sync >= 0 else [])]
@@ -43,9 +43,8 @@ def _awaited(program: Program) -> list[list[int]]:
 
 
 def _follow(ops: Sequence[Op], awaited: Sequence[Iterable[int]], corun: float) -> bool:
-    """Whether all that a collective waits for has happened when any kernel runs that it may run beside, or is
-    a collective of its own stream.
-    """
+    """Whether all that a collective waits for has happened whenever a kernel runs that may run beside it, or
+    is itself a collective of the same stream."""
     behind: list[int] = []
     for before in awaited:
         mine = 0

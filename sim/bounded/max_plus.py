@@ -8,7 +8,7 @@ replicas others wait for, and by what share of the step. Knows graphs and factor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,16 +18,18 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .graph import StepGraph
+    from .graph import StepGraph, StepNode
 
     Seconds = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """By meeting of replicas, the end of the step the last: when each replica arrives
-    (``arrive_s[m, ..., u]``), and when the meeting begins (``begin_s[m, ...]``), of each set of replicas.
-    ``sent_s[k, ..., u]`` is when message k begins, where that was asked for.
+    """The meetings of replicas in one step, of each set of replicas; the last one is the end of the step.
+
+    ``arrive_s[m, ..., u]`` is when replica u arrives at meeting m, ``begin_s[m, ...]`` when that meeting
+    begins, and ``sent_s[k, ..., u]`` when message k begins, where that was asked for. All in seconds from the
+    start of the step.
     """
 
     arrive_s: Seconds
@@ -44,26 +46,23 @@ class Pass:
 def max_plus(
     graph: StepGraph, slow: Seconds, longer_s: Sequence[float] | None = None, *, sent: bool = False
 ) -> Pass:
-    """Replicas whose kernels take ``slow[..., u, stage]`` times as long meet those of their set. Whoever
-    waits for others holds SMs meanwhile. Meetings of replicas, in their order, take ``longer_s`` more than in
-    the healthy step; ``sent``: tell when messages begin.
+    """When replicas arrive at their meetings, where their kernels take ``slow[..., u, stage]`` times as long.
+
+    All replicas of a set wait for each other at a meeting, and hold SMs while they wait. ``longer_s`` gives,
+    by meeting in their order, the seconds that it takes more than in the healthy step. With ``sent``, the
+    result also says when messages begin.
     """
     nodes, count, none = graph.nodes, len(graph.nodes), np.zeros(slow.shape[:-1])
-    start, end = [none] * count, [none] * count
-    own = _own_s(graph, slow)
+    times = _Times(start=[none] * count, end=[none] * count, own=_own_s(graph, slow), none=none)
+    start, end, own, holding, running = times.start, times.end, times.own, times.holding, times.running
     arrive: list[Seconds] = []
     messages: list[Seconds] = []
-    holding: dict[int, list[_Window]] = {}
-    running: dict[int, tuple[int, Seconds, float]] = {}
-    maximum = np.maximum
     for number, before, earliest_s, meets, lost, stage in graph.steps:
         if number < count:
             if before:
-                at = end[before[0]]
-                for earlier in before[1:]:
-                    at = maximum(at, end[earlier])
+                at = _latest(end, before)
                 if earliest_s:
-                    at = maximum(at, earliest_s)
+                    at = np.maximum(at, earliest_s)
             else:
                 at = none + earliest_s
             if meets:
@@ -78,28 +77,54 @@ def max_plus(
                     messages.append(at)
             continue
         meeting = graph.meetings[number - count]
-        at = start[before[0]]
-        for n in before[1:]:
-            at = maximum(at, start[n])
-        more_s = 0.0
+        at, more_s = _latest(start, before), 0.0
         if meeting.crossing:
             more_s = longer_s[len(arrive)] if longer_s is not None else 0.0
             arrive.append(at)
-            at = maximum(at, at.max(axis=-1, keepdims=True))
-        for n in before:
-            then = at + (own[n] + more_s) if more_s else at + own[n]
-            end[n] = maximum(end[n], then) if end[n] is not none else then
-            node = nodes[n]
-            if node.holds:
-                window = _Window(start[n], end[n])
-                holding.setdefault(node.stage, []).append(window)
-                if node.stage in running:
-                    k, since, lost = running[node.stage]
-                    end[k] = _beside([window], since, end[k], lost)
-    last: Seconds = maximum.reduce(end)
+            at = np.maximum(at, at.max(axis=-1, keepdims=True))
+        times.meet([(n, nodes[n]) for n in before], at, more_s)
+    last: Seconds = np.maximum.reduce(end)
     arrive.append(last)
     table = np.array(arrive)
     return Pass(arrive_s=table, begin_s=table.max(axis=-1), sent_s=np.array(messages) if sent else None)
+
+
+@dataclass(kw_only=True)
+class _Times:
+    """When each node starts and ends, while the pass goes on.
+
+    ``own`` are the seconds of a node's own work, ``none`` is what a node holds that has not ended. By stage,
+    ``holding`` are the collectives that hold SMs, and ``running`` is the last kernel that may be slower
+    beside them: its node, its start, and the part of the SMs that it would lose.
+    """
+
+    start: list[Seconds]
+    end: list[Seconds]
+    own: list[Seconds | float]
+    none: Seconds
+    holding: dict[int, list[_Window]] = field(default_factory=dict)
+    running: dict[int, tuple[int, Seconds, float]] = field(default_factory=dict)
+
+    def meet(self, members: list[tuple[int, StepNode]], at: Seconds, more_s: float) -> None:
+        """Begin a collective of these nodes ``at`` a time; it takes ``more_s`` beside each node's own."""
+        for number, node in members:
+            then = at + (self.own[number] + more_s) if more_s else at + self.own[number]
+            ended = self.end[number]
+            self.end[number] = np.maximum(ended, then) if ended is not self.none else then
+            if node.holds:
+                window = _Window(self.start[number], self.end[number])
+                self.holding.setdefault(node.stage, []).append(window)
+                if node.stage in self.running:
+                    kernel, since, lost = self.running[node.stage]
+                    self.end[kernel] = _beside([window], since, self.end[kernel], lost)
+
+
+def _latest(times: list[Seconds], of: Sequence[int]) -> Seconds:
+    """The last of the times of these nodes, in each replica."""
+    at = times[of[0]]
+    for number in of[1:]:
+        at = np.maximum(at, times[number])
+    return at
 
 
 def _own_s(graph: StepGraph, slow: Seconds) -> list[Seconds | float]:

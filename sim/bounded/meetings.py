@@ -1,9 +1,10 @@
-"""Programs whose replicas meet between rows of blocks, where they meet in blocks of nothing else.
+"""Programs whose replicas meet between blocks, where they would meet inside blocks that do nothing else.
 
-A block that is one reduction of all replicas, such as that of maxima behind a virtual stage, makes all ranks
-whose rows have it one group, which runs together, so that a step has no bounds and the times of each rank
-differ each time. As an op of its own it is what it means (expand.py), replicas run by themselves in between,
-and bounds hold of it as of reductions of gradients. Knows ranks and their programs; replays nothing.
+A block that is one reduction over all replicas, such as that of FP8 maxima behind a virtual stage, makes one
+group of all ranks whose repeated blocks have it. Such a group runs together, so that the step has no bounds
+and each rank takes a time of its own. As an op of its own the reduction means the same (expand.py); replicas
+run by themselves in between, and bounds hold for it as for reductions of gradients. Knows ranks and their
+programs; replays nothing.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 
 def meetings_apart(lowered: Lowered) -> Lowered:
-    """The step with blocks that are collectives of several replicas, and nothing else, as ops of programs;
-    the same one where it has none.
-    """
+    """The step with blocks that are nothing but collectives of several replicas turned into ops of the
+    programs; the step itself where there are none."""
     if not any(_communicators(block) for block in _blocks(lowered.programs)):
         return lowered
     ranks = ranks_of(lowered)
@@ -40,7 +40,7 @@ def meetings_apart(lowered: Lowered) -> Lowered:
 
 
 def _blocks(programs: Programs) -> Iterator[Block]:
-    """The distinct blocks of all programs, each at least once."""
+    """The distinct blocks of all programs."""
     rows = {id(op.work): op.work for program in programs.classes for op in program.ops}
     for work in rows.values():
         if isinstance(work, RepeatedBlocks):
@@ -48,7 +48,7 @@ def _blocks(programs: Programs) -> Iterator[Block]:
 
 
 def _communicators(block: Block) -> frozenset[str]:
-    """Whom a block of collectives alone calls; nobody where it has kernels."""
+    """The communicators of a block that is collectives alone; none of a block that has kernels."""
     works = [op.work for op in block.ops]
     named = frozenset(work.communicator for work in works if isinstance(work, Collective))
     return named if all(isinstance(work, Collective) for work in works) else frozenset()

@@ -1,7 +1,7 @@
-"""Passes over the replicas of a step, whose collectives of all are as slow as the messages of all make them.
+"""Passes over the replicas of a step, with collectives as slow as the messages of all replicas make them.
 
-What passes over few replicas and over all differ by is what the others add to the replay of the few. Knows
-graphs and factors; replays nothing.
+A pass over all replicas and one over a few differ by what the others add to a replay of the few. Knows graphs
+and factors; replays nothing.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 
 class Passes:
-    """``slow[u, stage]`` are the factors of all replicas. ``longer_s`` is how much longer each collective of
-    several replicas takes beside their messages than in the healthy step, whose ``programs`` made ``graph``.
+    """Passes of one job.
+
+    ``slow[u, stage]`` are the factors of all replicas. ``longer_s`` says for each collective of several
+    replicas how many seconds longer it takes beside their messages than in the healthy step, from whose
+    ``programs`` the ``graph`` was made.
     """
 
     def __init__(self, graph: StepGraph, programs: Programs, slow: Seconds) -> None:
@@ -34,7 +37,7 @@ class Passes:
         self.longer_s = self._traffic.longer_s(first)
         self.full = max_plus(graph, slow, self.longer_s) if any(self.longer_s) else first
         self.traffic = self.step_s / float(first.step_s) - 1
-        """The share of the step that the messages of replicas make of it by being sent at different times."""
+        """The share of the step that comes from replicas sending their messages at different times."""
 
     @property
     def step_s(self) -> float:
@@ -42,16 +45,19 @@ class Passes:
         return float(self.full.step_s)
 
     def of(self, slow: Seconds) -> Pass:
-        """A pass over sets of other replicas, beside the messages of all."""
+        """A pass over sets of other replicas, with collectives as slow as the messages of all replicas make
+        them."""
         return max_plus(self.graph, slow, self.longer_s)
 
     def alone_s(self, slow: Seconds) -> float:
-        """The step of few replicas, beside their own messages alone: as they are replayed."""
+        """The step of a few replicas in seconds, with their own messages alone: as a replay of them has
+        it."""
         longer_s = self._traffic.longer_s(max_plus(self.graph, slow, sent=True))
         return float(max_plus(self.graph, slow, longer_s).step_s)
 
     def without_each_s(self, rows: Sequence[int]) -> Seconds:
-        """The step of these rows without each of them, or of the only one."""
+        """The step in seconds of these rows without each one of them in turn; of a single row, the step
+        without it."""
         if len(rows) == 1:
             return self.of(self.slow[list(rows)]).step_s[None]
         return self.of(self.slow[[[u for u in rows if u != row] for row in rows]]).step_s

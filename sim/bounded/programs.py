@@ -1,10 +1,10 @@
 """Programs of few replicas that stand for all: from above, and from below.
 
-From above, replicas of a group are one, each stage of it as slow as the slowest rank there, and whoever meets
-one of a group meets the group. From below, some replicas run and nobody waits for the others: all of their
-ranks, or each stage at the pace of the slowest member of its tensor-parallel group, whom the group waits for
-in every layer; what ranks may be ahead of that is to be taken off then (ahead.py).
-Knows programs; replays nothing.
+From above, the replicas of a group are merged into one, each of whose stages is as slow as the slowest rank
+there; whoever meets one replica of the group meets the group. From below, some replicas run and nobody waits
+for the others. Either all of their ranks run, or one for each stage at the pace of the slowest member of its
+tensor-parallel group, for which the group waits in every layer; how far ranks may be ahead of that pace is
+taken off afterwards (ahead.py). Knows programs; replays nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     Factors = NDArray[np.float64]
 
 TIES = 1e-6
-"""Of two places in a replica with equally slow ranks, that where more are slow stands for all."""
+"""Weight that decides between places of a replica with equally slow ranks: the one with more slow ranks
+stands for all."""
 
 
 def from_above(programs: Programs, ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Programs:
@@ -38,7 +39,7 @@ def from_above(programs: Programs, ranks: Ranks, replicas: Replicas, groups: lis
 
 
 def class_of_ranks(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ids:
-    """By rank, its class among those of ``from_above``; -1 for those of replicas in no group."""
+    """For each rank its class among those of ``from_above``; -1 for ranks of replicas in no group."""
     group = np.full(replicas.count, -1)
     for number, members in enumerate(groups):
         group[members] = number
@@ -50,13 +51,14 @@ def class_of_ranks(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ids:
 
 
 def from_below(programs: Programs, ranks: Ranks, replicas: Replicas, chosen: Ids) -> Programs:
-    """One class for each of the ``chosen`` replicas and stage, at the pace of a tensor-parallel group."""
+    """One class for each stage of the ``chosen`` replicas, at the pace of its slowest tensor-parallel
+    group."""
     few = _few(ranks, replicas, [np.array([u]) for u in chosen])
     return programs_of_classes(programs, few, np.arange(few.world), _slow(paces(ranks, replicas, chosen)[0]))
 
 
 def whole(programs: Programs, ranks: Ranks, replicas: Replicas, chosen: Ids) -> Programs:
-    """All ranks of the ``chosen`` replicas, by classes of those that do the same."""
+    """All ranks of the ``chosen`` replicas, in classes of ranks that do the same."""
     those = np.sort(replicas.rank[chosen].ravel())
     number = np.full(ranks.world + 1, -1)
     number[those] = np.arange(len(those))
@@ -74,7 +76,7 @@ def whole(programs: Programs, ranks: Ranks, replicas: Replicas, chosen: Ids) -> 
 
 
 def _numbered(instance: Ids) -> Ids:
-    """Instances of a communicator from 0 on, without gaps; -1 for none, as before."""
+    """Instances of a communicator numbered from 0 without gaps; -1 stays where a rank has none."""
     found = np.full(len(instance), -1, dtype=np.int64)
     inside = instance >= 0
     found[inside] = np.unique(instance[inside], return_inverse=True)[1].ravel()
@@ -82,9 +84,8 @@ def _numbered(instance: Ids) -> Ids:
 
 
 def paces(ranks: Ranks, replicas: Replicas, chosen: Ids) -> tuple[Factors, Factors]:
-    """By chosen replica and stage, the slowest member of a tensor-parallel group, and by how much its members
-    differ: of the group that is slowest anywhere in the replica.
-    """
+    """By chosen replica and stage, the largest factor within one tensor-parallel group, and by how much the
+    factors of that group differ. It is the group with the slowest rank of the replica."""
     slow = replicas.slow[chosen]
     place = (slow.max(axis=1) + TIES * slow.sum(axis=1)).argmax(axis=1)
     members = _group_of(ranks, replicas, chosen, place)
@@ -93,7 +94,8 @@ def paces(ranks: Ranks, replicas: Replicas, chosen: Ids) -> tuple[Factors, Facto
 
 
 def _group_of(ranks: Ranks, replicas: Replicas, chosen: Ids, place: Ids) -> NDArray[np.bool_]:
-    """By replica, stage and rank, whether that is in the tensor-parallel group of the rank at ``place``."""
+    """By replica, stage and rank: whether the rank is in the tensor-parallel group of the one at
+    ``place``."""
     if TENSOR not in ranks.instance:
         found = np.zeros(replicas.slow[chosen].shape, dtype=bool)
         found[np.arange(len(chosen)), :, place] = True
@@ -104,7 +106,7 @@ def _group_of(ranks: Ranks, replicas: Replicas, chosen: Ids, place: Ids) -> NDAr
 
 
 def _few(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ranks:
-    """One rank for each group of replicas and stage; communicators of one rank join nobody."""
+    """One rank for each group of replicas and stage. Communicators with a single rank left are dropped."""
     of_rank, stages = class_of_ranks(ranks, replicas, groups), replicas.stages
     stage = np.tile(np.arange(stages), len(groups))
     number = np.repeat(np.arange(len(groups)), stages)
@@ -119,7 +121,8 @@ def _few(ranks: Ranks, replicas: Replicas, groups: list[Ids]) -> Ranks:
 
 
 def _joined(instance: Ids, of_rank: Ids, count: int) -> Ids:
-    """By rank of the few, its instance of a communicator: those that share one of the few are one."""
+    """For each rank of the few, its instance of a communicator. Instances that share a rank of the few become
+    one."""
     inside = (instance >= 0) & (of_rank >= 0)
     pairs = np.unique(np.stack([instance[inside], of_rank[inside]]), axis=1)
     parent = list(range(count))

@@ -1,7 +1,7 @@
 """The replicas of a pipeline, with what is wrong in each: by replica and stage, the slowest of its ranks.
 
-A replica is what the ranks of one place in the data-parallel groups make: all of its pipeline stages, and in
-each of them its tensor- and context-parallel ranks. Knows arrays of ranks; knows no programs and no time.
+A replica is made of the ranks at one place in the data-parallel groups: all of its pipeline stages, with the
+tensor- and context-parallel ranks of each. Knows arrays of ranks; knows no programs and no time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ REPLICA = ("pp.stages", "pp.copies", "cp.ring", "cp.heads", "tp")
 
 @dataclass(frozen=True, kw_only=True)
 class Replicas:
-    """``rank[u, s, j]`` is rank j of stage s of replica u; ``slow[u, s, j]`` how slow it is (1: healthy)."""
+    """``rank[u, s, j]`` is rank j in stage s of replica u, and ``slow[u, s, j]`` its factor (1 is
+    healthy)."""
 
     rank: Ids
     slow: Factors
@@ -41,11 +42,11 @@ class Replicas:
         return int(self.rank.shape[1])
 
     def worst(self, members: list[Ids]) -> Factors:
-        """By group of replicas and stage, the slowest of its ranks."""
+        """By group of replicas and stage, the factor of the slowest rank."""
         return np.array([self.slow[group].max(axis=(0, 2)) for group in members])
 
     def kinds(self) -> list[Ids]:
-        """The replicas in groups of equal ones, by what is wrong in each stage; the healthy ones are one."""
+        """The replicas in groups that have the same factors in each stage; all healthy ones are one group."""
         _, kind = np.unique(self.slow.reshape(self.count, -1), axis=0, return_inverse=True)
         return [np.flatnonzero(kind.ravel() == k) for k in range(int(kind.max()) + 1)]
 

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StageMessage:
-    """What moves from one stage to another; in the healthy step it begins at ``at_s``. ``ends`` are the ops
-    that post it, by number over all stages; ``busy_s`` is how long both take.
-    """
+    """A message from one stage to another, which begins at ``at_s`` in the healthy step. ``ends`` are the ops
+    that post it, numbered over all stages, and ``busy_s`` how many seconds both take."""
 
     sender: int
     receiver: int
@@ -34,9 +33,8 @@ class StageMessage:
 
 
 def messages_of(record: Record, first: Sequence[int]) -> list[StageMessage]:
-    """The messages of a healthy record whose ends are in two stages; ``first`` is the number of the first op
-    of each.
-    """
+    """The messages of a healthy record between two stages. ``first`` is the number of each stage's first
+    op."""
     posted: dict[tuple[int, int, str], deque[tuple[int, int]]] = defaultdict(deque)
     found = []
     for r, program in enumerate(record.programs.classes):

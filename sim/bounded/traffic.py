@@ -1,9 +1,9 @@
-"""How much longer collectives of several replicas take beside the messages of all of these.
+"""How much longer collectives of several replicas take beside the messages of all these replicas.
 
-Such a collective moves as fast as its slowest member: while a message of any replica takes from a link that
-it crosses there, all of it is slower. Equal replicas send at the same times, so it is slower as long as one
-of them sends; replicas that differ send at different times, and it is slower as long as any does. Passes
-over all replicas say when that is. Knows graphs and links; replays nothing.
+Such a collective moves as fast as its slowest member: while a message of any replica takes bandwidth from a
+link that it crosses, all of it is slower. Equal replicas send at the same times, so that it is slower while
+one of them sends. Replicas that differ send at different times, and it is slower while any of them does.
+Passes over all replicas say when that is. Knows graphs and links; replays nothing.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class _Slowed:
-    """How messages slow collectives that load links in one way on members in some stages: alone these move
-    at ``rate``, and beside one of the ``messages``, by number, at ``slower`` (payload bytes per second). Each
-    message moves for ``moving_s``, ``after_s`` it has begun.
+    """How messages slow the collectives that load links in one certain way, on members in certain stages.
+
+    Alone these collectives move at ``rate``, and beside any of the ``messages`` (by number) at ``slower``,
+    both in payload bytes per second. Each message moves for ``moving_s``, from ``after_s`` after it has
+    begun.
     """
 
     rate: float
@@ -44,7 +46,7 @@ class _Slowed:
     moving_s: Seconds
 
     def lost_s(self, transfer: Transfer, begin_s: float, sent: _Sent) -> float:
-        """Seconds that a collective which begins then takes longer than alone."""
+        """Seconds by which a collective that begins at ``begin_s`` takes longer than alone."""
         if not len(self.messages) or not transfer.bytes:
             return 0.0
         from_s = begin_s + transfer.latency_s
@@ -59,7 +61,7 @@ class _Slowed:
 
 
 class _Sent:
-    """When each message is sent by each replica, and when it first and last is."""
+    """When each replica sends each message, with the first and last time that any does."""
 
     def __init__(self, at_s: Seconds) -> None:
         self.at_s, self.first_s, self.last_s = at_s, at_s.min(axis=1), at_s.max(axis=1)
@@ -85,9 +87,8 @@ class Traffic:
             ]
 
     def longer_s(self, found: Pass) -> list[float]:
-        """By meeting of replicas, how much longer it takes than in the healthy step beside the messages of a
-        pass over some.
-        """
+        """For each meeting of replicas, the seconds that it takes longer than in the healthy step, beside the
+        messages of a pass over some replicas."""
         if found.sent_s is None or not len(found.sent_s):
             return [0.0] * len(self._slowed)
         sent = _Sent(found.sent_s)
@@ -103,12 +104,12 @@ class Traffic:
         ]
 
     def _members(self) -> list[tuple[tuple[int, ...], Transfer]]:
-        """By meeting of replicas, the stages of its members, and what moves."""
+        """For each meeting of replicas, the stages of its members, and what moves."""
         nodes, crossings = self._graph.nodes, self._graph.crossings
         return [(tuple(sorted({nodes[n].stage for n in one.nodes})), one.transfer) for one in crossings]
 
     def _of(self, stages: tuple[int, ...], transfer: Transfer) -> _Slowed:
-        """What slows a collective of members in these stages."""
+        """What slows such a collective of members in these stages."""
         key = stages, transfer.ceiling_bytes_per_s, transfer.weights
         known = self._known.get(key)
         if known is None:
@@ -143,7 +144,8 @@ class Traffic:
 def _rates(
     mine: Transfer, message: Transfer | None, way: str, links: Mapping[str, float]
 ) -> tuple[float, float]:
-    """The rates of a collective on one rank's links, and of a message beside it that leaves or comes."""
+    """The rates of a collective on the links of one rank: alone, and beside a message that leaves or
+    arrives."""
     demands = [Demand(mine.ceiling_bytes_per_s, mine.local_weights)]
     if message is not None:
         own = tuple(pair for pair in message.local_weights if pair[0].endswith(way))
@@ -153,7 +155,7 @@ def _rates(
 
 
 def _joined(since: Seconds, until: Seconds) -> tuple[Seconds, Seconds]:
-    """Stretches of time, those that overlap as one, in their order."""
+    """Windows of time in their order, those that overlap joined into one."""
     order = np.argsort(since, kind="stable")
     since, last = since[order], np.maximum.accumulate(until[order])
     apart = np.flatnonzero(since[1:] > last[:-1]) + 1
@@ -161,7 +163,8 @@ def _joined(since: Seconds, until: Seconds) -> tuple[Seconds, Seconds]:
 
 
 def _longer_s(size: float, rate: float, slower: float, since: Seconds, until: Seconds) -> float:
-    """Seconds by which so many bytes that move from 0 on take longer where they are slower in stretches."""
+    """Seconds by which a transfer of so many bytes, which moves from time 0 on, takes longer where it is
+    slower in these windows."""
     since, until = np.maximum(since, 0.0), np.maximum(until, 0.0)
     lost_s = np.cumsum(until - since) * (1 - slower / rate)  # up to the end of each stretch
     whole = int(np.searchsorted((until - lost_s) * rate, size))  # so many stretches pass before it ends

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def waits_of(program: Program) -> list[list[int]]:
-    """By op, the ops that it waits for, but for those that another of them waits for."""
+    """For each op, the ops that it waits for, without those that another of these waits for."""
     last: dict[str, int] = {}
     found: list[list[int]] = []
     for i, op in enumerate(program.ops):

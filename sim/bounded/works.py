@@ -1,6 +1,6 @@
 """What the ops of programs do: their transfers, and the least speed of their kernels beside others.
 
-Knows programs; programs that several classes have are looked through once.
+Knows programs. A program that several classes share is read once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def each_transfer(programs: Programs) -> Iterator[Transfer]:
 
 
 def least_speed(programs: Programs) -> float:
-    """The part of its speed that a kernel keeps where any SM is held, if it needs all of them; 1 where none
-    does."""
+    """The part of its speed that a kernel which needs all SMs keeps while any SM is held; 1 where there is
+    none."""
     stays = any(isinstance(work, Compute) and work.stays for work in _each_work(programs))
     return IN_TWO_PASSES if stays else 1.0
 

@@ -1,6 +1,6 @@
-"""What an action waits for, and when it is there, in a replay of actions in which nobody shares a link.
+"""What an action waits for, and when it arrives, in a replay of actions in which nobody shares a link.
 
-Knows which action of the stage before or behind comes first and what its message takes by itself. What ranks
+Knows which action of the stage before or behind comes first, and what its message takes by itself. What ranks
 do meanwhile is in ``floor.py``.
 """
 
@@ -21,8 +21,10 @@ FORWARD, WEIGHT_GRAD = ActionKind.FORWARD, ActionKind.WEIGHT_GRAD
 
 
 class Coming(NamedTuple):
-    """Actions of one kind and stage: the numbers of the one of microbatch 0 and of the one that it waits for
-    (-1: none), and the seconds of its message.
+    """Actions of one kind and stage, one for each microbatch.
+
+    ``first`` is the number of that of microbatch 0, ``awaited`` the number of the one that it waits for (-1:
+    none), and ``message_s`` the seconds of its message.
     """
 
     first: int
@@ -32,9 +34,10 @@ class Coming(NamedTuple):
 
 @dataclass(kw_only=True)
 class ActionArrivals:
-    """When what actions wait for is there: ``done_s`` of those that have ended, by their numbers. Whole and
-    split backwards may follow one another, and count as one; nobody waits for weight gradients, which share
-    the last number.
+    """When what actions wait for has arrived: ``done_s`` has the end of each action by its number, or None.
+
+    A whole backward and the input gradient of a split one count as the same, since either may follow the
+    other. Nobody waits for weight gradients, which share the last numbers.
     """
 
     plan: StepPlan
@@ -47,7 +50,7 @@ class ActionArrivals:
         self.done_s = [None] * (numbers + shape.microbatches)
 
     def coming(self, action: Action, index: int) -> Coming:
-        """What rank ``index`` waits for before actions like that one."""
+        """What rank ``index`` waits for before actions like this one."""
         stage, kind, _ = action
         if kind is WEIGHT_GRAD:
             return Coming(self._first(self.plan.shape.stages, forward=False))

@@ -1,11 +1,11 @@
-"""Seconds that a step takes at least, action by action: a replay of actions in which nobody shares a link.
+"""A lower bound of a step in seconds, action by action: a replay of actions in which nobody shares a link.
 
-Each pipeline rank runs the actions of its order one after the other, each when its rank is free and what it
-waits for has arrived, and takes what its blocks take by themselves. Reductions of gradients and gathers of
-parameters run beside them on streams of their own, from where the software issues them, and hold SMs until
-they end. What each rank writes is asked of ``sim/lowering/pipeline.py``, for those actions that are more than
-their blocks: of most there is nothing to be asked. The engine shares links besides, so that no step is
-shorter, which tests hold (docs/decisions/0063-replays-are-bounded-twice.md).
+Each pipeline rank runs the actions of its order one after the other. Each starts when its rank is free and
+what it waits for has arrived, and takes what its blocks take by themselves. Reductions of gradients and
+gathers of parameters run beside them on streams of their own, from where the software issues them, and hold
+SMs until they end. ``sim/lowering/pipeline.py`` is asked what a rank writes only for actions that are more
+than their blocks; most are not. The engine also shares links, so that no step is shorter than this bound,
+which tests hold (docs/decisions/0063-replays-are-bounded-twice.md).
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 PARTS = 8
-"""Of a layer, at whose ends it is known what it takes where SMs are taken up to there."""
+"""Equal parts of a layer; it is worked out what the layer takes if SMs are taken up to the end of each."""
 
 
 def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
-    """Seconds that the step takes at least; 0 where orders and programs of ranks do not tell: of pairs of
-    actions, of microbatches that travel both ways, of steps that overlap, of ranks of unequal loads, of
-    copies around blocks, of gradients of shards that leave in the end.
+    """A lower bound of the step in seconds; 0 where nothing is known.
 
-    Where ranks are placed in several ways, it is that of the pipeline whose groups take the longest.
+    Nothing is known of pairs of actions, of microbatches that travel both ways, of steps that overlap, of
+    ranks of unequal loads, of copies around blocks, and of sharded gradients that leave at the end. Where
+    ranks are placed in several ways, it is the bound of the pipeline whose groups take the longest.
     """
     if not _tells(plan):
         return 0.0
@@ -110,7 +110,7 @@ class _Timed:
     rows: dict[tuple[int, float], float] = field(default_factory=dict)  # by identity: programs hold them
 
     def of(self, work: RepeatedBlocks, taken: float) -> float:
-        """Seconds of repeated blocks beside whoever has ``taken`` a part of the SMs all the while."""
+        """Seconds of repeated blocks if the part ``taken`` of the SMs is taken all the while."""
         found = self.rows.get((id(work), taken))
         if found is None:
             found = sum(count * self._block(block, taken) for block, count in work.blocks)
@@ -118,7 +118,8 @@ class _Timed:
         return found
 
     def beside(self, work: RepeatedBlocks, taken: float, until_s: float) -> float:
-        """The same where the part is taken for the first ``until_s`` seconds, or a little less of it."""
+        """Seconds of repeated blocks if that part is taken for the first ``until_s`` seconds, or for a little
+        less."""
         if until_s <= 0.0:
             return self.of(work, 0.0)
         if until_s >= (all_s := self.of(work, taken)):
@@ -135,7 +136,7 @@ class _Timed:
         return found_s
 
     def _block(self, block: Block, taken: float, parts: int = PARTS) -> float:
-        """Seconds of a block of which so many parts do without those SMs."""
+        """Seconds of a block if so many of its parts run without those SMs."""
         if not parts:
             taken, parts = 0.0, PARTS
         key = block, taken, parts
@@ -147,8 +148,9 @@ class _Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Order:
-    """The order of a rank: its ``actions``; for each its place among the distinct ``kinds`` of them, stages
-    and what is computed, and its microbatch; the place of the ``first`` of each kind, and of each action."""
+    """The order of a rank: its ``actions``; for each its microbatch and the place of its kind, that is of its
+    stage and what is computed, among the distinct ``kinds``; and the place of the ``first`` action of each
+    kind."""
 
     actions: tuple[Action, ...]
     rows: tuple[tuple[int, int], ...]
@@ -177,20 +179,21 @@ def _compact(order: Order) -> _Order | None:
 
 @dataclass(kw_only=True)
 class _Joined:
-    """Collectives that join pipeline ranks: who has come to each call, and when."""
+    """Collectives that join pipeline ranks: which ranks have arrived at each call, and when."""
 
     members: Mapping[str, tuple[int, ...]]
     came_s: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
 
     def begins_s(self, name: str, call: int, index: int, at_s: float) -> float | None:
-        """When that call begins, to which rank ``index`` comes; None while others are missing."""
+        """When the call begins at which rank ``index`` arrives; None while other ranks are missing."""
         came = self.came_s.setdefault((name, call), {})
         came[index] = at_s
         return max(came.values()) if len(came) == len(set(self.members[name])) else None
 
 
 class _Plain(NamedTuple):
-    """Actions that are nothing but their blocks: their ``work``, what it takes by itself, and what comes."""
+    """Actions that are nothing but their blocks: their ``work``, the seconds that it takes by itself, and
+    what they wait for."""
 
     work: RepeatedBlocks
     alone_s: float
@@ -199,13 +202,13 @@ class _Plain(NamedTuple):
 
 @dataclass(kw_only=True)
 class _Rank:
-    """One rank on its way through its order: ``begun`` actions of it, and of what these have ``written`` the
-    ops that have ended; ``awaited`` is the number of what it cannot go on without (-1: none).
+    """One rank on its way through its order.
 
-    Of the SMs a part is ``taken`` until ``taken_until_s``, without a gap since the last op that ran. What is
-    queued behind a collective that holds none (``unheld`` streams) might leave a gap, and is not counted.
-    Where it is ``sharded``, blocks may hold collectives that others on their stream come before, and nothing
-    is counted besides these.
+    It has begun so many actions (``begun``), and of the ops ``written`` for these, some have ended;
+    ``awaited`` is the number of what it cannot go on without (-1: none). A part of its SMs is ``taken`` until
+    ``taken_until_s``, without a gap since the last op that ran. What is queued behind a collective that holds
+    no SMs (``unheld`` streams) might leave a gap, and is not counted. If the layout is ``sharded``, blocks
+    may hold collectives that others on their stream come before, and nothing beside the blocks is counted.
     """
 
     index: int
@@ -245,7 +248,7 @@ class _Rank:
         return None if work is None else _Plain(work, self.timed.of(work, 0.0), coming)
 
     def goes_on(self) -> bool:
-        """Run all that can be run; whether that was the last."""
+        """Run all that can be run; whether the order is finished."""
         self.moved = False
         if self.awaited >= 0 and self.arrivals.done_s[self.awaited] is None:
             return False
@@ -274,7 +277,8 @@ class _Rank:
         return False
 
     def _in_turn(self) -> bool:
-        """Run the actions that are nothing but their blocks up to the next that is more; whether all ran."""
+        """Run actions that are nothing but their blocks, up to the next one that is more; whether all of them
+        ran."""
         rows, done_s, plain, begun = self.order.rows, self.arrivals.done_s, self.plain, self.begun
         while self.apart and self.apart[-1] < begun:
             self.apart.pop()
@@ -323,7 +327,7 @@ class _Rank:
         return True
 
     def _end_s(self, op: Op, start_s: float) -> float | None:
-        """When an op ends that may start then; None where it waits for another rank."""
+        """When an op ends that is free to start; None where it waits for another rank."""
         work = op.work
         if isinstance(work, RepeatedBlocks):
             arrived_s = self._arrival_s()
@@ -339,7 +343,7 @@ class _Rank:
         return self._collective_end_s(work, op.stream, start_s)
 
     def _action_ends(self) -> bool:
-        """Whether the last action that was written has ended; of a stage without blocks, as soon as it may
+        """Whether the last action that was written has ended; for a stage without blocks, as soon as it may
         begin."""
         if self.arrived_s is not None:
             return True
@@ -349,7 +353,7 @@ class _Rank:
         return arrived_s is not None
 
     def _arrival_s(self) -> float | None:
-        """When the inputs of the last action that was written are there; None while nobody knows."""
+        """When the inputs of the last written action have arrived; None while that is not known."""
         if self.arrived_s is None:
             kind, microbatch = self.order.rows[self.begun - 1]
             _, awaited, message_s = self.coming[kind]

@@ -1,11 +1,12 @@
 """Memory from the order of each rank's actions, without a clock.
 
-What a rank holds changes where its actions begin and end, one after the other, so that their order gives
-every sum it ever holds, and the largest of them. When that is takes the clock, and so does how far a host
-runs ahead of its GPU, on which buffers of collectives depend under presets that record streams: of those
-there are two bills, between which the replay's lies.
+What a rank holds changes where its actions begin and end, one after the other. So their order gives every
+amount that it ever holds, and the largest of them. Only the clock tells when that is, and how far a host runs
+ahead of its GPU. Under presets that record streams, buffers of collectives depend on the latter; for these
+there are two bills, and that of the replay lies between them.
 
-A pipeline that is full holds no more, however long it goes on: a few groups of microbatches stand for all.
+A pipeline that is full holds no more, however long it goes on, so that a few groups of microbatches stand for
+all.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 ENOUGH = 2
-"""Groups of microbatches besides those that fill the pipeline: in the first of them every stage has its
-first backward, and so its gradients, while the pipeline is full; in the next it holds all it ever holds."""
+"""Groups of microbatches beyond those that fill the pipeline. In the first of them every stage has its first
+backward, and so its gradients, while the pipeline is full; in the next it holds all that it ever holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryByOrder:
-    """The bill of every pipeline rank where hosts are never ahead of their GPUs, and where they always are
-    as far as their queue of launches lets them.
+    """Two bills of every pipeline rank: one if hosts are never ahead of their GPUs, one if they always are as
+    far ahead as their queue of launches lets them.
 
-    Both are the same but under presets that record streams. ``peak_s`` is nan and there is no timeline.
+    Both are the same except under presets that record streams. ``peak_s`` is nan, and there is no timeline.
     """
 
     low: tuple[StageMemory, ...]
@@ -49,7 +50,7 @@ class MemoryByOrder:
 
     @property
     def exact(self) -> bool:
-        """Whether hosts make no difference, so that this is what the replay has."""
+        """Whether hosts make no difference, so that the replay has this very bill."""
         return self.low == self.high
 
     @property
@@ -59,11 +60,11 @@ class MemoryByOrder:
 
 
 def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> MemoryByOrder:
-    """The memory of a step of ``scenario``, with ``profile`` in place of the shipped one where given.
+    """The memory of a step of ``scenario``. ``profile``, if given, stands in place of the shipped one.
 
-    Terms and peaks are those of ``simulate`` (to rounding), or bounds of them.
+    Terms and peaks are those of ``simulate``, up to rounding, or bounds of them.
 
-    Raises as ``simulate`` does, but for work: nothing is replayed.
+    Raises as ``simulate`` does, except for too much work: nothing is replayed.
     """
     from ...hardware.calibrated.overlay import calibrated_profile
     from ..lowering.lower import lower, make_plan
@@ -81,7 +82,8 @@ def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> Me
 
 
 def enough_microbatches(scenario: Scenario) -> int:
-    """Microbatches whose step takes as much memory as one of all: all, where a schedule never is steady."""
+    """Microbatches of a step that takes as much memory as the whole one; all of them where a schedule never
+    becomes steady."""
     filling, all_ = traits_of(scenario.schedule).filling, scenario.num_microbatches
     if not filling:
         return all_
@@ -92,8 +94,8 @@ def enough_microbatches(scenario: Scenario) -> int:
 
 
 def memory_of_plan(plan: StepPlan, microbatches: int) -> MemoryByOrder | None:
-    """The memory of a step of so many microbatches by the orders of a plan of enough of them; None where
-    these have pairs of actions."""
+    """The memory of a step of so many microbatches, by the orders of a plan that has enough of them; None
+    where these have pairs of actions."""
     from ..lowering.memory import memory_of_orders
 
     if overlaps(plan.orders):
@@ -108,7 +110,7 @@ def _by_order(plan: StepPlan, actions: Sequence[ActionSpan], microbatches: int) 
 
 
 def _both(plan: StepPlan, memory: Callable[[Mapping[int, float]], tuple[StageMemory, ...]]) -> MemoryByOrder:
-    """The bill where no host is ahead, and where all are as far as they can be."""
+    """The bill if no host is ahead, and the bill if all are as far ahead as they can be."""
 
     def bill(lead_s: float) -> tuple[StageMemory, ...]:
         found = memory(dict.fromkeys(range(plan.shape.ranks), lead_s))

@@ -1,10 +1,10 @@
-"""When all ranks of a step keep the pace of the slowest host, told before any replay.
+"""When all ranks of a step keep the pace of the slowest host, estimated before any replay.
 
-A host that takes longer for its work than its GPU falls back in every period, until it has lost what it was
-ahead and the GPU waits for it. Ranks whose own hosts are faster are held up by others only once these are as
-far behind as messages lie waiting. Until then GPUs, or some of them, have paces of their own, and a step that
-is too short shows none that lasts. Here each action takes what its blocks take by themselves, or its host for
-issuing them. That is an estimate: nothing depends on it but the length of the step that is replayed.
+A host that needs longer for its work than its GPU falls back in every period, until it has lost its lead and
+the GPU waits for it. Ranks with faster hosts are held up only once they have used up the messages that lie
+waiting. Until then some or all GPUs have paces of their own, and a step that is too short shows no pace that
+lasts. Here each action takes what its blocks take by themselves, or what its host takes to issue them. That
+is an estimate: only the length of the step that is replayed depends on it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ if TYPE_CHECKING:
     from .turns import Turns
 
 ONE_PACE = 1e-7
-"""Of a period, by which it is shorter than another at most, where both are at one pace."""
+"""Relative difference between the periods of ranks that keep one pace."""
 
 SURE = 8
-"""One period more for so many: messages and the links that they share are not known to the last second."""
+"""One period is added for so many, since messages and shared links are not known exactly."""
 
 AHEAD = 2
-"""Periods by which ranks go on that others may wait for."""
+"""Periods that a rank runs beyond the one in question, since others may wait for them."""
 
 
 def periods_until_paced(plan: StepPlan, turns: Turns, most: int) -> int:
-    """Periods behind the first backwards until hosts set the pace of all ranks, in about: 0 where no host is
-    slower than the GPUs, and ``most`` where it takes as many or more.
+    """Roughly how many periods after the first backwards the hosts set the pace of all ranks.
+
+    0 where no host is slower than the GPUs; ``most`` where it takes that many or more.
     """
     times = _ActionTimes(plan)
     ranks = [*_ranks(plan, turns, times)]
@@ -55,9 +56,11 @@ def periods_until_paced(plan: StepPlan, turns: Turns, most: int) -> int:
 
 
 class _Turn(NamedTuple):
-    """An action: when those of its stage and kind end (``done_s``, by microbatch), when those end that it
-    waits for, with the seconds of the message (None: it waits for nothing), its microbatch, and the seconds
-    that it takes the GPU and the host.
+    """An action, in the order of a rank.
+
+    ``done_s`` has the ends of the actions of its stage and kind by microbatch, ``awaited_s`` those of the
+    actions that it waits for (None: none), whose message takes ``message_s``. ``gpu_s`` and ``host_s`` are
+    what it takes the GPU and the host.
     """
 
     done_s: list[float]
@@ -82,7 +85,7 @@ class _ActionTimes:
         self.message_host_s = software.pipeline.p2p_messages * self.plan.costs.host_collective_s
 
     def seconds(self, action: Action) -> tuple[float, float]:
-        """Of the GPU, and of the host with the messages before and behind it."""
+        """Seconds of the GPU, and of the host with the messages before and behind it."""
         plan, gpu_s, host_s = self.plan, 0.0, 0.0
         for block, count in action_blocks(action, plan.stages[action.stage], plan.blocks):
             if block not in self.solo_s:
@@ -93,7 +96,7 @@ class _ActionTimes:
         return gpu_s, host_s + self.message_host_s * (2 - ends) * (plan.shape.ranks > 1)
 
     def turn(self, action: Action, index: int, gpu_s: float, host_s: float) -> _Turn:
-        """An action of rank ``index``, which takes so long."""
+        """An action of rank ``index``, with the seconds that it takes."""
         stage, kind, microbatch = action
         _, awaited, message_s = self.arrivals.coming(action, index)
         before = self._done_s(stage - 1 if kind is ActionKind.FORWARD else stage + 1, kind)
@@ -107,9 +110,11 @@ class _ActionTimes:
 
 @dataclass(kw_only=True)
 class _Rank:
-    """Pipeline rank ``index`` on its way: the forwards ``ahead`` of its first backward, then a ``period`` of
-    turns, which repeats itself with so many ``microbatches`` more. ``taken`` are the seconds of the GPU and
-    the host by stage and kind. ``ends_s``: when those of the periods end.
+    """Pipeline rank ``index`` on its way.
+
+    It runs the forwards ``ahead`` of its first backward, then a ``period`` of turns, which repeats itself
+    with so many ``microbatches`` more each time. ``taken`` are the seconds of the GPU and the host by stage
+    and kind; ``ends_s`` are the ends of the periods.
     """
 
     index: int
@@ -139,7 +144,7 @@ class _Rank:
             self.turns.append(times.turn(action, self.index, *self.taken[action.stage, action.kind]))
 
     def goes_on(self, period: int) -> bool:
-        """Run what can be run, up to some periods behind that one; whether that has ended."""
+        """Run what can be run, up to some periods after that one; whether that is done."""
         ahead, length = len(self.ahead), len(self.period)
         free_s, issued_s = self.free_s, self.issued_s
         for place in range(self.begun, ahead + length * (period + AHEAD)):
@@ -164,14 +169,14 @@ class _Rank:
         return len(self.ends_s) >= length * (period + 1)
 
     def pace_s(self, period: int) -> float:
-        """By how much what ends soonest after its like in that period ends later in the next."""
+        """The least time between an action of that period and its counterpart in the next."""
         length = len(self.period)
         both = self.ends_s[length * period :][: 2 * length]
         return min(later - one for one, later in zip(both, both[length:], strict=False))
 
 
 def _ranks(plan: StepPlan, turns: Turns, times: _ActionTimes) -> Iterator[_Rank]:
-    """The ranks of a plan, as far as their orders are a period long and hold whole actions alone."""
+    """The ranks of a plan whose orders last for a period and consist of whole actions alone."""
     for index, order in enumerate(plan.orders):
         actions = [step for step in order if isinstance(step, Action)]
         ahead = next((k for k, one in enumerate(actions) if one.kind is not ActionKind.FORWARD), 0) - 1

@@ -1,11 +1,12 @@
-"""The steady state of a pipeline: what one group of microbatches after another takes, once it repeats itself.
+"""The steady state of a pipeline: what each group of microbatches takes once it repeats itself.
 
-Two groups in a row are alike when every op of the second ends later by the same than its like in the first,
-on all ranks: then all streams are as far apart as a group before, and so they will be a group later. A host
-is as far apart, too; or it gets further ahead of them all, and nothing waits for it any more, to the end of
-the step: what does now would not in a longer one. Steps that differ by the same
-twice would prove less: a host that falls back a little in every group is not seen in the time of any, until
-it is no longer ahead.
+Two successive groups are alike when every op of the second ends later, by the same time on all ranks, than
+its counterpart in the first. Then all streams are as far apart as a group before, and so they will be a group
+later. A host is as far apart, too, or it gets further ahead of them all. In the latter case nothing may wait
+for the host to the end of the step, since what waits for it now would not in a longer step.
+
+Steps whose lengths differ by the same time twice would prove less. A host that falls back a little in every
+group shows in no group's time until it has lost its lead.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ MICROBATCH = re.compile(r"\d+([A-Z])(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """A group of microbatches takes ``seconds``; the one that is taken as an example begins at ``since_s``.
+    """One period. A group of microbatches takes ``seconds``; the one that was taken as an example begins at
+    ``since_s``.
 
-    ``leads_s`` is by how much the host of each class gets further ahead, in seconds of its work.
+    ``leads_s`` says for each class by how much its host gets further ahead in a period, in seconds of its
+    work.
     """
 
     seconds: float
@@ -41,9 +44,9 @@ class Period:
 
 
 def period_of(record: Record, microbatches: int, group: int, within: float) -> Period | None:
-    """The period of a step with so many ``microbatches`` in a group, if the one numbered ``group`` (from 0)
-    and the next are alike: all times of the second are as much later, ``within`` this share of it.
-    """
+    """The period of a step with so many ``microbatches`` in a group, if group number ``group`` (from 0) and
+    the next one are alike, else None. All times of the second must be later by the same, up to a share
+    ``within`` of it."""
     found, seconds, since_s = dict[int, float](), None, 0.0
     for r, program in enumerate(record.programs.classes):
         first, second = _ops_of(program.ops, microbatches, group)
@@ -65,7 +68,8 @@ def period_of(record: Record, microbatches: int, group: int, within: float) -> P
 def ends_alike(
     record: Record, r: int, first: Sequence[int], second: Sequence[int], seconds: float, limit_s: float
 ) -> bool:
-    """Whether ops ``second`` of class ``r`` end so many ``seconds`` later than their likes, inside too."""
+    """Whether the ops ``second`` of class ``r``, and what is inside them, end so many ``seconds`` after their
+    counterparts."""
     ends = record.end[r]
     if any(abs(ends[j] - ends[i] - seconds) > limit_s for i, j in zip(first, second, strict=True)):
         return False
@@ -81,9 +85,8 @@ def class_lead_s(
     seconds: float,
     limit_s: float,
 ) -> float | None:
-    """By how much the host of class ``r`` gets further ahead in a period of these ops; None where it does
-    not do so evenly, or something waits for it.
-    """
+    """By how much the host of class ``r`` gets further ahead in a period of these ops; None if that varies,
+    or if something waits for the host."""
     ops, issued = record.programs.classes[r].ops, issues_s(record, r)
     later = [issued[j] - issued[i] for i, j in zip(first, second, strict=True)]
     own_s = min(later)
@@ -114,9 +117,8 @@ def _ops_of(ops: tuple[Op, ...], microbatches: int, group: int) -> tuple[list[in
 
 
 def _inside_alike(record: Record, r: int, i: int, j: int, seconds: float, limit_s: float) -> bool:
-    """Whether all ops of the repeated blocks ``j`` end so much later than those of ``i``: streams beside
-    their kernels may fall back without holding them up yet. True for other ops.
-    """
+    """Whether all ops of the repeated blocks ``j`` end that much later than those of ``i``. Streams beside
+    the kernels may fall back for a while without holding them up. True for other ops."""
     whole = record.whole(r, i)
     if whole is not None and whole is record.whole(r, j):
         return abs(record.start[r][j] - record.start[r][i] - seconds) <= limit_s
@@ -146,9 +148,10 @@ def _ends(piece: Piece) -> Iterator[float]:
 
 
 def _waits_for_host(record: Record, r: int, since: int, issued: list[float], slack_s: float) -> bool:
-    """Whether an op of class ``r``, from op ``since`` on, begins when its host issues it and not before.
+    """Whether any op of class ``r``, from op ``since`` on, begins just when its host issues it.
 
-    One that is issued after something there that the host has waited for is as much later as that.
+    An op is exempt if it is issued after something there for which the host has waited: it is as much later
+    as that.
     """
     ops, leads_s = record.programs.classes[r].ops, dict[tuple[int, int], float]()
     start, begin, end, at_once = record.start[r], record.begin[r], record.end[r], record.at_once[r]
@@ -181,9 +184,8 @@ def _piece_waits(
     slack_s: float,
     leads_s: dict[tuple[int, int], float],
 ) -> bool:
-    """Whether an op in this part of repeated blocks begins when its host issues it and not before; the first
-    op of the blocks is issued at ``issued_s``. ``leads_s``, by run and blocks, are those that are known.
-    """
+    """Whether any op in this part of repeated blocks begins just when its host issues it. The first op of the
+    blocks is issued at ``issued_s``; ``leads_s`` keeps those that are known, by run and blocks."""
     if isinstance(piece, Stretch):
         return _run_waits(piece.run, piece.at, segment, issued_s, slack_s, leads_s)
     at = piece.issued_at
@@ -202,7 +204,7 @@ def _run_waits(
     slack_s: float,
     leads_s: dict[tuple[int, int], float],
 ) -> bool:
-    """The same of a ``run`` whose times count from ``at``."""
+    """The same for a ``run`` whose times count from ``at``."""
     lead_s = at + run.first - issued_s - segment.issued_s[run.number]
     key = id(run), id(segment)
     known = leads_s.get(key)

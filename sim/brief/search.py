@@ -1,8 +1,8 @@
-"""One step of each of many layouts, exact: its time and its memory, and as little besides as can be.
+"""The time and memory of one step for each of many layouts, exact, and as little else as possible.
 
-A search passes its layouts to one ``Search``, which keeps what they have in common: the machine, the orders
-of pipelines and the messages between their ranks. Each layout is replayed once: what is told of those that
-are shown, the critical path and the causes of doubt, comes with every step.
+A search gives its layouts to one ``Search``, which keeps what they have in common: the machine, the orders of
+pipelines, and the messages between their ranks. Each layout is replayed once. What is shown of the best ones,
+their critical path and causes of doubt, comes with every step.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOf:
-    """``step_time_s`` and the ``memory`` of every pipeline rank as ``simulate`` has them.
+    """A step of one layout, with ``step_time_s`` and the ``memory`` of every pipeline rank as ``simulate``
+    has them.
 
-    When memory peaks is known where that depends on the clock (memory.py), and nan else. ``path`` is the
-    critical path, ``parts`` are what the interval is made of (``interval_of_parts`` makes it).
+    ``peak_s`` is nan where the time of the peak depends on the clock (memory.py). ``path`` is the critical
+    path; ``parts`` are what the interval is made of (by ``interval_of_parts``).
     """
 
     step_time_s: float
@@ -55,7 +56,8 @@ class StepOf:
 
 @dataclass(kw_only=True)
 class Search:
-    """The layouts of one search, one after the other; ``profile`` in place of the shipped one where given."""
+    """The layouts of one search, one after the other; ``profile``, if given, stands in place of the shipped
+    one."""
 
     profile: GpuProfile | None = None
     _tables: Tables = field(default_factory=Tables)
@@ -67,7 +69,7 @@ class Search:
             return self._step_of(scenario)  # all but the answer is gone before the collector may look again
 
     def floor_of(self, scenario: Scenario) -> float:
-        """Seconds that the step of ``scenario`` takes at least (floor.py); 0 where that is not known."""
+        """A lower bound of the step of ``scenario`` in seconds (floor.py); 0 where none is known."""
         with collection_paused():
             return step_floor(self._plan(scenario, self._cluster(scenario)), self._tables)
 
@@ -110,7 +112,7 @@ class Search:
         return cluster
 
     def _short_plan(self, scenario: Scenario, cluster: Cluster) -> StepPlan:
-        """The plan of a step of as many microbatches as tell its memory."""
+        """The plan of a step with as many microbatches as its memory depends on."""
         from ..estimate import check_work, step_work
 
         check_work(step_work(scenario))
@@ -125,6 +127,7 @@ class Search:
 
 
 def _memory(plan: StepPlan, microbatches: int) -> tuple[StageMemory, ...] | None:
-    """By the order of actions; None where it takes the clock: how far hosts run ahead, which actions pair."""
+    """Memory by the order of actions; None where it depends on the clock: on how far hosts run ahead, or on
+    which actions pair."""
     found = memory_of_plan(plan, microbatches)
     return found.high if found is not None and found.exact else None

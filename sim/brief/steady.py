@@ -1,11 +1,11 @@
 """A long step from a short one: the steady state of a pipeline repeats itself.
 
-Warm-up, cool-down and the end of a step do not depend on how many microbatches there are, once there are
-enough of them to fill the pipeline; in between each group of them takes the same time. So a step of very
-many is one of a few, and the time of a group such as often as it takes. How many are enough is not known
-beforehand: longer and longer steps are replayed until two groups in the midst of one are alike (period.py),
-and the whole step where that would cost more. Validation and planning do this, which predict thousands;
-tests hold it to 1e-9 of the whole replay.
+Warm-up, cool-down and the end of a step do not depend on the number of microbatches, once these are enough to
+fill the pipeline. In between each group of microbatches takes the same time. So a step of very many
+microbatches is a step of a few, plus the time of a group for each of the others. How many are enough is not
+known beforehand: longer and longer steps are replayed until two groups in the middle of one are alike
+(period.py), or the whole step where that would cost more. Validation and planning use this, since they
+predict thousands of steps; tests hold it to 1e-9 of the whole replay.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
     from .turns import Turns
 
 MOST_ACTIONS = 300
-"""Actions of all pipeline ranks that are replayed one and all."""
+"""Actions of all pipeline ranks together up to which a step is always replayed whole."""
 
 WORTH_IT = 2
-"""A step is shortened to half of it at most: where that is not steady yet, it comes on top."""
+"""A step is shortened to half of it at most: if the short one is not steady yet, its replay comes on top."""
 
 WORTH_TRYING = 1.2
-"""The same where turns are compared, which are seldom not steady."""
+"""The same factor where turns are compared (turns.py): such steps are nearly always steady."""
 
 MUCH_LONGER = 4
-"""Times a step, from which on it is worth seeing first whether that one is steady all the same; and where
-nothing tells why it is not, the next that is tried, if the whole step is as much longer again."""
+"""From this multiple of a step on, it is worth seeing whether the short step is steady after all. Where
+nothing says why it is not, the next attempt is as much longer, if the whole step is longer again by this
+factor."""
 
 FEWEST_ACTIONS = 40
-"""Actions of all pipeline ranks that are worth leaving out."""
+"""Actions of all pipeline ranks together that are worth leaving out."""
 
 SAME = 1e-11
-"""Times that differ by less of the step are one."""
+"""Share of the step below which two times are the same."""
 
 Run = TypeVar("Run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extended(Generic[Run]):
-    """The step ``run`` stands for one that has ``more`` groups of microbatches, of which each takes a
-    ``period``; None, where it was replayed whole.
-    """
+    """A step that stands for a longer one with ``more`` groups of microbatches, of which each takes a
+    ``period``. ``period`` is None where the step was replayed whole."""
 
     run: Run
     period: Period | None = None
@@ -79,9 +79,10 @@ def shortened(
     record: Callable[[Run], Record],
     periods_until_paced: Callable[[Turns, int], int] = lambda turns, most: 0,
 ) -> Extended[Run]:
-    """As ``extended``, by the shortest step of which a few turns of each rank show that it is steady: its
-    time and its path are those of the long one, not what it holds. ``periods_until_paced`` tells of how many
-    periods none is steady yet, in about and ``most`` (pace.py).
+    """As ``extended``, by the shortest step of which a few turns of each rank show that it is steady.
+
+    Its time and its path are those of the long step; what it holds in memory is not. ``periods_until_paced``
+    tells roughly how many periods pass, ``most`` at the most, before one is steady (pace.py).
     """
     turns, all_ = turns_of(scenario), scenario.num_microbatches
     few = fewest_microbatches(scenario, turns) if turns else all_
@@ -102,10 +103,11 @@ def shortened(
 
 
 def _next_length(few: int, all_: int, short: Record, turns: Turns, *, second: bool) -> int:
-    """Microbatches of the step that is tried next, of ``few`` that were not steady; all, where none is.
+    """Microbatches of the next step to try after one of ``few`` was not steady; all of them where none is
+    shorter.
 
-    Hosts that fall back by so little that this step never sees them bind may do so only while it fills: the
-    ``second`` that is tried is then one period longer.
+    Hosts that fall back so little that this step never sees them bind may do so only while the pipeline
+    fills. So the ``second`` attempt is then one period longer.
     """
     if more := microbatches_until_hosts_bind(short, turns):
         longer = few + turns.microbatches

@@ -1,8 +1,8 @@
 """One step where many are compared: its time with the interval, its memory, and nothing besides.
 
 Leaves out what only reports read: idle times and links of every rank, assumptions, spans. Long steps are
-shortened (steady.py): times and the critical path go on as they do from one group of microbatches to the
-next, and so do leads of hosts; else memory does not grow any more.
+shortened (steady.py). From one group of microbatches to the next, times, the critical path and the leads of
+hosts go on in the same way, and memory no longer grows.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def seconds_of_step(found: Extended[ShortStep]) -> float:
 
 
 def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
-    """The critical path; in each group that is left out it is as in one in the midst of the step."""
+    """The critical path; each group that is left out has the path of one in the middle of the step."""
     from ..read_record import path_of
     from ..result.step import PathSegment
 
@@ -116,7 +116,7 @@ def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
 
 
 def memory_of_step(found: Extended[ShortStep], microbatches: int) -> tuple[StageMemory, ...]:
-    """As it is in the short step; hosts go on to get ahead in the groups that are left out, and outputs that
+    """The memory of the short step. In groups that are left out, hosts get further ahead, and outputs that
     are kept are those of all ``microbatches``."""
     from ..step_result import host_leads_s, stage_memory
 
@@ -141,9 +141,8 @@ def replayed(
     tables: Tables | None = None,
     like: StepPlan | None = None,
 ) -> ShortStep:
-    """One step, lowered and replayed whole; ``tables`` are those of a search, ``like`` is a plan that differs
-    in its microbatches alone.
-    """
+    """One step, lowered and replayed whole. ``tables`` are those of a search, ``like`` is the plan of a step
+    that differs only in its microbatches."""
     from ..engine.replay import replay
     from ..fold.whole import folded
     from ..lowering.lower import lower

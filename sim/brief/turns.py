@@ -1,10 +1,10 @@
 """The steady state of ranks that run a forward and a backward in turn, from as few microbatches as show it.
 
-Cut the program of each rank before one of its forwards, and again a period later. Where the last turns before
-both cuts end as far apart on all ranks, everything after the second is as much later as everything after the
-first: an op waits for its own stream and for what other ranks sent a turn or two before, and for nothing
-that lies further back. So periods in between may be left out. Period.py compares all of two periods instead,
-which takes twice the step, and knows what else is to be looked at.
+Cut the program of each rank before one of its forwards, and again a period later. An op waits for its own
+stream and for what other ranks sent a turn or two before, and for nothing further back. So if the last turns
+before both cuts end equally far apart on all ranks, everything after the second cut is that much later than
+everything after the first, and periods in between may be left out. period.py compares the whole of two
+periods instead, which takes a step twice as long, and says what else has to be checked.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 MOST_BACK = 4
-"""Turns before a cut that what follows it may wait for: messages are posted a turn ahead, travel to the next
-rank within another, and are awaited before the next but one. As many are compared."""
+"""Turns before a cut for which something behind it may wait, all of which are compared: messages are posted a
+turn ahead, travel to the next rank within another, and are awaited before the next but one."""
 
 UNSETTLED = 2
-"""Turns until most full pipelines take them all alike."""
+"""Turns until most full pipelines have become steady."""
 
 FALLS_BACK = 1e-6
-"""Of its time for a period, by which a host loses its lead; less is rounding, or loses none in this step."""
+"""Share of its time for a period by which a host loses its lead; less is rounding, or loses none in this
+step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """``period`` turns make a period, of so many ``microbatches``; the last ``compared`` of those before a
-    cut are compared. The first cut is at least ``settled`` turns after the first backward of rank 0, which
-    has a ``margin`` of them left behind the second. ``warm_up``: forwards by which each rank is ahead of
+    """The turns of a pipeline.
+
+    ``period`` turns make a period of so many ``microbatches``. The last ``compared`` turns before each cut
+    are compared. The first cut is at least ``settled`` turns after the first backward of rank 0, which has a
+    ``margin`` of turns left behind the second cut. ``warm_up`` is by how many forwards each rank is ahead of
     the next before its first backward.
     """
 
@@ -52,14 +55,14 @@ class Turns:
 
 
 def turns_of(scenario: Scenario) -> Turns | None:
-    """The turns of a pipeline; None where its ranks do not take any for most of the step."""
+    """The turns of a pipeline; None where its ranks do not alternate for most of the step."""
     par, schedule = scenario.parallelism, traits_of(scenario.schedule)
     rest = scenario.num_microbatches % par.pp
     if not schedule.filling or scenario.schedule_options.group is not None or (schedule.grouped and rest):
         return None
     compared = min(MOST_BACK, par.pp + 1)
     return Turns(
-        period=par.pp * par.vpp if schedule.grouped else 1,
+        period=par.virtual_stages if schedule.grouped else 1,
         microbatches=par.pp if schedule.grouped else 1,
         compared=compared,
         settled=compared + min(UNSETTLED, par.pp - 1),
@@ -69,7 +72,8 @@ def turns_of(scenario: Scenario) -> Turns | None:
 
 
 def fewest_microbatches(scenario: Scenario, turns: Turns) -> int:
-    """Of a step that has both cuts on every rank, and a steady stretch of a period on all at once."""
+    """The fewest microbatches of a step that has both cuts on every rank, and a steady stretch of one period
+    on all at the same time."""
     pp, vpp = scenario.parallelism.pp, scenario.parallelism.vpp
     warm_up = (vpp + 1) * pp - 2 if turns.microbatches > 1 else pp - 1
     wanted = warm_up + turns.settled + turns.period + turns.margin + 2  # forwards of rank 0
@@ -77,10 +81,12 @@ def fewest_microbatches(scenario: Scenario, turns: Turns) -> int:
 
 
 def period_of_turns(record: Record, turns: Turns, within: float) -> Period | None:
-    """The period of a step whose last turns before both cuts are alike, ``within`` this share of it.
+    """The period of a step whose last turns before both cuts are alike, up to a share ``within`` of it; else
+    None.
 
-    The cuts are late, where what goes on beside the first microbatches is over; or else early, where what
-    goes on beside the last has not begun: hosts that are waited for show that some turns before others do.
+    The cuts are late, where what goes on beside the first microbatches is over. If hosts that are waited for
+    show that some turns differ from others, the cuts are early, where what goes on beside the last
+    microbatches has not begun.
     """
     ranks = _ranks(record)
     if not ranks:
@@ -97,10 +103,10 @@ def period_of_turns(record: Record, turns: Turns, within: float) -> Period | Non
 
 
 def microbatches_until_hosts_bind(record: Record, turns: Turns) -> int:
-    """How many more microbatches a step has, in about, that is steady where this one is not yet: hosts are
-    still ahead of GPUs whose pace they do not keep. 0 where none falls back.
+    """Roughly how many more microbatches a step needs to be steady, if it is not yet because hosts are still
+    ahead of GPUs whose pace they do not keep; 0 where no host falls back.
 
-    Such GPUs wait for their hosts once these have lost their lead, and then keep their pace.
+    Such GPUs wait for their hosts once these have lost their lead, and then keep the hosts' pace.
     """
     ranks, periods = _ranks(record), -1.0
     cuts = _cuts(ranks, turns, _last_cut(ranks, turns) - turns.margin) if ranks else []
@@ -117,19 +123,20 @@ def microbatches_until_hosts_bind(record: Record, turns: Turns) -> int:
 
 
 def _ranks(record: Record) -> list[tuple[list[int], int]]:
-    """``_forwards`` of all ranks; none where any has actions of other kinds."""
+    """``_forwards`` of all ranks; none if any rank has actions of other kinds."""
     found = [_forwards(program.ops) for program in record.programs.classes]
     ranks = [one for one in found if one is not None]
     return ranks if len(ranks) == len(found) else []
 
 
 def _last_cut(ranks: Sequence[tuple[list[int], int]], turns: Turns) -> int:
-    """Turns after the first backward of the rank that is ahead most, behind which every rank has a period."""
+    """Turns after the first backward of the rank that is furthest ahead, after which every rank has a period
+    left."""
     return min(len(forwards) - ahead for forwards, ahead in ranks) - turns.period
 
 
 def _cuts(ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int) -> list[int]:
-    """Before which of its forwards each rank is cut; later ranks are ahead in their turns."""
+    """For each rank, the forward before which it is cut; the turns of later ranks are ahead."""
     most = max(ahead for _, ahead in ranks)
     return [ahead - 1 + settled + (most - ahead) // turns.warm_up for _, ahead in ranks]
 
@@ -137,7 +144,8 @@ def _cuts(ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int) ->
 def _period_at(
     record: Record, ranks: Sequence[tuple[list[int], int]], turns: Turns, settled: int, within: float
 ) -> Period | None:
-    """The same with the first cut so many turns after the first backward of the rank that is ahead most."""
+    """The same, with the first cut so many turns after the first backward of the rank that is furthest
+    ahead."""
     leads_s, seconds, since_s, until_s = dict[int, float](), None, 0.0, math.inf
     for r, ((forwards, _), cut) in enumerate(zip(ranks, _cuts(ranks, turns, settled), strict=True)):
         first, second, between = _compared(record.programs.classes[r].ops, forwards, cut, turns)
@@ -160,9 +168,8 @@ def _period_at(
 
 
 def _forwards(ops: Sequence[Op]) -> tuple[list[int], int] | None:
-    """The first op of each forward of a rank, and how many come before its first backward; None where actions
-    are of other kinds.
-    """
+    """The first op of each forward of a rank, and how many come before its first backward; None if it has
+    actions of other kinds."""
     found: list[int] = []
     ahead, last = 0, ""
     for i, op in enumerate(ops):
@@ -183,8 +190,7 @@ def _compared(
     ops: Sequence[Op], forwards: Sequence[int], cut: int, turns: Turns
 ) -> tuple[range, range, range]:
     """Ops of the last turns before both cuts, and of the period between them; none where there are too few,
-    or where more than actions and messages goes on in that period.
-    """
+    or where something other than actions and messages goes on in that period."""
     nothing = range(0), range(0), range(0)
     if cut < max(turns.compared, turns.period) or cut + turns.period >= len(forwards):
         return nothing

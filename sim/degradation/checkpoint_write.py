@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
 COPY_SHARE = 0.8
-"""Of PCIe's rate that a copy from a GPU to pinned host memory reaches: 55.4 of 63 GB/s measured towards the
-GPU; some is left to others. An assumption."""
+"""Share of PCIe's rate that a copy from a GPU to pinned host memory reaches: 55.4 of 63 GB/s were measured
+towards the GPU, and some is left to others. An assumption."""
 
 STILL = 1e9
-"""So many times as long do kernels take that wait for a copy: they stand still, and go on after it."""
+"""Slow factor of kernels that wait for a copy: so large that they stand still, and go on after it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +149,7 @@ def checkpoint_write(scenario: Scenario) -> CheckpointWrite:
     spec = block.storage if block else None
     if spec is None:
         spec = StorageTier(every=Every(steps=1), mode="async", persist_slow_factor="from_bytes")
-    nodes = -(-cluster.gpus // cluster.gpus_per_node)
+    nodes = cluster.nodes
     sizes = sizes_of(scenario, block, nodes, cluster.gpus)
     field = "checkpoint.storage"
     if spec.mode == "blocking":

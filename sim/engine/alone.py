@@ -61,7 +61,7 @@ class FlowsBeside(NamedTuple):
     delays_s: tuple[float, ...] = ()
 
     def moving(self) -> FlowsBeside:
-        """The same from when all of them move."""
+        """What is beside the block once all of these flows move."""
         return FlowsBeside(self.demands)
 
 
@@ -102,7 +102,7 @@ def run_alone(
 
 
 def _in_turn(block: Block, rank: RankState, own: OwnRates, state: State | None) -> Course | None:
-    """The same of a block whose ops follow one another, with nothing beside it and its host far ahead."""
+    """The course of a block whose ops follow one another, with nothing beside it and its host far ahead."""
     count, now = len(block.ops), 0.0
     start, end, slowed = [math.inf] * count, [0.0] * count, list[SlowedWhile]()
     rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]

@@ -217,7 +217,7 @@ class RendezvousPoints:
                 rank.open()
 
     def _closed(self, demand: Demand) -> list[Place]:
-        """Those of ``demand`` whose blocks run as a whole and use the link at some time."""
+        """The places of ``demand`` where a block runs as a whole and uses the link at some time."""
         found = []
         for place in self._places_of(demand):
             rank, link, _ = place

@@ -86,7 +86,7 @@ class Runs:
     def alone(
         self, group: JointGroup, repeated: RepeatedBlocks, number: int, lead_s: float, contention: Contention
     ) -> RepeatedRun:
-        """The same of a class by itself: one run of all blocks has all of those that begin later."""
+        """The run of a class by itself; one run of all blocks contains those that begin later."""
         known = group.kind, id(repeated), contention
         free = self._free.get(known)
         if free is None:
@@ -210,7 +210,7 @@ class Runs:
         return tuple(found)
 
     def _by_itself(self, group: JointGroup, block: Block, arrival: Arrival) -> BlockRun | None:
-        """The same of a class by itself, where that takes no replay."""
+        """The run of one block of a class by itself, where that takes no replay; else None."""
         at, lead_s, contention = arrival
         if at or (lead_s == math.inf and not block.ops):
             return None
@@ -221,7 +221,8 @@ class Runs:
     def _undisturbed(
         self, group: JointGroup, block: Block, contention: Contention, beside: FlowsBeside
     ) -> BlockRun | None:
-        """The same of a whole block beside flows, with its host far ahead."""
+        """The run of a whole block beside flows, with its host far ahead; None where it does not run as a
+        whole."""
         known = group.kind, block, contention, _names(beside), None
         if known not in self._beside:
             self._beside[known] = self._course(group, block, math.inf, contention, beside)

@@ -97,7 +97,7 @@ class Scope:
         return base + offset
 
     def issued_from(self, i: int, at: float) -> float:
-        """The same, and not before a time, at which the op is ready."""
+        """When the host issues op ``i``, but not before ``at``, when the op is ready."""
         if self.issued_at is None:
             return at
         sync, offset = self.issue[i]

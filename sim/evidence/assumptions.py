@@ -122,7 +122,7 @@ def _sharding(plan: StepPlan) -> list[Assumption]:
     if run.parallelism.zero >= 2:
         name = run.software.sharding.implementation
         found.append(Assumption(text=f"ZeRO-{run.parallelism.zero} as {name} does it", source=SHARDING[name]))
-    if run.training.cpu_offload or run.training.nvme_offload:
+    if run.training.offloads_state:
         text = "the CPU's update reaches half of the host memory's rate"
         found.append(
             Assumption(text=text, source="unverified (sim/lowering/updates/offload.py)", in_range=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
     """One operation: its kind (gemm, attention, memory, or a collective's), its shape as text, its seconds
-    alone, and why it is outside the measured range; empty where it is inside."""
+    alone, and why it is outside the measured range (empty if it is inside)."""
 
     kind: str
     shape: str
@@ -74,7 +74,7 @@ def _uncovered(asked: CollectiveRequest, profile: GpuProfile) -> str:
 
 
 def _beyond(kernel: Kernel, provenance: Provenance) -> str:
-    """Which quantities lie beyond what was measured."""
+    """The quantities that lie beyond what was measured."""
     values = range_quantities(kernel)
     beyond = [
         f"{name} {values[name]:.4g} (measured {low:.4g} to {high:.4g})"

@@ -1,9 +1,9 @@
-"""How far predictions of two layouts of one job are off against each other, as measured sweeps show.
+"""How far the predictions of two layouts of one job are off against each other, as measured sweeps show.
 
-Knows measured_layouts.yaml, which ``stepsim calibrate residuals`` writes. What layouts have in common errs in
-common: the curves of kernels and collectives, whose residuals an interval's parts tell, and everything else
-that goes with one value of one field, such as what tensor parallelism over eight GPUs does to kernels. Two
-layouts that differ in one field are off against each other by little; the more fields, the more.
+Knows measured_layouts.yaml, which ``stepsim calibrate residuals`` writes. Errors that two layouts have in
+common cancel: those of the curves of kernels and collectives, which the interval counts, and everything that
+belongs to one value of one field, such as what tensor parallelism over eight GPUs does to kernels. Two
+layouts that differ in one field are off against each other by little, and by more with each further field.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import yaml
 FILE = "measured_layouts.yaml"
 
 FOLLOWS = ("parallelism.dp",)
-"""Fields that follow from the others, and count for nothing."""
+"""Fields that follow from the others and are not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLayouts:
-    """``field_sigma``: the spread that one field in which two layouts differ adds to the logarithm of the
-    ratio of their step times, Student's t with four degrees of freedom; and where it is from."""
+    """``field_sigma`` is the spread that each field in which two layouts differ adds to the logarithm of the
+    ratio of their step times (Student's t with four degrees of freedom); ``source`` says where it is from."""
 
     field_sigma: float
     source: str

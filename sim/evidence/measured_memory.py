@@ -1,13 +1,14 @@
-"""How sure a prediction of memory is: the probability that a run whose peak was predicted does fit.
+"""How sure a prediction of memory is: the probability that a run whose peak was predicted really fits.
 
-Knows measured_memory.yaml, which ``stepsim calibrate residuals`` writes: how far measured peaks, and runs
-that ran or ran out of memory, lie from what was predicted, by framework, whose presets share allocator and
-buffers. Does not know what a peak is made of, but for how much of it comes and goes.
+Knows measured_memory.yaml, which ``stepsim calibrate residuals`` writes. For each framework, whose presets
+share allocator and buffers, it says how far measured peaks lie from predicted ones, and which runs ran or ran
+out of memory. Does not know what a peak is made of, except how much of it comes and goes.
 
-The logarithm of true over predicted peak is a shift, more where more of the peak comes and goes, plus a
-spread times Student's t with four degrees of freedom: allocators fragment, and sources leave out what is
-sometimes large, so errors have heavy tails. A run needs a margin besides, since no allocator uses all of a
-GPU. How large it is only failures tell, and frameworks differ in it: where none is told it is in doubt.
+The logarithm of true over predicted peak is a shift, which is larger where more of the peak comes and goes,
+plus a spread times Student's t with four degrees of freedom. Allocators fragment, and sources leave out
+things that are sometimes large, so that errors have heavy tails. A run also needs a margin beyond its peak,
+since no allocator uses all of a GPU. Only failures tell how large it is, and frameworks differ in it: where
+no failure is known the margin is in doubt.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ Reals = TypeVar("Reals", float, "NDArray[np.float64]")
 FILE = "measured_memory.yaml"
 
 HALF = 0.5
-"""Share of the peak that comes and goes at which a framework's shift is stated."""
+"""Share of the peak that comes and goes for which a framework's shift is stated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySpread:
-    """Of the logarithm of true over predicted peak: its ``shift`` where half of the peak comes and goes, by
-    how much that grows from a peak of which nothing does to one of which all does (``moving``), its
-    ``spread``, and where they are from. Above a shift of zero, runs hold more than predicted. ``margin``: a
-    run needs so much more than its peak, a logarithm, and its standard deviation is ``doubt``."""
+    """What is known of the logarithm of true over predicted peak, for runs of one kind.
+
+    ``shift`` is its mean where half of the peak comes and goes; above zero, runs hold more than predicted.
+    ``moving`` is by how much the mean grows from a peak of which nothing comes and goes to one of which all
+    does. ``spread`` multiplies Student's t. ``margin``, a logarithm too, is what a run needs beyond its peak,
+    and ``doubt`` its standard deviation. ``source`` says where they are from.
+    """
 
     shift: float
     moving: float
@@ -52,21 +56,22 @@ class MemorySpread:
     source: str
 
     def fits(self, room: Reals, moving: Reals) -> Reals:
-        """As MeasuredMemory.fits, of runs of this kind."""
+        """The probability that a run of this kind fits, as in MeasuredMemory.fits."""
         needed = self.shift + self.moving * (moving - HALF) + self.margin
         return below((room - needed) / math.hypot(self.spread, self.doubt))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMemory:
-    """``frameworks`` by their names; ``other`` for those whose memory hardly anyone measured."""
+    """Spreads of ``frameworks`` by their names, and of all ``other`` ones, whose memory hardly anyone
+    measured."""
 
     frameworks: Mapping[str, MemorySpread]
     other: MemorySpread
 
     def fits(self, framework: str, room: Reals, moving: Reals) -> Reals:
-        """The probability that a run with that framework fits: ``room`` is the logarithm of capacity over
-        predicted peak, ``moving`` the share of the peak that comes and goes. Numbers or arrays."""
+        """The probability that a run with that framework fits, for numbers or arrays. ``room`` is the
+        logarithm of capacity over predicted peak, ``moving`` the share of the peak that comes and goes."""
         return self.frameworks.get(framework, self.other).fits(room, moving)
 
 
@@ -86,21 +91,21 @@ def memory_from_document(document: Mapping[str, Any]) -> MeasuredMemory:
 
 
 def fit_probability(software: str, stages: Iterable[StageMemory]) -> float:
-    """The probability that every rank of a run with that software fits: errors of one run are one error, so
+    """The probability that every rank of a run with that software fits. Errors of one run are one error, so
     that the fullest rank decides."""
     room, moving = room_of(stages)
     return float(measured_memory().fits(framework_name(software), room, moving))
 
 
 def framework_name(software: str) -> str:
-    """The name of the framework that a preset is of; empty for software of no known framework."""
+    """The name of a preset's framework; empty for software of no known framework."""
     framework = framework_of(software)
     return framework.name if framework else ""
 
 
 def room_of(stages: Iterable[StageMemory]) -> tuple[float, float]:
-    """Of the fullest rank, the logarithm of its capacity over what it needs, and the share of that which
-    comes and goes."""
+    """Two figures of the fullest rank: the logarithm of its capacity over what it needs, and the share of
+    that need which comes and goes."""
     fullest = max(stages, key=lambda stage: stage.needed_bytes / stage.capacity_bytes)
     return math.log(fullest.capacity_bytes / fullest.needed_bytes), fullest.moving_share
 

@@ -1,9 +1,9 @@
-"""What measured steps say of steps that nobody measured: how far a run is from them, and what each
-difference adds.
+"""What measured steps say of steps that nobody measured: how far a run is from them, and what each difference
+adds to the doubt.
 
-Knows measured_steps.yaml, which ``stepsim calibrate residuals`` writes: families of runs with measured
-steps of high trust, and standard deviations by which predictions of runs unlike them were off, estimated on
-runs whose own source was left out. Does not know what a step is made of.
+Knows measured_steps.yaml, which ``stepsim calibrate residuals`` writes. It has families of runs with measured
+steps of high trust, and the standard deviations by which predictions of runs unlike them were off, estimated
+on runs whose own source was left out. Does not know what a step is made of.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 FILE = "measured_steps.yaml"
 
 DIFFERENCES = ("software", "gpu", "precision", "sequence", "gpus")
-"""In what a run may differ from a measured one. The last two count in doublings, and only beyond it: a run
-between measured ones, or smaller, asks for no extrapolation that its kernels do not show."""
+"""In what a run may differ from a measured one. The last two count in doublings, and only upwards: a run
+between measured ones, or smaller than these, needs no extrapolation that its kernels do not already show."""
 
 EXPERTS = ("experts", "experts_across_domains")
-"""Of models with routed experts, whatever was measured: imbalance, permutation and grouped products, and the
-exchange of tokens between NVLink domains."""
+"""Doubts about models with routed experts, whatever was measured: imbalance, permutation and grouped
+products, and the exchange of tokens between NVLink domains."""
 
 WAITS = "waits"
-"""Of communication, by a doubling of the GPUs: a collective ends when its slowest rank has come, and of more
-ranks the slowest comes later (Lin et al. 2025, Understanding Stragglers in Large Model Training Using What-if
-Analysis, OSDI, arXiv:2505.05713). Steps with much communication among many GPUs are slower than predicted,
-and not faster."""
+"""The doubt about communication that each doubling of the GPUs adds. A collective ends when its slowest rank
+has come, and among more ranks the slowest comes later (Lin et al. 2025, Understanding Stragglers in Large
+Model Training Using What-if Analysis, OSDI, arXiv:2505.05713). Steps with much communication among many GPUs
+are slower than predicted, and not faster."""
 
 OTHERS = "others"
-"""Of trainers whose code nobody read, those whose kin too few sources have."""
+"""Stands for trainers whose code nobody read and whose kin too few sources have."""
 
 POOLED = 10.0
 """Families for which the residual of all GPUs' steps counts beside a GPU's own, which shows in as many as its
@@ -68,8 +68,8 @@ class Regime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedExperts:
-    """Share of the layers that route tokens to experts, and whether a group of experts leaves its NVLink
-    domain."""
+    """The share of the layers that route tokens to experts, and whether a group of experts spans NVLink
+    domains."""
 
     share: float = 0.0
     across_domains: bool = False
@@ -121,7 +121,7 @@ class MeasuredSteps:
     left_out: Mapping[str, float]
 
     def of_unread(self, preset: str) -> Deviation:
-        """How far reading the code of a trainer of that kin moves its step."""
+        """How far reading the code of a trainer of that kin moves its predicted step."""
         return self.unread.get(preset, self.unread[OTHERS])
 
     def pooled(self, sigma: float, gpu: str) -> float:
@@ -225,7 +225,7 @@ def spanning(families: Iterable[Regime]) -> Iterator[Regime]:
 
 
 MUCH = 0.05
-"""Share of the step: kernels and collectives beyond their measured ranges that take less move no interval."""
+"""Share of the step below which kernels and collectives beyond their measured ranges move no interval."""
 
 
 def beyond_share(doubt: Doubt) -> float:
@@ -235,7 +235,7 @@ def beyond_share(doubt: Doubt) -> float:
 
 
 def unlike(doubt: Doubt, families: Iterable[Regime]) -> float:
-    """How many differences and doublings lie between a step and the measured one that is least unlike it."""
+    """How many differences and doublings lie between a step and the most similar measured one."""
     return min(sum(differences(doubt.regime, one)) for one in families)
 
 

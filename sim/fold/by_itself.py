@@ -28,10 +28,12 @@ MOST_PAIRS = 2048
 
 
 def fullest_link(pattern: str, ranks: int, cluster: Cluster) -> tuple[str, float]:
-    """Of a group on the first GPUs of ``cluster`` that sends by a pattern (patterns.py): that, and what it
-    leaves each NIC, in bytes per second on an average of the ranks; infinite where none binds.
+    """The fullest link of a group on the first GPUs of ``cluster`` that sends by a pattern (patterns.py).
 
-    ValueError for messages between all pairs of too many.
+    Returns its name and what it leaves each NIC, in bytes per second on an average of the ranks; infinite
+    where no link binds.
+
+    Raises ValueError for messages between all pairs of too many.
     """
     if not can_bind(cluster):
         return NONE

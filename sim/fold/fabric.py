@@ -180,7 +180,7 @@ def kept(
     degradation: Degradation,
     world: int,
 ) -> CrossedFabric | None:
-    """Of what is ``found`` of ``world`` ranks the links that can bind; None if there are none."""
+    """The links that can bind among those ``found``, for ``world`` ranks; None if there are none."""
     ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
     capacity = [topology.links.usable_bytes_per_s(ids) for _ in degradation.states]
     for state, rates in zip(degradation.states, capacity, strict=True):

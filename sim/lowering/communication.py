@@ -149,7 +149,7 @@ class Communication:
         return check_s(placement) if self.checked else 0.0
 
     def apart(self) -> Communication:
-        """The same costs, for questions of which a step knows nothing."""
+        """A copy with the same costs, for questions that are asked outside of a step."""
         return replace(self, asked={}, _known={})
 
     def _remember(self, asked: CollectiveRequest, transfer: Transfer) -> None:

@@ -43,9 +43,10 @@ def communicators_by_rank(plan: StepPlan) -> list[tuple[CommunicatorBuffers, ...
 
 
 def communicators(plan: StepPlan, r: int) -> tuple[CommunicatorBuffers, ...]:
-    """Of every group that pipeline rank ``r`` communicates over; the world's for what goes over all ranks.
+    """Buffers of every group over which pipeline rank ``r`` communicates; the world group's serve what goes
+    over all ranks.
 
-    Where its ranks are placed in several ways, of those whose buffers take the most.
+    Where its ranks are placed in several ways, those of the ranks whose buffers take the most.
     """
     placed = (_communicators(plan, r, groups) for groups in plan.groups_of_stage(r))
     return max(placed, key=lambda found: sum(one.total for one in found))

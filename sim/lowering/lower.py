@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
+from .layers.experts import copies_of
 from .layers.layer_builder import Kernel, KernelPricing
 from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.moe import TOKENS
@@ -168,15 +169,8 @@ def make_plan(
     if profile.steps.runs and tables is None:
         profile = replace(profile, steps=profile.steps.at(step_kind(scenario)))
     schedule, shape = schedule_named(scenario.schedule), scenario.pipeline_shape
-    two_way = stage_to_rank(schedule.rank_of, shape) is None
     local, stages = local_shape_of(scenario), build_stages(scenario)
-    where = gpus(scenario.cluster, cluster)
-    placed = PlacedGroups(
-        process_groups=ProcessGroups(parallelism=scenario.parallelism, two_way=two_way),
-        cluster=cluster,
-        gpu=where,
-        kind=kinds(scenario.cluster, where),
-    )
+    placed = _placed_groups(scenario, cluster, two_way=stage_to_rank(schedule.rank_of, shape) is None)
     tables = tables or Tables()
     cut = id(cluster), placed.process_groups.cut_by  # with the cluster, which lives as long as its number
     _, groups = tables.get(("groups", *cut), lambda: (cluster, placed.of_rank(0)))
@@ -218,6 +212,17 @@ def make_plan(
         machines=machines,
         kernels=machines[0].kernels,
         communication=communication,
+    )
+
+
+def _placed_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool) -> PlacedGroups:
+    """The process groups of a scenario on the GPUs of the cluster."""
+    where = gpus(scenario.cluster, cluster)
+    return PlacedGroups(
+        process_groups=ProcessGroups(parallelism=scenario.parallelism, two_way=two_way),
+        cluster=cluster,
+        gpu=where,
+        kind=kinds(scenario.cluster, where),
     )
 
 
@@ -284,7 +289,8 @@ def kernel_pricing(
     """
     software, machine = scenario.software, machines[groups.kind]
     cluster, profile, kernels = machine.cluster, machine.profile, machine.kernels
-    own, least_held = profile.steps, min(collective_constants().sms.values())
+    own, least_held, router = profile.steps, min(collective_constants().sms.values()), _router(scenario)
+    busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
 
     def seconds(kernel: Kernel) -> float:
         known = kernels.get(kernel)
@@ -294,16 +300,13 @@ def kernel_pricing(
         return known
 
     def transfer(axis: str, kind: str, size: float) -> Transfer:
-        if kind == TOKENS:
-            if software.exchange.moe_dispatcher == "alltoall" and communication.has_measured(
-                "all_to_all", groups["ep"]
-            ):
-                return communication.collective("all_to_all", size * busiest * router.copies, groups["ep"])
-            exchange = token_exchange(
-                size * busiest, router, groups["ep"], cluster, software.exchange.moe_dispatcher
-            )
-            return exchange.slower(own.of_communication(network=groups["ep"].domains > 1))
-        return communication.collective(kind, size, groups[axis])
+        if kind != TOKENS:
+            return communication.collective(kind, size, groups[axis])
+        dispatcher, ep = software.exchange.moe_dispatcher, groups["ep"]
+        if dispatcher == "alltoall" and communication.has_measured("all_to_all", ep):
+            return communication.collective("all_to_all", size * busiest * router.copies, ep)
+        exchange = token_exchange(size * busiest, router, ep, cluster, dispatcher)
+        return exchange.slower(own.of_communication(network=ep.domains > 1))
 
     def stays(gemm: Gemm, held: int) -> bool:
         dealt = software.kernels.hopper_products == "two-passes"
@@ -313,40 +316,55 @@ def kernel_pricing(
         late = stays(gemm, beside.sms)
         return late_seconds(gemm, seconds, beside, cluster.gpu, profile, stays=late)
 
-    router = _router(scenario)
-    busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-    host_s = own.host * cluster.node.launch_factor * software.host.host_s_per_kernel
-    calls = software.host.launches_per_collective
-    ungraphed = eager = None
-    if software.host.cuda_graphs:
-        eager = host_s, calls * host_s
-        ungraphed = eager if software.host.graphs_leave_out_experts else None
-        host_s = 0.0
-    distributed = scenario.parallelism.tp > 1 and host_s > 0 and not software.kernels.torch_compile
-    slower = own.host * cluster.node.launch_factor
+    host = _host_prices(scenario, own.host * cluster.node.launch_factor)
     return KernelPricing(
         seconds=seconds,
         transfer=transfer,
-        host_s=host_s,
-        host_operator_s=slower * software.host.host_s_per_dtensor if distributed else 0.0,
-        host_collective_s=calls * host_s,
+        host_s=host.kernel_s,
+        host_operator_s=host.operator_s,
+        host_collective_s=host.collective_s,
         check_s=lambda axis: communication.check_s(groups[axis]),
         late_s=late_s,
         stays=lambda gemm: stays(gemm, least_held),
         sms=cluster.gpu.sms,
         blocks=software.host.launch_blocking,
-        ungraphed=ungraphed,
-        eager=eager,
+        ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
+        eager=host.eager,
+    )
+
+
+class _HostPrices(NamedTuple):
+    """Seconds that a launch of a kernel, of an operator on distributed tensors and of a collective take.
+
+    ``eager`` are those of a kernel and a collective that CUDA graphs leave out; None without graphs.
+    """
+
+    kernel_s: float
+    operator_s: float
+    collective_s: float
+    eager: tuple[float, float] | None
+
+
+def _host_prices(scenario: Scenario, slower: float) -> _HostPrices:
+    """What the host takes for launches, on one that is so many times ``slower`` than that of the preset."""
+    host, calls = scenario.software.host, scenario.software.host.launches_per_collective
+    launch_s = slower * host.host_s_per_kernel
+    kernel_s = 0.0 if host.cuda_graphs else launch_s
+    eager = scenario.parallelism.tp > 1 and kernel_s > 0 and not scenario.software.kernels.torch_compile
+    return _HostPrices(
+        kernel_s=kernel_s,
+        operator_s=slower * host.host_s_per_dtensor if eager else 0.0,
+        collective_s=calls * kernel_s,
+        eager=(launch_s, calls * launch_s) if host.cuda_graphs else None,
     )
 
 
 def _router(scenario: Scenario) -> Router:
-    """Where tokens go; of a dense model, which exchanges none, whatever."""
+    """Where tokens go; a dense model exchanges none, so that its router may say anything."""
     moe = scenario.model.moe
     if moe is None:
         return Router(experts=1, topk=1, copies=1.0)
-    copies = moe.topk * (moe.capacity_factor or 1.0)
-    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies, node_limit=moe.node_limit)
+    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies_of(moe), node_limit=moe.node_limit)
 
 
 def _load_numbers(plan: StepPlan, loads: tuple[float, ...]) -> NDArray[np.int64]:

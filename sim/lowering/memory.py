@@ -189,7 +189,7 @@ def state_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, 
     software, e, held = plan.scenario.software, plan.local.element_bytes, plan.held_parameters(r)
     own, master = updated_parameters(plan, r), 4.0 if e != 4 else 0.0
     training = plan.scenario.training
-    on_host = training.cpu_offload or training.nvme_offload
+    on_host = training.offloads_state
     if sharding is None:
         weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
         return {

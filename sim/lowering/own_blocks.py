@@ -86,7 +86,7 @@ def _moments_within(plan: StepPlan, r: int, block: float) -> float:
     """Bytes of the optimizer's states of a rank whose shards fit into ``block``, each a tensor by itself."""
     training, software = plan.scenario.training, plan.scenario.software
     spec, moment = training.optimizer, software.gradients.moment_bytes
-    if training.cpu_offload or training.nvme_offload or spec.row.orthogonalizes:
+    if training.offloads_state or spec.row.orthogonalizes:
         return 0.0
     each = float(spec.row.state_bytes(moment, momentum=spec.momentum))
     shards, found = shard_ranks(plan), 0.0

@@ -69,10 +69,10 @@ def layer_parameters(shape: LocalShape) -> tuple[Parameter, ...]:
 def attention_parameters(shape: LocalShape) -> Iterator[Parameter]:
     """Queries, keys and values, each by itself however they are stored, and the projection back."""
     h, keys = shape.hidden, shape.kv_heads * shape.head_dim
-    values = shape.kv_heads * (shape.value_dim or shape.head_dim)
+    values = shape.kv_heads * shape.v_head_dim
     for name, width in (("query", shape.heads * shape.head_dim), ("key", keys), ("value", values)):
         yield Parameter(name=name, shape=(width, h), sharded_over=("tp",))
-        if shape.biases or shape.qkv_biases:
+        if shape.has_qkv_biases:
             yield Parameter(name=f"{name} bias", shape=(width,), sharded_over=("tp",))
     yield from _projection(shape)
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...hardware.placement import gpus_of_ranks
 from ..network.collectives import Distance
 from ..network.group_placement import GroupPlacement, placement_of_parts
-from ..scenario.machine import placement_of
+from ..scenario.machine import gpus_of_job, placement_of
 from .process_groups import GROUPS, ProcessGroups
 
 if TYPE_CHECKING:
@@ -92,17 +91,8 @@ class PlacedGroups:
 
 def gpus(spec: ClusterSpec, cluster: Cluster) -> Ids:
     """The GPU of every rank."""
-    placement = placement_of(spec)
-    if placement.kind == "contiguous":
-        return np.arange(spec.gpus)
-    regular = cluster.fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
-    return gpus_of_ranks(
-        placement,
-        ranks=spec.gpus,
-        gpus=cluster.gpus if regular else cluster.topology.gpus,
-        gpus_per_node=spec.gpus_per_node,
-        nodes_per_unit=cluster.switches.nodes_per_unit if cluster.switches else 1,
-    )
+    contiguous = placement_of(spec).kind == "contiguous"
+    return np.arange(spec.gpus) if contiguous else gpus_of_job(spec, cluster)
 
 
 def kinds(spec: ClusterSpec, gpu: Ids) -> Ids | None:

@@ -89,7 +89,7 @@ def used_groups(scenario: Scenario) -> tuple[str, ...]:
     if model.moe is None:
         idle |= {name for name in GROUPS if holds_experts(name)}
     names = tuple(name for name in GROUPS if name not in idle and (name != "model" or checks))
-    ends = scenario.parallelism.pp > 1 and (model.tied_embeddings or model.mtp_layers)
+    ends = scenario.parallelism.pp > 1 and model.table_at_both_ends
     return (*names, "embedding") if ends else names
 
 

@@ -107,7 +107,7 @@ def _reductions(
 def shares_table(plan: StepPlan, index: int) -> bool:
     """Whether the other end holds a table too: tied to the head's, or used by multi-token prediction."""
     model, ends = plan.scenario.model, (plan.rank_of(0), plan.rank_of(plan.shape.stages - 1))
-    return bool(model.tied_embeddings or model.mtp_layers) and not plan.ends_meet and index in ends
+    return model.table_at_both_ends and not plan.ends_meet and index in ends
 
 
 def reduce_shared_table(plan: StepPlan, index: int, writer: ProgramBuilder) -> None:
@@ -124,7 +124,7 @@ def reduce_shared_table(plan: StepPlan, index: int, writer: ProgramBuilder) -> N
 def offload_of(plan: StepPlan) -> Offload | None:
     """What keeping the optimizer's state on the host costs a rank; None where it stays on the GPU."""
     training = plan.scenario.training
-    return offload_link(plan) if training.cpu_offload or training.nvme_offload else None
+    return offload_link(plan) if training.offloads_state else None
 
 
 def offload_link(plan: StepPlan) -> Offload:

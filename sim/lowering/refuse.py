@@ -11,8 +11,10 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named, schedule_names
 from ..scenario.sharding import sharding_rule
 from .layers.checkpoints import layers_in_one_go
+from .layers.local_shape import a2a_ranks
 from .layers.precision import recipe_of
 from .layers.recompute import FULL, by_operators, recomputed_parts
+from .tables import runs_pairs
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -71,7 +73,7 @@ def _refuse_precision(scenario: Scenario, profile: GpuProfile) -> None:
 def _refuse_offload(scenario: Scenario, profile: GpuProfile) -> None:
     """State or activations on the host where the schedule has no place for that."""
     training, schedule = scenario.training, schedule_named(scenario.schedule)
-    if schedule.weight_versions and (training.cpu_offload or training.nvme_offload):
+    if schedule.weight_versions and training.offloads_state:
         field = "training.cpu_offload" if training.cpu_offload else "training.nvme_offload"
         raise NotSupported(
             field,
@@ -137,7 +139,7 @@ def _refuse_shards(scenario: Scenario, profile: GpuProfile) -> None:
             f"{schedule.name}'s state is sharded over both copies of a stage, not over some ranks; "
             "leave it out",
         )
-    copies = par.dp * par.cp // par.fsdp_shard_size
+    copies = par.dp * par.cp // par.shard_ranks
     same = par.tp * par.cp * par.dp // (par.ep * par.etp)
     if scenario.model.moe and same % copies:
         # torchtitan parallel_dims.py: dp_shard * cp * tp must be a multiple of ep * etp; Megatron-LM
@@ -154,7 +156,7 @@ def _refuse_optimizer(scenario: Scenario, profile: GpuProfile) -> None:
     training, spec, software = scenario.training, scenario.training.optimizer, scenario.software
     zero = scenario.parallelism.zero
     row, field = spec.row, "training.optimizer"
-    if (training.cpu_offload or training.nvme_offload) and not row.on_host:
+    if training.offloads_state and not row.on_host:
         raise NotSupported(
             field, f"the CPU updates by Adam (deepspeed/ops/adam/cpu_adam.py), not by {row.name}; set adamw"
         )
@@ -257,7 +259,7 @@ def _refuse_barrier(scenario: Scenario, profile: GpuProfile) -> None:
 def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
     """Kinds of layer in layouts that they are not modelled in."""
     model, par = scenario.model, scenario.parallelism
-    overlaps = scenario.software.exchange.moe_a2a_overlap and par.ep > 1
+    overlaps = runs_pairs(scenario)
     if overlaps and par.zero > 1 and scenario.software.sharding.implementation == "deepspeed":
         raise NotSupported(
             "software.exchange.moe_a2a_overlap",
@@ -273,7 +275,7 @@ def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
             f"{scenario.schedule} has no forward that could run beside a backward; set it to false, or "
             f"schedule to one of {known}",
         )
-    heads = par.cp_a2a or (par.cp if scenario.software.exchange.cp_comm == "a2a" else 1)
+    heads = a2a_ranks(scenario)
     if model.sliding_window and heads < par.cp and scenario.software.exchange.cp_engine == "torch":
         raise NotSupported(
             "model.sliding_window",

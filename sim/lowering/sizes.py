@@ -49,8 +49,8 @@ WEIGHTS_AND_MASTERS = 6
 class Parameters:
     """Parameters by component, all layers together; ``output`` is 0 with tied embeddings.
 
-    ``layers`` are all but the routed ``experts``, of which a token visits ``active_experts``;
-    ``prediction`` is what multi-token prediction adds: whole layers.
+    ``layers`` are all but the routed ``experts``, and ``prediction`` is what multi-token
+    prediction adds: whole layers.
     """
 
     embedding: int
@@ -59,7 +59,6 @@ class Parameters:
     norm: int
     output: int
     experts: int = 0
-    active_experts: int = 0
     prediction: int = 0
 
     @property
@@ -67,11 +66,6 @@ class Parameters:
         """Parameters of the whole model."""
         trunk = self.embedding + self.position + self.layers + self.norm + self.output
         return trunk + self.experts + self.prediction
-
-    @property
-    def active(self) -> int:
-        """Parameters that one token meets, without multi-token prediction, which serves training alone."""
-        return self.total - self.experts + self.active_experts - self.prediction
 
 
 def parameters(model: Model, *, positions: int = 0) -> Parameters:
@@ -87,7 +81,6 @@ def parameters(model: Model, *, positions: int = 0) -> Parameters:
         norm=count_of(norm_parameters("final norm", shape)),
         output=0 if model.tied_embeddings else table,
         experts=experts,
-        active_experts=experts * model.moe.topk // model.moe.num_experts if model.moe else 0,
         prediction=sum(count_of(whole_layer(model, kind)) for kind in prediction_kinds(model)),
     )
 
@@ -145,9 +138,8 @@ def layer_attention_flops(
     model: Model, tokens: float, seq_length: int, *, causal: bool = False, layer: int | None = None
 ) -> float:
     """Forward FLOPs of one layer's scores and weighted sum; ``tokens`` is all tokens of all sequences."""
-    query = model.mla.qk_head_dim if model.mla else model.kv_channels
-    value = model.mla.v_head_dim if model.mla else model.kv_channels
-    full = 2.0 * tokens * seq_length * model.num_attention_heads * (query + value)
+    per_head = model.qk_head_dim + model.v_head_dim
+    full = 2.0 * tokens * seq_length * model.num_attention_heads * per_head
     window = model.window_of(model.num_layers - 1 if layer is None else layer)
     reach = min(1.0, window / seq_length) if window else 1.0
     visible = full * 2 * reach * (1 - reach / 2)

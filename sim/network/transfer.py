@@ -44,7 +44,7 @@ class Transfer:
         return self.latency_s + (self.bytes / self.ceiling_bytes_per_s if self.bytes else 0.0)
 
     def slower(self, factor: float) -> Transfer:
-        """The same bytes in ``factor`` times the time; links of others lose no more than before."""
+        """A transfer of the same bytes in ``factor`` times the time; other links lose no more than before."""
         if factor == 1.0:
             return self
         return replace(

@@ -103,7 +103,7 @@ def _modules(scenario: Scenario) -> list[dict[str, Any]]:
 
 
 def _schedules(scenario: Scenario) -> list[str]:
-    """Those that the framework says it has; of a stack that says nothing, 1F1B and interleaved 1F1B."""
+    """Schedules that the framework says it has; for a stack that says nothing, 1F1B and interleaved 1F1B."""
     for rule in rules_of(scenario.software.name):
         if rule.path == "schedule":
             return ["none", *(rule.among or (rule.always,))]

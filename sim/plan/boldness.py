@@ -19,7 +19,7 @@ LEAST_BOLD = 0.1
 probabilities are not known well (docs/accuracy.md, fit probabilities)."""
 
 WORTH = 0.01
-"""Of the expected pace: what a try has to promise beside the layout behind it."""
+"""Share of the expected pace that a try has to promise beyond the layout behind it."""
 
 
 def tried_first(value: float, fits: float, behind: float) -> float:

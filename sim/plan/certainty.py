@@ -38,7 +38,8 @@ TIED = 0.9
 
 
 class NeededMemory(Protocol):
-    """Of many layouts: what the fullest rank needs, what of it it holds all through the step, and has."""
+    """Memory of many layouts: what the fullest rank needs, what it holds of that throughout the step, and its
+    capacity."""
 
     @property
     def needed_bytes(self) -> Floats: ...
@@ -60,9 +61,11 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Certainty:
-    """Of contenders, in their order: the probability that each is the best of them, and by what share it is
-    slower than the best (a geometric mean). ``ties``: the fewest of them, by place, that hold the best with
-    a probability of TIED."""
+    """How sure a choice is among contenders, in their order.
+
+    For each, the probability that it is the best, and by what share it is slower than the best (a geometric
+    mean). ``ties`` are the places of the fewest contenders among which the best is with probability TIED.
+    """
 
     probability_best: tuple[float, ...]
     expected_regret: tuple[float, ...]

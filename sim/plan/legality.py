@@ -16,6 +16,7 @@ from ...schedules.p2p.point_to_point import point_to_point
 from ..lowering.lower import step_orders
 from ..lowering.plan import point_to_point_rule
 from ..lowering.refuse import REFUSALS, LayoutRefusal
+from ..lowering.tables import runs_pairs
 from ..scenario import checks
 from ..scenario.checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from ..scenario.checks_recompute import recompute_fits
@@ -164,7 +165,7 @@ def _messages() -> LayoutRule:
 
     def breaks(draft: Scenario) -> str:
         schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
-        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
+        paired = runs_pairs(draft)
         several = shape.chunks > 1 and (not schedule.grouped or shape.group is not None)
         if shape.ranks == 1 or not (
             schedule.two_way or schedule.splits_backward or schedule.overlaps or several

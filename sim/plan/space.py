@@ -119,7 +119,7 @@ class Space:
         return Twins(bases=self.bases, base=self.base, values=self.values, codes=self.codes, draft=self.draft)
 
     def draft(self, i: int) -> Scenario:
-        """The same unchecked, in some microseconds."""
+        """Layout number ``i`` as a scenario that was not checked, made in some microseconds."""
         codes = [int(self.codes[name][i]) for name in self._changing]
         return self._drafts[int(self.base[i])].of(self._changing, codes)
 

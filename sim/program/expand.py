@@ -14,7 +14,7 @@ from .bind import bound
 from .program import UNORDERED, Block, Op, Program, Programs, RepeatedBlocks
 
 Piece = Block | RepeatedBlocks
-"""Of a row: a block whose ops are written one by one, or blocks that stay as they are."""
+"""A piece of repeated blocks: one block whose ops are written one by one, or blocks that stay as they are."""
 
 
 def rendezvous_expanded(programs: Programs) -> Programs:

@@ -95,7 +95,8 @@ class Block:
 
     @cached_property
     def issue(self) -> tuple[tuple[int, float], ...]:
-        """The same where the host waits for none of them (-1)."""
+        """For each op, the op that the host waits for before issuing it, here none (-1), and when it issues
+        it."""
         return tuple([(-1, at) for at in self.issued_s])
 
     @cached_property

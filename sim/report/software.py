@@ -77,8 +77,13 @@ def software_text(preset: str) -> str:
 
 
 def software_page() -> str:
-    """All presets in Markdown, a section each."""
-    return "\n\n".join(_section(name) for name in software_names())
+    """All presets in Markdown: what each one stands for, then a section each."""
+    rows = [
+        f"| [{name}](#{name.replace('.', '')}) | {_cell(get_software(name).title)} |"
+        for name in software_names()
+    ]
+    contents = "\n".join(["| preset | stands for |", "| --- | --- |", *rows])
+    return "\n\n".join([contents, *(_section(name) for name in software_names())])
 
 
 def _section(preset: str) -> str:

@@ -19,7 +19,7 @@ ABOVE_S = 1e-9
 """Below this, a wait is rounding."""
 
 SHOWN = 5
-"""Of many faults, those whose mending gains most."""
+"""Faults that are shown of many: those whose mending gains most."""
 
 
 def print_step_faults(found: StepFaults, console: Console) -> None:

@@ -27,7 +27,7 @@ SPREAD = 0.15
 (``docs/energy.md``: +-15 % for GPUs whose draw was measured)."""
 
 SPREAD_UNMEASURED = 0.30
-"""The same of a GPU of which nobody published what a FLOP takes."""
+"""Relative uncertainty for a GPU whose energy per FLOP nobody published."""
 
 AC_PER_DC = 1.03
 """What the supplies of a host lose: 3 % (MLPerf Training 4.0 with power, smc.co/mlperfv40)."""
@@ -106,7 +106,7 @@ def step_energy(
         per_step_j=per_step_j,
         low_j=(1.0 - spread) * per_step_j,
         high_j=(1.0 + spread) * per_step_j,
-        per_trillion_tokens_kwh=step_kwh * 1e12 / (training.global_batch * training.seq_length),
+        per_trillion_tokens_kwh=step_kwh * 1e12 / training.tokens_per_step,
         carbon_g=None if intensity is None else step_kwh * intensity,
         measured=measured,
     )

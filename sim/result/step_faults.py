@@ -5,11 +5,11 @@ Knows two steps of one scenario, the healthy one and the one that ran. Simulates
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..figures import finite
 from .step import AXES, PEERS, PathSegment
 from .step_hang import Hang, hang_document
 
@@ -81,11 +81,11 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
     """Every figure, in SI units."""
     return {
         "faults": list(found.faults),
-        "slowdown": _finite(found.slowdown),
-        "step_time_s": {"before": float(found.healthy_step_time_s), "after": _finite(found.step_time_s)},
+        "slowdown": finite(found.slowdown),
+        "step_time_s": {"before": float(found.healthy_step_time_s), "after": finite(found.step_time_s)},
         "least_step_time_s": None if found.least_s is None else float(found.least_s),
         "without": [
-            {"fault": fault, "step_time_s": _finite(step_s)}
+            {"fault": fault, "step_time_s": finite(step_s)}
             for fault, step_s in zip(found.faults, found.without_s, strict=False)
         ],
         "gains": [
@@ -117,11 +117,6 @@ def step_faults_document(found: StepFaults) -> dict[str, Any]:
         "classes": {"before": found.classes_before, "after": found.classes_after},
         "hang": hang_document(found.hang) if found.hang else None,
     }
-
-
-def _finite(value: float) -> float | None:
-    """``value`` as JSON has it: None for a step that never ends."""
-    return float(value) if math.isfinite(value) else None
 
 
 def _side(side: Side) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from ...hardware.fields import (
     number,
     whole,
 )
-from ...hardware.gpus import gpu_called
+from ...hardware.gpus import gpu_key
 from ...hardware.interconnect import interconnect_called
 from ...hardware.limits import MOST_GPUS
 from ...hardware.own_gpu import OwnGpu
@@ -144,16 +144,8 @@ class WhatIf(ScenarioBlock):
     latency: Times = Field(default=1.0, description="times the latency of every communication")
 
 
-def gpu_key(value: Any) -> Any:
-    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
-    try:
-        return gpu_called(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
-
-
 def interconnect_key(value: Any) -> Any:
-    """The same of a network between hosts."""
+    """The catalogue key of a network's other name; what is none stays as it is, for the checks to report."""
     try:
         return interconnect_called(value) if isinstance(value, str) else value
     except ValueError:
@@ -256,6 +248,11 @@ class ClusterSpec(ScenarioBlock):
     )
 
     @property
+    def nodes(self) -> int:
+        """Hosts of the job; the last one may not be full."""
+        return -(-self.gpus // self.gpus_per_node)
+
+    @property
     def gpu_name(self) -> str:
         """The GPU's catalogue key, or how results call one of the user's own."""
         return self.gpu if isinstance(self.gpu, str) else self.gpu.called
@@ -295,6 +292,16 @@ class Parallelism(ScenarioBlock):
         "pipeline order (see below)",
     )
     order: Text = Field(default="-".join(RANK_AXES), description="axes of the rank grid, fastest first")
+
+    @property
+    def virtual_stages(self) -> int:
+        """Stages of the model: ``vpp`` chunks on each of ``pp`` pipeline ranks."""
+        return self.pp * self.vpp
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks over which ZeRO shards: ``fsdp_shard_size``, or all of dp * cp."""
+        return self.fsdp_shard_size or self.dp * self.cp
 
 
 class ScheduleOptions(ScenarioBlock):
@@ -358,6 +365,16 @@ class Training(ScenarioBlock):
     tokens: Annotated[float, number(ge=1, le=1e18)] | None = Field(
         default=None, description="token budget of the whole run", examples=[15.6e12]
     )
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens of one step, all data-parallel ranks together."""
+        return self.global_batch * self.seq_length
+
+    @property
+    def offloads_state(self) -> bool:
+        """Whether optimizer state is on the host or on its disks."""
+        return self.cpu_offload or self.nvme_offload
 
 
 class PublishedFigures(ScenarioBlock):

@@ -23,7 +23,8 @@ from .blocks import (
     ScheduleOptions,
     Training,
 )
-from .checks import findings, is_known, names_exist
+from .checks import is_known, names_exist
+from .consistency import ScenarioParts, findings
 from .errors import Mark, Problem, ScenarioError
 from .explain import explained, unknown_key
 from .faults.detection import Detection
@@ -164,7 +165,7 @@ class _Builder:
             block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()
         }
         faults = over_weeks["faults"]
-        for finding in findings(
+        parts = ScenarioParts(
             faults=faults if isinstance(faults, Faults) else None,
             model=model,
             cluster=cluster,
@@ -173,7 +174,8 @@ class _Builder:
             schedule=heading.schedule if heading else None,
             options=heading.schedule_options if heading else None,
             software=software,
-        ):
+        )
+        for finding in findings(parts):
             self._add(finding.path, finding.message, between=not finding.alone)
         if self.problems:
             raise ScenarioError(self.problems)

@@ -32,7 +32,7 @@ def checked(scenario: object) -> Scenario:
 
 
 def checked_campaign(loaded: Scenario | Bare) -> Scenario | Bare:
-    """The same of a campaign, which may have no model. Errors as above."""
+    """A campaign, which may have no model, checked in the same way. Errors as above."""
     from .checks_faults import of_bare
     from .faults.bare import Bare
 

@@ -1,7 +1,7 @@
 """What must hold between the parts of a scenario: who divides whom, and what would be valid.
 
 Knows arithmetic and the rules of the frameworks. Does not know files: a finding names a field, and
-whoever has the text finds the line. A part that could not be read is None; what needs it is skipped.
+whoever has the text finds the line. Which rule needs which parts is in consistency.py.
 """
 
 from __future__ import annotations
@@ -14,84 +14,16 @@ from ...hardware.catalogue import unknown_name
 from ...hardware.files import FileError
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import interconnect_names, networks_between_hosts, offered_interconnects
-from ...hardware.placement import gpus_of_ranks
-from .checks_neighbours import neighbours_fit
-from .checks_other_gpus import other_gpus_fit
-from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_power import power_limit_is_possible
-from .checks_recompute import recompute_fits
 from .finding import Finding, choices, divisors, neighbours
-from .frameworks import lookup_in, refused_by_framework
-from .machine import cluster_of, interconnect_of, node_of, placement_of
+from .machine import REGULAR_FABRICS, cluster_of, gpus_of_job, interconnect_of, node_of
 from .price import price_of
 from .schedules import traits_of
 
 if TYPE_CHECKING:
-    from .blocks import ClusterSpec, Parallelism, ScheduleOptions, Training
-    from .faults.faults import Faults
+    from ...hardware.cluster import Cluster
+    from .blocks import ClusterSpec, Parallelism, Training
     from .model.model import Model
-    from .software.software import Software
-
-
-def findings(
-    *,
-    model: Model | None = None,
-    cluster: ClusterSpec | None = None,
-    parallelism: Parallelism | None = None,
-    training: Training | None = None,
-    schedule: str | None = None,
-    options: ScheduleOptions | None = None,
-    faults: Faults | None = None,
-    software: Software | None = None,
-) -> list[Finding]:
-    """Every inconsistency between the given parts."""
-    found: list[Finding] = []
-    if software:
-        parts = {"model": model, "parallelism": parallelism, "training": training, "schedule": schedule}
-        found += refused_by_framework(software.name, lookup_in(parts))
-    if cluster:
-        found += hardware_exists(cluster)
-    if faults:
-        from .checks_faults import presets_exist
-
-        found += presets_exist(faults)
-    if parallelism:
-        found += layout_is_sound(parallelism)
-        found += schedule_fits_layout(schedule, parallelism) if schedule else ()
-    wrong_sizes: list[Finding] = []
-    if model and parallelism:
-        wrong_sizes += tensor_parallel_divides(model, parallelism)
-        found += [*experts_fit(model, parallelism), *layers_fit_stages(model, parallelism)]
-        found += recompute_fits(model, parallelism, training, schedule) if training else ()
-        found += loss_scale_fits(training, schedule) if training else ()
-        found += routing_fits(model, training) if training else ()
-        found += heads_exchange(model, parallelism)
-    if cluster and parallelism:
-        wrong_sizes = wrong_sizes or list(world_size_matches(cluster, parallelism))
-    if cluster and not any(one.path == ("cluster", "gpus") for one in wrong_sizes):  # once is enough
-        found += [*hosts_are_full(cluster), *domains_are_whole_hosts(cluster)]
-    if wrong_sizes:  # what follows from tp, dp or gpus would say nothing new
-        return wrong_sizes + found
-    if cluster:
-        found += () if any(one.path[0] == "cluster" for one in found) else fabric_is_sound(cluster)
-        found += () if any(one.path[0] == "cluster" for one in found) else neighbours_fit(cluster)
-        found += [*other_gpus_fit(cluster, training), *placed_by_speed_alone(cluster)]
-        if faults and not any(one.path[0] == "cluster" for one in found):
-            from .checks_faults import machine_of, targets_exist
-
-            found += targets_exist(faults, machine_of(cluster, parallelism, faults.domains).counts)
-    if parallelism and training:
-        found += sequence_divides(parallelism, training)
-    if cluster and parallelism:
-        found += shards_fit(model, parallelism)
-        if training:
-            grouped = schedule and traits_of(schedule).grouped and not (options and options.group)
-            wrong_batch = list(batch_divides(parallelism, training, schedule if grouped else None))
-            found += wrong_batch
-            placed = not any(one.path in (("schedule",), ("parallelism", "vpp")) for one in found)
-            if schedule and placed and not wrong_batch:
-                found += schedule_accepts_shape(schedule, parallelism, training, options)
-    return found
 
 
 MOST_MICROBATCHES = 1_000_000
@@ -148,7 +80,7 @@ def hosts_are_full(cluster: ClusterSpec) -> Iterator[Finding]:
 
 
 def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
-    """Of an NVLink domain of several hosts, the job uses some of these, each whole."""
+    """Where an NVLink domain has several hosts, the job uses whole hosts of it."""
     used, each = cluster.gpus_per_domain, cluster.gpus_per_node
     if used is None or not is_known(cluster.gpu, gpu_names()):
         return
@@ -169,7 +101,7 @@ def domains_are_whole_hosts(cluster: ClusterSpec) -> Iterator[Finding]:
 def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     """The switches can be wired so, the graph file can be read, and every rank has a GPU."""
     fabric = cluster.fabric
-    plain = fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
+    plain = fabric.kind in REGULAR_FABRICS
     if not plain and not interconnect_of(cluster).connects_hosts:
         message = (
             f"{cluster.interconnect_name} has no switches, so nothing would read the {fabric.kind} fabric;"
@@ -181,8 +113,7 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
         return  # nothing but what step times read, and check, themselves
     try:
         built = cluster_of(cluster)
-        unit = built.switches.nodes_per_unit if built.switches else 1
-        gpus = built.gpus if plain else built.topology.gpus
+        _wire(built, regular=plain)
     except FileError as error:
         yield Finding(path=("cluster", "fabric", "file"), message=str(error))
         return
@@ -192,15 +123,14 @@ def fabric_is_sound(cluster: ClusterSpec) -> Iterator[Finding]:
     if cluster.placement is None:
         return
     try:
-        gpus_of_ranks(
-            placement_of(cluster),
-            ranks=cluster.gpus,
-            gpus=gpus,
-            gpus_per_node=cluster.gpus_per_node,
-            nodes_per_unit=unit,
-        )
+        gpus_of_job(cluster, built)
     except ValueError as error:
         yield Finding(path=("cluster", "placement"), message=str(error))
+
+
+def _wire(built: Cluster, *, regular: bool) -> object:
+    """Work out the switches of a fabric, and the links of an irregular one, so that what is wrong shows."""
+    return built.switches, None if regular else built.topology
 
 
 def placed_by_speed_alone(cluster: ClusterSpec) -> Iterator[Finding]:

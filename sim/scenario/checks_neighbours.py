@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...hardware.placement import gpus_of_ranks
 from .finding import Finding
-from .machine import cluster_of, interconnect_of, placement_of
+from .machine import cluster_of, gpus_of_job, interconnect_of
 
 if TYPE_CHECKING:
     from .blocks import ClusterSpec
@@ -50,14 +49,6 @@ def own_hosts(cluster: ClusterSpec) -> list[int]:
     """The hosts that the job itself fills."""
     per_node = cluster.gpus_per_node
     if cluster.placement is None:
-        return list(range(-(-cluster.gpus // per_node)))
-    built = cluster_of(cluster)
-    regular = cluster.fabric.kind in ("rail-optimized", "fat-tree", "nvlink")
-    gpu = gpus_of_ranks(
-        placement_of(cluster),
-        ranks=cluster.gpus,
-        gpus=built.gpus if regular else built.topology.gpus,
-        gpus_per_node=per_node,
-        nodes_per_unit=built.switches.nodes_per_unit if built.switches else 1,
-    )
+        return list(range(cluster.nodes))
+    gpu = gpus_of_job(cluster, cluster_of(cluster))
     return sorted(set((gpu // per_node).tolist()))

@@ -26,7 +26,7 @@ def other_gpus_fit(cluster: ClusterSpec, training: Training | None) -> Iterator[
     others = cluster.other_gpus
     if not others:
         return
-    hosts = -(-cluster.gpus // cluster.gpus_per_node)
+    hosts = cluster.nodes
     taken: dict[int, int] = {}
     for number, one in enumerate(others):
         path = (*PATH, number)
@@ -55,7 +55,7 @@ def other_gpus_fit(cluster: ClusterSpec, training: Training | None) -> Iterator[
 
 
 def _joined_alike(cluster: ClusterSpec, name: str, path: tuple[str | int, ...]) -> Iterator[Finding]:
-    """The same number of GPUs in a host, all of which NVLink joins."""
+    """Hosts have the same number of GPUs, all of which NVLink joins."""
     if isinstance(cluster.gpu, str) and cluster.gpu not in gpu_names():
         return
     node = node_for(get_gpu(name))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def layers_fit_stages(model: Model, par: Parallelism) -> Iterator[Finding]:
     """The layers can be placed on the pp * vpp chunks by the rule, or the given placement adds up."""
-    layers, chunks = model.num_layers, par.pp * par.vpp
+    layers, chunks = model.num_layers, par.virtual_stages
     product = f"pp × vpp = {par.pp} × {par.vpp} = {chunks}"
     split = ("parallelism", "stage_split")
     if not isinstance(par.stage_split, str):
@@ -50,7 +50,7 @@ def layers_fit_stages(model: Model, par: Parallelism) -> Iterator[Finding]:
 
 def _ways_out(layers: int, par: Parallelism) -> str:
     """What else may be written where layers and chunks do not divide."""
-    chunks, more = par.pp * par.vpp, layers + 2
+    chunks, more = par.virtual_stages, layers + 2
     fits, other = (layers, more) if par.stage_split == "uniform" else (more, layers)
     rule = "embedding_and_loss_as_layers" if par.stage_split == "uniform" else "uniform"
     ways = [f"pp × vpp can be {choices(divisors(fits))}"]

@@ -31,5 +31,5 @@ def power_limit_is_possible(cluster: ClusterSpec) -> Iterator[Finding]:
 
 
 LEAST = 0.25
-"""Of the maker's limit, the lowest that drivers allow: 200 of 700 W on H100 (nvidia-smi -q -d POWER), 100 of
-400 W on A100."""
+"""Share of the maker's limit that is the lowest drivers allow: 200 of 700 W on H100 (nvidia-smi -q -d POWER),
+100 of 400 W on A100."""

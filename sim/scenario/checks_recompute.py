@@ -45,7 +45,7 @@ def recompute_fits(
 
 def _most_layers(model: Model, par: Parallelism, schedule: str | None) -> int:
     """Of the fullest pipeline rank under ``schedule``; of the fullest virtual stage without one."""
-    chunks, split = par.pp * par.vpp, par.stage_split
+    chunks, split = par.virtual_stages, par.stage_split
     ranks = chunks if schedule is None else par.pp
     if isinstance(split, str):
         if split == "flops_balanced":  # costs decide: what they leave to a stage is known later

@@ -16,10 +16,13 @@ from ...hardware.node import node_for
 from ...hardware.own_gpu import gpu_from
 from ...hardware.own_interconnect import interconnect_from
 from ...hardware.own_node import gpu_in, node_from
-from ...hardware.placement import Placement
+from ...hardware.placement import Placement, gpus_of_ranks
 from .neighbours import hosts_of_fabric
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from ...hardware.gpu import Gpu
     from ...hardware.interconnect import Interconnect
     from ...hardware.node import Node
@@ -115,6 +118,26 @@ def fabric_of(spec: ClusterSpec, interconnect: Interconnect) -> Fabric:
         dimensions=spec.fabric.dimensions,
         nodes_per_rack=per_rack,
         **options,
+    )
+
+
+REGULAR_FABRICS = frozenset({"rail-optimized", "fat-tree", "nvlink"})
+"""Kinds of fabric that join just the GPUs of a cluster; any other may join more than the job has."""
+
+
+def gpus_of_job(spec: ClusterSpec, cluster: Cluster) -> NDArray[np.int64]:
+    """The GPU of every rank of the job, by the placement of the block on the ``cluster`` that it describes.
+
+    Raises:
+        ValueError: the placement names GPUs that are not there, or one twice.
+    """
+    regular = cluster.fabric.kind in REGULAR_FABRICS
+    return gpus_of_ranks(
+        placement_of(spec),
+        ranks=spec.gpus,
+        gpus=cluster.gpus if regular else cluster.topology.gpus,
+        gpus_per_node=spec.gpus_per_node,
+        nodes_per_unit=cluster.switches.nodes_per_unit if cluster.switches else 1,
     )
 
 

@@ -23,7 +23,7 @@ from .blocks import (
     Training,
 )
 from .build import fields_of
-from .checks import findings
+from .consistency import ScenarioParts, findings
 from .documents import Changes, canonical_tree, with_overrides
 from .errors import Mark, ScenarioError
 from .explain import problems_of
@@ -99,7 +99,7 @@ class Scenario(ScenarioBlock):
         """What keeps its parts from being one scenario; where nothing does, it remembers that these parts
         were checked, and that they were read from ``document``.
         """
-        wrong = findings(
+        parts = ScenarioParts(
             model=self.model,
             cluster=self.cluster,
             parallelism=self.parallelism,
@@ -109,6 +109,7 @@ class Scenario(ScenarioBlock):
             faults=self.faults,
             software=self.software,
         )
+        wrong = findings(parts)
         rows = self.model.embedding_rows
         if rows % self.parallelism.tp and not wrong:
             message = f"{rows} rows cannot be split over tp {self.parallelism.tp}"

@@ -10,16 +10,8 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from ...hardware.fields import Text, whole
-from ...hardware.gpus import gpu_called
+from ...hardware.gpus import gpu_key
 from ...hardware.limits import MOST_GPUS
-
-
-def _key(value: object) -> object:
-    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
-    try:
-        return gpu_called(value) if isinstance(value, str) else value
-    except ValueError:
-        return value
 
 
 class OtherGpus(BaseModel):
@@ -27,7 +19,7 @@ class OtherGpus(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always")
 
-    gpu: Annotated[Text, BeforeValidator(_key, json_schema_input_type=str)] = Field(
+    gpu: Annotated[Text, BeforeValidator(gpu_key, json_schema_input_type=str)] = Field(
         description="catalogue key of their GPUs, or a shorter name that only one has",
         examples=["A100-SXM4-80GB"],
     )

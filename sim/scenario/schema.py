@@ -75,7 +75,7 @@ def _required_without_base(root: dict[str, Any], definitions: dict[str, Any]) ->
 
 
 def _plain(node: Any) -> Any:
-    """The same in the words of JSON Schema, and without defaults that JSON has no number for."""
+    """The schema in the words of JSON Schema, without defaults for which JSON has no number."""
     if isinstance(node, list):
         return [_plain(one) for one in node]
     if isinstance(node, dict):

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from ...hardware.fabric import default_fabric
-from ...hardware.gpus import get_gpu, gpu_names
+from ...hardware.gpus import get_gpu, gpu_key, gpu_names
 from ...hardware.interconnect import Interconnect, get_interconnect, interconnect_names
 from ...hardware.node import Node, node_for
 from ...hardware.own_gpu import OwnGpu, gpu_from
 from ...hardware.own_interconnect import OwnInterconnect, interconnect_from
 from ...hardware.own_node import OwnNode, node_from
 from ...hardware.published import PUBLISHED
-from .blocks import ClusterSpec, Parallelism, gpu_key, interconnect_key
+from .blocks import ClusterSpec, Parallelism, interconnect_key
 from .checks import nvlink_domain
 from .own_hardware import described
 from .schedules import schedule_named

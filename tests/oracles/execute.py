@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
-from stepsim.schedules.transfers.collective import REDUCING, CollectiveKind
+from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.schedules.transfers.group import RankGroup
 from stepsim.schedules.transfers.plan import TransferPlan
 from stepsim.schedules.transfers.transfer import PieceTransfer
+
+REDUCING = frozenset({CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.REDUCE})
+"""Every rank contributes to every piece."""
 
 Held = dict[int, dict[int, int]]
 """Of each vertex, of each piece that it holds: the ranks in it, as bits."""

@@ -47,6 +47,7 @@ from ....sim.evidence.measured_steps import (
     spanning,
 )
 from ....sim.evidence.run_noise import NOISE
+from ....sim.figures import significant
 from ..growth import NORMAL_NINTH, level_for_another, spreads_that_hold, weighted_quantile, witnesses
 
 if TYPE_CHECKING:
@@ -152,16 +153,16 @@ def _learnt(rows: Sequence[StepRow]) -> MeasuredSteps:
         raise ValueError("intervals need runs that shaped constants (high trust) of two sources or more")
     known = replace(
         measured_steps(),
-        steps=_rounded(_of_all(fitted)),
+        steps=significant(_of_all(fitted)),
         families=_spanning(frozenset(row.doubt.regime for row in fitted)),
         families_on=_families_on(fitted),
         left_out={},
     )
     others = {source: _without(known, fitted, source) for source in {row.source for row in rows}}
     values = _likeliest(_table(rows, others))
-    found = _with_values(known, dict(zip(_NAMES, map(_rounded, values.tolist()), strict=True)))
+    found = _with_values(known, dict(zip(_NAMES, map(significant, values.tolist()), strict=True)))
     held = _quantile(rows, {source: _with_values(one, _values(found)) for source, one in others.items()})
-    return replace(found, quantile=_rounded(held))
+    return replace(found, quantile=significant(held))
 
 
 def _with_values(steps: MeasuredSteps, values: Mapping[str, float]) -> MeasuredSteps:
@@ -283,11 +284,6 @@ def _quantile(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> f
         below, above = deviations_of(part for part in parts if part.kind not in REACHES)
         found.append((row.error, below + NOISE, above + NOISE, count))
     return spreads_that_hold(found, level_for_another(_LEVEL, len({row.source for row in rows})))
-
-
-def _rounded(value: float) -> float:
-    """The value to three significant digits."""
-    return float(f"{value:.3g}")
 
 
 def _source(name: str, shown: Sequence[StepRow]) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ....hardware.deviations import NORMAL_MEDIAN, Deviation
 from ....sim.evidence.measured_steps import OTHERS
+from ....sim.figures import significant
 from ..growth import weighted_quantile
 
 FEW = 5
@@ -45,4 +46,4 @@ def _of(moves: Sequence[Move]) -> Deviation:
         f"stepsim calibrate residuals: {len(moves)} families of {len(many)} sources, each told with its"
         f" trainer's preset and with its kin's; median {found:.1%}"
     )
-    return Deviation(sigma=float(f"{NORMAL_MEDIAN * found:.3g}"), source=source)
+    return Deviation(sigma=significant(NORMAL_MEDIAN * found), source=source)

@@ -1,6 +1,7 @@
-"""Cases that cannot be expressed, and those whose measurement contradicts itself or a twin: id and reason.
+"""Cases that cannot be expressed, and those whose measurement is doubtful or contradicts a twin.
 
-All of them are counted in every figure; this only says which they are. Twins are two runs of one source
+All of them are counted in every figure; this only says which they are. What was found by hand is in
+doubtful.yaml. Twins are two runs of one source
 that differ in nothing but the ZeRO stage and the state of the fabric; where one takes ``CONTRADICTS`` times
 as long as the other, no model of layout and hardware can be right on both.
 """
@@ -9,36 +10,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
+from ....hardware.catalogue import Table
 from ....sim.figures import seconds
 from ..grids import Grid
 from ..run import ValidatedCase
 
 CONTRADICTS = 1.5
 
-KNOWN = {
-    "hf-3.57G-dp64-tp4-pp1-acc64-mbs1-z0": "one timed iteration; three times its like of other batches",
-    "hf-1.34G-dp2-tp2-pp2-acc64-mbs2-z1": "one timed iteration; 1.6 times its like of other batches",
-    "aa-llama65B-seq2048-64g-tp8-pp8-mbs4-noac-fa2+rms-sp0": "a quarter faster than with half the "
-    "microbatch, in memory that does not hold it; with sequence parallelism both would be as predicted",
-}
-"""What was seen by hand and has no twin to show it."""
 
-OUT_OF_MEMORY = (
-    "hf-1.34G-dp8-tp4-pp2-acc1-mbs32-z0", "hf-3.57G-dp2-tp1-pp16-acc32-mbs4-z1",
-    "hf-3.57G-dp2-tp4-pp8-acc8-mbs16-z1", "hf-3.57G-dp4-tp2-pp4-acc8-mbs8-z1",
-    "hf-80G-dp2-tp4-pp8-acc128-mbs1-z1", "hf-8.86G-dp2-tp4-pp8-acc16-mbs8-z1",
-    "hf-8.86G-dp4-tp1-pp2-acc64-mbs1-z1", "hf-8.86G-dp4-tp4-pp2-acc8-mbs8-z1",
-    "hf-8.86G-dp8-tp1-pp4-acc16-mbs2-z1",
-)  # fmt: skip
-"""They count as having run, and their logs also report an out-of-memory error (notes of the cases)."""
+@dataclass(frozen=True, kw_only=True)
+class DoubtfulRun:
+    """``why`` the run of case ``name`` is doubtful, or with ``begins`` all whose ids begin so."""
 
-SWEEPS = {
-    "aa-llama30B-seq2048-256g-tp1-pp2-": "all rows of tp 1 and pp 2 on 32 hosts miss 6 to 9 s a step "
-    "whatever their kernels; the same model and software on 8 and 16 hosts miss none of it",
-}
-"""Beginnings of ids that name a group of rows."""
+    name: str
+    why: str
+    begins: bool = False
+
+
+DOUBTFUL: Table[DoubtfulRun] = Table("doubtful run", __package__, "doubtful.yaml", DoubtfulRun)
+"""What was seen by hand, and has no twin to show it."""
 
 
 def doubtful_grid(rows: Sequence[ValidatedCase]) -> Grid:
@@ -63,14 +55,14 @@ def _short(reason: str) -> str:
 
 
 def _by_hand(rows: Sequence[ValidatedCase]) -> Iterator[tuple[str, str, str]]:
+    groups = [one for one in DOUBTFUL.records().values() if one.begins]
     for row in rows:
-        for start, reason in SWEEPS.items():
-            if row.case.id.startswith(start) and row.case.trust != "low" and row.error is not None:
-                yield row.case.id, row.case.trust, reason
-        if row.case.id in OUT_OF_MEMORY:
-            yield row.case.id, row.case.trust, "ran, and its log also reports an out-of-memory error"
-        if row.case.id in KNOWN:
-            yield row.case.id, row.case.trust, KNOWN[row.case.id]
+        for group in groups:
+            if row.case.id.startswith(group.name) and row.case.trust != "low" and row.error is not None:
+                yield row.case.id, row.case.trust, group.why
+        one = DOUBTFUL.records().get(row.case.id)
+        if one is not None and not one.begins:
+            yield row.case.id, row.case.trust, one.why
 
 
 def _twins(rows: Sequence[ValidatedCase]) -> Iterator[tuple[str, str, str]]:

@@ -2,9 +2,7 @@
 
 Figures of others, copied from where they print them; nothing is fitted to them, and no prediction sees them.
 
-Sources: MooreThreads/SimuMax docs/b200/b200_release_v1.2_summary.md (2026-05-01), columns ``rel err`` and
-``alloc err``; vTrain, MICRO 2024: mean absolute percentage error 8.37 % on one host, 14.73 % on several
-(ee.kaist.ac.kr/en, research achievement of 2025-03-26), over more runs than the cases hold.
+Their sources stand in simumax.yaml and whole_sources.yaml.
 """
 
 from __future__ import annotations
@@ -13,40 +11,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from ....hardware.catalogue import Table
 from ..run import ValidatedCase
 
-SIMUMAX_PERCENT = {
-    "llama3_70b_l12_tp1_pp2_dp4_mbc4": (-1.69, -0.17),
-    "llama3_70b_l12_tp4_pp1_dp2_mbc4": (-3.56, -0.33),
-    "deepseekv2_tp1_ep8_pp1_dp8_l4_mbc4": (-6.28, -0.50),
-    "deepseekv2_tp1_ep4_pp2_dp4_l4_mbc4": (-10.70, -0.74),
-    "llama3_70b_l12_tp1_pp2_dp4_mbc8": (-2.41, -0.17),
-    "llama3_70b_l12_tp4_pp1_dp2_mbc8": (-2.34, -0.33),
-    "deepseekv2_tp1_ep8_pp1_dp8_l4_mbc8": (-6.74, -0.50),
-    "deepseekv2_tp1_ep4_pp2_dp4_l4_mbc8": (-11.66, -0.74),
-    "llama3_70b_l12_tp1_pp2_dp4_mbc32": (-5.90, -0.17),
-    "llama3_70b_l12_tp4_pp1_dp2_mbc32": (-3.45, -0.33),
-    "deepseekv2_tp1_ep8_pp1_dp8_l4_mbc32": (-13.54, -0.50),
-    "deepseekv2_tp1_ep4_pp2_dp4_l4_mbc32": (-11.18, -0.74),
-    "llama3_405b_l4_tp8_pp1_dp1_mbc4": (-1.15, -0.49),
-    "llama3_405b_l4_tp8_pp1_dp1_mbc8": (-0.26, -0.49),
-    "llama3_405b_l4_tp8_pp1_dp1_mbc32": (-1.54, -0.49),
-    "llama3_70b_l12_tp2_cp4_pp1_dp1_seq32768_mbc4": (-9.27, -0.39),
-    "llama3_70b_l12_tp1_cp8_pp1_dp1_seq32768_mbc4": (-7.97, -0.08),
-    "llama3_405b_l4_tp2_cp4_pp1_dp1_seq32768_mbc4": (-8.59, -0.55),
-    "llama3_405b_l4_tp1_cp8_pp1_dp1_seq32768_mbc4": (-5.36, -0.06),
-    "llama3_70b_l12_tp2_cp4_pp1_dp1_seq131072_mbc4": (-5.70, -0.77),
-    "llama3_70b_l12_tp1_cp8_pp1_dp1_seq131072_mbc4": (-6.96, -0.07),
-}
-"""Step time and allocated memory, percent, by case."""
 
-SIMUMAX_PREFIX = "simumax-b200-"
+@dataclass(frozen=True, kw_only=True)
+class SimumaxErrors:
+    """What SimuMax prints for the run of case ``name``: errors of step time and memory, in percent."""
 
-OF_WHOLE_SOURCES = (
-    ("vtrain_single", "vTrain, measured on the machine itself", 8.37),
-    ("vtrain_multi", "vTrain, measured on the machine itself", 14.73),
-)
-"""Source, simulator, and the mean absolute error that it prints for all of its runs, percent."""
+    name: str
+    step_time_percent: float
+    memory_percent: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceErrors:
+    """The mean absolute error, in percent, that a simulator prints for all of its runs of source ``name``."""
+
+    name: str
+    simulator: str
+    percent: float
+
+
+SIMUMAX: Table[SimumaxErrors] = Table("run of SimuMax", __package__, "simumax.yaml", SimumaxErrors)
+WHOLE_SOURCES: Table[SourceErrors] = Table("source", __package__, "whole_sources.yaml", SourceErrors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +54,26 @@ class Other:
 def others(rows: Sequence[ValidatedCase]) -> list[Other]:
     """Every published simulator whose runs are among ``rows``."""
     found = []
-    own = {row.case.id: row for row in rows if row.case.id.startswith(SIMUMAX_PREFIX)}
-    pairs = [
-        (own[key], errors) for k, errors in SIMUMAX_PERCENT.items() if (key := SIMUMAX_PREFIX + k) in own
-    ]
-    times = [(abs(row.error), abs(e[0]) / 100) for row, e in pairs if row.error is not None]
-    memory = [(abs(row.memory_error), abs(e[1]) / 100) for row, e in pairs if row.memory_error is not None]
-    for what, values in (("step time", times), ("memory", memory)):
+    own = {row.case.id: row for row in rows}
+    pairs = [(own[one.name], one) for one in SIMUMAX.records().values() if one.name in own]
+    times = [(row.error, one.step_time_percent) for row, one in pairs]
+    memory = [(row.memory_error, one.memory_percent) for row, one in pairs]
+    for what, measured in (("step time", times), ("memory", memory)):
+        values = [(abs(ours), abs(percent) / 100) for ours, percent in measured if ours is not None]
         if values:
             found.append(
                 _other("SimuMax v1.2, kernels measured at these shapes", "simumax_b200", what, values)
             )
-    for source, simulator, percent in OF_WHOLE_SOURCES:
-        errors = [abs(row.error) for row in rows if row.source == source and row.error is not None]
+    for printed in WHOLE_SOURCES.records().values():
+        errors = [abs(row.error) for row in rows if row.source == printed.name and row.error is not None]
         if errors:
             found.append(
                 Other(
-                    simulator=simulator,
-                    source=source,
+                    simulator=printed.simulator,
+                    source=printed.name,
                     what="step time",
                     cases=len(errors),
-                    theirs_mean=percent / 100,
+                    theirs_mean=printed.percent / 100,
                     theirs_median=None,
                     ours_mean=fmean(errors),
                     ours_median=median(errors),

@@ -19,7 +19,8 @@ from ....hardware.gpus import get_gpu
 from ...cases.case import Case, CaseLayout, CaseModel
 
 USABLE = 0.9
-"""Of a GPU's memory: tuners leave a tenth free (AMD Primus docs/02-user-guide/tuning-agent.md)."""
+"""Share of a GPU's memory that tuners fill: they leave a tenth free (AMD Primus
+docs/02-user-guide/tuning-agent.md)."""
 
 _STATE, _GRADIENTS, _WEIGHTS = 12.0, 4.0, 2.0
 """Bytes a parameter: FP32 weights and two moments, FP32 gradients, 16-bit weights."""
@@ -57,7 +58,7 @@ def _usable_bytes(case: Case) -> float:
 
 
 def _bytes(case: Case) -> float:
-    """Of the first pipeline rank, which holds the most microbatches."""
+    """Bytes that the first pipeline rank needs; it holds the most microbatches."""
     model, layout = case.model, case.layout
     held = _parameters(model) / (layout.tp * layout.pp)
     shards = layout.dp * layout.cp
@@ -82,7 +83,7 @@ def _layer_bytes(model: CaseModel, layout: CaseLayout, attention: str) -> float:
 
 
 def _parameters(model: CaseModel) -> float:
-    """Of matrices and tables; of experts all."""
+    """Parameters of matrices and tables; of experts, all of them."""
     hidden, gated = model.hidden_size, 3 if "glu" in model.mlp else 2
     attention = hidden * model.kv_channels * 2 * (model.num_attention_heads + model.num_query_groups)
     mlp = gated * hidden * model.ffn_hidden_size

@@ -134,7 +134,7 @@ def _softmax_is_one_kernel(local: LocalShape, software: Software) -> bool:
 
 def _unfused_forward(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
-    e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
+    e, scores, values = local.element_bytes, local.score_elements, local.v_head_dim
     builder.kernel("QK^T", _scores(local, local.head_dim))
     if _softmax_is_one_kernel(local, software):
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
@@ -148,7 +148,7 @@ def _unfused_forward(builder: LayerBuilder) -> None:
 
 def _unfused_backward(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
-    e, scores, values = local.element_bytes, local.score_elements, local.value_dim or local.head_dim
+    e, scores, values = local.element_bytes, local.score_elements, local.v_head_dim
     builder.kernel("dV", _weighted(local, values))
     builder.kernel("dP", _scores(local, values))
     if local.dropout:

@@ -21,13 +21,14 @@ WIDEN = 6.0
 """Bytes for each element that goes from 16 to 32 bit, or back: read and written."""
 
 MERGE = 32.0
-"""Of out - sigmoid(...) * (out - tile), in 32 bit: two differences of two, one product with a column."""
+"""Bytes for each element of ``out - sigmoid(...) * (out - tile)`` in 32 bit: two differences of two tensors,
+and one product with a column."""
 
 REPLACE = 8.0
-"""Of an element that torch.cat copies where a half of the rows has changed, in 32 bit."""
+"""Bytes for each element that torch.cat copies where half of the rows have changed, in 32 bit."""
 
 ADD = 10.0
-"""Of an element of 16 bit that is added to one of 32."""
+"""Bytes for each element of 16 bit that is added to one of 32."""
 
 
 def torch_forward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .routing import distinct_loads
 
 if TYPE_CHECKING:
-    from ...scenario.model.model import Model
+    from ...scenario.model.model import Model, Moe
     from ...scenario.models import Scenario
 
 
@@ -48,6 +48,11 @@ class Experts:
         return max(1, round(self.rows(tokens) / self.held))
 
 
+def copies_of(moe: Moe) -> float:
+    """How often each token is sent to experts: topk times, or what a capacity pads or cuts that to."""
+    return moe.topk * (moe.capacity_factor or 1.0)
+
+
 def experts_of_model(model: Model) -> Experts | None:
     """All experts of a model on one rank, each token sent once to each that it goes to; None if dense."""
     moe = model.moe
@@ -78,7 +83,7 @@ def experts_of(scenario: Scenario) -> Experts | None:
         shared_ffn=moe.shared_expert_ffn_hidden_size // par.tp,
         ep=par.ep,
         etp=par.etp,
-        copies=moe.topk * (moe.capacity_factor or 1.0),
+        copies=copies_of(moe),
         load=distinct_loads(scenario)[0],
         dropless=moe.capacity_factor is None,
     )

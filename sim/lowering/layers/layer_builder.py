@@ -105,11 +105,11 @@ class LayerBuilder:
     waits: set[int] = field(default_factory=set)
 
     def on(self, local: LocalShape) -> LayerBuilder:
-        """The same block, to be gone on with for a part of the layer that has another local shape."""
+        """A builder that continues the same block, for a part of the layer with another local shape."""
         return replace(self, local=local)
 
     def outside_graphs(self) -> LayerBuilder:
-        """The same block, to be gone on with where no graph launches its kernels."""
+        """A builder that continues the same block with kernels that no CUDA graph launches."""
         return replace(self, costs=self.costs.outside_graphs()) if self.costs.ungraphed is not None else self
 
     def kernel(

@@ -19,13 +19,14 @@ from typing import Literal
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
-from .local_shape import LocalShape
+from .local_shape import LocalShape, regathers_input
 
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
 OPERATORS = 4
-"""Of torch for one product of a linear layer on distributed tensors: the weight transposed, rows folded, the
-product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl); of either gradient as many."""
+"""Operators that torch runs for one product of a linear layer on distributed tensors: the weight transposed,
+rows folded, the product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl). Each of the two
+gradients takes as many."""
 
 Maker = Literal["norm", "activation", "other"]
 """The kernel that made what a product reads: some take maxima with them, or write quantised."""
@@ -41,7 +42,7 @@ class Linear:
     joined: int = 1
     """Matrices that it stands for, as queries, keys and values are one product."""
     dtype: str = ""
-    """Of its products, where it is not the layer's."""
+    """Type of its products, if it is not the layer's."""
 
     def forward(self, local: LocalShape, rows: int | None = None) -> Gemm:
         """Y = X W; ``rows`` of the activation only where a chunk is meant."""
@@ -91,7 +92,7 @@ def column_forward(
     """
     local, software = builder.local, builder.software
     first, *others = linears
-    kept_whole = not (local.sequence_parallel and software.exchange.sp_regathers_input)
+    kept_whole = not regathers_input(local, software)
     if cast:
         quantise(builder, local.norm_tokens * local.hidden, maker="norm")
     if not local.sequence_parallel:
@@ -159,7 +160,7 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
     local, software = builder.local, builder.software
     overlaps = software.exchange.tp_async_backward
     gathered = None
-    if local.sequence_parallel and software.exchange.sp_regathers_input:
+    if regathers_input(local, software):
         name = f"{linears[0].name} all_gather"
         gathered = builder.tp(name, "all_gather", _wire_bytes(local), wait=not overlaps)
     _quantise_output_gradients(builder, linears, maker)
@@ -167,8 +168,8 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
     for position, linear in enumerate(linears, 1):
         _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
         for _ in range(_reductions(builder, linear, last=position == len(linears))):
-            name = f"{linear.name} dgrad {_reduction(local)}"
-            reduced.append(builder.tp(name, _reduction(local), local.hidden_bytes, wait=not overlaps))
+            name = f"{linear.name} dgrad {local.reduction}"
+            reduced.append(builder.tp(name, local.reduction, local.hidden_bytes, wait=not overlaps))
     for _ in linears[1:]:
         builder.memory("input gradient add", 3 * local.hidden_bytes)
     if gathered is not None:
@@ -189,10 +190,6 @@ def _reductions(builder: LayerBuilder, linear: Linear, *, last: bool) -> int:
     return linear.joined if builder.software.exchange.tp_gathers_each else int(last)
 
 
-def _reduction(local: LocalShape) -> Literal["reduce_scatter", "all_reduce"]:
-    return "reduce_scatter" if local.sequence_parallel else "all_reduce"
-
-
 def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
     """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
     local = builder.local
@@ -200,7 +197,7 @@ def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, mak
     for position, linear in enumerate(linears, 1):
         _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
         for _ in range(_reductions(builder, linear, last=position == len(linears))):
-            builder.tp(f"{linear.name} dgrad {_reduction(local)}", _reduction(local), local.hidden_bytes)
+            builder.tp(f"{linear.name} dgrad {local.reduction}", local.reduction, local.hidden_bytes)
     for _ in linears[1:]:
         builder.memory("input gradient add", 3 * local.hidden_bytes)
 
@@ -208,7 +205,7 @@ def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, mak
 def column_weight_grad(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
     """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
     local, software = builder.local, builder.software
-    if local.sequence_parallel and software.exchange.sp_regathers_input:
+    if regathers_input(local, software):
         builder.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(local))
         transpose(builder, local.tokens * local.hidden)
     for linear in linears:

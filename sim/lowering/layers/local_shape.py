@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...scenario.machine import gpu_of
 from ...scenario.sharding import sharding_rule
@@ -125,20 +125,35 @@ class LocalShape:
         return self.tokens // self.tp if self.sequence_parallel else self.tokens
 
     @property
+    def reduction(self) -> Literal["reduce_scatter", "all_reduce"]:
+        """The collective that sums what tensor-parallel ranks have; sequence parallelism scatters the sum."""
+        return "reduce_scatter" if self.sequence_parallel else "all_reduce"
+
+    @property
+    def has_qkv_biases(self) -> bool:
+        """Whether queries, keys and values have biases: as all projections do, or they alone."""
+        return self.biases or self.qkv_biases
+
+    @property
+    def v_head_dim(self) -> int:
+        """Head dimension of values: that of queries and keys, unless ``value_dim`` says another."""
+        return self.value_dim or self.head_dim
+
+    @property
     def attention_width(self) -> int:
         """Columns of the attention output held here."""
-        return self.heads * (self.value_dim or self.head_dim)
+        return self.heads * self.v_head_dim
 
     @property
     def qkv_width(self) -> int:
         """Columns of the fused QKV projection held here."""
-        values = self.kv_heads * (self.value_dim or self.head_dim)
+        values = self.kv_heads * self.v_head_dim
         return (self.heads + self.kv_heads) * self.head_dim + values
 
     @property
     def kv_bytes(self) -> float:
         """Bytes of this rank's keys and values."""
-        width = self.head_dim + (self.value_dim or self.head_dim)
+        width = self.head_dim + self.v_head_dim
         return float(self.tokens * self.kv_heads * width * self.element_bytes)
 
     @property
@@ -174,8 +189,8 @@ def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None =
         hidden=model.hidden_size,
         heads=model.num_attention_heads // tp,
         kv_heads=max(1, (model.num_attention_heads if model.mla else model.num_query_groups) // tp),
-        head_dim=model.mla.qk_head_dim if model.mla else model.kv_channels,
-        value_dim=model.mla.v_head_dim if model.mla else model.kv_channels,
+        head_dim=model.qk_head_dim,
+        value_dim=model.v_head_dim,
         latent=model.mla,
         experts=experts,
         ffn=model.ffn_hidden_size // tp,
@@ -207,7 +222,7 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         batch=training.micro_batch,
         sequence=training.seq_length,
         cp=par.cp,
-        cp_a2a=_a2a_ranks(scenario),
+        cp_a2a=a2a_ranks(scenario),
         sequence_parallel=par.sequence_parallel and par.tp > 1,
         element_bytes=ELEMENT_BYTES[precision],
         grad_bytes=max(software.gradients.gradient_bytes(precision), ELEMENT_BYTES[precision]),
@@ -220,7 +235,12 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
     )
 
 
-def _a2a_ranks(scenario: Scenario) -> int:
+def regathers_input(local: LocalShape, software: Software) -> bool:
+    """Whether column-parallel layers keep a shard of their input, and gather it again in backward."""
+    return local.sequence_parallel and software.exchange.sp_regathers_input
+
+
+def a2a_ranks(scenario: Scenario) -> int:
     """Ranks of a cp group that exchange heads: as the layout says, or all of them where the software does."""
     par = scenario.parallelism
     if par.cp_a2a is not None:

@@ -48,7 +48,7 @@ def products(local: LocalShape) -> Iterator[Product]:
     else:
         yield Product("q", tokens * local.heads * local.head_dim)
         yield Product("k", tokens * local.kv_heads * local.head_dim)
-        yield Product("v", tokens * local.kv_heads * (local.value_dim or local.head_dim))
+        yield Product("v", tokens * local.kv_heads * local.v_head_dim)
     yield Product("proj", tokens * local.hidden)
     experts = local.experts
     if experts:
@@ -139,7 +139,7 @@ def _branches_again(builder: LayerBuilder, kept: dict[str, Product], *, cast: bo
 
 
 def _queries_keys_values(local: LocalShape) -> dict[str, int]:
-    values = local.kv_heads * (local.value_dim or local.head_dim)
+    values = local.kv_heads * local.v_head_dim
     return {"q": local.heads * local.head_dim, "k": local.kv_heads * local.head_dim, "v": values}
 
 

@@ -24,13 +24,14 @@ def rearrange(builder: LayerBuilder) -> None:
 
 
 def rearrange_backward(builder: LayerBuilder) -> None:
-    """The same copies of gradients; these put together, and the sum of them that the biases' gradient is."""
+    """The copies of ``rearrange`` for gradients, their joining into one tensor, and the sum that is the
+    gradient of the biases."""
     local, kernels = builder.local, builder.software.kernels
     rearrange(builder)
     size = float(local.tokens * local.qkv_width * local.element_bytes)
     if kernels.qkv_grad_joined and not local.latent:
         builder.memory("join gradients of QKV", 2 * size)  # read, write
-    if kernels.bias_grad_apart and (local.biases or local.qkv_biases):
+    if kernels.bias_grad_apart and local.has_qkv_biases:
         builder.memory("bias gradient", size)
 
 
@@ -40,7 +41,7 @@ def norm_quantises(local: LocalShape) -> bool:
 
 
 def _distributed(local: LocalShape, operators: int) -> int:
-    """Those of ``operators`` that see distributed tensors: sequence parallelism splits a norm's rows."""
+    """How many of ``operators`` see distributed tensors: sequence parallelism splits the rows of a norm."""
     return operators if local.sequence_parallel else 0
 
 
@@ -124,7 +125,7 @@ def _latent_rope(builder: LayerBuilder) -> None:
 def activation(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
-    if software.kernels.fused_activation or software.kernels.torch_compile:
+    if software.kernels.fuses_activation:
         written = 1.0  # of 16 bit; quantised, what a gather would bring
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.gathered / local.element_bytes
@@ -138,7 +139,7 @@ def activation(builder: LayerBuilder) -> None:
 def activation_backward(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
-    if software.kernels.fused_activation or software.kernels.torch_compile:
+    if software.kernels.fuses_activation:
         written = 1.0  # of 16 bit; quantised, both layouts where there are two
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.stored * (2 if local.recipe.second else 1) / local.element_bytes

@@ -71,7 +71,7 @@ class Stage:
 def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
     """The virtual stages in pipeline order, pp * vpp of them."""
     par, model = scenario.parallelism, scenario.model
-    count = par.pp * par.vpp
+    count = par.virtual_stages
     split = par.stage_split
     head = count - 1
     if not isinstance(split, str):

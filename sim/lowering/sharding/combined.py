@@ -12,10 +12,11 @@ from collections.abc import Iterable
 
 
 def combined(sizes: Iterable[float], most: float) -> list[float]:
-    """What is sent together: each group takes neighbours while it holds at most ``most``.
+    """The sizes of what is sent together: each group takes the next neighbours while it holds at most
+    ``most``.
 
-    >>> combined([1.0, 1.0, 2.0, 5.0, 1.0], 4.0)
-    [4.0, 5.0, 1.0]
+        >>> combined([1.0, 1.0, 2.0, 5.0, 1.0], 4.0)
+        [4.0, 5.0, 1.0]
     """
     groups: list[float] = []
     for size in sizes:

@@ -1,9 +1,10 @@
-"""How the communicators of sharded data parallelism, and their streams, are called."""
+"""Names of the communicators of sharded data parallelism, and of their streams."""
 
 from __future__ import annotations
 
 SHARDS, REPLICAS = "fsdp", "hsdp"
-"""Of the shard group and of equal shards, where they are two."""
+"""The group that holds one copy of the state between its ranks, and the group that holds equal shards of
+it."""
 
 EXPERT_SHARDS, EXPERT_REPLICAS = "efsdp", "ehsdp"
-"""Of the shard group of experts and of equal shards of experts."""
+"""The same two groups for the state of experts."""

@@ -1,9 +1,9 @@
-"""Blocks with collectives of sharded data parallelism around them: gathered before, prefetched beside.
+"""Blocks with the collectives of sharded data parallelism around them.
 
-A layer waits for its parameters; while it runs, those of the next are gathered and the gradients of the
-one before are reduced; and the next layer begins when all of that is there. torch has it so: one prefetch
-ahead, and one reduction in flight. So a block with its collectives is a block, and a run of equal layers
-is replayed once.
+A layer waits for its parameters. While it runs, those of the next layer are gathered and the gradients of the
+one before are reduced, and the next layer begins when all of that has ended. That is torch's rule: one
+prefetch ahead, and one reduction in flight. So a block with its collectives is itself a block, and a run of
+equal layers is replayed once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..layers.layer_builder import LayerBuilder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What runs around blocks: collectives as ops without ``after``, copies as bytes at HBM.
+    """What runs around a block: collectives as ops without ``after``, and copies as bytes at HBM.
 
-    ``reductions`` and ``delayed`` are of the blocks before; ``first`` must end before the compute starts;
-    ``beside`` runs meanwhile. ``copies_out`` precedes the blocks, ``copies_in`` follows them.
-    ``early``: the host issues ``beside`` before the blocks (backward), else after them (forward).
+    ``reductions`` and ``delayed`` belong to the blocks before. ``first`` must have ended before the compute
+    starts, ``beside`` runs meanwhile. ``copies_out`` precede the block and ``copies_in`` follow it. With
+    ``early`` the host issues ``beside`` before the block (backward), else after it (forward).
     """
 
     reductions: tuple[Op, ...] = ()
@@ -42,7 +42,7 @@ class Composer:
     known: dict[tuple[tuple[Block, ...], Around], Block] = field(default_factory=dict)
 
     def block(self, inner: Sequence[Block], around: Around) -> Block:
-        """``inner`` in a row with ``around`` around them; ``inner`` itself where that is nothing."""
+        """A block of ``inner`` with ``around`` around it; ``inner`` itself where there is nothing around."""
         row = tuple(inner)
         if around == Around(early=around.early) and len(row) == 1:
             return row[0]
@@ -73,7 +73,8 @@ class Composer:
 
 
 def _append(builder: LayerBuilder, block: Block) -> None:
-    """The ops of a block, behind all that the builder awaits and all that it has on its streams."""
+    """Add the ops of a block. Those that wait for no other op of it begin after what the builder awaits and
+    after its last kernel."""
     base, joined = len(builder.ops), _ends(builder)
     for op in block.ops:
         after = tuple(base + earlier for earlier in op.after) or joined
@@ -82,6 +83,6 @@ def _append(builder: LayerBuilder, block: Block) -> None:
 
 
 def _ends(builder: LayerBuilder) -> tuple[int, ...]:
-    """What a block begins after: the awaited ops, the last kernel and the last of each block's streams."""
+    """The ops that a block begins after: those that the builder awaits, and its last kernel."""
     last = builder.last_kernel()
     return tuple(sorted({*builder.awaited, *(() if last < 0 else (last,))}))

@@ -1,7 +1,7 @@
-"""What sharding holds besides shards: gathered parameters and gradients on their way, by action.
+"""Memory that sharding needs besides shards: gathered parameters, and gradients on their way, by action.
 
-While a unit computes, the next one's parameters are there too. In backward there are besides the fresh
-gradients of the unit at work, and those of the one before in the buffer that is being reduced.
+While a unit computes, the parameters of the next one are gathered too. In a backward there are also the fresh
+gradients of the unit at work, and those of the unit before, in the buffer that is being reduced.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from .units import Piece
 
 
 def largest_pair(row: Iterable[Piece], left_out: frozenset[str]) -> float:
-    """Parameters of the largest two units in a row, without those that are counted elsewhere."""
+    """The most parameters of two successive units, without those that are counted elsewhere."""
     sizes = [0.0 if piece.unit.name in left_out else piece.unit.sharded for piece in row]
     return max((one + other for one, other in zip([0.0, *sizes], [*sizes, 0.0], strict=True)), default=0.0)
 
 
 def largest_gradients(row: Iterable[Piece], fresh_bytes: float, reduced_bytes: float) -> float:
-    """The largest sum of one unit's fresh gradients and the buffer of the one before."""
+    """The largest sum of one unit's fresh gradients and the buffer of the unit before."""
     sizes = [piece.unit.total for piece in row]
     pairs = zip([0.0, *sizes], [*sizes, 0.0], strict=True)
     return max((before * reduced_bytes + now * fresh_bytes for before, now in pairs), default=0.0)

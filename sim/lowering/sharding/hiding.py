@@ -1,12 +1,13 @@
-"""Which collectives of a layer run beside its products, by a scheduler that counts these and knows no times.
+"""Which collectives of a layer run beside its products, under a scheduler that counts products and knows no
+times.
 
-One collective is under way at a time, and each is wanted beside so many products. A pass over a layer has
-few, so that some of its collectives find none left, and begin and end with nothing beside them. What the last
-products hide is hidden whole, though they are fewer. Gathers come first: products wait for them, while
-nothing but the update waits for gradients.
+One collective is under way at a time, and the scheduler wants each one beside a certain number of products. A
+pass over a layer has few products, so that some of its collectives find none left: they run with nothing
+beside them. A collective that gets the last products is hidden as a whole, even if they are fewer than
+wanted. Gathers come first, since products wait for them, while only the update waits for gradients.
 
 Source: sim/scenario/sharding.py, of implementation xla. Where XLA is given measured times
-    (xla_gpu_pgle_profile_file_or_directory_path) its scheduler does better than this.
+(xla_gpu_pgle_profile_file_or_directory_path) its scheduler does better than this.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ from .units import Piece
 
 @dataclass(frozen=True, kw_only=True)
 class Hiding:
-    """``in_turn``: nothing is gathered before the turn of its layer, whose first gather is waited for then;
-    else beside the layer before. ``waits``: all reductions are waited for."""
+    """The rule of such a scheduler.
+
+    With ``in_turn`` no parameter is gathered before its own layer, which waits for its first gather;
+    otherwise gathers run beside the layer before. With ``waits`` all reductions are awaited.
+    """
 
     products_each: int
     in_turn: bool
@@ -31,7 +35,7 @@ class Hiding:
     def gathers(
         self, row: Sequence[Piece], gathers: Sequence[tuple[Op, ...]], *, backward: bool
     ) -> tuple[list[tuple[Op, ...]], list[tuple[Op, ...]]]:
-        """For each piece, the gathers that run beside it, and those that it waits for."""
+        """For each piece, the gathers that run beside it and those that it waits for."""
         beside: list[tuple[Op, ...]] = [()] * len(row)
         awaited: list[tuple[Op, ...]] = []
         for k, ops in enumerate(gathers):
@@ -47,12 +51,12 @@ class Hiding:
     def reductions(
         self, piece: Piece, gathers: int, ops: tuple[Op, ...]
     ) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-        """Those of ``ops`` that run beside a backward ``piece`` which hides so many ``gathers``, and those
-        that it waits for."""
+        """The ``ops`` that run beside a backward ``piece``, which already hides so many ``gathers``, and the
+        ops that it waits for."""
         left = 0 if self.waits else max(0, self._room(piece, backward=True) - gathers)
         return ops[len(ops) - min(left, len(ops)) :], ops[: len(ops) - min(left, len(ops))]
 
     def _room(self, piece: Piece, *, backward: bool) -> int:
-        """Collectives that a pass over a piece has products for."""
+        """How many collectives the products of a pass over a piece can hide."""
         unit = piece.unit
         return math.ceil((unit.backward_products if backward else unit.forward_products) / self.products_each)

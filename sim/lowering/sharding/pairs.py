@@ -1,11 +1,11 @@
 """A forward and a backward that run as one (layers/pairs.py), with the gathers and reductions of both.
 
-A pair of layers waits for the parameters of both; while it runs, those of the next pair are gathered and the
-gradients of the one before are reduced. Knows rules that gather one unit ahead, as torch and Megatron-FSDP
-do; DeepSeek, which counts elements, overlaps no exchanges.
+A pair of layers waits for the parameters of both. While it runs, those of the next pair are gathered and the
+gradients of the pair before are reduced. Knows the rules that gather one unit ahead, those of torch and of
+Megatron-FSDP; DeepSpeed, whose prefetch counts elements, overlaps no exchanges.
 
 Source: Megatron-LM pull request 3797 (Megatron-FSDP under --overlap-moe-expert-parallel-comm, gradients or
-    parameters sharded: hooks of each layer's forward and backward inside the combined schedule).
+parameters sharded: hooks of each layer's forward and backward inside the combined schedule).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Blocks that need the parameters ``ahead`` of a forward, ``back`` of a backward, or both."""
+    """Blocks that need the parameters ``ahead`` for a forward, ``back`` for a backward, or both."""
 
     blocks: tuple[Block, ...]
     ahead: Unit | None
@@ -31,7 +31,8 @@ class Joint:
 def pair_row(
     rows: Rows, row: Sequence[Joint], ahead: Moves, back: Moves, live: frozenset[str]
 ) -> CountedBlocks:
-    """``row`` with what moves around it; ``live`` are units that the backward's forward kept."""
+    """``row`` with its gathers and reductions. ``live`` are units that the forward of the same backward
+    kept."""
     joints = _joined(row)
     fetches = _fetches(rows, joints, ahead, back, live)
     last = {joint.back.name: k for k, joint in enumerate(joints) if joint.back} if back.reduces else {}
@@ -75,7 +76,7 @@ def _gathers(rows: Rows, units: tuple[Unit, ...]) -> tuple[Op, ...]:
 
 
 def _joined(row: Sequence[Joint]) -> list[Joint]:
-    """Blocks without parameters join those before them; the first ones, those after them."""
+    """Blocks without parameters are joined to those before them, the first ones to those after them."""
     found: list[Joint] = []
     waiting: tuple[Block, ...] = ()
     for joint in row:

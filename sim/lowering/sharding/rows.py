@@ -1,8 +1,9 @@
 """The blocks of an action with the gathers and reductions of its units around them.
 
-Knows the rule and the order of units, not schedules. Forward: a unit is gathered while the one before it
-computes, the first with nothing beside it, since a root waits for all compute before it. Backward: the
-same in its own order, and a unit's gradients are reduced while the next unit computes.
+Knows the rule and the order of units, not schedules. In a forward, a unit is gathered while the one before it
+computes; the first has nothing beside it, since torch's root module waits for all compute before it. In a
+backward the same holds in the order of the backward, and a unit's gradients are reduced while the next unit
+computes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CountedBlocks = tuple[tuple[Block, int], ...]
 class Moves:
     """What an action moves besides computing: whether it gathers, and whether it reduces.
 
-    ``table``: it reduces the embedding alone, whose gradient comes with that of the input.
+    With ``table`` it reduces the word table alone, whose gradient comes with that of the input.
     """
 
     gathers: bool
@@ -34,7 +35,8 @@ class Moves:
     table: bool = False
 
     def reduced(self, row: Sequence[Piece]) -> list[bool]:
-        """For each piece, whether its unit's gradients leave after it; other than layers at their last."""
+        """For each piece, whether its unit's gradients leave after it: for ends of the model after the last
+        piece that has them, for layers always."""
         names = [piece.unit.name for piece in row]
         last = {name: k for k, name in enumerate(names)}
         wanted = [name == "embedding" or not self.table for name in names]
@@ -46,14 +48,14 @@ class Moves:
 
 @dataclass
 class Rows:
-    """Rows of one rule. ``traffic`` prices collectives of units."""
+    """The blocks of actions under one rule; ``traffic`` prices the collectives of units."""
 
     rule: ShardingRule
     traffic: ShardTraffic
     composer: Composer
 
     def forward(self, row: Sequence[Piece], moves: Moves) -> CountedBlocks:
-        """A forward: gather each unit that no earlier piece has gathered."""
+        """A forward, which gathers each unit that no earlier piece has gathered."""
         blocks, gathered = [], set[str]()
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
         if self.rule.products_each:
@@ -68,7 +70,8 @@ class Rows:
         return counted(blocks)
 
     def backward(self, row: Sequence[Piece], moves: Moves, live: frozenset[str]) -> CountedBlocks:
-        """A backward: ``live`` are units that forward kept. The last reductions are awaited at its end."""
+        """A backward. ``live`` are units that the forward kept. The last reductions are awaited at its
+        end."""
         blocks, gathered = [], set(live)
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
         if self.rule.products_each:
@@ -92,7 +95,7 @@ class Rows:
         return counted([*blocks, *self.tail(pending, delayed)])
 
     def reduction(self, units: Iterable[Unit]) -> CountedBlocks:
-        """Reductions of ``units`` one after the other, with nothing beside them."""
+        """Reductions of ``units``, one after the other, with nothing beside them."""
         blocks: list[Block] = []
         delayed: tuple[Op, ...] = ()
         for unit in units:
@@ -115,7 +118,8 @@ class Rows:
     def _scheduled(
         self, row: Sequence[Piece], fetches: Sequence[Unit | None], ended: Sequence[bool] | None
     ) -> CountedBlocks:
-        """A forward, or a backward after whose pieces gradients ``ended``, by a scheduler of products."""
+        """A forward or a backward under a scheduler that counts products; ``ended`` says after which pieces
+        gradients are complete."""
         gathers = [self.traffic.gather(unit) if unit else () for unit in fetches]
         hiding = Hiding(
             products_each=self.rule.products_each, in_turn=self.rule.in_turn, waits=self.rule.waits
@@ -134,7 +138,8 @@ class Rows:
         return counted([*blocks, *self.tail(pending, delayed)])
 
     def fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
-        """``unit`` where it must be gathered; layers are different ones each time."""
+        """``unit`` if it must be gathered, else None. Layers are different ones each time, and always
+        must."""
         if unit.name in gathered or not unit.sharded:
             return None
         if unit.name != "layer":
@@ -169,5 +174,5 @@ class Rows:
 
 
 def counted(blocks: Iterable[Block]) -> CountedBlocks:
-    """Equal neighbours as one entry."""
+    """Equal neighbours joined as one entry."""
     return tuple((block, sum(1 for _ in same)) for block, same in groupby(blocks))

@@ -1,8 +1,8 @@
-"""Collectives of sharded data parallelism as ops: what a gather or a reduction of so many elements is.
+"""Collectives of sharded data parallelism as ops: a gather or a reduction of so many elements.
 
-The shard group holds one copy of everything; where that is not all of data parallelism (hybrid sharding,
-HSDP), each shard's gradients are reduced over the replicas after they are scattered. Experts have both
-groups too, of the ranks that hold the same ones.
+The ranks of a shard group hold one copy of everything between them. Where these are not all data-parallel
+ranks (hybrid sharding, HSDP), the gradients of each shard are also reduced over the replicas after they are
+scattered. Experts have two such groups of their own, of the ranks that hold the same experts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .units import Unit
 
 @dataclass(frozen=True, kw_only=True)
 class ShardGroup:
-    """A process group: its communicator's name, its size, and what its collectives cost."""
+    """A process group: its communicator, its size, and what its collectives cost."""
 
     communicator: str
     ranks: int
@@ -29,8 +29,11 @@ class ShardGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTraffic:
-    """``gather_bytes`` and ``reduce_bytes`` per element on the wire, ``parameter_bytes`` per element in
-    memory, ``host_s`` per collective call."""
+    """What collectives of sharded data parallelism cost.
+
+    ``gather_bytes`` and ``reduce_bytes`` are bytes of an element on the wire, ``parameter_bytes`` of one in
+    memory; ``host_s`` is what each call takes the host.
+    """
 
     rule: ShardingRule
     shards: ShardGroup
@@ -44,7 +47,7 @@ class ShardTraffic:
     offload: Offload | None = None
 
     def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
-        """All-gathers of ``part`` of a unit: over the shard group, and of experts over theirs."""
+        """All-gathers of a share ``part`` of a unit over the shard group, and of its experts over theirs."""
         if self.rule.by_matrices:
             return self._gather_combined(unit, part)
         calls = self.rule.calls if unit.name == "layer" and unit.sharded > self.rule.together else 1
@@ -56,9 +59,10 @@ class ShardTraffic:
         )
 
     def reduce(self, unit: Unit) -> tuple[Op, ...]:
-        """Reduce-scatters of a unit's gradients; an all-reduce where a shard group is one rank.
+        """Reduce-scatters of a unit's gradients; all-reduces where the shard group is a single rank.
 
-        Where one rank has all of its kind there is nothing to reduce, but they may have to leave.
+        Where a single rank has all of a kind there is nothing to reduce, but its gradients may have to leave
+        for the host.
         """
         found: tuple[Op, ...] = ()
         bucket = self.rule.reduce_bucket * self.reduce_bytes
@@ -78,13 +82,14 @@ class ShardTraffic:
         return found
 
     def follow(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        """What follows reductions: equal shards over the replicas, then the host where they go there."""
+        """What follows reductions: equal shards are reduced over replicas, then sent to the host if they live
+        there."""
         late = tuple(late for op in ops for late in self._after(op))
         return self._joined(late) if self.rule.by_matrices else late
 
     def _gather_combined(self, unit: Unit, part: float) -> tuple[Op, ...]:
-        """All-gathers of ``part`` of each of a unit's matrices, joined as far as the rule joins them, and of
-        its experts."""
+        """All-gathers of a share ``part`` of each of a unit's matrices, joined as far as the rule joins them,
+        and of its experts."""
         most = self.rule.combine_gathers
         shared = [self.gather_bytes * each for each in unit.matrices or (unit.elements,)]
         return tuple(
@@ -99,13 +104,14 @@ class ShardTraffic:
         )
 
     def _reduced_together(self, unit: Unit, elements: float) -> list[float]:
-        """Bytes of each reduction of ``elements`` of a unit: all of them, or as the rule joins matrices."""
+        """Bytes of each reduction of ``elements`` of a unit: one of all, or as the rule joins matrices."""
         if not self.rule.by_matrices or elements == unit.experts or not unit.matrices:
             return [elements * self.reduce_bytes]
         return combined([self.reduce_bytes * each for each in unit.matrices], self.rule.combine_scatters)
 
     def _joined(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        """All-reduces of neighbouring shards, joined as far as the rule joins reductions, and all else."""
+        """All-reduces of neighbouring shards, joined as far as the rule joins reductions; everything else as
+        it is."""
         copies = {each.communicator: each for each in (self.replicas, self.expert_replicas)}
         sizes: dict[str, list[float]] = {name: [] for name in copies}
         others = []
@@ -142,14 +148,14 @@ class ShardTraffic:
         return unit.total * (self.parameter_bytes + self.reduce_bytes) if self.rule.copies_in else 0.0
 
     def _copies(self, group: ShardGroup) -> ShardGroup:
-        """The ranks that hold equal shards to those of ``group``."""
+        """The group of the ranks that hold shards equal to those of ``group``."""
         return self.replicas if group is self.shards else self.expert_replicas
 
     def _over(self, copies: ShardGroup, elements: float) -> Op:
         return self._op("gradient all_reduce", "all_reduce", copies, elements * self.reduce_bytes)
 
     def _op(self, name: str, kind: str, group: ShardGroup, size: float, bucket: float = 0.0) -> Op:
-        """A collective of ``size`` bytes, or its share of a ``bucket`` that its neighbours fill with it."""
+        """A collective of ``size`` bytes; or its share of a ``bucket`` that is filled with its neighbours."""
         transfer = group.transfer(kind, max(size, bucket))
         if bucket > size:
             transfer = replace(transfer, bytes=size, latency_s=transfer.latency_s * size / bucket)

@@ -10,12 +10,12 @@ from ...program.program import Block
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Parameters that are gathered together: ``elements`` of them are sharded, ``experts`` too, in their own
-    group; ``whole`` never are.
+    """Parameters that are gathered together.
 
-    ``again``: they are gathered once for the recomputation and once for the backward.
-    ``matrices`` are the elements of each, in the order of forward, where they are gathered one by one;
-    ``forward_products`` and ``backward_products`` are what a pass runs of products and attention.
+    ``elements`` of them are sharded over the shard group, ``experts`` over their own, and ``whole`` are never
+    sharded. With ``again`` they are gathered once for the recomputation and once for the backward.
+    ``matrices`` are the elements of each matrix in the order of the forward, where matrices are gathered one
+    by one; ``forward_products`` and ``backward_products`` count the matrix products and attention of a pass.
     """
 
     name: str
@@ -38,17 +38,17 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Blocks that need ``unit`` and nothing else."""
+    """Blocks that need ``unit`` and no other parameters."""
 
     blocks: tuple[Block, ...]
     unit: Unit
 
 
 def pieces(blocks: Iterable[tuple[Block, Unit | None, int]], together: float) -> tuple[Piece, ...]:
-    """Blocks in their order, each with its unit and its count, as pieces.
+    """Blocks in their order as pieces, each with its unit and its count.
 
-    Blocks without parameters join the piece before them (the one after them, at the start). Neighbouring
-    layers join while their unit stays within ``together`` elements.
+    Blocks without parameters are joined to the piece before them, at the start to the one after. Neighbouring
+    layers are joined while their unit stays within ``together`` elements.
     """
     found: list[Piece] = []
     waiting: tuple[Block, ...] = ()
@@ -75,7 +75,7 @@ def _one_by_one(blocks: Iterable[tuple[Block, Unit | None, int]]) -> Iterator[tu
 
 
 def _joint(one: Unit, other: Unit, together: float) -> Unit | None:
-    """Two layers as one unit; an end that runs twice (multi-token prediction) is the same unit both times."""
+    """Two layers as one unit. An end of the model that runs twice (multi-token prediction) stays one unit."""
     if not one.name == other.name == "layer" or one.sharded + other.sharded > together:
         return None
     return replace(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ...scenario.software.software import Software
 from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
-from ..layers.local_shape import LocalShape
+from ..layers.local_shape import LocalShape, regathers_input
 from ..layers.loss import logits_bytes
 from ..layers.operators import kept_products
 from ..layers.recompute import FULL, Recompute, by_operators, keeps, keeps_attention
@@ -120,8 +120,7 @@ def activation_bytes(local: LocalShape, software: Software, *, offloaded: bool =
 
 def _gathered(local: LocalShape, software: Software) -> float:
     """Inputs of column-parallel layers."""
-    sharded = local.sequence_parallel and software.exchange.sp_regathers_input
-    return local.norm_bytes if sharded else local.hidden_bytes
+    return local.norm_bytes if regathers_input(local, software) else local.hidden_bytes
 
 
 def _mask(local: LocalShape) -> float:
@@ -187,11 +186,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     # unfused: probabilities; under dropout their mask and its output too
     scores = local.score_elements * (e + ((1 + e) if local.dropout else 0))
     fused = software.kernels.attention != "unfused"
-    silu = (
-        1
-        if local.gate == 2 and not (software.kernels.fused_activation or software.kernels.torch_compile)
-        else 0
-    )
+    silu = 1 if local.gate == 2 and not software.kernels.fuses_activation else 0
     small = software.kernels.fp8_activations and local.recipe is not None
     ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of

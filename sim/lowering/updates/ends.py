@@ -29,7 +29,7 @@ def embedding_forward(builder: LayerBuilder) -> Block:
     else:
         builder.memory("embedding", 2 * local.hidden_bytes, launches=3)  # read rows, write
     if local.tp > 1:
-        builder.tp(f"embedding {_reduction(local)}", _reduction(local), local.hidden_bytes)
+        builder.tp(f"embedding {local.reduction}", local.reduction, local.hidden_bytes)
     if not local.rope:
         builder.memory("position add", 3 * local.norm_bytes)
     if local.dropout:
@@ -81,10 +81,6 @@ def head_weight_grad(builder: LayerBuilder) -> Block:
     """The head's own gradient."""
     column_weight_grad(builder, (_head(builder),))
     return builder.block("head weight gradient")
-
-
-def _reduction(local: LocalShape) -> str:
-    return "reduce_scatter" if local.sequence_parallel else "all_reduce"
 
 
 def _table(local: LocalShape) -> Linear:

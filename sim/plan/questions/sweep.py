@@ -256,7 +256,7 @@ def _point(
     return FieldPoint(
         values=values,
         gpus=scenario.cluster.gpus,
-        tokens_per_step=float(training.global_batch * training.seq_length),
+        tokens_per_step=float(training.tokens_per_step),
         figures=figures,
         settings=settings,
     )

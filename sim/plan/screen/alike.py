@@ -1,4 +1,5 @@
-"""Layouts whose stages and orders are the same: what is asked of a pipeline is asked once for all of them."""
+"""Groups of layouts with the same stages and orders, so that a pipeline is worked out once for all of
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ from .tables import PIPELINE
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...scenario.models import Scenario
     from .tables import ScreenTables
 
     Codes = NDArray[np.int64]
@@ -28,9 +28,9 @@ _ORDERS = (
 
 
 def alike_layouts(tables: ScreenTables, wanted: Codes) -> list[Codes]:
-    """The ``wanted`` layouts of a base by pipeline, and by how many microbatches fill it.
+    """The ``wanted`` layouts of a base, grouped by pipeline and by how many microbatches fill it.
 
-    Where a schedule weighs costs, layouts are alike that have these in common, too.
+    Where a schedule weighs costs, layouts of one group have these costs in common too.
     """
     number, rows = dense(alike_codes(tables))
     order = wanted[np.argsort(number[wanted], kind="stable")]
@@ -39,7 +39,7 @@ def alike_layouts(tables: ScreenTables, wanted: Codes) -> list[Codes]:
 
 
 def alike_codes(tables: ScreenTables) -> list[Codes]:
-    """Codes by layout, all of which are equal for layouts that are alike."""
+    """Codes by layout; two layouts are of one group when all their codes are equal."""
     spread = np.minimum(tables.space.columns["parallelism.ep"][tables.rows], 2)
     weighs = np.array([traits_of(name).uses_costs for name in tables.space.values["schedule"]])
     both = tables.layer * (tables.group.max(initial=0) + 1) + tables.group + 1
@@ -47,13 +47,8 @@ def alike_codes(tables: ScreenTables) -> list[Codes]:
     return [*(tables.code(name) for name in (*PIPELINE, *_ORDERS)), spread, _enough(tables), costs]
 
 
-def pairs_run(scenario: Scenario) -> bool:
-    """Whether forwards may run beside backwards, for the sake of exchanges."""
-    return scenario.software.exchange.moe_a2a_overlap and scenario.parallelism.ep > 1
-
-
 def _enough(tables: ScreenTables) -> Codes:
-    """Microbatches of a step with the same memory, of each layout."""
+    """For each layout, the fewest microbatches of a step that takes the same memory."""
     names = ("parallelism.pp", "parallelism.dp", "training.micro_batch", "schedule", "schedule_options.group")
     number, rows = dense([tables.code(name) for name in names])
     found = []

@@ -1,12 +1,14 @@
-"""Seconds that a step takes at least, whatever the engine makes of it.
+"""A lower bound, in seconds, of the step of each layout, whatever the engine makes of it.
 
-A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward, does
-all of its own work, and is followed by the backwards of the stages below: the step takes no less than the
-sum, of any rank. BlockTimes are those of each action by itself; sharing of links and SMs, messages and
-waiting only add. Where backwards are split, what follows a rank's last action is not known, and is left out;
-where some are split and others are not, forwards run beside backwards, or microbatches travel both ways, a
-rank's work is the sum of the steps of its order, if that is at hand whole (steps.py), else only its kernels
-are sure to take turns.
+A pipeline rank cannot begin before the stages below its own have passed the first microbatch forward. Then it
+does all of its own work, and the backwards of the stages below follow it. So the step takes no less than the
+sum of these three, for any rank. The seconds of each action are those that it takes by itself; shared links
+and SMs, messages and waiting can only add.
+
+Where backwards are split, what follows a rank's last action is not known, and is left out. In three cases
+actions of a rank need not add up: some backwards are split and others are not, forwards run beside backwards,
+or microbatches travel both ways. A rank's work is then the sum of the steps of its order, if the whole order
+is at hand (steps.py); else only its kernels are sure to run one after the other.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import numpy as np
 
 from ....schedules.orders.action import ActionKind
 from ...lowering.layers.local_shape import boundary_bytes
+from ...lowering.tables import runs_pairs
 from ...scenario.schedules import schedule_named
-from .alike import alike_layouts, pairs_run
+from .alike import alike_layouts
 from .numbering import dense, distinct, sums
 from .sharded import ShardedTimes
 from .slowest import SlowestRanks, slowest_ranks
@@ -43,7 +46,8 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class BoundScreen:
-    """Bounds of the layouts of one base that are ``wanted``; ``times`` are those of the blocks of all."""
+    """Bounds of the ``wanted`` layouts of one base; ``times`` has the seconds of the blocks of all
+    layouts."""
 
     tables: ScreenTables
     wanted: Mask
@@ -63,7 +67,7 @@ class BoundScreen:
         return slowest_ranks(self.tables, np.flatnonzero(self.wanted & self.tables.uneven))
 
     def bounds(self) -> Floats:
-        """Seconds that the step of each layout takes at least; 0 of those that are not wanted."""
+        """A lower bound of the step of each layout, in seconds; 0 for layouts that are not wanted."""
         found = np.zeros(len(self.tables.rows))
         microbatches = self.tables.microbatches()
         for rows in alike_layouts(self.tables, np.flatnonzero(self.wanted)):
@@ -73,10 +77,10 @@ class BoundScreen:
         return found
 
     def _bound(self, draft: Scenario, pipeline: Pipeline, rows: Codes, microbatches: Codes) -> Floats:
-        """The bound of layouts of one pipeline.
+        """The bound of layouts with the same pipeline.
 
-        Where ranks are placed in several ways, only kernels take as long on all of them as on rank 0. One
-        of them is known besides, whose groups take the longest.
+        Where ranks are placed in several ways, only kernels are sure to take as long on all of them as on
+        rank 0. The rank whose groups take the longest is known besides.
         """
         uneven = self.tables.uneven[rows]
         if uneven.any() and not uneven.all():
@@ -85,7 +89,7 @@ class BoundScreen:
                 found[mine] = self._bound(draft, pipeline, rows[mine], microbatches[mine])
             return found
         schedule, layer = schedule_named(draft.schedule), self.times.places(rows)
-        together = schedule.two_way or pairs_run(draft) or bool(uneven.any())
+        together = schedule.two_way or runs_pairs(draft) or bool(uneven.any())
         if schedule.overlaps or schedule.splits_backward:
             together = together or not self._adds_up(int(rows[0]))
         backward = backwards(split=schedule.splits_backward and not together)
@@ -112,16 +116,17 @@ class BoundScreen:
         return found
 
     def _in_turn(self, draft: Scenario, row: int) -> bool:
-        """Whether all ranks run actions one after the other, in steps that begin and end together."""
+        """Whether all ranks run their actions one after the other, in steps that begin and end together."""
         schedule = schedule_named(draft.schedule)
-        if schedule.two_way or schedule.weight_versions is not None or pairs_run(draft):
+        if schedule.two_way or schedule.weight_versions is not None or runs_pairs(draft):
             return False
         return not (schedule.overlaps or schedule.splits_backward) or self._adds_up(row)
 
     def _of_slowest(
         self, draft: Scenario, pipeline: Pipeline, rows: Codes, passed_s: list[Floats], left_s: list[Floats]
     ) -> Floats:
-        """What the slowest rank takes, behind kernels of a first microbatch and before those of a last."""
+        """Seconds of the slowest rank: its own work, after the kernels of the first microbatch on earlier
+        ranks and before those of the last one."""
         self._slowest.ask(rows)
         schedule, microbatches = schedule_named(draft.schedule), self.tables.microbatches()[rows]
         backward = backwards(split=schedule.splits_backward)
@@ -148,21 +153,22 @@ class BoundScreen:
         return longest
 
     def _whole(self, row: int, microbatches: Codes) -> bool:
-        """Whether the orders of a layout are those of all these microbatches, in steps that end in turn."""
+        """Whether the known orders of a layout have all of these microbatches, in steps that end in turn."""
         draft = self.tables.draft(row)
         streams = schedule_named(draft.schedule).weight_versions is not None
         return not streams and bool(np.all(microbatches == self.tables.shape(row).microbatches))
 
     def _adds_up(self, row: int) -> bool:
-        """Whether a rank's work is that of its actions. A whole backward hides exchanges that its parts, one
-        after the other, would wait for."""
+        """Whether a rank's work is the sum of its actions. It is not where a whole backward hides exchanges
+        for which its two parts, one after the other, would wait."""
         key = self.tables.order_key(row)
         if key not in self.added:
             self.added[key] = adds_up(self.tables.orders(row))
         return self.added[key]
 
     def _of_steps(self, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
-        """The most of any rank: what its first microbatch has passed before, and all steps of its order."""
+        """The most seconds of any rank: what its first microbatch has passed before, and all steps of its
+        order."""
         row, layer = int(rows[0]), self.times.places(rows)
         key = self.tables.order_key(row), pipeline.kind_of
         if key not in self.steps:
@@ -176,8 +182,12 @@ class BoundScreen:
         return longest
 
     def _step(self, kind: Kind, draft: Scenario, pipeline: Pipeline, rows: Codes) -> Floats:
-        """Seconds of a step of a rank. What the engine does not run as a pair (next to reductions), and what
-        is gathered or copied beside one, takes its actions in turn, or its kernels alone for sure."""
+        """Seconds of one step of a rank's order.
+
+        Some pairs of a forward and a backward do not run as one in the engine (next to reductions), or have
+        gathers or copies beside them. Such a pair takes no less than the smaller of its two actions in turn
+        and its kernels alone.
+        """
         if isinstance(kind[0], ActionKind):
             return self.sharded.of(kind[0], pipeline.kinds[kind[1]], rows)
         forward, backward = (pipeline.kinds[one] for one in kind)
@@ -197,7 +207,7 @@ class BoundScreen:
         return self.turns[key]
 
     def _message_s(self, rows: Codes) -> Floats:
-        """Seconds of a message between pipeline ranks, the nearest of them."""
+        """Seconds of a message between the two nearest neighbouring pipeline ranks."""
         sizes, reaches = self._sizes[0][self.tables.layer[rows]], self._reaches[0][rows]
         number, first = dense([sizes, reaches])
         return np.array([self._message(int(sizes[row]), int(reaches[row])) for row in first])[number]
@@ -213,14 +223,16 @@ class BoundScreen:
 
     @cached_property
     def _sizes(self) -> tuple[Codes, list[float]]:
-        """The bytes of messages between stages, and which of them those of each layer have."""
+        """The different sizes of messages between stages in bytes, and for each layer the place of its
+        own."""
         layers, software = self.tables.layers, self.tables.base.software
         every = range(len(layers))
         return distinct(np.array(every), every, lambda one: boundary_bytes(layers[one].local, software))
 
     @cached_property
     def _reaches(self) -> tuple[Codes, list[frozenset[Distance]]]:
-        """How far messages between stages go, and which of these sets each layout has."""
+        """The different sets of distances of messages between stages, and for each layout the place of its
+        own."""
         tables = self.tables
         return distinct(
             tables.group, tables.group_rows, lambda row: frozenset(tables.groups(row)[1].distances)
@@ -238,7 +250,7 @@ class BoundScreen:
         schedule = schedule_named(draft.schedule)
         streams = schedule.weight_versions is not None  # a step begins before the one before it has ended
         skewed = draft.software.gradients.optimizer_post_validation and schedule.splits_backward
-        chained = not (schedule.two_way or streams or skewed or pairs_run(draft))
+        chained = not (schedule.two_way or streams or skewed or runs_pairs(draft))
         after = chained and not schedule.splits_backward
         shares = 2 if schedule.two_way else 1
         kinds, counts = list(pipeline.kind_of), pipeline.counts / shares
@@ -257,10 +269,10 @@ class BoundScreen:
     def _pace(
         self, pipeline: Pipeline, microbatches: Codes, forward_s: list[Floats], back_s: list[Floats]
     ) -> Floats:
-        """What as many microbatches take of the rank whose backwards are the fewest seconds apart.
+        """Seconds of so many microbatches on the rank whose backwards follow one another the fastest.
 
-        Which rank the pace is read off is not known before (sim/engine/period.py), nor are forwards sure to
-        lie between its first and its last backward that fill the pipeline.
+        It is not known beforehand off which rank the engine reads the pace (sim/engine/period.py), nor
+        whether the forwards that fill the pipeline lie between that rank's first and last backward.
         """
         between = np.maximum(microbatches - 1, 1)
         ahead = np.maximum(microbatches - len(pipeline.held), 0)
@@ -279,7 +291,7 @@ def backwards(*, split: bool) -> tuple[ActionKind, ...]:
 
 
 def _behind(stages_s: Floats) -> Floats:
-    """For each stage, the seconds of all before it."""
+    """For each stage, the seconds of all stages before it."""
     return np.concatenate([np.zeros((1, stages_s.shape[1])), np.cumsum(stages_s, axis=0)])
 
 
@@ -291,11 +303,13 @@ def _around_turns(
     own_s: tuple[Floats, Floats],
     message_s: Floats,
 ) -> Floats:
-    """Of each rank what precedes its first backward and what follows its last forward, and its own work:
-    ranks x layouts, by seconds forward and backward of ``others`` and of its ``own``.
+    """Seconds of each rank, ranks x layouts: before its first backward, its own work, and after its last
+    forward.
 
-    Before the first backward its microbatch has passed all stages forward, and those above backward, whatever
-    else the rank did meanwhile; and so after the last forward. In between the rank does all the rest.
+    ``others_s`` and ``own_s`` are the seconds forward and backward of other ranks' stages and of a rank's
+    own. Before the first backward of a rank, that microbatch has passed all stages forward and the higher
+    ones backward, whatever else the rank did meanwhile; the same holds, mirrored, after its last forward. In
+    between the rank does all the rest of its work.
     """
     (ahead, back), (own_ahead, own_back) = others_s, own_s
     kinds = list(pipeline.kind_of)

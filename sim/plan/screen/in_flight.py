@@ -1,9 +1,10 @@
 """How many microbatches a pipeline rank holds at each moment, by kind of stage, from the orders alone.
 
-Each row counts what is held at one moment: activations kept, those at work, logits, operands of weight
-gradients, buffers (``QUANTITIES``), of each kind of stage. A row that another one exceeds everywhere cannot
-be the peak and is left out; what is left is a handful. Follows ``sim/lowering/state/timeline.py``, which
-walks one step in seconds: here a rank does one step of its order after the other.
+Each row of a table counts what is held at one moment (``QUANTITIES``) for each kind of stage: activations
+kept, activations at work, logits, operands of weight gradients, and buffers. A row that another row equals or
+exceeds everywhere cannot be the peak and is left out, so that a handful of rows remain. Follows
+``sim/lowering/state/timeline.py``, which walks one step in seconds; here a rank does the steps of its order
+one after the other.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _PLACE = {name: place for place, name in enumerate(QUANTITIES)}
 
 
 def enough_microbatches(schedule: str, shape: Shape) -> int:
-    """Microbatches of a step whose memory is that of one of ``shape``, as few as is sure.
+    """The fewest microbatches of a step that surely takes as much memory as one of ``shape``.
 
-    A schedule that becomes steady holds the most when it is full (``Schedule.filling``).
+    A schedule that becomes steady holds the most when its pipeline is full (``Schedule.filling``).
     """
     filling = traits_of(schedule).filling
     if not filling or shape.group is not None:
@@ -55,7 +56,8 @@ def enough_microbatches(schedule: str, shape: Shape) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class RankActions:
-    """The actions of one rank in its order: stage, kind (its place in ``KINDS``) and the step it is of."""
+    """The actions of one rank in its order: the stage, the kind (its place in ``KINDS``), and the step of the
+    order that each is part of. ``steps`` is how many steps there are."""
 
     stage: Codes
     kind: Codes
@@ -72,7 +74,7 @@ _FORWARD, _BACKWARD, _INPUT_GRAD, _WEIGHT_GRAD = (
 
 
 def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> RankActions:
-    """The actions of a rank as arrays; ``runs_as_one``: whether a pair does, or one after the other."""
+    """The actions of a rank as arrays. ``runs_as_one`` says whether a pair is one step, or two in turn."""
     rows: list[tuple[int, ActionKind, int]] = []
     steps = 0
     for step in order:
@@ -88,11 +90,11 @@ def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> Ran
 
 
 def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
-    """What a rank holds after each change, one moment a row: len(QUANTITIES) columns for each of ``kinds``.
+    """What a rank holds at each moment, a row each: ``len(QUANTITIES)`` columns for each of ``kinds``.
 
-    ``kind_of`` numbers the kind of each virtual stage. A step changes what is held as it begins and as it
-    ends (``timeline._keep``, ``timeline._release``). Where no backward is split a step ends with less than it
-    began with, and only beginnings are told.
+    ``kind_of`` is the kind of each virtual stage. A step changes what is held when it begins and when it ends
+    (``timeline._keep``, ``timeline._release``). Where no backward is split, a step ends with less than it
+    began with, and only the beginnings are listed.
     """
     rows = np.zeros((2 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
     kind, of_stage, step = actions.kind, kind_of[actions.stage], actions.step
@@ -119,7 +121,7 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
 
 
 def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:
-    """Of the actions of ``which``, the first of each stage, or the last."""
+    """Among the actions marked in ``which``, the first of each stage, or the last."""
     places = np.flatnonzero(which)
     if not first:
         places = places[::-1]

@@ -1,7 +1,7 @@
-"""Activations of a microbatch on a stage, of all distinct layers of the tables at once.
+"""Activations of a microbatch on a stage, for all distinct layers of the tables at once.
 
-The bytes of one layer are ``sim/lowering/state/activations.py``'s; here each is an array over layers, and so
-is what a stage keeps.
+``sim/lowering/state/activations.py`` has the rules for one layer. Here every size is an array over the
+layers, and so is what a stage keeps.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class _Known(dict[Any, LayerBytes]):
 
 
 def joined_sizes(tables: ScreenTables) -> ActivationBytes:
-    """The sizes of every layer of the tables in one: each number an array over the layers."""
+    """The sizes of every layer of the tables as one object, in which each number is an array over the
+    layers."""
     software = tables.base.software
     # A forward pass leaves the same behind whatever becomes of gradients.
     first = tables.forward_of.tolist()
@@ -84,7 +85,8 @@ def activations_of(stage: Stage, sizes: ActivationBytes, layer: Codes) -> list[F
 
 
 def _working(stage: Stage, sizes: ActivationBytes, layer: Codes) -> Floats:
-    """Of several kinds of layer the largest works, which is asked of each layer by itself."""
+    """Where a stage has several kinds of layer, the largest one counts; that is asked of each layer by
+    itself."""
     if len(stage.runs) < 2 and stage.in_one_go == 1:
         return _of_layer(sizes.working(stage), layer)
     used, place = np.unique(layer, return_inverse=True)
@@ -98,6 +100,6 @@ def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:
 
 
 def _of_layer(size: float, layer: Codes) -> Floats:
-    """A size of each layer, or of all alike, by layout."""
+    """A size by layout, from one array over layers or from one number for all."""
     found = np.asarray(size, dtype=np.float64)
     return found[layer] if found.ndim else np.full(len(layer), float(found))

@@ -1,7 +1,7 @@
-"""What the fullest stage of every layout needs of memory, as ``sim/lowering/memory.py`` has it of one.
+"""Memory of the fullest stage of every layout, by the rules of ``sim/lowering/memory.py`` for one layout.
 
-The terms are evaluated by that module's functions, once for each distinct thing that they depend on: states
-by what a rank holds and who shards it, buffers of NCCL by groups, activations by the layer. Arrays put them
+That module's functions are called once for each distinct thing that a term depends on: model states by what a
+rank holds and who shards it, NCCL's buffers by groups, activations by the layer. Arrays put the terms
 together, with counts of what is in flight (``in_flight.py``).
 """
 
@@ -27,9 +27,10 @@ from ...lowering.overlapped import runs_as_one
 from ...lowering.own_blocks import flat_buffer_bytes
 from ...lowering.sharding_of import sharding_of
 from ...lowering.state.in_flight import in_flight_bytes
+from ...lowering.tables import runs_pairs
 from ...scenario.schedules import schedule_named
 from ...scenario.sharding import sharding_rule
-from .alike import alike_layouts, pairs_run
+from .alike import alike_layouts
 from .in_flight import QUANTITIES, actions_of_rank, held_rows, largest
 from .layer_activations import activations_of, joined_sizes
 from .numbering import KnownFigures, dense
@@ -55,12 +56,13 @@ _ACTIVATIONS = ("kept", "working", "logits", "operands")
 
 @dataclass(frozen=True, kw_only=True)
 class AlikeRanks:
-    """Pipeline ranks that hold the same: the kinds of their stages, and what may be the peak of any of them.
+    """Pipeline ranks that hold the same: the kinds of their stages, and what any of them may hold at its
+    peak.
 
-    ``first`` is the lowest of them, ``whole`` all its stages as one, ``leading`` its first layers. ``rows``
-    are as ``in_flight.held_rows`` has them, of ``kinds`` in order. ``shares_table``: the other end of the
-    model, on another rank, holds the table of this one too; ``ends_meet``: one rank has both ends.
-    ``giving``: all its stages, where there are others.
+    ``first`` is the lowest of the ranks, ``whole`` all its stages as one, ``leading`` its first run of
+    layers. ``rows`` are those of ``in_flight.held_rows`` for the ``kinds`` in order. With ``shares_table``
+    the other end of the model, on another rank, also holds this one's word table; with ``ends_meet`` one rank
+    has both ends. ``giving`` are all its stages, if the model has others.
     """
 
     first: int
@@ -76,9 +78,11 @@ class AlikeRanks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LikeRanks:
-    """Ranks of a pipeline with stages of the same ``kinds``, so many, before it is known in which order they
-    are run: ``ranks`` are those that tell what any of them holds, ``own`` the kind of each virtual stage that
-    these have (-1 of all others), ``stages`` the numbers of the kinds of a rank's stages, and of the kinds.
+    """Ranks of a pipeline whose stages are of the same kinds, before their orders are known.
+
+    ``ranks`` are enough of them to know what any holds. ``own`` is the kind of each virtual stage that these
+    have (-1 for all others), one of so many ``kinds``; ``stages`` are the numbers of the kinds of a rank's
+    stages, and of the kinds.
     """
 
     ranks: tuple[int, ...]
@@ -125,9 +129,11 @@ class MemoryScreen:
         )
 
     def needs(self, wanted: Codes) -> tuple[Floats, Floats]:
-        """Bytes that the fullest stage of each ``wanted`` layout needs, hosts as far ahead as they can be, 0
-        of others; and those among them that it holds all through the step, without what an allocator gives
-        back (StageMemory)."""
+        """Two figures of each ``wanted`` layout in bytes; 0 for all others.
+
+        The first is what its fullest stage needs if hosts are as far ahead as they can be. The second is the
+        part of it that is held throughout the step, without what an allocator gives back (StageMemory).
+        """
         found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
         alike: list[tuple[Codes, list[AlikeRanks]]] = []
         layouts: dict[int, list[Codes]] = {}
@@ -148,13 +154,13 @@ class MemoryScreen:
         return found, static
 
     def _needs(self, one: AlikeRanks, parts: Sequence[Codes]) -> Iterator[tuple[Floats, Floats]]:
-        """Of a class of ranks, what several parts of the layouts need, one after the other."""
+        """What a class of ranks needs, for several parts of the layouts in turn."""
         need, static = self._need(one, np.concatenate(parts))
         ends = np.cumsum([len(rows) for rows in parts])
         yield from zip(np.split(need, ends[:-1]), np.split(static, ends[:-1]), strict=True)
 
     def classes(self, row: int) -> list[AlikeRanks]:
-        """The classes of pipeline ranks of a layout; one that several layouts have is one object."""
+        """The classes of a layout's pipeline ranks. Layouts that have a class in common share one object."""
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         shape, found = self.tables.shape(row), []
         depth = pipeline.ends_meet, shape.ranks, shape.chunks, draft.training.activation_offload
@@ -169,9 +175,9 @@ class MemoryScreen:
         return found
 
     def _like_ranks(self, draft: Scenario, pipeline: Pipeline) -> list[_LikeRanks]:
-        """The ranks of a pipeline that hold stages of the same kinds, worked out once for it."""
+        """The ranks of a pipeline, grouped by the kinds of their stages; worked out once for a pipeline."""
         traits, model = schedule_named(draft.schedule), draft.model
-        ties = bool(model.tied_embeddings or model.mtp_layers) and not pipeline.ends_meet
+        ties = model.table_at_both_ends and not pipeline.ends_meet
         several = bool(traits.weight_versions)
         key = id(pipeline), ties, several, bool(traits.filling)  # of all pipelines, which tables keep
         if key not in self.alike:
@@ -190,9 +196,9 @@ class MemoryScreen:
         return self.alike[key]
 
     def _moments(self, row: int, shape: Shape, like: _LikeRanks) -> Floats:
-        """What ranks of a class may hold at their peak."""
+        """The rows of counts that may be the peak of a rank of this class."""
         draft = self.tables.draft(row)
-        key = draft.schedule, shape, pairs_run(draft), like.own, like.ranks
+        key = draft.schedule, shape, runs_pairs(draft), like.own, like.ranks
         if key not in self.moments:
             orders, together = self.tables.orders(row), self._runs_as_one(row)
             each = [
@@ -205,7 +211,8 @@ class MemoryScreen:
         return found
 
     def _runs_as_one(self, row: int) -> Callable[[Overlap], bool]:
-        """Whether a pair of a layout runs as one."""
+        """Whether a pair of a forward and a backward runs as one in this layout, as a function of the
+        pair."""
         local, pipeline = self.tables.layers[int(self.tables.layer[row])].local, self.tables.pipeline(row)
 
         @cache
@@ -217,7 +224,8 @@ class MemoryScreen:
         )
 
     def _need(self, one: AlikeRanks, rows: Codes) -> tuple[Floats, Floats]:
-        """What a class of ranks needs in these layouts, and what of it is held all through the step."""
+        """What a class of ranks needs in these layouts in bytes, and the part of it held throughout the
+        step."""
         tables, software = self.tables, self.tables.base.software
         layer = tables.layer[rows]
         offloaded = bool(self.offloaded[rows[0]])
@@ -237,7 +245,7 @@ class MemoryScreen:
         return held + moving, held
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
-        """What a stage of that kind takes besides activations, in the order of ``QUANTITIES``."""
+        """Buffers of a stage beside activations, in bytes and in the order of ``QUANTITIES``."""
         stage = stage if self.tables.gathers_again else without_recompute(stage)
         known = self.buffers.get((stage, meets))
         if known is None:
@@ -274,7 +282,7 @@ class MemoryScreen:
         return flat_buffer_bytes(self.tables.plan_of_rank(row, one.first, [one.whole]), one.first)
 
     def _outputs(self, one: AlikeRanks, sizes: ActivationBytes, rows: Codes) -> Floats:
-        """What stages keep of what they give, of all microbatches that pass them."""
+        """Bytes of the outputs that stages keep, of all microbatches that pass them."""
         kept = np.asarray(sum(sizes.kept_output(stage) for stage in one.giving), dtype=np.float64)
         each = kept[self.tables.layer[rows]] if kept.ndim else kept
         found: Floats = each * self.outputs[rows]
@@ -316,7 +324,7 @@ class MemoryScreen:
         return self.leads[key]
 
     def _shards(self) -> tuple[list[Codes], Codes]:
-        """Ranks that shard state, and that of experts; and whether there are several of data parallelism."""
+        """Ranks that shard state, and that of experts; and whether data parallelism has several ranks."""
         tables = self.tables
         found = []
         for name in ("fsdp", "efsdp", "dp"):
@@ -361,7 +369,8 @@ def _alike_ranks(
 
 
 def _of_each(number: Codes, rows: Codes, known: KnownFigures, of: Callable[[int], Any]) -> NDArray[Any]:
-    """By layout of ``rows``, ``of`` one of each ``number`` that they have, kept in ``known``."""
+    """A figure for each layout of ``rows``. ``number`` says what it depends on; ``of`` works it out from one
+    layout of each number, and ``known`` keeps it."""
     numbers = number[rows]
     new = known.missing(numbers)
     if len(new):

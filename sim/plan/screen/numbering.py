@@ -1,4 +1,4 @@
-"""Numbers for what is alike among many layouts, so that each distinct thing is worked out once."""
+"""Numbers for things that many layouts have in common, so that each distinct thing is worked out once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ Thing = TypeVar("Thing", bound=Hashable)
 
 
 def dense(codes: Sequence[Codes]) -> tuple[Codes, list[int]]:
-    """A number for each row, from 0 on, equal for rows of equal codes; and a row with each number."""
+    """Two arrays: a number for each row, counted from 0 and equal where all codes are equal; and one row that
+    has each number."""
     key, rows = numbered(codes, [int(code.max(initial=0)) + 1 for code in codes])
     place = np.zeros(max(rows, default=0) + 1, dtype=np.int64)
     place[list(rows)] = np.arange(len(rows))
@@ -29,7 +30,7 @@ def dense(codes: Sequence[Codes]) -> tuple[Codes, list[int]]:
 def distinct(
     number: Codes, rows: Sequence[int], thing_of: Callable[[int], Thing]
 ) -> tuple[Codes, list[Thing]]:
-    """The things of these rows, each once; and for each layout the number of its own.
+    """The distinct things of these rows; and for each layout the place of its own.
 
     ``number`` has for each layout the place in ``rows`` of the row that stands for it.
     """
@@ -39,8 +40,8 @@ def distinct(
 
 
 def sums(counts: NDArray[Any], figures: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``counts @ figures``, so that what is found of a column does not depend on which others there are: a
-    product of matrices may add up in another order where there are more of them."""
+    """``counts @ figures``, added up column by column. A product of matrices may add in another order where
+    there are more columns, so that what is found of one column would depend on the others."""
     found = np.zeros((counts.shape[0], figures.shape[1]))
     for count, row in zip(counts.T, figures, strict=True):
         if count.any():
@@ -49,7 +50,7 @@ def sums(counts: NDArray[Any], figures: NDArray[np.float64]) -> NDArray[np.float
 
 
 class KnownFigures:
-    """What is known of each number of ``numbers``: a figure, or so many ``figures``; not a number before."""
+    """One figure, or several, for each number in ``numbers``; computed once for each number."""
 
     def __init__(self, numbers: Codes, figures: int | None = None) -> None:
         count = int(numbers.max(initial=-1)) + 1
@@ -57,25 +58,26 @@ class KnownFigures:
         self._put = np.zeros(count, dtype=bool)
 
     def missing(self, numbers: Codes) -> Codes:
-        """The places in ``numbers`` of those of which nothing is known."""
+        """The places in ``numbers`` of those whose figures are not known yet."""
         return np.flatnonzero(~self._put[numbers])
 
     def put(self, number: int, figures: float | Sequence[float]) -> None:
-        """These are the figures of a number."""
+        """Set the figures of a number."""
         self._of[number] = figures
         self._put[number] = True
 
     def of(self, numbers: Codes) -> NDArray[np.float64]:
-        """The figures of each."""
+        """The figures of each number that was given."""
         found: NDArray[np.float64] = self._of[numbers]
         return found
 
 
 class CommonFigures:
-    """So many ``figures`` of each of ``count`` numbers, worked out by whoever asks for them first. Where they
-    are ``shared``, that is any process that is forked from this one, of which none waits for another.
+    """Some ``figures`` for each of ``count`` numbers, computed by whichever process asks for them first.
 
-    Each number is worked out by one process, but for those that are asked for while another one is at them.
+    Where they are ``shared``, all processes forked from this one read and write the same table, and none
+    waits for another. Each number is computed by one process, unless several ask for it while it is being
+    computed.
     """
 
     def __init__(self, figures: int, count: int, *, shared: bool = False) -> None:
@@ -84,7 +86,8 @@ class CommonFigures:
         self._of[:] = np.nan
 
     def of(self, numbers: Codes, work: Callable[[int], Sequence[float]]) -> NDArray[np.float64]:
-        """The figures of each of ``numbers``, none of which is nan: ``work`` tells those of one."""
+        """The figures of each of ``numbers``; ``work`` computes those of one number, none of which may be
+        nan."""
         new = dict.fromkeys(numbers[np.isnan(self._of[:, numbers]).any(axis=0)].tolist())
         for again in (False, True):
             for number in new:
@@ -96,8 +99,8 @@ class CommonFigures:
 
 
 def zeros(rows: int, columns: int, *, shared: bool = True) -> NDArray[np.float64]:
-    """Zeros; where they are ``shared``, what a forked child writes into them its parent reads, and the other
-    way round."""
+    """An array of zeros. If ``shared``, a parent and the children that it forks see what the other writes
+    into it."""
     if not shared:
         return np.zeros((rows, columns))
     memory = mmap.mmap(-1, max(1, rows * columns * np.dtype(np.float64).itemsize))

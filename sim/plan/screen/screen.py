@@ -1,9 +1,10 @@
 """Every layout of a space at once: whether it fits, and what its step takes at least.
 
-Layouts of many are split among the cores by how deep their pipelines are, whose stages and orders then are
-worked out once all the same, and blocks of layers by whoever asks first; or by how tensors are cut, or
-experts spread, where layers take more work than pipelines, as those with experts do. What one says of a
-layout does not depend on others.
+Many layouts are divided among the cores so that each core does work which the others need not repeat. Usually
+they are divided by the depth of the pipeline: stages and orders are then worked out by one core alone, and
+blocks of layers by whichever core asks first. Where layers take more work than pipelines, as models with
+experts do, they are divided by how tensors are cut or experts spread. What is found of a layout does not
+depend on the others.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Screened:
-    """By layout: bytes that its fullest stage needs, what of them is held all through the step, bytes of a
-    GPU, seconds that its step takes at least.
+    """Four figures for each layout.
 
-    Where memory depends on how far hosts are ahead of their GPUs, it is that of hosts as far ahead as they
-    can be. A bound of 0 says nothing: such layouts are too large.
+    ``needed_bytes`` is what its fullest stage needs, ``held_bytes`` the part of that which is held throughout
+    the step, ``capacity_bytes`` what a GPU has, and ``bound_s`` a lower bound of its step. Where memory
+    depends on how far hosts are ahead of their GPUs, they are as far ahead as they can be. A bound of 0 says
+    nothing: such a layout is too large.
     """
 
     needed_bytes: NDArray[np.float64]
@@ -54,33 +56,34 @@ class Screened:
 
 
 FULL_BY_FAR = 1.25
-"""Of a GPU's memory: layouts that take more are not bounded, since nobody would propose them. Measured peaks
-are up to 15 % below predicted ones (docs/accuracy.md)."""
+"""Multiple of a GPU's memory above which a layout gets no bound: nobody would propose it. Measured peaks are
+up to 15 % below predicted ones (docs/accuracy.md)."""
 
 
 MANY = 1000
-"""Layouts that are worth a second process."""
+"""Layouts from which on a second process is worth starting."""
 
 _DEPTHS = ("parallelism.pp", "parallelism.vpp")
-"""Fields that tell most pipelines apart."""
+"""Fields in which most different pipelines differ."""
 
 _PIPELINES = (*_DEPTHS, "parallelism.stage_split", "training.recompute", "schedule")
-"""Fields that tell all of them apart, but for how many microbatches they have."""
+"""Fields in which all different pipelines differ, apart from their number of microbatches."""
 
 _WIDTHS = ("parallelism.tp", "parallelism.ep")
-"""Fields that tell most layers apart; the second where the software has but one value of the first."""
+"""Fields in which most different layers differ; the second serves where a space has but few values of the
+first."""
 
 _LAYERS = (*_WIDTHS, "parallelism.cp", "parallelism.etp", "training.micro_batch")
-"""Fields that tell nearly all of them apart."""
+"""Fields in which nearly all different layers differ."""
 
 
 def screen(
     space: Space, profile: GpuProfile | None = None, *, within: float = FULL_BY_FAR, fits: float = 0.0
 ) -> Screened:
-    """Memory of every layout, and the bound of those that take up to ``within`` of a GPU's memory and fit
-    with a probability of ``fits``.
+    """Memory of every layout, and the bound of each that takes at most ``within`` of a GPU's memory and fits
+    with a probability of at least ``fits``.
 
-    ``profile`` stands in place of the one that each base names where given.
+    ``profile``, if given, stands in place of the one that each base names.
     """
     found = zeros(4, len(space))
     wanted = partial(_wanted, space, within=within, fits=fits)
@@ -99,7 +102,7 @@ def screen(
 
 @dataclass(frozen=True, kw_only=True)
 class _Together:
-    """Layouts ``rows`` of base ``number`` that have their tables in common."""
+    """The layouts ``rows`` of base ``number``, which share their tables."""
 
     space: Space
     number: int
@@ -114,8 +117,8 @@ class _Together:
 
     @cached_property
     def times(self) -> ActionTimes:
-        """Those of blocks, which are timed once for all processes that are forked afterwards: of blocks that
-        the shallowest pipelines have, one of each recomputation."""
+        """Seconds of actions. The blocks of the shallowest pipelines, one for each kind of recomputation, are
+        timed once for all processes that are forked afterwards."""
         tables = self.tables
         turns = np.argsort(tables.space.columns["parallelism.pp"][tables.rows], kind="stable")
         _, first = np.unique(tables.code("training.recompute")[turns], return_index=True)
@@ -123,7 +126,7 @@ class _Together:
         return ActionTimes(tables=tables, in_common=stages)
 
     def screen(self, rows: Codes, wanted: Callable[[Screened], Mask], found: Floats) -> float:
-        """Put what is found of some of them into the columns of ``found``."""
+        """Screen some of the layouts, and put what is found into the columns ``rows`` of ``found``."""
         tables, places = self.tables, np.searchsorted(self.rows, rows)
         needed, held = (each[places] for each in MemoryScreen(tables=tables).needs(places))
         gpu_bytes = np.full(len(places), tables.cluster.gpu.hbm_bytes)
@@ -138,14 +141,17 @@ class _Together:
 
 
 def _wanted(space: Space, memory: Screened, *, within: float, fits: float) -> Mask:
-    """Layouts of that memory that are bounded."""
+    """Which layouts get a bound, by their memory."""
     fit = memory.needed_bytes <= within * memory.capacity_bytes
     return np.asarray(fit & (fit_probability(space.scenario, memory) >= fits), dtype=bool)
 
 
 def _parts(space: Space, number: int, profile: GpuProfile | None) -> Iterator[tuple[_Together, list[Codes]]]:
-    """The layouts of a base, in as many parts as there are cores for: about as many pipelines in each, with
-    common tables, or about as many layers, each with its own, whichever there are more of."""
+    """The layouts of a base in as many parts as there are cores.
+
+    A part has either about as many pipelines as the others, and tables in common with them, or about as many
+    layers, and tables of its own: whichever there are more of, pipelines or layers.
+    """
     rows = np.flatnonzero(space.base == number)
     count = -(-cores() // len(space.bases)) if len(space) >= MANY else 1
     if not len(rows):

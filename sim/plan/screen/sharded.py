@@ -1,9 +1,9 @@
 """Seconds of actions whose parameters are gathered and whose gradients are reduced around their blocks.
 
-What is gathered and reduced around which block is asked of ``sim/lowering/sharded.py`` with names in place of
-blocks, once for what its sizes depend on. A block with collectives around it takes what these take without
-it, or it and what cannot run meanwhile, whichever is more: two numbers, which each placement of the groups
-has.
+``sim/lowering/sharded.py`` says what is gathered and reduced around which block. It is asked with names in
+place of blocks, once for each combination of what the sizes depend on. A block takes the longer of two times:
+that of the collectives around it alone, and that of the block with what cannot run beside it. Both depend on
+where the groups are placed.
 """
 
 from __future__ import annotations
@@ -50,18 +50,19 @@ GROUP_OF = {
 """The process group of each communicator that moves shards."""
 
 _LONG_S = 1e3
-"""A block so long that nothing beside it is seen."""
+"""Seconds of a block that is so long that it hides everything beside it."""
 
 _SHORT = 4
-"""Layers of a stage that show how any number of the same goes on: gradients that are scattered beside the
-next layer are reduced over replicas beside the one after it, so that from the third on all do the same."""
+"""Layers of a stage from which it is seen how any larger number of the same goes on. Gradients that are
+scattered beside the next layer are reduced over replicas beside the one after it, so that all layers from the
+third on do the same."""
 
 _FIGURES = 8
-"""What ``ShardedTimes._around`` tells of a piece."""
+"""Figures that ``ShardedTimes._around`` gives for a piece."""
 
 
 class ShardedPiece(NamedTuple):
-    """Blocks by name, with what runs around them, so many times."""
+    """Some blocks by name, with what runs around them, repeated so many times."""
 
     names: tuple[BlockName, ...]
     around: Around
@@ -69,7 +70,7 @@ class ShardedPiece(NamedTuple):
 
 
 class ShardedPart(NamedTuple):
-    """A piece without what runs around it."""
+    """The blocks of a piece without what runs around them."""
 
     names: tuple[BlockName, ...]
     repeats: int
@@ -77,7 +78,7 @@ class ShardedPart(NamedTuple):
 
 @dataclass
 class _Recorder:
-    """In place of a ``Composer``: notes what is to be composed."""
+    """Stands in place of a ``Composer``, and notes what is to be composed."""
 
     def block(self, inner: Sequence[Any], around: Around) -> tuple[tuple[Any, ...], Around]:
         return tuple(inner), around
@@ -85,8 +86,8 @@ class _Recorder:
 
 @dataclass(frozen=True, kw_only=True)
 class _Costs:
-    """Of an action of a stage: by case, the number of its parts (-1: not known yet), and by these numbers, of
-    each case and part, the figures of what runs around it."""
+    """What is known of one action of a stage. ``parts`` has, by case, the number of its list of parts (-1:
+    not known yet); ``around`` has, by that number, the figures of what runs around each part in each case."""
 
     parts: Codes
     around: dict[int, Floats] = field(default_factory=dict)
@@ -94,9 +95,10 @@ class _Costs:
 
 @dataclass(kw_only=True)
 class ShardedTimes:
-    """Seconds of actions of layouts that gather or reduce around blocks; of the others those of ``plain``.
+    """Seconds of actions of layouts that gather or reduce around blocks; for others those of ``plain``.
 
-    Layouts of a ``case`` have the same pieces, placed alike: what runs around these is worked out once.
+    Layouts of one ``case`` have the same pieces, in groups that are placed alike, so that what runs around
+    these is worked out once.
     """
 
     tables: ScreenTables
@@ -124,7 +126,7 @@ class ShardedTimes:
         self.case, self._case_rows = dense([shape, self.place])
 
     def _form(self, row: int) -> tuple[bool, object]:
-        """Whether there is a rule, and what of a layout its gathers and reductions depend on."""
+        """Whether the layout shards, and everything that its gathers and reductions depend on."""
         draft, placements = self.tables.draft(row), self._placements[int(self.place[row])]
         rule = sharding_rule(draft)
         fsdp, hsdp, efsdp, ehsdp, dp = (placement.ranks for placement in placements)
@@ -142,7 +144,7 @@ class ShardedTimes:
         return np.asarray(self._sharded[rows], dtype=bool)
 
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
-        """Seconds of an action of that kind on such a stage, by layout of ``rows``."""
+        """Seconds of an action of that kind on such a stage, for each layout of ``rows``."""
         found = self.plain.of(kind, stage).alone[self.plain.places(rows)]
         sharded = np.flatnonzero(self._sharded[rows])
         if not len(sharded):
@@ -158,8 +160,8 @@ class ShardedTimes:
         return found
 
     def _plain(self, stage: Stage) -> tuple[Stage, Recompute]:
-        """A stage that recomputes nothing and has the same moves around its layers, and what of these is
-        recomputed; the stage itself where there is none."""
+        """A stage with the same collectives around its layers that recomputes nothing, and what the given one
+        recomputes. Where there is no such stage: the given one, and nothing."""
         if stage not in self._without:
             again = [*{run.recompute for run in stage.runs}]
             one = len(again) == 1 and not self.tables.gathers_again
@@ -167,7 +169,7 @@ class ShardedTimes:
         return self._without[stage]
 
     def _costs(self, kind: ActionKind, stage: Stage, cases: Codes) -> _Costs:
-        """The costs of an action, those of ``cases`` among them."""
+        """What is known of an action, with at least the given ``cases`` worked out."""
         count = len(self._case_rows)
         costs = self.costs.get((kind, stage))
         if costs is None:
@@ -186,17 +188,18 @@ class ShardedTimes:
         return costs
 
     def _recomputing(self, number: int, again: Recompute) -> tuple[ShardedPart, ...]:
-        """The parts of that number with layers that recompute."""
+        """The parts of that number, with layers that recompute as ``again`` says."""
         if (number, again) not in self.again:
             parts = [*self.parts][number]
             self.again[number, again] = tuple(_recomputing(part, again) for part in parts) if again else parts
         return self.again[number, again]
 
     def _seconds(self, parts: tuple[ShardedPart, ...], around: Floats, layer: Codes) -> Floats:
-        """Seconds of ``parts``; ``around``: by layout and part, what ``_around`` gives.
+        """Seconds of ``parts``. ``around`` has what ``_around`` gives, by layout and part.
 
-        Math-bound kernels have fewer SMs beside collectives: for as long as these take and neither other
-        kernels nor waiting can have been beside them.
+        Kernels that are bound by math have fewer SMs while collectives run beside them. That is counted for
+        as long as these run for certain beside such kernels, and not beside other kernels or while nothing
+        runs.
         """
         total = np.zeros(len(layer))
         for place, part in enumerate(parts):
@@ -218,7 +221,7 @@ class ShardedTimes:
         return total
 
     def _pieces(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
-        """What an action runs; of a long stage, by a short one of the same layers."""
+        """The pieces of an action; those of a long stage follow from a short one of the same layers."""
         key = int(self.form[row]), kind, stage
         found = self.pieces.get(key)
         if found is None:
@@ -226,7 +229,7 @@ class ShardedTimes:
         return found
 
     def _long(self, kind: ActionKind, stage: Stage, row: int) -> tuple[ShardedPiece, ...]:
-        """What a stage of many like layers runs; nothing where short ones do not show it."""
+        """The pieces of a stage of many equal layers; none where short stages do not show how it goes on."""
         if len(stage.runs) != 1 or stage.layers <= _SHORT + 1:
             return ()
         first, second = (
@@ -249,7 +252,7 @@ class ShardedTimes:
         return tuple(found)
 
     def _sharding(self, stage: Stage, row: int) -> Sharding:
-        """The moves of a stage that is the only one, noted in place of composed."""
+        """The gathers and reductions of a stage by itself; its composer notes what it is asked to compose."""
         key = int(self.form[row]), stage
         if key not in self.shardings:
             plan = self.tables.plan_of_rank(row, 0, [stage])
@@ -260,10 +263,12 @@ class ShardedTimes:
         return self.shardings[key]
 
     def _around(self, piece: ShardedPiece, place: int) -> tuple[float, ...]:
-        """What runs around a piece: its seconds without the piece, and those that come on top of it.
+        """Eight figures of what runs around a piece.
 
-        Then, of the kernels that SMs are taken from: seconds before they begin, of copies, and for each of
-        two streams beside them how long collectives move there, and the part of the SMs that they hold.
+        Two are its seconds without the piece, and the seconds that come on top of the piece. Then, for
+        kernels from which SMs are taken: the seconds before they begin, those of copies, and for each of two
+        streams beside them the seconds for which collectives move there and the share of the SMs that these
+        hold.
         """
         key = id(piece.around), place, bool(piece.names)  # one object stands for all that are equal
         if key not in self.around:
@@ -286,7 +291,8 @@ class ShardedTimes:
         return self.around[key]
 
     def _beside(self, around: Around) -> tuple[float, float, float, float]:
-        """For two streams: seconds of collectives beside kernels, and the part of the SMs they hold."""
+        """For each of two streams: the seconds for which collectives run beside kernels, and the share of SMs
+        that they hold."""
         streams: dict[str, list[Collective]] = {}
         for op in (*around.overlapping, *(() if around.first else (*around.reductions, *around.delayed))):
             if isinstance(op.work, Collective) and op.work.transfer.sms:
@@ -298,7 +304,7 @@ class ShardedTimes:
         return tuple((*found, 0.0, 0.0, 0.0, 0.0)[:4])  # type: ignore[return-value]
 
     def _priced(self, around: Around, place: int) -> Around:
-        """The collectives as they are where the groups are placed so."""
+        """The collectives with the costs that they have where the groups are placed so."""
         placements = dict(zip(("fsdp", "hsdp", "efsdp", "ehsdp"), self._placements[place][:4], strict=True))
 
         def priced(op: Op) -> Op:
@@ -330,7 +336,7 @@ def _with_more(pieces: tuple[ShardedPiece, ...], place: int, more: int) -> tuple
 
 
 def _recomputing(part: ShardedPart, recompute: Recompute) -> ShardedPart:
-    """A part whose layers recompute."""
+    """The part with layers that recompute as ``again`` says."""
     names = tuple(
         replace(name, run=replace(name.run, recompute=recompute))
         if name.run is not None and name.build is not forward_block

@@ -1,8 +1,8 @@
-"""Seconds of the actions of one rank of each layout, where ranks are placed in several ways: of that whose
+"""Seconds of the actions of one rank of each layout, where ranks are placed in several ways: the rank whose
 groups take the longest.
 
-What takes as long on all ranks are kernels alone. A step ends when all of them have, so that any one does for
-a bound: the tables are built once more, with its groups in place of those of rank 0.
+Only kernels take as long on all ranks. A step ends when all ranks have, so that any single rank gives a lower
+bound. The tables are built once more, with the groups of this rank in place of those of rank 0.
 """
 
 from __future__ import annotations
@@ -28,22 +28,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SlowestRanks:
-    """The slowest ranks of the layouts ``rows`` of a base, which are all of those of their own ``tables``."""
+    """The slowest rank of each of the layouts ``rows`` of a base; their own ``tables`` have these layouts
+    alone."""
 
     rows: Codes
     tables: ScreenTables
     times: ShardedTimes
 
     def ranks(self, rows: Codes) -> Codes:
-        """Of each layout, the pipeline rank that it is."""
+        """For each layout, the pipeline rank of its slowest rank."""
         return self.tables.pipeline_ranks(self._places(rows))
 
     def of(self, kind: ActionKind, stage: Stage, rows: Codes) -> Floats:
-        """Seconds of an action of that kind on such a stage there, by layout."""
+        """Seconds of an action of that kind on such a stage of that rank, for each layout."""
         return self.times.of(kind, stage, self._places(rows))
 
     def ask(self, rows: Codes) -> None:
-        """These layouts are meant from now on."""
+        """Set the layouts that are asked for from now on."""
         self.times.plain.ask(self.tables.layer[self._places(rows)])
 
     def _places(self, rows: Codes) -> Codes:
@@ -52,7 +53,7 @@ class SlowestRanks:
 
 
 def slowest_ranks(tables: ScreenTables, rows: Codes) -> SlowestRanks:
-    """Those of layouts of a base, in order, whose tables are known."""
+    """The slowest ranks of some layouts of a base, in order; ``tables`` are those of the whole base."""
     own = ScreenTables(
         space=tables.space,
         base=tables.base,

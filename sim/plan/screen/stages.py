@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
-    """``kinds`` are the distinct stages, ``kind_of`` says which each virtual stage is of; ``held`` are the
-    virtual stages of each pipeline rank, in the order of the model."""
+    """The stages of a pipeline. ``kinds`` are the distinct ones, ``kind_of`` is the kind of each virtual
+    stage, and ``held`` has the virtual stages of each pipeline rank in the order of the model."""
 
     kinds: tuple[Stage, ...]
     kind_of: tuple[int, ...]
@@ -40,7 +40,7 @@ class Pipeline:
         return tuple(self.kind_of[stage] for stage in self.held[rank])
 
     def ends(self, rank: int) -> tuple[int, ...]:
-        """The first and the last virtual stage, as far as a rank holds them."""
+        """The first and the last virtual stage of the model, as far as this rank holds them."""
         return tuple(stage for stage in self.held[rank] if stage in (0, len(self.kind_of) - 1))
 
     @cached_property
@@ -71,12 +71,12 @@ def pipeline_of(scenario: Scenario) -> Pipeline:
 
 
 def without_recompute(stage: Stage) -> Stage:
-    """A stage of the same layers that recomputes none of them: for what moves around layers."""
+    """The same stage without recomputation: for what moves around its layers."""
     return replace(stage, runs=tuple(LayerRun(kind=run.kind, count=run.count) for run in stage.runs))
 
 
 def merged(stages: Iterable[Stage]) -> Stage:
-    """All ``stages`` of a rank as one, without what of it is recomputed: for what depends on sums alone."""
+    """All ``stages`` of a rank as one stage without recomputation: for whatever depends on sums alone."""
     counts: Counter[LayerKind] = Counter()
     found = list(stages)
     for stage in found:

@@ -1,7 +1,8 @@
-"""What each pipeline rank runs in its whole order, step by step, pairs of a forward and a backward as one.
+"""What each pipeline rank runs in its whole order, step by step, a forward and backward that overlap as one.
 
-Steps of a rank take turns on its compute stream, and the blocks of each end together, so that its own work is
-the sum of them. Knows orders that are there whole, and the seconds of steps; not what comes before and after.
+Steps of a rank run one after the other on its compute stream, and the blocks of a step end together, so that
+a rank's own work is the sum of its steps. Knows whole orders and the seconds of steps; not what comes before
+and after.
 """
 
 from __future__ import annotations
@@ -23,14 +24,15 @@ if TYPE_CHECKING:
     Codes = NDArray[np.int64]
 
 Kind = tuple[ActionKind, int] | tuple[int, int]
-"""Of a step: what an action computes on which kind of stage; or a pair's kinds, forward and backward."""
+"""The kind of a step: an action and the kind of stage that it runs on; or the kinds of stage of a pair,
+forward and backward."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankSteps:
-    """``counts``: ranks x ``kinds``, how many steps of each a rank has; ``lead``: ranks x kinds of stages,
-    the forwards that the first microbatch of a rank has passed before it comes there.
-    """
+    """The steps of all ranks. ``counts`` (ranks x ``kinds``) says how many steps of each kind a rank has;
+    ``lead`` (ranks x kinds of stages) which forwards the first microbatch of a rank has passed before it gets
+    there."""
 
     kinds: tuple[Kind, ...]
     counts: Codes
@@ -49,9 +51,10 @@ def steps_of(orders: Orders, pipeline: Pipeline) -> RankSteps:
 
 
 def adds_up(orders: Orders) -> bool:
-    """Whether seconds of actions by themselves do: no two run as one, and all backwards are split or none.
+    """Whether a rank's work is the sum of its single actions: no two run as one, and either all backwards are
+    split or none.
 
-    DualPipeV's are split where ranks fill and drain alone.
+    DualPipeV splits those of ranks that fill and drain alone.
     """
     kinds = {part.kind for order in orders for step in order for part in parts(step)}
     pairs = any(isinstance(step, Overlap) for order in orders for step in order)
@@ -65,7 +68,7 @@ def _kind(step: Step, pipeline: Pipeline) -> Kind:
 
 
 def _lead(first: Step, pipeline: Pipeline) -> list[int]:
-    """By kind of stage, those before the stage of a rank's first step: a forward."""
+    """How many stages of each kind come before the stage of a rank's first step, which is a forward."""
     assert isinstance(first, Action), "a rank has nothing to run backward before its first forward"
     passed = Counter(pipeline.kind_of[: first.stage])
     return [passed[kind] for kind in range(len(pipeline.kinds))]

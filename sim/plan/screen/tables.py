@@ -1,12 +1,12 @@
 """What the layouts of one machine share: local shapes, process groups, kernels, curves, blocks of layers.
 
-Knows which of a layout's fields each of them depends on, and builds each distinct one once, by the functions
+Knows on which fields of a layout each of these depends, and builds each distinct one once, by the functions
 of sim/lowering.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from ...lowering.profiled_costs import profiled_shape
 from ...lowering.slowest import IN_LAYERS, ways_exchange_s
 from ...lowering.stage_parameters import stage_parameters
 from ...lowering.state.activations import activation_bytes
+from ...lowering.tables import ordered_by
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named
 from ...scenario.sharding import ShardingRule, sharding_rule
@@ -60,7 +61,7 @@ PIPELINE = (
     "training.recompute",
     "schedule",
 )
-"""What stages depend on."""
+"""Fields that the stages of a pipeline depend on."""
 
 _GROUPS = ("tp", "cp", "cp_a2a", "pp", "ep", "etp", "dp", "fsdp_shard_size", "order")
 _LOCAL = ("tp", "cp", "cp_a2a", "ep", "etp", "sequence_parallel")
@@ -75,14 +76,15 @@ _SOFTWARE = (
 
 @dataclass(frozen=True, kw_only=True)
 class LayerKey:
-    """What the blocks of layers depend on: the share of a rank, and where its groups are."""
+    """What the blocks of layers depend on: the local shape of a rank, and where its groups are."""
 
     local: LocalShape
     groups: tuple[GroupPlacement, ...]
     software: tuple[object, ...]
 
     def part(self, *, experts: bool) -> object:
-        """What of it the half of the ``experts`` depends on; or all blocks that have none."""
+        """The part of it on which the half of a layer that has the ``experts`` depends; or all blocks without
+        any."""
         named = dict(zip(IN_LAYERS, self.groups, strict=True))
         held = self.local.experts
         if not experts:
@@ -95,14 +97,14 @@ class LayerKey:
 
 @dataclass(kw_only=True)
 class ScreenTables:
-    """The distinct things of one base; ``rows`` are its layouts in the space.
+    """The distinct things of one base, whose layouts are the ``rows`` of the space.
 
-    By layout: ``group`` numbers ``group_rows``, ``layer`` numbers ``layers``, ``cut`` the ways in which their
-    parameters are divided, ``sizes`` how many of a layer a rank then holds, ``rule`` how it shards. Of each
-    layer ``forward_of`` is the first whose forwards are the same: one that differs in what becomes of
-    gradients. Where none ``gathers_again`` for layers that are recomputed, nor hides more beside them, what
-    moves around them is the same for all recomputation. Groups are those of rank 0 of a layout; or, of the
-    ``slowest``, those of the rank whose groups take longest.
+    Arrays by layout: ``group`` is a place in ``group_rows``, ``layer`` one in ``layers``; ``cut`` numbers the
+    ways in which parameters are divided, ``sizes`` how many parameters of a layer a rank then holds, and
+    ``rule`` how the layout shards. ``forward_of`` is, for each layer, the first layer with the same forward:
+    such layers differ in what becomes of gradients. If no rule ``gathers_again`` for layers that are
+    recomputed, or hides more beside them, the collectives around layers are the same for every recomputation.
+    Groups are those of rank 0 of a layout; of the ``slowest``, those of the rank whose groups take longest.
     """
 
     space: Space
@@ -120,7 +122,7 @@ class ScreenTables:
     known_plans: dict[int, dict[str, Any]] = field(default_factory=dict)
     known_placements: dict[int, Placements] = field(default_factory=dict)
     known_codes: dict[str, Codes] = field(default_factory=dict)
-    known_orders: dict[tuple[str, Shape, bool], Orders] = field(default_factory=dict)
+    known_orders: dict[tuple[Hashable, ...], Orders] = field(default_factory=dict)
     known_parameters: dict[tuple[int, Stage, bool], StageParameters] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -162,13 +164,13 @@ class ScreenTables:
         self.sizes, _ = distinct(self.cut, cut_rows, partial(self._sizes_of, layers=every))
 
     def code(self, name: str) -> Codes:
-        """The codes of a field, of the layouts of this base."""
+        """The codes of a field for the layouts of this base."""
         if name not in self.known_codes:
             self.known_codes[name] = self.space.codes[name][self.rows]
         return self.known_codes[name]
 
     def microbatches(self) -> Codes:
-        """Of each layout, how many a data-parallel rank has a step."""
+        """For each layout, the microbatches of a data-parallel rank in one step."""
         columns = self.space.columns
         micro, dp = (columns[name][self.rows] for name in ("training.micro_batch", "parallelism.dp"))
         count: Codes = self.base.training.global_batch // (micro * dp)
@@ -205,7 +207,7 @@ class ScreenTables:
         return self.placed[number]
 
     def pipeline_ranks(self, rows: Codes) -> Codes:
-        """Of each layout, the pipeline rank of the rank whose groups are known."""
+        """For each layout, the pipeline rank of the rank whose groups are known."""
         found: Codes = np.array([self.pipeline_rank[int(number)] for number in self.group[rows]])
         return found
 
@@ -216,7 +218,7 @@ class ScreenTables:
         return max(ways_s, key=lambda rank: ways_s[rank])
 
     def placements(self, row: int) -> Placements:
-        """How differently the ranks of a layout are placed."""
+        """The different placements of a layout's ranks."""
         number = int(self.group[row])
         if number not in self.known_placements:
             found = ways_placed(self.draft(row), self.groups(row)[0], self.cluster)
@@ -245,13 +247,13 @@ class ScreenTables:
 
     @property
     def machines(self) -> tuple[GpuKind, ...]:
-        """The one kind of GPU that layouts are compared on."""
+        """The one kind of GPU on which layouts are compared."""
         return (GpuKind(cluster=self.cluster, profile=self.profile, kernels=self.kernels),)
 
     def plan_of_rank(self, row: int, rank: int, stages: Sequence[Stage]) -> StepPlan:
-        """The plan of a step in which pipeline rank ``rank`` has these ``stages``, numbered from 0.
+        """The plan of a step whose pipeline rank ``rank`` has these ``stages``, numbered from 0.
 
-        For what does not ask for orders: they name each stage of the rank once.
+        It serves what does not ask for orders: its orders name each stage of the rank once.
         """
         if row not in self.known_plans:
             self.known_plans[row] = self._of_any_rank(row)
@@ -266,7 +268,7 @@ class ScreenTables:
         )
 
     def _of_any_rank(self, row: int) -> dict[str, Any]:
-        """What all ranks' plans of a layout have in common."""
+        """The fields that the plans of all ranks of a layout have in common."""
         draft, (placed, groups) = self.draft(row), self.groups(row)
         schedule, shape = schedule_named(draft.schedule), draft.pipeline_shape
         blocks = self.blocks_of(int(self.layer[row]))
@@ -290,7 +292,7 @@ class ScreenTables:
         }
 
     def _parameters(self, row: int, stage: Stage, *, ends_meet: bool) -> StageParameters:
-        """What a stage holds, by how layers are cut and what all layouts of the base have in common."""
+        """Parameters of a stage, by how layers are cut; worked out once for layouts that share this."""
         key = int(self.cut[row]), stage, ends_meet
         if key not in self.known_parameters:
             local = self.layers[int(self.layer[row])].local
@@ -298,27 +300,27 @@ class ScreenTables:
         return self.known_parameters[key]
 
     def shape(self, row: int) -> Shape:
-        """What the schedule of a layout is asked for, with as few microbatches as show all that is held."""
+        """The shape that a layout's schedule is asked for, with as few microbatches as show all that is
+        held."""
         draft = self.draft(row)
         shape = draft.pipeline_shape
         shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
         return self.weighed(row, shape) if schedule_named(draft.schedule).uses_costs else shape
 
-    def order_key(self, row: int) -> tuple[str, Shape, bool]:
-        """What the orders of a layout depend on."""
-        draft = self.draft(row)
-        paired = draft.software.exchange.moe_a2a_overlap and draft.parallelism.ep > 1
-        return draft.schedule, self.shape(row), paired
+    def order_key(self, row: int) -> tuple[Hashable, ...]:
+        """What the orders of a layout depend on, as a key."""
+        return ordered_by(self.draft(row), self.shape(row))
 
     def orders(self, row: int) -> Orders:
-        """The orders of a layout with so few microbatches."""
+        """The orders of a layout with these few microbatches."""
         key = self.order_key(row)
         if key not in self.known_orders:
-            self.known_orders[key] = step_orders(self.draft(row), schedule_named(key[0]), key[1])
+            draft = self.draft(row)
+            self.known_orders[key] = step_orders(draft, schedule_named(draft.schedule), self.shape(row))
         return self.known_orders[key]
 
     def weighed(self, row: int, shape: Shape) -> Shape:
-        """``shape`` with what a schedule that searches is told of the costs of a layout."""
+        """``shape`` with the costs of a layout, which schedules that search are given."""
         draft, groups, layer = self.draft(row), self.groups(row)[1], int(self.layer[row])
         local = self.layers[layer].local
         message_s = message_seconds(draft, self.communication, local, groups)
@@ -335,7 +337,7 @@ class ScreenTables:
         return tuple(groups[name] for name in IN_LAYERS)
 
     def _rules(self) -> tuple[Codes, list[ShardingRule | None]]:
-        """The rules by which layouts shard; and for each layout which of them it has."""
+        """The different rules by which layouts shard; and for each layout the number of its own."""
         several = np.minimum(self.microbatches(), 2)
         number, rows = dense([self.code("parallelism.zero"), self.code("parallelism.pp"), several])
         return distinct(number, rows, lambda row: sharding_rule(self.draft(row)))
@@ -355,7 +357,7 @@ class ScreenTables:
 
 
 def tables_of(space: Space, base: int, profile: GpuProfile, rows: Codes | None = None) -> ScreenTables:
-    """The tables of the layouts of base number ``base``, of some ``rows`` of them or of all."""
+    """The tables of base number ``base``, for some ``rows`` of its layouts or for all."""
     scenario = space.bases[base]
     return ScreenTables(
         space=space,

@@ -1,7 +1,8 @@
-"""Seconds of every block by itself, of all layers of the tables at once.
+"""Seconds of every block by itself, for all layers of the tables at once.
 
-What an action runs is asked of ``sim/lowering/actions.py`` with names in place of blocks; each named block is
-then timed once a layer (``sim/program/solo.py``), by one of the processes that screen layouts of a base.
+``sim/lowering/actions.py`` says which blocks an action runs; it is asked with names in place of blocks. Each
+named block is then timed once for each layer (``sim/program/solo.py``), by one of the processes that screen
+layouts of a base.
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ if TYPE_CHECKING:
 
 
 class BlockTimes(NamedTuple):
-    """Seconds by layer, of those that are used.
+    """Seconds of a block by layer, for the layers in use.
 
-    ``alone``: with the GPU to itself; ``kernels`` of the compute stream, of which ``memory`` are bound by
-    memory; ``host``; ``kernels_end``: until the last kernel has ended; ``idle``: for which the compute
-    stream stands still at least, however little of the SMs its kernels have (``LEAST_SMS``).
+    ``alone`` is with the GPU to itself. ``kernels`` are those of the compute stream, of which ``memory`` are
+    bound by memory; ``host`` is the time of its launches; ``kernels_end`` is when the last kernel has ended.
+    ``idle`` is how long the compute stream is idle at least, even if its kernels have as few SMs as may be
+    (``LEAST_SMS``).
     """
 
     alone: Floats
@@ -66,20 +68,20 @@ _WITHOUT_GRADIENTS = (
     loss.loss_forward,
     loss.loss_backward,
 )
-"""What builds blocks that have nothing to do with the gradients of parameters."""
+"""Functions that build blocks without any gradient of parameters."""
 
 LEAST_SMS = 0.75
-"""The part of the SMs that kernels keep beside all collectives that the bound counts; those that need all of
-them keep a part of their speed."""
+"""Share of the SMs that kernels keep beside all collectives that the bound counts; a kernel that needs all
+SMs keeps that share of its speed."""
 
 LEAST_HBM = 1 - MOST_HBM / 1000
-"""The part of HBM's bandwidth that they keep."""
+"""Share of HBM's bandwidth that kernels keep beside these collectives."""
 
 
 @dataclass(frozen=True)
 class BlockName:
-    """A block by what builds it: an end of the model, or a layer of a run; or a layer forward ``beside`` one
-    backward."""
+    """A block, named by the function that builds it: for an end of the model, for a layer of a run, or for a
+    forward of one layer ``beside`` the backward of another."""
 
     build: Any
     run: Any = None
@@ -99,7 +101,7 @@ class BlockName:
 
     @cached_property
     def halves(self) -> tuple[BlockName, ...]:
-        """The block as two that take turns; none where it has no experts or is not one of such."""
+        """The two halves of a block that run in turn with others; none for blocks without experts."""
         if self.build not in (forward_block, backward_block) or self.beside is not None:
             return ()
         if not self.run.kind.experts or by_operators(self.run.recompute):
@@ -107,15 +109,16 @@ class BlockName:
         return self._half(Half.EXPERTS, OF_ATTENTION), self._half(Half.ATTENTION, OF_EXPERTS)
 
     def _half(self, half: Half, others: Recompute) -> BlockName:
-        """A half, which does not recompute what the other one has."""
+        """One half of the block, which does not recompute what the other half has."""
         return replace(self, half=half, run=replace(self.run, recompute=self.run.recompute - others))
 
 
 @dataclass(frozen=True)
 class BlockNames:
-    """In place of ``Blocks``: gives the name of each block that an action asks for, or a pair of them.
+    """Stands in place of ``Blocks``, and gives the name of each block, or pair of blocks, that an action asks
+    for.
 
-    ``local`` is any that has the experts and exchanges of those that are meant: pairs ask for it.
+    ``local`` is any local shape with the experts and exchanges in question: pairs ask for it.
     """
 
     local: LocalShape | None = None
@@ -134,14 +137,15 @@ class BlockNames:
 
 
 def _one_layer(run: LayerRun, recompute: Recompute) -> LayerRun:
-    """A layer of a run. What is recomputed says nothing of a forward pass, which is the same then."""
+    """One layer of a run. A forward is the same whatever is recomputed, so that its name does not say
+    that."""
     return replace(run, count=1, recompute=recompute)
 
 
 @dataclass(kw_only=True)
 class ActionTimes:
-    """Seconds of the actions of a stage, by layer of the tables: of the ``used`` ones at once, which are
-    those that were asked for last (``ask``).
+    """Seconds of the actions of a stage, by layer of the tables: for all ``used`` layers at once, which are
+    those that were last asked for (``ask``).
 
     Blocks of stages ``in_common`` are timed once for this process and those that are forked from it later.
     """
@@ -166,12 +170,12 @@ class ActionTimes:
                 self._known.setdefault(one, self._figures(shared=True))
 
     def places(self, rows: Codes) -> Codes:
-        """Of each layout, which of the used layers it has."""
+        """For each layout, the place of its layer among the used ones."""
         found: Codes = self._places[self.tables.layer[rows]]
         return found
 
     def ask(self, layers: Codes) -> None:
-        """These layers are meant from now on."""
+        """Set the layers that are asked for from now on."""
         self.used = np.flatnonzero(np.bincount(layers))
         self._places[self.used] = np.arange(len(self.used))
         for known in (self.actions, self.pairs, self._asked):
@@ -196,7 +200,7 @@ class ActionTimes:
 
     def of_pair(self, forward: Stage, backward: Stage, local: LocalShape) -> BlockTimes | None:
         """Seconds of a forward and a backward that run as one, by used layer; None where they run in turn.
-        Layers with the exchanges of ``local`` have them."""
+        ``local`` is that of layers with the same exchanges."""
         if not runs_as_one(forward, backward, local):
             return None
         if (forward, backward) not in self.pairs:
@@ -223,7 +227,7 @@ class ActionTimes:
         return found
 
     def _built(self, name: BlockName) -> BlockTimes:
-        """The same of a block that is built once for all layers in which it is the same."""
+        """Seconds of a block that is the same for several layers, and is built once for all of these."""
         if name not in self._known:
             self._known[name] = self._figures()
         # Beside other exchanges than its own, kernels of a pair may have more SMs than by itself.
@@ -238,7 +242,7 @@ class ActionTimes:
         return CommonFigures(len(BlockTimes._fields), len(self.tables.layers), shared=shared)
 
     def _parts_of(self, name: BlockName) -> Codes:
-        """By layer, the first of all layers of which that block is the same."""
+        """For each layer, the first layer that has the same block."""
         forward = name.build in _WITHOUT_GRADIENTS
         layered = name.half is None and name.run is not None and name.run.kind.experts
         if name.beside is not None or layered:
@@ -257,7 +261,7 @@ class ActionTimes:
 
 
 def _in_turn(first: BlockTimes, then: BlockTimes) -> BlockTimes:
-    """Of two blocks, the one when the other has ended."""
+    """The figures of two blocks, of which the second begins when the first has ended."""
     found = BlockTimes(*(one + other for one, other in zip(first, then, strict=True)))
     return found._replace(kernels_end=first.alone + then.kernels_end)
 

@@ -1,6 +1,6 @@
-"""Where a rank's order turns from forwards to backwards and back, and what it does outside of these turns.
+"""Where a rank's order turns from forwards to backwards, and what it runs before and after.
 
-For schedules of whole backwards: a few forwards, then both in turn, then backwards alone.
+For schedules of whole backwards: some forwards, then both in turn, then backwards alone.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RankTurns:
-    """By rank: ``first`` is the stage of its first backward, ``last`` that of its last forward.
+    """The turns of all ranks.
 
-    ``before`` counts the forwards ahead of the one, ``after`` the backwards behind the other, by kind of
-    stage, of which it has so many ``stages``. ``turning``: its last forward comes after its first backward.
+    ``first`` is the stage of a rank's first backward, ``last`` that of its last forward. ``before`` counts
+    the forwards ahead of that backward, and ``after`` the backwards behind that forward, by kind of stage;
+    ``stages`` counts all stages of a rank. ``turning`` says whether the last forward comes after the first
+    backward.
     """
 
     first: Codes
@@ -41,7 +43,7 @@ class RankTurns:
 
 
 def turns_of(orders: Orders, pipeline: Pipeline) -> RankTurns:
-    """The turns of all ranks: of orders of whole backwards, without pairs."""
+    """The turns of all ranks, for orders of whole backwards without pairs."""
     before = [_while(order, ActionKind.FORWARD) for order in orders]
     after = [_while(reversed(order), ActionKind.BACKWARD) for order in orders]
 
@@ -65,7 +67,7 @@ def turns_of(orders: Orders, pipeline: Pipeline) -> RankTurns:
 
 
 def _while(steps: Iterable[Step], kind: ActionKind) -> list[int]:
-    """The stages of the steps up to the first of another kind."""
+    """The stages of the leading steps that are of this kind."""
     like = takewhile(lambda one: isinstance(one, Action) and one.kind is kind, steps)
     return [_stage(step) for step in like]
 

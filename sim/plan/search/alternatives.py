@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .shown import LayoutFigures
 
 SEEN = 0.002
-"""Of the better step: smaller differences of a part of the critical path are no reason."""
+"""Share of the better step: parts of the critical path that differ by less are no reason."""
 
 REASONS = 3
 """Parts of the critical path that are named."""
@@ -115,7 +115,8 @@ ALTERNATIVES = (
 
 
 def alternatives(among: Candidates, chosen: int) -> Iterator[tuple[Alternative, NDArray[np.bool_]]]:
-    """Those that mean any layout here, and not the chosen one."""
+    """The alternatives that some layout has and the chosen one has not, each with the layouts that have
+    it."""
     for one in ALTERNATIVES:
         found = one.of(among)
         if found.any() and not found[chosen]:

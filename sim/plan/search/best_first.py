@@ -218,7 +218,8 @@ class _Search:
         return sorted([*values, *(float(self.bounds[i]) for i in likely)])[self.top - 1]
 
     def _asked_next(self, loose: Sequence[int]) -> list[int]:
-        """Of those behind the first whose bounds are tightened now, whose are next if none changes by it."""
+        """Layouts behind the first whose bounds are tightened now: those that are next if no bound
+        changes."""
         before = set(loose)
         lesser = ((i, self.lesser(i)) for i in loose[AT_ONCE:])
         return [

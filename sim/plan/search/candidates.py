@@ -125,13 +125,13 @@ class Candidates:
 
     @cached_property
     def bounded_actions(self) -> NDArray[np.float64]:
-        """The same of a bound by actions (brief/floor.py), which knows no layers and goes through all of a
-        step."""
+        """Actions that a bound by actions counts as (brief/floor.py); it knows no layers and goes through the
+        whole step."""
         return np.asarray(BESIDES + 2 * self._groups * self._of("pp") ** 2 * self._of("vpp"))
 
     @cached_property
     def _groups(self) -> NDArray[np.float64]:
-        """Of each layout, its microbatches for each pipeline rank."""
+        """For each layout, its microbatches per pipeline rank."""
         training = self.base.training
         batch = self.column("training.global_batch", training.global_batch)
         micro = self.column("training.micro_batch", training.micro_batch)
@@ -160,7 +160,8 @@ class Candidates:
 
     @cached_property
     def dollars_per_s(self) -> NDArray[np.float64]:
-        """Of all GPUs together, as stated or listed for each kind of them; nan without a price."""
+        """For each layout, the price of all its GPUs as stated or listed for their kind, in dollars per
+        second; nan without one."""
         prices = [price_of(base.cluster) for base in self.layouts.bases]
         each = np.array([np.nan if price is None else price.amount for price in prices], dtype=np.float64)
         return self.gpus * each[self.layouts.base] / 3600.0

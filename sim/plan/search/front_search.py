@@ -129,7 +129,7 @@ def _costs(search: LayoutSearch, numbers: Numbers, step_s: Floats) -> Floats:
     """
     among = search.among
     training = among.base.training
-    seconds = step_s * (training.global_batch * training.seq_length / among.tokens_per_step[numbers])
+    seconds = step_s * (training.tokens_per_step / among.tokens_per_step[numbers])
     free = among.headroom_bytes[numbers] / among.bounds.capacity_bytes[numbers]
     price = np.nan_to_num(among.dollars_per_s[numbers]) * seconds
     return np.column_stack([seconds, -np.floor(free / HEADROOM_STEP), among.gpus[numbers], price])

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from ...scenario.models import Scenario
 
 REPLICATIONS = 32
-"""Of each layout, with the same chance for all of them: differences between layouts are not noise."""
+"""Replications of the weeks of each layout, with the same random draws for all of them, so that differences
+between layouts are not noise."""
 
 
 def goodput_share(scenario: Scenario, step_time_s: float) -> float:

@@ -113,7 +113,7 @@ class Judging:
 
     @contextmanager
     def _results(self, tasks: Iterable[Asked]) -> Iterator[Iterator[Answered]]:
-        """Of tasks in turn, as far as anyone asks; what was done ahead is kept."""
+        """Results of tasks in turn, as far as anyone asks for them; what was done ahead is kept."""
         results = self.workers.run(tasks)
         try:
             yield results

@@ -76,12 +76,13 @@ def weights(objective: Objective, among: Candidates) -> NDArray[np.float64]:
         return among.dollars_per_s / among.tokens_per_step
     if objective is Objective.DAYS:
         return _budget_tokens(among, f"objective {objective.value}") / among.tokens_per_step / DAY_S
-    return base.training.global_batch * base.training.seq_length / among.tokens_per_step
+    return base.training.tokens_per_step / among.tokens_per_step
 
 
 def own_weight(objective: Objective, base: Scenario) -> float:
-    """The same of the scenario as given, which may be none of the layouts; nan where it lacks what counts."""
-    tokens = base.training.global_batch * base.training.seq_length
+    """The weight of the scenario as given, which need not be one of the layouts; nan where it lacks what
+    counts."""
+    tokens = base.training.tokens_per_step
     if objective is Objective.TOKENS_PER_DOLLAR:
         price = price_of(base.cluster)
         return np.nan if price is None else price.amount * base.cluster.gpus / 3600.0 / tokens

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
 
+from ...children import may_fork
+
 Task = TypeVar("Task", contravariant=True)
 Done = TypeVar("Done")
 
@@ -90,7 +92,7 @@ class Local(Generic[Task, Done]):
             self._pool = None
 
     def _started(self) -> ProcessPoolExecutor | None:
-        if self._pool is None and _may_fork():
+        if self._pool is None and may_fork():
             self._pool = ProcessPoolExecutor(
                 self.jobs,
                 mp_context=multiprocessing.get_context("fork"),
@@ -148,8 +150,8 @@ class Left(Enum):
 
 
 LEFT = Left.LEFT
-"""Of a task that nobody waited for any more when its turn came: a pool hands out some before their turn, and
-these cannot be taken back."""
+"""What a worker gives for a task that nobody waited for any more when its turn came. A pool hands out some
+tasks before their turn, and these cannot be taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +207,3 @@ def _end(pool: ProcessPoolExecutor) -> None:
 def cores() -> int:
     """That this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-
-
-def _may_fork() -> bool:
-    """Forks are safe on Linux, and where no other thread can hold a lock."""
-    return sys.platform == "linux" and threading.active_count() == 1

@@ -53,7 +53,6 @@ class Outcome:
     mean_repair: float = float("nan")
     most_repair: int = 0
     excluded: int = 0
-    live_share: float = 1.0
     stuck_s: float = float("nan")
     stuck_why: str = ""
 

@@ -31,7 +31,7 @@ class Effect:
 
 GIVE_UP_FACTOR, GIVE_UP_S = 100.0, 365 * 86400.0
 MOST_EVENTS = 1_000_000
-"""Of one replication, after which it is given up: about a minute."""
+"""Events of one replication after which it is given up: about a minute."""
 
 StepTime = Callable[[frozenset[Effect]], float]
 """Seconds of one step under a set of effects; the empty set is the healthy step."""

@@ -43,7 +43,7 @@ class Source:
 
     @property
     def rate_per_s(self) -> float:
-        """Of all units together."""
+        """Faults per second of all units together."""
         return 0.0 if self.gap is None or self.gap.mean == inf else self.units / self.gap.mean
 
 

@@ -20,7 +20,8 @@ TIE = 1e-9
 
 @dataclass(slots=True)
 class WrittenCopy:
-    """Of the state after ``step``: in host memory at ``taken_s``, durable at ``durable_s``."""
+    """A checkpoint of the state after ``step``, which is in host memory at ``taken_s`` and durable at
+    ``durable_s``."""
 
     step: int
     taken_s: float

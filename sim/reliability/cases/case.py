@@ -19,7 +19,6 @@ Verdict = Literal["ok", "missed", "explained", "not run"]
 JOBS: Table[dict[str, Any]] = Table("job of a case", __package__, "documents.yaml", dict)
 
 MIN = 60.0
-HOUR = 3600.0
 DAY = 86400.0
 
 
@@ -97,11 +96,6 @@ def renewal(
         "checkpoint": {"storage": storage},
         "run": {"steps": segments * max(1, round(tau * MIN / step))},
     }
-
-
-def percent(share: float, digits: int = 2) -> str:
-    """For cells."""
-    return f"{share * 100:.{digits}f} %"
 
 
 def verdict(good: bool) -> Verdict:

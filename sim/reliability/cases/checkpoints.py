@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from statistics import stdev
 from typing import Any
 
+from ...figures import percent
 from ..study.closed_forms import (
     ettr_async,
     ettr_blocking,
@@ -16,7 +17,7 @@ from ..study.closed_forms import (
     waterfall,
 )
 from ..study.statistics import mean_of, ratio_of
-from .case import MIN, CaseVerdict, deviations, percent, renewal, run_case, verdict
+from .case import MIN, CaseVerdict, deviations, renewal, run_case, verdict
 
 BLOCKING = (
     (167.0, 1 / 3, 2.0, 8.0, 15.0),
@@ -106,8 +107,8 @@ def daly(runs: int = 20) -> Iterator[CaseVerdict]:
         yield CaseVerdict(
             number="3",
             title=f"Daly's optimum: C 5, R 10 min exposed, M {m:g} min",
-            expected=f"{known:g} min, ETTR {percent(ettr)} there",
-            found=f"{best:.1f} min, {percent(there.mean)} ({off:+.1f} SE)",
+            expected=f"{known:g} min, ETTR {percent(ettr, 2)} there",
+            found=f"{best:.1f} min, {percent(there.mean, 2)} ({off:+.1f} SE)",
             tolerance="15 % (flat), 3 SE",
             verdict=verdict(near and abs(off) <= 3),
             source="Daly 2006, captions; ETTR derived",

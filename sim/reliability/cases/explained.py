@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .case import CaseVerdict, job, percent, renewal, run_case, verdict
+from ...figures import percent
+from .case import CaseVerdict, job, renewal, run_case, verdict
 
 _STRAGGLERS = "arXiv:2505.05713 and its artifact"
 LOGS = {"AR": 1.973, "SE": 1.537, "ST": 1.179}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...figures import percent
 from ..study.statistics import mean_of
-from .case import CaseVerdict, deviations, job, percent, renewal, run_case, verdict
+from .case import CaseVerdict, deviations, job, renewal, run_case, verdict
 
 
 def llama3(runs: int = 100) -> Iterator[CaseVerdict]:
@@ -60,7 +61,7 @@ def llama3(runs: int = 100) -> Iterator[CaseVerdict]:
             number="9",
             title=f"ETTR above 90 % with a checkpoint every {tau} min: down at most",
             expected=f"{limit} min",
-            found=f"{percent(around[0].mean)} at {limit - 0.5:.1f}, {percent(around[1].mean)} at "
+            found=f"{percent(around[0].mean, 2)} at {limit - 0.5:.1f}, {percent(around[1].mean, 2)} at "
             f"{limit + 0.5:.1f}",
             tolerance="0.5 min",
             verdict=verdict(around[0].mean > 0.9 > around[1].mean),
@@ -82,7 +83,7 @@ def megascale(runs: int = 10) -> Iterator[CaseVerdict]:
             number="10",
             title=f"MegaScale: 100 restarts in {weeks} weeks, 25 min each at most",
             expected=f">= {want} (said: >90 %)",
-            found=percent(got),
+            found=percent(got, 2),
             tolerance="1 point",
             verdict=verdict(abs(got - want) < 0.01),
             source="arXiv:2402.15627",
@@ -97,7 +98,7 @@ def byterobust(runs: int = 40) -> Iterator[CaseVerdict]:
         number="11",
         title="ByteRobust's dense job: 9,600 GPUs, 90 d, 175 incidents, a copy every step",
         expected="96 to 99 % (said: up to 97 %)",
-        found=f"{percent(got)}, {found.mean('interruptions').mean + 20:.0f} incidents",
+        found=f"{percent(got, 2)}, {found.mean('interruptions').mean + 20:.0f} incidents",
         tolerance="2 points",
         verdict=verdict(0.94 <= got <= 1.0),
         source="arXiv:2509.16293",

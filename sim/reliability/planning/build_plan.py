@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...scenario.models import Scenario
 
 DEFAULT_HORIZON_S = 30 * 86400.0
-"""Of a run that says nothing about its end."""
+"""Horizon of a run that says nothing about its end."""
 
 
 def build_plan(blocks: CampaignBlocks, step: SimulatedStep | None = None) -> CampaignPlan:
@@ -180,7 +180,7 @@ def _curve(points: tuple[tuple[int, float], ...], gpus: int) -> float:
 def _tokens(scenario: Scenario | None) -> float:
     if scenario is None:
         return math.nan
-    return float(scenario.training.global_batch * scenario.training.seq_length)
+    return float(scenario.training.tokens_per_step)
 
 
 def _goal(blocks: CampaignBlocks, step_s: float) -> float:

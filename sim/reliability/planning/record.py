@@ -48,6 +48,10 @@ class FaultRecord:
     length_s: float
     faults: tuple[RecordedFault, ...]
 
+    def away_s(self, fault: RecordedFault) -> float:
+        """Seconds until the fault's host is repaired, or until the record ends."""
+        return self.length_s - fault.at_s if fault.repair_s is None else fault.repair_s
+
 
 def read_record(path: Path, hosts: int | None = None) -> FaultRecord:
     """The record in ``path``, of ``hosts`` hosts (None: those that failed).
@@ -129,6 +133,6 @@ def fault_lines(record: FaultRecord, hosts: int, seed: int) -> Sequence[str]:
     for fault in record.faults:
         place = places[fault.host]
         if place < hosts:
-            away_s = record.length_s - fault.at_s if fault.repair_s is None else fault.repair_s
+            away_s = record.away_s(fault)
             lines.append(f"{fault.kind} node/{place} at={fault.at_s:.3f}s duration={max(away_s, 1.0):.3f}s")
     return lines

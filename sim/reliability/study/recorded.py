@@ -61,10 +61,7 @@ def record_figures(record: FaultRecord) -> RecordFigures:
         repairs=_fitted([seconds for seconds in away if seconds > 0]),
         trend=trend([fault.at_s for fault in faults], record.length_s),
         frailty=frailty([counts.get(host, 0) for host in range(record.hosts)]),
-        away=sum(
-            record.length_s - fault.at_s if fault.repair_s is None else fault.repair_s for fault in faults
-        )
-        / record.length_s,
+        away=sum(record.away_s(fault) for fault in faults) / record.length_s,
     )
 
 

@@ -25,7 +25,7 @@ FIRST_BATCH = 16
 PARALLEL_ABOVE_S = 3.0
 """Serial work that is worth starting processes for: joblib's take about a second."""
 WINDOW_S = 3600.0
-"""Of the sliding ETTR: ByteRobust's one hour."""
+"""Window of the sliding ETTR: one hour, as in ByteRobust."""
 
 Progress = Callable[[str], None]
 
@@ -69,7 +69,7 @@ class Study:
 
     @property
     def badput(self) -> dict[str, float]:
-        """The same by the names of ml-goodput."""
+        """The shares of lost time by the names of ml-goodput."""
         found: dict[str, float] = {}
         for name, share in self.waterfall.items():
             found[BADPUT[name]] = found.get(BADPUT[name], 0.0) + share
@@ -129,7 +129,7 @@ class Study:
 
     @property
     def job_share(self) -> float:
-        """Of the GPUs held, those that the job needs; 1 where nobody knows what spares cost."""
+        """Share of the GPUs held that the job itself needs; 1 where nobody knows what spares cost."""
         return self.plan.machine.gpus / self.gpus_held if self.gpus_held else 1.0
 
     @property

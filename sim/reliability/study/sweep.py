@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 POINTS = 7
 MOST_POINTS = 400
 REPLICATIONS = 16
-"""Of each point, where the document says auto."""
+"""Replications of each point, where the document says auto."""
 
 _RANGE = re.compile(r"(?P<low>.+?)\.\.(?P<high>[^/]+?)(?:/(?P<points>\d+))?")
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0))

@@ -20,7 +20,7 @@ from .statistics import Estimate, ratio_difference
 from .study import Progress, Study, many
 
 REPLICATIONS = 32
-"""Of each variant: enough under common random numbers, and quick."""
+"""Replications of each variant: enough under common random numbers, and quick."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BLUE, AMBER, GREEN = (palette.RAMPS[kind][0] for kind in "FBW")
 GREY, PALE = palette.FLAT["pp"], palette.RAMPS["F"][1]
 SERIES = (BLUE, AMBER, GREEN, *palette.FLAT.values())
-"""Of unordered series, in their order."""
+"""Colours of unordered series, in their order."""
 
 MARGIN = 12.0
 _STYLE: Any = {

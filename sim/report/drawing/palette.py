@@ -48,18 +48,19 @@ def fill(kind: str, chunk: int, chunks: int) -> str:
         return FLAT[kind]
     if chunks <= 1:
         return SINGLE[kind]
-    dark, light = (_channels(colour) for colour in RAMPS[kind])
+    dark, light = (channels(colour) for colour in RAMPS[kind])
     part = chunk / (chunks - 1)
     return "#" + "".join(f"{round(d + part * (b - d)):02x}" for d, b in zip(dark, light, strict=True))
 
 
 def ink_on(colour: str) -> str:
     """Black or white, whichever reads better on ``colour`` (relative luminance of WCAG 2.1)."""
-    parts = [value / 255 for value in _channels(colour)]
+    parts = [value / 255 for value in channels(colour)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else INK
 
 
-def _channels(colour: str) -> tuple[int, int, int]:
+def channels(colour: str) -> tuple[int, int, int]:
+    """Red, green and blue of a colour such as ``#ffcc00``, from 0 to 255."""
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)

@@ -75,7 +75,7 @@ WHAT = {
 
 def _shards(run: Scenario) -> int:
     par = run.parallelism
-    return (par.fsdp_shard_size or par.dp * par.cp) if par.zero else 1
+    return par.shard_ranks if par.zero else 1
 
 
 def _weights(run: Scenario, stage: StageMemory) -> BillLine:

@@ -59,7 +59,7 @@ def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
         software.gradients.gradient_bytes(training.precision), 4 if training.precision == "fp32" else 2
     )
     wide = training.precision != "fp32" and size == 4
-    if (training.cpu_offload or training.nvme_offload) and rule and rule.reduces_each:
+    if training.offloads_state and rule and rule.reduces_each:
         yield "shards are on the host; what is there is on its way to it"
     elif rule is None:
         if run.parallelism.zero == 2:
@@ -85,7 +85,7 @@ def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
 def why_optimizer(run: Scenario) -> Iterator[str]:
     """Not 12 N, or its share."""
     rule, training = sharding_rule(run), run.training
-    if training.cpu_offload or training.nvme_offload:
+    if training.offloads_state:
         yield "on the host"
         return
     if rule and rule.master_only and training.precision != "fp32":
@@ -131,7 +131,7 @@ def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
         yield "inputs of column-parallel matrices are kept whole"
     if not software.kernels.norm_is_one_kernel(rms_norm=model.norm == "rmsnorm"):
         yield "norms keep FP32 copies"
-    if not (software.kernels.fused_activation or software.kernels.torch_compile) and model.mlp == "swiglu":
+    if not software.kernels.fuses_activation and model.mlp == "swiglu":
         yield "the unfused activation keeps one more branch"
     if training.precision in EIGHT_BITS:
         yield "inputs of matrices are kept quantised"

@@ -11,6 +11,7 @@ from collections import Counter
 from statistics import fmean
 from typing import Any
 
+from ...figures import finite
 from ...reliability.answers import Answers, rests_on
 from ...reliability.campaign.ledger import BADPUT
 from ...reliability.study.money import Money
@@ -28,7 +29,7 @@ def answers_document(answers: Answers) -> dict[str, Any]:
         "replications": len(study.outcomes),
         "confidence": study.confidence,
         "ettr": estimate(study.ettr),
-        "ettr_sliding_1h": {name: known(value) for name, value in study.sliding.items()},
+        "ettr_sliding_1h": {name: finite(value) for name, value in study.sliding.items()},
         "wall_s": {
             **estimate(study.wall),
             "p10": quantile(walls, 0.1),
@@ -45,12 +46,12 @@ def answers_document(answers: Answers) -> dict[str, Any]:
         "failures_intervals": {name: estimate(study.count(name)) for name in study.counts("failures")},
         "failures_by_source": study.counts("sources"),
         "interruptions": estimate(study.mean("interruptions")),
-        "mtbf_s": known(study.mtbf_s),
+        "mtbf_s": finite(study.mtbf_s),
         "detection_s": _times(study.pooled("detect_s")),
         "recovery_s": _times(study.pooled("recover_s")),
         "lost_work_s": _times(study.pooled("lost_s")),
         "hosts_in_repair": {
-            "mean": known(fmean(one.mean_repair for one in study.outcomes)),
+            "mean": finite(fmean(one.mean_repair for one in study.outcomes)),
             "most": max(one.most_repair for one in study.outcomes),
             "excluded": fmean(one.excluded for one in study.outcomes),
             "waiting_share": study.waterfall["idle"],
@@ -59,7 +60,7 @@ def answers_document(answers: Answers) -> dict[str, Any]:
         "gpus_held": study.gpus_held,
         "ettr_held": estimate(study.ettr_held) if study.ettr_held else None,
         "money": _money(answers.money),
-        "goodput_tokens_per_s": known(answers.tokens_per_s),
+        "goodput_tokens_per_s": finite(answers.tokens_per_s),
         "step_time_s": plan.step_s,
         "gpus": plan.machine.gpus,
         "checkpoints": [
@@ -97,12 +98,7 @@ def _money(found: Money | None) -> dict[str, Any] | None:
 def estimate(value: Estimate) -> dict[str, float | None]:
     """A mean with its interval, null of a single replication."""
     low, high = (value.low, value.high) if value.bounded else (None, None)
-    return {"mean": known(value.mean), "low": low, "high": high}
-
-
-def known(value: float) -> float | None:
-    """JSON has neither nan nor infinity."""
-    return float(value) if math.isfinite(value) else None
+    return {"mean": finite(value.mean), "low": low, "high": high}
 
 
 def _stuck(answers: Answers) -> dict[str, Any]:
@@ -110,7 +106,7 @@ def _stuck(answers: Answers) -> dict[str, Any]:
     stuck = answers.study.stuck
     return {
         "share": len(stuck) / len(answers.study.outcomes),
-        "since_s": known(quantile([one.stuck_s for one in stuck], 0.5)),
+        "since_s": finite(quantile([one.stuck_s for one in stuck], 0.5)),
         "why": dict(Counter(one.stuck_why for one in stuck).most_common()),
     }
 
@@ -119,8 +115,8 @@ def _times(values: list[float]) -> dict[str, float | None]:
     """The mean and the median may be far apart: both."""
     return {
         "mean": fmean(values) if values else None,
-        "p50": known(quantile(values, 0.5)),
-        "p90": known(quantile(values, 0.9)),
+        "p50": finite(quantile(values, 0.5)),
+        "p90": finite(quantile(values, 0.9)),
         "max": max(values, default=None),
     }
 
@@ -132,7 +128,7 @@ def _finish(answers: Answers) -> dict[str, float | None] | None:
         return None
     done = study.finished
     found: dict[str, float | None] = {
-        f"p{share}": known(quantile(done, share / 100)) for share in (10, 50, 90)
+        f"p{share}": finite(quantile(done, share / 100)) for share in (10, 50, 90)
     }
     return {**found, "share_finished": len(done) / len(study.outcomes)}
 

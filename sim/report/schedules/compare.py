@@ -58,7 +58,7 @@ class ComparedSchedule:
 
     @property
     def peak_activations(self) -> float:
-        """Of the fullest rank, in activations of a whole stage."""
+        """Activations that the fullest rank holds, in those of a whole stage."""
         return max(self.done.peaks) / self.chunks
 
     @property
@@ -148,7 +148,7 @@ def _shape(schedule: Schedule, asked: ComparisonShape, chunks: int, scale: int) 
 def _options(
     schedule: Schedule, asked: ComparisonShape, chunks: int
 ) -> Iterator[tuple[str, int | ActivationUnits]]:
-    """Those of the options that the schedule takes."""
+    """The options that the schedule takes."""
     if asked.group is not None and takes(schedule, chunks=chunks, group=4):
         yield "group", asked.group
     if asked.limit is not None and takes(schedule, chunks=chunks, memory=ActivationUnits(limit=16 * chunks)):

@@ -113,7 +113,7 @@ def _chunks(entry: ComparedSchedule) -> str:
 
 
 def _bubble(entry: ComparedSchedule) -> str:
-    """Of the makespan; of the longest span too where that differs."""
+    """The bubble of the makespan, and of the longest span where that differs."""
     makespan, span = entry.done.bubble_rate_makespan, entry.done.bubble_rate
     if round(makespan, 3) == round(span, 3):
         return percent(makespan)

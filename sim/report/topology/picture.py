@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...figures import TIMES, count
+from ...scenario.machine import cluster_of
 from ..drawing import palette
 from ..drawing.headings import headings
 from ..drawing.svg import group, line, rect, text, text_width
@@ -19,6 +20,7 @@ from .sheet import MARGIN, WIDTH, WIRES, Sheet, gigabits, load_colour
 
 if TYPE_CHECKING:
     from ....hardware.cluster import Cluster
+    from ...result.result import Result
 
 WORDS = {
     "nic": "host to switch",
@@ -116,3 +118,10 @@ def _legend(cluster: Cluster, sheet: Sheet) -> Iterator[str]:
         yield line(x, y, x + 22, y, stroke=WIRES[kind], stroke_width=2.4)
         yield text(x + 28, y + 4, WORDS[kind], font_size=12, fill=palette.INK)
         x += 28 + text_width(WORDS[kind], 12) + 24
+
+
+def loaded_topology(result: Result) -> str:
+    """The network of a run as SVG, its links coloured by the share of their capacity that the step took."""
+    assert result.scenario is not None  # a run has one
+    cluster = cluster_of(result.scenario.cluster)
+    return topology_svg(cluster, title=result.scenario.title, loads=result.loads_source())

@@ -15,7 +15,6 @@ from ..drawing.svg import element, line, number, rect, text
 WIDTH = 1200.0
 MARGIN = 24.0
 LEFT = 178.0  # names and counts of the tiers
-LEFT_TEXT = LEFT - 26
 
 FILLS = {
     "core": palette.SINGLE["B"],
@@ -145,12 +144,8 @@ def load_colour(load: float) -> str:
     part = min(max(load, 0.0), 1.0) * 2
     low, high = LOADS[:2] if part <= 1 else LOADS[1:]
     mix = part if part <= 1 else part - 1
-    pairs = zip(_channels(low), _channels(high), strict=True)
+    pairs = zip(palette.channels(low), palette.channels(high), strict=True)
     return "#" + "".join(f"{round(a + mix * (b - a)):02x}" for a, b in pairs)
-
-
-def _channels(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
 def folded(count: int, most: int) -> list[int | None]:

@@ -22,6 +22,11 @@ class BareCluster(FaultsBlock):
     gpus_per_node: Gpus = 8
     price_per_gpu_hour: Price | None = None
 
+    @property
+    def nodes(self) -> int:
+        """Hosts of the job; the last one may not be full."""
+        return -(-self.gpus // self.gpus_per_node)
+
 
 class Bare(FaultsBlock):
     """What stands in a document whose step time is given: no model, no layout, no software."""

@@ -34,7 +34,8 @@ MAGNITUDES = ("slow_factor", "bandwidth_factor", "latency_add", "notice", "cv")
 """How strong a fault is: keys that some kinds take."""
 
 MOST_CV = 0.3
-"""Of jitter: at three deviations a host takes twice as long, which is no jitter."""
+"""Largest coefficient of variation of jitter: at three deviations a host would take twice as long, which is
+no jitter."""
 
 
 class Magnitude(FaultsBlock):

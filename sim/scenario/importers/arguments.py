@@ -40,13 +40,12 @@ class Launch:
     """What would be started: the options of the training script, those of its launcher, and the environment.
 
     ``nodes``, ``per_node`` and ``world`` are texts, open where the script leaves them open; None: not said.
-    ``scripts`` are the Python files; ``documents`` files that the shell script writes before.
+    ``documents`` are files that the shell script writes before.
     """
 
     options: dict[str, Setting]
     header: dict[str, Setting]
     environment: dict[str, str]
-    scripts: tuple[str, ...] = ()
     launcher: str = ""
     nodes: Setting | None = None
     per_node: Setting | None = None
@@ -103,7 +102,6 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
         options=options,
         header=header,
         environment=environment,
-        scripts=tuple(word for word in words if _SCRIPT.match(word)),
         launcher=next(
             (one for one in ("deepspeed", "accelerate", "torchrun", "mpirun", "srun") if one in head), ""
         ),

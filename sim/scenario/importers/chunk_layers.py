@@ -8,7 +8,7 @@ from ..models import Scenario
 def chunk_layers(scenario: Scenario) -> list[int] | str:
     """The layers of each chunk where a rule says them, so that a rule and the list that it means are one."""
     par, layers = scenario.parallelism, scenario.model.num_layers
-    chunks = par.pp * par.vpp
+    chunks = par.virtual_stages
     if par.stage_split == "uniform" and layers % chunks == 0:
         return [layers // chunks] * chunks
     if par.stage_split == "embedding_and_loss_as_layers" and (layers + 2) % chunks == 0 and chunks > 1:

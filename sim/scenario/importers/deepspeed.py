@@ -44,7 +44,7 @@ _REFUSED = {
 
 
 def _is_megatron(file: SourceFile) -> bool:
-    text = file.text if file.kind == "shell" else " ".join(file.words)
+    text = file.command
     return (
         file.kind in ("shell", "arguments")
         and "--num-layers" in text

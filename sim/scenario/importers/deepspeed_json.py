@@ -13,8 +13,6 @@ from .settings import Settings
 
 DEFAULT = "default of DeepSpeed"
 
-AUTO = "the value auto is filled in at run time, from the training script's arguments"
-
 _REFUSED = {
     "zero_optimization.zero_quantized_weights": "gathers of quantised weights (ZeRO++) are not modelled",
     "zero_optimization.zero_quantized_gradients": "reductions of quantised gradients (ZeRO++) are not "

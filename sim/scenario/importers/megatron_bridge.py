@@ -27,7 +27,7 @@ _LONG = {
 
 def _recognises(file: SourceFile) -> bool:
     if file.kind in ("shell", "arguments"):
-        return "--model_recipe_name" in (file.text if file.kind == "shell" else " ".join(file.words))
+        return "--model_recipe_name" in file.command
     return "perf_matrix" in file.keys or "ConfigContainer" in file.keys
 
 

@@ -49,7 +49,7 @@ _FORKS = {
 
 def _recognises(file: SourceFile) -> bool:
     if file.kind in ("shell", "arguments"):
-        text = file.text if file.kind == "shell" else " ".join(file.words)
+        text = file.command
         return any(f"--{one}" in text for one in SIGNS)
     return "MODEL_ARGS" in file.keys
 

@@ -161,7 +161,7 @@ def _layout(scenario: Scenario, version: Version) -> Options:
         strategy = {2: "optim_grads", 3: "optim_grads_params"}[par.zero]
         options += [("use_megatron_fsdp", True), ("data_parallel_sharding_strategy", strategy)]
     if par.fsdp_shard_size:
-        options.append(("num_distributed_optimizer_instances", par.dp * par.cp // par.fsdp_shard_size))
+        options.append(("num_distributed_optimizer_instances", par.dp * par.cp // par.shard_ranks))
     if par.pp > 1:
         options += _stages(scenario, version)
     return options
@@ -189,7 +189,7 @@ def _stages(scenario: Scenario, version: Version) -> Options:
         ]
     if par.vpp > 1:
         options.append(
-            ("num_layers_per_virtual_pipeline_stage", (model.num_layers + ends) // (par.pp * par.vpp))
+            ("num_layers_per_virtual_pipeline_stage", (model.num_layers + ends) // par.virtual_stages)
         )
     group = scenario.schedule_options.group
     if group:

@@ -49,7 +49,7 @@ _ACTIVATIONS = {
 
 def _recognises(file: SourceFile) -> bool:
     if file.kind in ("shell", "arguments"):
-        text = file.text if file.kind == "shell" else " ".join(file.words)
+        text = file.command
         return "--compute_dtype" in text and "--model_recipe_name" not in text
     return (
         file.kind == "yaml"

@@ -84,7 +84,6 @@ class _Walk:
     others: Mapping[str, str]
     steps: int = 0
     functions: dict[str, list[Token]] = field(default_factory=dict)
-    active: bool = True
 
     @property
     def variables(self) -> Variables:

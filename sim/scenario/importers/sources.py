@@ -56,6 +56,11 @@ class SourceFile:
         return self.path.name
 
     @property
+    def command(self) -> str:
+        """The text of a shell script, or a list of arguments as one line."""
+        return self.text if self.kind == "shell" else " ".join(self.words)
+
+    @property
     def keys(self) -> set[str]:
         """The outermost keys of a document."""
         return set(self.document) if isinstance(self.document, dict) else set()

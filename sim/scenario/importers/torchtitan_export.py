@@ -20,7 +20,7 @@ def write_toml(scenario: Scenario, version: str | None) -> str:
         raise ValueError(f"torchtitan {version}: TOML of v0.1 and v0.2 is written; say --to-version v0.2")
     name, flavor = _flavor(scenario)
     par, training, software = scenario.parallelism, scenario.training, scenario.software
-    shard = (par.fsdp_shard_size or par.dp * par.cp) // par.cp
+    shard = par.shard_ranks // par.cp
     looped = par.pp > 1
     fused = software.kernels.cross_entropy == "fused" and software.name.startswith("torchtitan")
     parts = [part for part, on in (("model", software.kernels.torch_compile), ("loss", fused)) if on]
@@ -114,11 +114,11 @@ def _pipeline(scenario: Scenario) -> dict[str, object]:
     default = SCHEDULES.get(str(entries["pipeline_parallel_schedule"]).lower(), ("", 1))[1]
     if par.vpp != default:
         entries["pipeline_parallel_layers_per_stage"] = -(
-            -(scenario.model.num_layers + 2) // (par.pp * par.vpp)
+            -(scenario.model.num_layers + 2) // par.virtual_stages
         )
     wanted, layers = chunk_layers(scenario), scenario.model.num_layers
     for ends in ((1, 1), (0, 0), (1, 0), (0, 1)):
-        if stage_layers(layers, par.pp * par.vpp, ends) == wanted:
+        if stage_layers(layers, par.virtual_stages, ends) == wanted:
             entries |= {
                 "pipeline_parallel_first_stage_less_layers": ends[0],
                 "pipeline_parallel_last_stage_less_layers": ends[1],

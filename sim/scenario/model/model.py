@@ -214,6 +214,22 @@ class Model(BaseModel):
         return None if every and (layer + 1) % every == 0 else self.sliding_window
 
     @property
+    def qk_head_dim(self) -> int:
+        """Head dimension of queries and keys."""
+        return self.mla.qk_head_dim if self.mla else self.kv_channels
+
+    @property
+    def v_head_dim(self) -> int:
+        """Head dimension of values."""
+        return self.mla.v_head_dim if self.mla else self.kv_channels
+
+    @property
+    def table_at_both_ends(self) -> bool:
+        """Whether both ends of the model use the word table: it is tied, or there is multi-token
+        prediction."""
+        return self.tied_embeddings or self.mtp_layers > 0
+
+    @property
     def embedding_rows(self) -> int:
         """Rows of the embedding table and of the head, over all TP ranks: what parameters and FLOPs count."""
         return self.padded_vocab_size or self.vocab_size

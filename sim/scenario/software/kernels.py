@@ -182,3 +182,8 @@ class KernelSoftware(SoftwareGroup):
         (pytorch aten/src/ATen/native/cuda/layer_norm_kernel.cu).
         """
         return self.fused_norm or self.torch_compile or not rms_norm
+
+    @property
+    def fuses_activation(self) -> bool:
+        """Whether an MLP's activation is one kernel, of a library or of torch.compile."""
+        return self.fused_activation or self.torch_compile

@@ -1,4 +1,5 @@
-"""A step with something wrong, replayed: in full or between bounds, without each fault, and draw by draw.
+"""The replay of a step with faults, or on GPUs that differ: in full or between bounds, without each fault,
+and draw by draw.
 
 Knows lowered steps and what is wrong in them; reads no figures.
 """
@@ -27,18 +28,21 @@ if TYPE_CHECKING:
 
 
 MANY_EVENTS = 2_000
-"""Of a replay: from so many on, a child for another one costs less than the replay."""
+"""Events of a replay from which on a forked child for another replay costs less than that replay."""
 
 
 MOST_SLOWEST = 4
-"""Of GPUs that differ, of which is said what a GPU of full speed in their place would gain."""
+"""Of GPUs that differ, the slowest ones for which it is said what a GPU of full speed in their place would
+gain."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Struck:
-    """A replay with something wrong; ``bounds`` of the step where not all ranks were replayed, and the steps
-    without each fault where these were; ``gains_s`` is what mending each of ``parts`` gains
-    (None: not known), which are faults in their order, else the slowest GPUs.
+class DegradedReplay:
+    """A replay with something wrong.
+
+    ``bounds`` are those of the step where not all ranks were replayed. ``without_s`` are the seconds of the
+    step without each fault, where such steps were replayed. ``gains_s`` says how many seconds mending each of
+    ``parts`` gains (None: not known); the parts are the faults in their order, or the slowest GPUs.
     """
 
     folded: Folded
@@ -49,7 +53,7 @@ class Struck:
     parts: tuple[Mapping[int, float], ...] = ()
 
 
-def struck(
+def degraded_replay(
     run: StepRun,
     lowered: Lowered,
     events: tuple[Event, ...],
@@ -57,10 +61,11 @@ def struck(
     draw: int = 0,
     *,
     by_speed: bool = False,
-) -> Struck:
-    """The step with ``events``, on the cluster as ``draw`` has it: by few replicas where it has bounds and
-    many ranks differ, else by all ranks. Only the first draw is replayed without each fault.
-    ``by_speed``: with ranks placed by the speed of their GPUs.
+) -> DegradedReplay:
+    """The step with ``events``, on the cluster as ``draw`` has it.
+
+    Few replicas are replayed where many ranks differ and the step has bounds, else all ranks. Only the first
+    draw is also replayed without each fault. With ``by_speed`` ranks are placed by the speed of their GPUs.
     """
     degradation = degradation_in(lowered, events, draw, by_speed=by_speed)
     classes = 0 if run.options.exact else differing(lowered, degradation)
@@ -85,7 +90,7 @@ def struck(
         without_s = numbers()
         run.lap("replay_s")
     gains_s = tuple(max(0.0, record.step_s - one) for one in without_s if math.isfinite(record.step_s))
-    return Struck(folded=ready, record=record, without_s=without_s, gains_s=gains_s)
+    return DegradedReplay(folded=ready, record=record, without_s=without_s, gains_s=gains_s)
 
 
 def _between_bounds(
@@ -96,10 +101,9 @@ def _between_bounds(
     healthy: Record,
     classes: int,
     told: bool,
-) -> Struck | None:
-    """The step between bounds, and if that is ``told`` the gains of what may be mended; None where all ranks
-    are better replayed.
-    """
+) -> DegradedReplay | None:
+    """The step between bounds, with the gains of what may be mended if it is ``told``; None where a replay of
+    all ranks is better."""
     tolerance = TOLERANCE if run.options.tolerance is None else run.options.tolerance
     parts = _parts(lowered, events, degradation) if told else []
     found = bounded(
@@ -110,7 +114,7 @@ def _between_bounds(
         return None
     step_s = found.record.step_s
     gains_s = tuple(None if share is None else share * step_s for share in found.gains)
-    return Struck(
+    return DegradedReplay(
         folded=found.folded, record=found.record, bounds=found.bounds, gains_s=gains_s, parts=tuple(parts)
     )
 
@@ -118,7 +122,7 @@ def _between_bounds(
 def _parts(
     lowered: Lowered, events: tuple[Event, ...], degradation: Degradation
 ) -> list[Mapping[int, float]]:
-    """What may be mended, by the factors of its ranks: each fault, else each of the slowest GPUs."""
+    """What may be mended, by the factors of the ranks concerned: each fault, or each of the slowest GPUs."""
     if events:
         return [degradation_in(lowered, (event,), None).slow for event in events]
     slowest = sorted(degradation.slow.items(), key=lambda one: (-one[1], one[0]))[:MOST_SLOWEST]
