@@ -208,7 +208,7 @@ def _fit(result: Result) -> str:
     fullest = max(result.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
     capacity = gigabytes(fullest.capacity_bytes)
     if result.fits:
-        return f"of {capacity}, fits (pp {fullest.pp} is fullest)"
+        return f"of {capacity}, {captions.fit_words(result.fit_probability)} (pp {fullest.pp} is fullest)"
     over = sum(not stage.fits for stage in result.memory)
     return f"of {capacity}, DOES NOT FIT on {over} of {len(result.memory)} pipeline ranks"
 

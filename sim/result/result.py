@@ -62,6 +62,11 @@ tables of Megatron since 2025).
 """
 
 
+SURE_TO_FIT = 0.9
+"""The probability from which on a job is said to fit and no more. Of measured runs that were predicted to fit
+with as much, one in a hundred ran out of memory (docs/accuracy.md)."""
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """One predicted step.

@@ -113,6 +113,7 @@ def point_figures(point: FieldPoint) -> dict[str, Any]:
         "mfu": found and found.mfu,
         "peak_memory_bytes": found and found.peak_memory_bytes,
         "fits": point.fits,
+        "fit_probability": found and found.fit_probability,
         "refused": point.refused,
     }
 

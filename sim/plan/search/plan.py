@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.collection import collection_paused
+from ...result.result import SURE_TO_FIT
 from ...scenario.load import load_scenario
 from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
@@ -68,7 +69,7 @@ def plan(
     objective: str = Objective.STEP_TIME.value,
     deadline_s: float | None = None,
     budget: float | None = None,
-    fits: float = 0.9,
+    fits: float = SURE_TO_FIT,
     audit: int = 20,
     replays: int | None = None,
     jobs: int | None = None,

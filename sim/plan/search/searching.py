@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...result.result import SURE_TO_FIT
 from .best_first import Ranked, Told, best_first, in_turn, nothing_told
 from .certificate import Certificate
 from .objective import Objective, PlanLimits, most_s, weights
@@ -59,7 +60,7 @@ class Wishes:
     top: int = 5
     objective: Objective = Objective.STEP_TIME
     limits: PlanLimits = field(default_factory=PlanLimits)
-    fits: float = 0.9
+    fits: float = SURE_TO_FIT
     audit: int = 20
     replays: int | None = None
     emission: Emission | None = None
