@@ -23,6 +23,7 @@ from stepsim.sim.plan.questions.sensitivity import faster_parts
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.report.plan.sensitivity import print_sensitivity, sensitivity_svg
+from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -145,6 +146,19 @@ def test_a_sweep_predicts_what_run_does() -> None:
 def test_a_sweep_does_not_hang_on_its_workers() -> None:
     axes = {"training.micro_batch": [1, 2, 4, 8]}
     assert stepsim.sweep(DOCUMENT, axes, jobs=1).to_dict() == stepsim.sweep(DOCUMENT, axes, jobs=2).to_dict()
+
+
+def test_a_sweep_over_no_field_or_no_list_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="no scenario has this field"):
+        stepsim.sweep(DOCUMENT, {"x.y": [8, 16]}, jobs=1)
+    with pytest.raises(ValueError, match=r"cluster.gpus: its values are a list"):
+        stepsim.sweep(DOCUMENT, {"cluster.gpus": 8}, jobs=1)  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(("values", "words"), [([], "no value to try"), (8, "a list"), ("8,16", "a list")])
+def test_what_is_varied_is_a_list_of_values(values: object, words: str) -> None:
+    with pytest.raises(ValueError, match=rf"cluster.gpus: .*{words}"):
+        stepsim.plan(DOCUMENT, vary={"cluster.gpus": values}, jobs=1)  # type: ignore[dict-item]
 
 
 def test_replanned_points_are_no_slower() -> None:

@@ -71,6 +71,12 @@ def test_a_comparison_tells_the_doubt_of_each_side(job: str, result: Result) -> 
     assert both["b"] > SURE_TO_FIT
 
 
+def test_a_result_says_so_of_itself(result: Result) -> None:
+    told = f"fits with a probability of {result.fit_probability:.2f}"
+    assert told in repr(result)
+    assert told.removeprefix("fits ") in result._repr_html_()
+
+
 def test_a_sweeps_point_has_the_probability_of_the_run(job: str, result: Result) -> None:
     words = ("sweep", job, "--set", "training.global_batch=32", "-j", "1", "--json")
     (point,) = json.loads(told(*words))["points"]

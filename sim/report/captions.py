@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..figures import TIMES, count
-from ..result.result import SURE_TO_FIT
 
 if TYPE_CHECKING:
     from ..scenario.blocks import Training
@@ -74,13 +73,3 @@ def batch(scenario: Scenario) -> str:
 def peers_title(name: str) -> str:
     """``DP peers``, ``the end of the step``."""
     return "the end of the step" if name == "step end" else f"{name[:2].upper()}{name[2:]}"
-
-
-def fit_words(probability: float | None) -> str:
-    """Of a job whose peak is predicted to fit, whether it is as sure to as a plan asks for.
-
-    >>> fit_words(0.97), fit_words(0.52), fit_words(None)
-    ('fits', 'fits with a probability of 0.52', 'fits')
-    """
-    doubtful = probability is not None and probability < SURE_TO_FIT
-    return f"fits with a probability of {probability:.2f}" if doubtful else "fits"

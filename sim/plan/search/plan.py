@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...engine.collection import collection_paused
 from ...result.result import SURE_TO_FIT
 from ...scenario.load import load_scenario
+from ..axis_values import check_axes
 from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
 from .candidates import Candidates
@@ -136,6 +137,7 @@ def planned(
     """As ``plan``, of what is typed already; ``screened`` hears all layouts before any is replayed."""
     from ..screen.screen import MANY
 
+    check_axes(vary)
     say = progress or (lambda _: None)
     clock = [time.perf_counter()]
     if wishes.emission is not None:

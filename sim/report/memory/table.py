@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...evidence.measured_memory import fit_probability
 from ...figures import GB, gigabytes, large, seconds
-from ...result.result import SURE_TO_FIT
-from .. import captions
+from ...result.result import SURE_TO_FIT, fit_words
 from .bill import bill
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def print_memory(run: Scenario, memory: Sequence[StageMemory], stage: StageMemor
     console.print(f" of {gigabytes(stage.capacity_bytes)}: {verdict}")
     sure = fit_probability(run.software.name, memory)
     if all(one.fits for one in memory) and sure < SURE_TO_FIT:
-        console.print(f" the job {captions.fit_words(sure)}")
+        console.print(f" the job {fit_words(sure)}")
 
 
 def _print_communicators(stage: StageMemory, console: Console) -> None:
