@@ -5,6 +5,7 @@ Knows which part does what; each of them knows its own.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,9 +164,7 @@ def planned(
         )
         search = LayoutSearch(among=among, wishes=wishes, judging=judging, tell=_telling(say, among))
         if wishes.objective is Objective.GOODPUT:
-            search.final = lambda i, value: (
-                value / goodput_share(among.layouts.scenario_of(i), judging.known[i].step_time_s)
-            )
+            search.final = partial(_under_faults, search)
         found = Findings(search=search, say=say)
         found.run()
     finally:
@@ -210,6 +209,15 @@ def _unsayable(wishes: Wishes, among: Candidates) -> Callable[[int], str] | None
     if (emission := wishes.emission) is None:
         return None
     return lambda number: emission.unsayable(among.layouts.scenario_of(number))
+
+
+def _under_faults(search: LayoutSearch, number: int, value: float) -> float:
+    """The objective with what faults cost; inf where the token budget then misses a limit, though it would
+    meet it at the pace of the healthy step."""
+    step_s = search.judging.known[number].step_time_s
+    share = goodput_share(search.among.layouts.scenario_of(number), step_s)
+    wall_s = search.wall_s[number] = step_s / share if share > 0 else math.inf
+    return value * wall_s / step_s if wall_s <= search.most_s[number] else math.inf
 
 
 def _telling(say: Callable[[str], None], among: Candidates) -> Callable[[int, int, int | None, float], None]:

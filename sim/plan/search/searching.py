@@ -69,14 +69,16 @@ class Wishes:
 @dataclass
 class LayoutSearch:
     """One search. ``final`` makes of a layout's value its true one, where the objective is no multiple of the
-    step time. ``value`` is that of whoever was judged; ``floor_s`` are the seconds that steps take at least
-    by their actions, of layouts of which that was asked: 0 where these do not tell, or nobody asked them.
+    step time; ``wall_s`` are then the seconds that a step takes with what faults cost. ``value`` is that of
+    whoever was judged; ``floor_s`` are the seconds that steps take at least by their actions, of layouts of
+    which that was asked: 0 where these do not tell, or nobody asked them.
     """
 
     among: Candidates
     wishes: Wishes
     judging: Judging
     final: Callable[[int, float], float] | None = None
+    wall_s: dict[int, float] = field(default_factory=dict)
     tell: Told = nothing_told
     value: dict[int, float] = field(default_factory=dict)
     floor_s: dict[int, float] = field(default_factory=dict)
