@@ -22,7 +22,9 @@ from stepsim.sim.plan.questions.scaling import Scaled, scaling
 from stepsim.sim.plan.questions.sensitivity import faster_parts
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.search.shown import layout_figures
+from stepsim.sim.report import captions
 from stepsim.sim.report.plan.sensitivity import print_sensitivity, sensitivity_svg
+from stepsim.sim.report.plan.sweep import layout_sweep_svg, print_layout_sweep
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
@@ -146,6 +148,27 @@ def test_a_sweep_predicts_what_run_does() -> None:
 def test_a_sweep_does_not_hang_on_its_workers() -> None:
     axes = {"training.micro_batch": [1, 2, 4, 8]}
     assert stepsim.sweep(DOCUMENT, axes, jobs=1).to_dict() == stepsim.sweep(DOCUMENT, axes, jobs=2).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("varied", "said"),
+    [
+        ((), "custom on 8 × A100-SXM4-80GB"),
+        (("cluster.gpus",), "custom on A100-SXM4-80GB"),
+        (("cluster.gpu",), "custom on 8 GPUs"),
+        (("cluster.gpu", "cluster.gpus"), "custom"),
+    ],
+)
+def test_a_heading_claims_nothing_of_what_is_varied(varied: tuple[str, ...], said: str) -> None:
+    assert captions.subject(small(), varied) == said
+
+
+def test_a_sweep_over_gpus_is_headed_by_no_number_of_them() -> None:
+    swept = stepsim.sweep(DOCUMENT, {"cluster.gpus": [8, 16]}, jobs=1)
+    console = Console(file=io.StringIO(), width=120)
+    print_layout_sweep(swept, console)
+    assert console.file.getvalue().splitlines()[0] == "custom on A100-SXM4-80GB"  # type: ignore[attr-defined]
+    assert "8 ×" not in layout_sweep_svg(swept)
 
 
 def test_a_sweep_over_no_field_or_no_list_is_refused() -> None:

@@ -70,7 +70,8 @@ class Findings:
         ranked = search.best(top=search.wishes.top, limit=search.wishes.replays)
         if ranked.interrupted and not ranked.best:
             raise KeyboardInterrupt
-        self.say("auditing what was ruled out")
+        if self.search.wishes.audit:
+            self.say("auditing what was ruled out")
         try:
             if ranked.best and ranked.proven:
                 self._ask(ranked)

@@ -49,7 +49,7 @@ def print_found(found: FoundValue, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console.print(Text(captions.subject(found.scenario), style="bold"))
+    console.print(Text(captions.subject(found.scenario, (FIELDS[found.sought],)), style="bold"))
     what = SENTENCES[found.sought]
     console.print(f"{what}: {'none of those tried' if found.value is None else count(found.value)}")
     if found.best is not None:

@@ -31,7 +31,7 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console.print(Text(captions.subject(sweep.scenario), style="bold"))
+    console.print(Text(captions.subject(sweep.scenario, sweep.axes), style="bold"))
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for field in sweep.axes:
@@ -110,7 +110,7 @@ def layout_sweep_svg(sweep: FieldSweep) -> str:
     fields = drawn_fields(sweep.axes)
     if not any(point.figures for point in sweep.points):
         raise ValueError("--picture draws figures, and every point was refused")
-    title = f"Sweep of {captions.subject(sweep.scenario)}"
+    title = f"Sweep of {captions.subject(sweep.scenario, sweep.axes)}"
     note = sweep.scaling.strong or sweep.scaling.weak
     with chart.canvas(WIDTH, HEIGHT) as figure:
         if len(fields) == 1:
