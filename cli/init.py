@@ -69,6 +69,10 @@ def init(
     from ..sim.scenario.software.presets import software_names
 
     output_file("--out", out, (".yaml", ".yml"), [])
+    if out.exists():
+        raise ValueError(
+            f"--out {out}: there is a file of this name, which may hold your changes; choose another"
+        )
     models, presets = model_names(), software_names()
     model = model or _asked(f"Model ({_some(models)}, or a config.json)", "llama3-8b", _known_model)
     gpu = gpu_called(gpu) if gpu else _asked(f"GPU ({_some(gpu_names())})", "H100-SXM5-80GB", gpu_called)

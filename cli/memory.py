@@ -67,8 +67,8 @@ def memory(
     if as_json and result:
         echo_json(memory_document(result))
     else:
-        fullest = max(memory, key=lambda one: one.peak_bytes)
-        print_memory(loaded, fullest if stage is None else memory[stage], console())
+        fullest = max(memory, key=lambda one: one.peak_bytes / one.capacity_bytes)
+        print_memory(loaded, memory, fullest if stage is None else memory[stage], console())
     if picture:
         wrote("picture", picture)
     if not all(one.fits for one in memory):

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import ParamSpec
 
 import typer
@@ -36,21 +40,43 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         from ..hardware.files import one_command
 
-        try:
-            with one_command():
-                command(*args, **kwargs)
-            if sys.stdout is not None:
-                sys.stdout.flush()
-        except (Exception, KeyboardInterrupt) as error:
-            if _is_ending(error):
-                raise
-            raise typer.Exit(reported_error(error)) from None
+        with _noted_interrupts() as interrupts:
+            try:
+                with one_command():
+                    command(*args, **kwargs)
+                if sys.stdout is not None:
+                    sys.stdout.flush()
+            except (Exception, KeyboardInterrupt) as error:
+                if _is_ending(error):
+                    raise
+                raise typer.Exit(reported_error(error, interrupted=bool(interrupts))) from None
 
     return guarded
 
 
-def reported_error(error: BaseException) -> int:
-    """Say on stderr what ``error`` means for the user; the exit code."""
+@contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """Each Ctrl-C as it comes. What it interrupts may answer with an error of its own, which says nothing of
+    it: pydantic's SchemaError, where a type was being built."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        signal.default_int_handler(number, frame)
+
+    before = signal.getsignal(signal.SIGINT)
+    ours = before is signal.default_int_handler and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield seen
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+
+
+def reported_error(error: BaseException, *, interrupted: bool = False) -> int:
+    """Say on stderr what ``error`` means for the user, or that they have ``interrupted``; the exit code."""
     if os.environ.get("STEPSIM_TRACEBACK"):
         import traceback
 
@@ -58,7 +84,7 @@ def reported_error(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         drop_output()
         return READER_GONE
-    if isinstance(error, KeyboardInterrupt) or isinstance(error.__context__, KeyboardInterrupt):
+    if interrupted or KeyboardInterrupt in (type(error), type(error.__context__)):
         _say("\nstepsim: interrupted")
         return INTERRUPTED
     if isinstance(error, typer.Abort):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from .output import (
     console,
     echo_json,
     output_file,
+    output_folder,
     save_picture,
     save_text,
     say,
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from ..sim.plan.search.plan import Means
     from ..sim.plan.search.searching import Wishes
     from ..sim.scenario.models import Scenario
+
+TOP, AUDIT, OBJECTIVE = 5, 20, "step-time"  # what a plan is like where nothing is said
 
 NOTHING_FITS = 1
 INTERRUPTED = 130
@@ -95,13 +99,13 @@ def plan(
     vary: VaryOption = None,
     top: Annotated[
         int, typer.Option("--top", "-k", metavar="K", min=1, max=100, help="How many layouts to propose.")
-    ] = 5,
+    ] = TOP,
     objective: Annotated[
         str,
         typer.Option(
             "--objective", metavar="WHAT", help="step-time, tokens-per-dollar, days or goodput (with faults)."
         ),
-    ] = "step-time",
+    ] = OBJECTIVE,
     deadline: Annotated[
         str | None,
         typer.Option("--deadline", metavar="TIME", help="The token budget is to be done in it, as in 30d."),
@@ -128,7 +132,7 @@ def plan(
             max=LARGEST,
             help="Layouts ruled out that are replayed all the same.",
         ),
-    ] = 20,
+    ] = AUDIT,
     replays: Annotated[
         int | None,
         typer.Option(
@@ -199,13 +203,12 @@ def plan(
         raise ValueError(
             "--out and --to-version are of a framework's file: name it, as in --emit megatron-lm"
         )
-    files_of_plans = {option: path for option, (path, _) in outputs.items()}
-    whole_plans = {**files_of_plans, "--save": save, "--emit": emit, "--replays": replays}
-    for option, asked_for in whole_plans.items():
-        if find is not None and asked_for is not None:
-            raise ValueError(
-                f"{option} is of the best layouts, and --find asks for one number; leave one of both out"
-            )
+    if save:
+        output_folder("--save", save, ())
+    if find is not None:
+        files_of_plans = {option: path for option, (path, _) in outputs.items()}
+        steered = {"--top": top != TOP, "--audit": audit != AUDIT, "--objective": objective != OBJECTIVE}
+        _refuse_of_plans({**files_of_plans, "--save": save, "--emit": emit, "--replays": replays, **steered})
 
     from ..hardware.quantities import parse_quantity
     from ..sim.plan.axis_values import fixed, varied
@@ -243,6 +246,15 @@ def plan(
         raise typer.Exit(INTERRUPTED)
     if not found.found:
         raise typer.Exit(NOTHING_FITS)
+
+
+def _refuse_of_plans(given: Mapping[str, object]) -> None:
+    """ValueError for an option that says what a plan is like, which one number is not."""
+    for option, asked_for in given.items():
+        if asked_for not in (None, False):
+            raise ValueError(
+                f"{option} is of the best layouts, and --find asks for one number; leave one of both out"
+            )
 
 
 def _emission(framework: str | None, version: str | None, read: LoadedSource) -> Emission | None:

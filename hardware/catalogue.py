@@ -5,11 +5,12 @@ Knows YAML and close names; does not know what the entries mean.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import yaml
@@ -85,9 +86,14 @@ class UnknownName(ValueError):
         return UnknownName, (self.what, self.name, self.known, self.nearest)
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownName:
-    """The error for a name that is not in the catalogue: the nearest name first, then all of them."""
+def unknown_name(
+    what: str, name: str, known: Iterable[str], shorter: Mapping[str, str] = MappingProxyType({})
+) -> UnknownName:
+    """The error for a name that is not in the catalogue: the nearest name first, then all of them.
+
+    ``shorter`` are names that people use, in lower case, and what they mean.
+    """
     names = tuple(known)
-    by_lower_case = {known_name.lower(): known_name for known_name in names}
+    by_lower_case = {**shorter, **{known_name.lower(): known_name for known_name in names}}
     nearest = get_close_matches(str(name)[:_LONGEST].lower(), by_lower_case, n=1, cutoff=0.4)
     return UnknownName(what, name, names, by_lower_case[nearest[0]] if nearest else None)

@@ -65,7 +65,8 @@ def gpu_called(name: str) -> str:
     if len(found) > 1:
         raise ValueError(f"{name} is {len(found)} GPUs; name one of them: {', '.join(found)}")
     if not found:
-        raise unknown_name("GPU", name, known)
+        shorter = {start: key for key in reversed(known) for start in accumulate(_words(key))}
+        raise unknown_name("GPU", name, known, shorter)
     return found[0]
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +46,23 @@ def raising(error: BaseException) -> Callable[[], object]:
         raise error
 
     return raise_it
+
+
+def test_an_interrupt_that_something_turned_into_an_error_is_still_one() -> None:
+    """Pydantic answers one that meets it amid its work with a SchemaError that does not say so."""
+
+    def turned() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            pass
+        raise TypeError("Error building `default` serializer")
+
+    before = signal.getsignal(signal.SIGINT)
+    code, said = ended(turned)
+    assert (code, said.strip()) == (130, "stepsim: interrupted")
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 # Whose mistake it is ----------------------------------------------------------------------------------------

@@ -142,7 +142,7 @@ def test_exit_codes(scenario: str) -> None:
 
 
 def test_a_number_is_found(scenario: str) -> None:
-    told = document("plan", scenario, *FIX, "--find", "micro_batch", "--fix", "parallelism")
+    told = document("plan", scenario, *FIX[:8], "--find", "micro_batch", "--fix", "parallelism")
     assert told["field"] == "training.micro_batch"
     assert told["value"] == max(one["value"] for one in told["tried"] if one["good"])
 
@@ -161,6 +161,49 @@ def test_a_sweep_is_told(scenario: str, tmp_path: Path) -> None:
     assert len(table.read_text(encoding="utf-8").splitlines()) == 7
     ElementTree.fromstring(picture.read_text(encoding="utf-8"))
     assert "strong scaling" in ran("sweep", scenario, *axes).stdout
+
+
+@pytest.mark.parametrize("option", [("--top", "3"), ("--audit", "3"), ("--objective", "days")])
+def test_one_number_takes_no_option_of_whole_plans(option: tuple[str, str], scenario: str) -> None:
+    assert option[0] in ran("plan", scenario, "--find", "gpus", *option, code=2).output
+
+
+def test_a_folder_that_cannot_be_is_refused_before_the_search(scenario: str, tmp_path: Path) -> None:
+    told = ran("plan", scenario, "--save", scenario, "--journal", str(tmp_path / "kept.jsonl"), code=2).output
+    assert "--save" in told
+    assert not (tmp_path / "kept.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "a/b", ".hidden", "Llama 3 (ünï)"])
+def test_what_a_scenario_is_called_leads_no_file_out_of_its_folder(
+    name: str, scenario: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "one" / "two"
+    ran(
+        "plan",
+        scenario,
+        *FIX,
+        "--fix",
+        "parallelism",
+        "--top",
+        "1",
+        "--set",
+        f"name={name}",
+        "--save",
+        str(folder),
+    )
+    (saved,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert saved.parent == folder
+    assert saved.suffix == ".yaml"
+    assert not saved.name.startswith(".")
+    assert load_scenario(str(saved)).name == f"{name}-1"
+
+
+def test_what_one_number_tells_says_why_not(scenario: str) -> None:
+    told = ran("plan", scenario, *FIX[:8], "--find", "gpus", "--vary", "cluster.gpus=7,8").stdout
+    seven, eight = told.splitlines()[-2:]
+    assert seven.rstrip().endswith("no: no layout is legal")
+    assert eight.rstrip().endswith("yes")
 
 
 def test_a_sensitivity_is_told(scenario: str, tmp_path: Path) -> None:

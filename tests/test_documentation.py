@@ -15,6 +15,7 @@ import pytest
 import typer
 import yaml
 from checkout import ROOT
+from typer.testing import CliRunner
 
 from stepsim.cli.main import app
 from stepsim.sim.scenario.documents import scenario_names
@@ -53,6 +54,19 @@ def test_a_command_is_read_as_it_stands(page: str, line: str) -> None:
         command.make_context(words[0], rest)
     shipped = [word for word in rest if re.fullmatch(r"[a-z]+[\d.]*-\d+\w*(-[\w.-]+)?", word)]
     assert set(shipped) <= {*scenario_names(), *shipped_names()}, line
+
+
+@pytest.mark.parametrize(
+    "line", sorted({line for _, line in commands() if line.startswith("stepsim schedule ")})
+)
+def test_a_schedule_of_the_pages_is_shown(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """These need no file of the reader's, so that they run as they stand."""
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(line)[1:]
+    if any(word.endswith(".csv") for word in words[1:2]):
+        return
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
 
 
 def shipped_names() -> set[str]:

@@ -34,7 +34,7 @@ def test_a_line_is_an_event() -> None:
         ("gpu_throttle gpu/1 slow=2", "'slow'"),
         ("gpu_throttle gpu/1 slow_factor=0.5", "slow_factor"),
         ("gpu_throttle gpu/1 gpu/2", "two targets"),
-        ("gpu_throttle", "node/0"),
+        ("gpu_throttle", "gpu/0"),
         ("gpu_fatal leaf/1", "gpu .*node .*rank, .*leaf"),
         ("gpu_fatal gpu/1 slow_factor=2", "takes no slow_factor"),
         ("gpu_fatal gpu", "gpu/0"),

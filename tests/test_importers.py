@@ -50,6 +50,23 @@ def test_every_framework_has_its_importer() -> None:
         assert IMPORTERS.get(name).source
 
 
+def test_a_scenario_is_no_file_to_import(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("model: llama3-8b\ncluster: {gpu: H100, gpus: 8}\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["import", str(path)])
+    assert done.exit_code == 2
+    assert "stepsim run" in done.output
+
+
+def test_a_model_that_no_file_names_is_asked_for_without_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text("[training]\nseq_len = 8192\nlocal_batch_size = 1\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["import", str(path), "--framework", "torchtitan", *MACHINE])
+    assert done.exit_code == 2
+    assert "--given model=" in done.output
+    assert "None" not in done.output
+
+
 @pytest.mark.parametrize("command", ["run", "memory"])
 def test_commands_take_a_launch_script(command: str, script: Path) -> None:
     done = CliRunner().invoke(app, [command, str(script), *MACHINE, "--json"])

@@ -52,7 +52,20 @@ def test_what_init_writes_runs_and_fits(
     scenario = stepsim.load_scenario(path)
     assert (scenario.cluster.gpus, scenario.training.seq_length) == (gpus, 2048)
     assert scenario.software.name == software
+    assert scenario.parallelism.zero == (
+        3 if software.startswith("torchtitan") else 1
+    )  # as it does by itself
     assert scenario.training.recompute == "none"  # each of these fits without
+
+
+def test_init_writes_over_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text("model: mine\n", encoding="utf-8")
+    options = ["--model", "llama3-8b", "--gpu", "h100", "--gpus", "8", "--software", "torchtitan-2025"]
+    answer = CliRunner().invoke(app, ["init", *options, "--seq-length", "2048", "-o", str(path)])
+    assert answer.exit_code == BAD_INPUT
+    assert "train.yaml" in answer.output
+    assert path.read_text(encoding="utf-8") == "model: mine\n"
 
 
 def test_init_asks_for_what_is_not_given(tmp_path: Path) -> None:

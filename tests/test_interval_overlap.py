@@ -54,6 +54,8 @@ def test_who_knows_that_it_overlaps_has_the_interval_without_it(preset: str) -> 
     wide = interval_of_step(scenario(preset))
     narrow = interval_of_step(scenario(preset, overlap_assumed="none"))
     assert len(assumed(wide)) == 1
+    (part,) = (part for part in wide.parts if part.kind == OVERLAP)
+    assert "software.gradients.overlap_assumed" in part.name  # the field that takes the doubt away
     assert not assumed(narrow)
     assert wide.low_s == narrow.low_s
     assert wide.high_s > narrow.high_s

@@ -27,22 +27,23 @@ from stepsim.sim.simulate import simulate
 WORDS = "nobody read the code"
 
 
+JOB = {
+    "model": {
+        "num_layers": 2,
+        "hidden_size": 1024,
+        "num_attention_heads": 8,
+        "ffn_hidden_size": 4096,
+        "vocab_size": 32000,
+        "mlp": "gelu",
+    },
+    "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 8, "interconnect": "ib-ndr400-x8"},
+    "parallelism": {"tp": 1, "dp": 8},
+    "training": {"seq_length": 2048, "global_batch": 16, "micro_batch": 1, "precision": "bf16"},
+}
+
+
 def interval_of(preset: str) -> Interval:
-    document = {
-        "model": {
-            "num_layers": 2,
-            "hidden_size": 1024,
-            "num_attention_heads": 8,
-            "ffn_hidden_size": 4096,
-            "vocab_size": 32000,
-            "mlp": "gelu",
-        },
-        "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 8, "interconnect": "ib-ndr400-x8"},
-        "parallelism": {"tp": 1, "dp": 8},
-        "training": {"seq_length": 2048, "global_batch": 16, "micro_batch": 1, "precision": "bf16"},
-        "software": {"preset": preset},
-    }
-    interval = simulate(scenario_from_document(document, "unread")).interval
+    interval = simulate(scenario_from_document({**JOB, "software": {"preset": preset}}, "unread")).interval
     assert interval is not None
     return interval
 
@@ -53,6 +54,25 @@ def test_who_was_not_read_is_as_uncertain_as_reading_moves_steps(preset: str) ->
     parts = [part for part in interval_of(preset).parts if WORDS in part.name]
     assert software.read == (not parts)
     assert [part.sigma for part in parts] == [measured_steps().of_unread(preset).sigma] * (not software.read)
+
+
+def test_a_stack_without_a_preset_is_one_that_nobody_read_unless_it_says_so() -> None:
+    """Defaults are no trainer's code; a preset under another name stays what it is."""
+    bare = scenario_from_document({**JOB, "software": {"kernels": {"attention": "fa2"}}}, "bare")
+    known = scenario_from_document(
+        {**JOB, "software": {"kernels": {"attention": "fa2"}, "read": True}}, "known"
+    )
+    named = scenario_from_document(
+        {**JOB, "software": {"preset": "megatron-core-2025", "name": "mine"}}, "named"
+    )
+    assert [one.software.read for one in (bare, known, named)] == [False, True, True]
+    wide, narrow = simulate(bare), simulate(known)
+    assert wide.step_time_s == narrow.step_time_s
+    assert wide.interval is not None
+    assert narrow.interval is not None
+    assert wide.interval.high_s > narrow.interval.high_s
+    assert any("software.read" in part.name for part in wide.interval.parts)
+    assert scenario_from_document(bare.to_document(), "again").software == bare.software
 
 
 def moves(kin: str, sources: int, *moved: float) -> list[Move]:

@@ -145,6 +145,27 @@ def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
 
 
 @pytest.mark.slow
+def test_a_deadline_under_faults_counts_the_time_that_they_cost() -> None:
+    """Between the days of the healthy pace and those of the pace that faults leave nothing is in time."""
+    scenario = small(**FAULTS, training__tokens=1e12)
+    fix = {**FIX, "parallelism.tp": 2, "parallelism.pp": 1, "parallelism.zero": 1, "training.micro_batch": 2}
+    free = plan(scenario, fix=fix, top=1, objective="goodput", audit=0, jobs=1)
+    days, share = free.choices[0].days or 0.0, free.choices[0].goodput or 0.0
+    healthy = plan(scenario, fix=fix, top=1, audit=0, jobs=1).choices[0].days or 0.0
+    assert days == pytest.approx(healthy / share, rel=1e-9)
+    between = 86400 * (healthy + days) / 2
+    assert plan(scenario, fix=fix, top=1, audit=0, jobs=1, deadline_s=between).choices
+    missed = plan(scenario, fix=fix, top=1, objective="goodput", audit=0, jobs=1, deadline_s=between)
+    assert not missed.choices
+    assert missed.nearest is not None
+    assert missed.nearest[1] == pytest.approx(2 * days / (healthy + days), rel=1e-6)
+    late = plan(
+        scenario, fix=fix, top=1, objective="goodput", audit=0, jobs=1, deadline_s=86400 * days * 1.001
+    )
+    assert late.choices[0].days == pytest.approx(days)
+
+
+@pytest.mark.slow
 def test_the_factor_of_an_own_layout_counts_its_own_share_of_time() -> None:
     """Half as many GPUs fail half as often."""
     scenario = small(**FAULTS)

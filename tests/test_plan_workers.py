@@ -271,6 +271,20 @@ def test_a_key_hangs_on_all_that_a_prediction_reads(tmp_path: Path) -> None:
     assert len(keys) == 4
 
 
+def test_a_journal_of_another_version_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    path.write_text('{"stepsim":"journal of plans","format":1}\n', encoding="utf-8")
+    with pytest.raises(FileError, match=r"another version of stepsim \(format 1, here \d+\)"):
+        Journal(path=path)
+
+
+def test_an_empty_file_is_a_new_journal(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    path.touch()
+    Journal(path=path).add("one", refused("why"))
+    assert Journal(path=path).known == {"one": refused("why")}
+
+
 def test_other_files_are_no_journals(tmp_path: Path) -> None:
     path = tmp_path / "scenario.yaml"
     path.write_text('{"model": 1}\n', encoding="utf-8")

@@ -265,3 +265,12 @@ def test_narrow_shares_are_medians_of_what_was_measured(dtype: str) -> None:
     measured = [one for one in rates if dtype in one and not one[dtype].provenance.carried]
     shares = [one[dtype].fraction / one["bf16"].fraction for one in measured]
     assert NARROW_SHARES[dtype] == pytest.approx(median(shares), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["all_reduce.log", "all_reduce.txt", "kernels.csv", "trace.json.gz"])
+def test_measurements_are_no_profile_and_told_what_makes_one(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text("# nThread 1 nGpus 1 minBytes 8\n 8 2 float\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="stepsim calibrate fit") as refusal:
+        read_profile_file(path)
+    assert name in str(refusal.value)

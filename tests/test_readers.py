@@ -101,7 +101,7 @@ def test_nvlink_domains_of_a_group(gpu: str, ranks: int, hosts: int, domains: in
             KERNELS.replace(f"attention,{GPU}", "attention,A100-SXM4-80GB"),
             "A100-SXM4-80GB beside H100-SXM5-80GB",
         ),
-        (KERNELS.replace(GPU, "H100"), ":2: gpu: .*'H100'"),
+        (KERNELS.replace(GPU, "H10O"), ":2: gpu: .*'H10O'"),
         (KERNELS.replace(GPU, ""), "give --gpu"),
         (COLLECTIVES.replace("all_reduce", "all_reduc"), "mean all_reduce"),
         (COLLECTIVES.replace("16,2", "15,2"), ":2: hosts: 15 ranks .*2 hosts"),

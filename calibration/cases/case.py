@@ -247,7 +247,7 @@ def _load(path: Path) -> Any:
 
 def _check_frame(path: Path, document: Any) -> None:
     if not isinstance(document, Mapping) or set(document) != set(HEAD):
-        found = type(document).__name__
+        found = "nothing in it" if document is None else value_text(document)
         if isinstance(document, Mapping):
             found = clipped(", ".join(map(str, list(document)[:20])))
         raise ValueError(f"{path}: a file of cases has the keys {', '.join(HEAD)}; this one has {found}")

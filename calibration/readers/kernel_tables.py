@@ -18,11 +18,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...hardware.catalogue import unknown_name
-from ...hardware.gpus import get_gpu, gpu_names
+from ...hardware.gpus import get_gpu
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Implementation, MemoryBound
 from .foreign.csv_table import CsvTable, Line, read_table_of
 from .foreign.values import LARGEST_SECONDS, written_number, written_whole
 from .measurements import Measurement, missing_math
+from .named_gpus import named_gpu
 from .table_harness import blank_share
 
 DTYPES = {
@@ -99,8 +100,7 @@ def _read(path: Path, table: CsvTable) -> Iterable[Measurement]:
         raise ValueError(f"{path}: a table of measured kernels lacks the columns {', '.join(missing)}")
     for number, line in table.lines:
         where = f"{path}:{number}"
-        if line["gpu"] not in gpu_names():
-            raise ValueError(f"{where}: gpu: {unknown_name('GPU', line['gpu'], gpu_names())}")
+        line = {**line, "gpu": named_gpu(where, line["gpu"])}
         if line["dtype"] not in DTYPES:
             raise ValueError(f"{where}: dtype: {unknown_name('data type', line['dtype'], DTYPES)}")
         kernels = _product(where, line) if products else _attention(where, line)

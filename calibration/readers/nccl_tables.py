@@ -17,10 +17,10 @@ from statistics import median
 
 from ...hardware.catalogue import unknown_name
 from ...hardware.collective_kinds import KINDS, known_kind
-from ...hardware.gpus import gpu_names
 from .foreign.csv_table import Line, read_table_of
 from .foreign.values import LARGEST_SECONDS, written_number, written_whole
 from .kernel_tables import left_out
+from .named_gpus import named_gpu
 
 _COLUMNS = ("gpu", "gpus", "collective", "dtype", "elements", "latency_ms")
 _BYTES = {"half": 2, "bfloat16": 2, "float": 4, "int8": 1}
@@ -82,8 +82,7 @@ def read_collective_table(path: Path) -> tuple[TableSweep, ...]:
 
 
 def _read(where: str, line: Line) -> tuple[tuple[str, str, int, str], int, float]:
-    if line["gpu"] not in gpu_names():
-        raise ValueError(f"{where}: gpu: {unknown_name('GPU', line['gpu'], gpu_names())}")
+    gpu = named_gpu(where, line["gpu"])
     kind = known_kind(line["collective"])
     if kind is None:
         raise ValueError(f"{where}: collective: {unknown_name('collective', line['collective'], KINDS)}")
@@ -93,7 +92,7 @@ def _read(where: str, line: Line) -> tuple[tuple[str, str, int, str], int, float
     size = written_whole(f"{where}: elements", line["elements"], low=1) * _BYTES[line["dtype"]]
     latency = written_number(f"{where}: latency_ms", line["latency_ms"], low=1e-9, high=LARGEST_SECONDS)
     version = _VERSION.search(line.get("source", ""))
-    return (line["gpu"], kind, ranks, version[1] if version else ""), size, latency / 1e3
+    return (gpu, kind, ranks, version[1] if version else ""), size, latency / 1e3
 
 
 __all__ = ["TableSweep", "is_collective_table", "read_collective_table", "unseen"]

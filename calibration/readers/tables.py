@@ -17,12 +17,12 @@ from pathlib import Path
 from ...hardware.calibrated.models import CPU
 from ...hardware.catalogue import unknown_name
 from ...hardware.collective_kinds import KINDS, known_kind
-from ...hardware.gpus import gpu_names
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Implementation, Kernel, MemoryBound
 from .foreign.csv_table import Line, read_table_of
 from .foreign.values import LARGEST_BYTES, LARGEST_SIZE, shown, written_flag, written_seconds, written_whole
 from .measured import Measured, MeasuredCollective, domains_of
 from .measurements import Measurement, missing_math
+from .named_gpus import named_gpu
 from .point_fields import LARGEST_HEAD
 
 _KERNELS = ("family", "gpu", "dtype", "seconds")
@@ -82,11 +82,7 @@ def _gpu(path: Path, lines: Sequence[tuple[int, Line]], stated: str | None) -> s
     named: dict[str, int] = {}
     for number, line in lines:
         if text := (line.get("gpu") or "").strip():
-            named.setdefault(text, number)
-    known = (*gpu_names(), CPU)
-    for text, number in named.items():
-        if text not in known:
-            raise ValueError(f"{path}:{number}: gpu: {unknown_name('GPU', text, known)}")
+            named.setdefault(CPU if text == CPU else named_gpu(f"{path}:{number}", text), number)
     if len(named) > 1:
         (first, _), (second, number), *_ = named.items()
         raise ValueError(f"{path}:{number}: gpu: {second} beside {first}; a table is of one GPU")

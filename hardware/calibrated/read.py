@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".yaml", ".yml")
 
+_MEASUREMENTS = (".csv", ".log", ".txt", ".gz", ".sqlite", ".parquet")
+"""How files end of which profiles are made."""
+
 
 def read_profile_file(path: Path) -> ProfileFile:
     """The profile in ``path``.
@@ -28,6 +31,8 @@ def read_profile_file(path: Path) -> ProfileFile:
         ValueError: not YAML, an unknown field, a value out of range or without its unit, an unknown
             GPU, no such file; all mistakes in its fields at once, a line each.
     """
+    if path.suffix in _MEASUREMENTS:
+        raise ValueError(f"{path}: is no profile; stepsim calibrate fit makes one of tables, logs and traces")
     root = compose_yaml(read_text(path), path)
     if not isinstance(root, yaml.MappingNode):
         raise ValueError(f"{path}: a profile is a block of fields that begins with profile: 1")

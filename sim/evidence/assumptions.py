@@ -30,6 +30,9 @@ SHARDING = {
 """Where each implementation's rule is read off (sim/scenario/sharding.py)."""
 
 
+NO_PRESET = "no preset; what the scenario says of it, and defaults of no trainer"
+
+
 def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
     """Every fact that the step time depends on and that a user could doubt."""
     profile, software = plan.profile, plan.scenario.software
@@ -55,7 +58,9 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
         )
     )
     found += [*_own_steps(profile), *_launches(plan)]
-    found.append(Assumption(text=f"software {software.name}: {software.title}", source=software.source))
+    found.append(
+        Assumption(text=f"software {software.name}: {software.title or NO_PRESET}", source=software.source)
+    )
     found += [*_framework(plan), *_sharding(plan), *_network(plan), *_own_collectives(plan)]
     found += _hardware(plan)
     found += [*_router(plan), *placement_facts(plan)]

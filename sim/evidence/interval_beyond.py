@@ -156,7 +156,7 @@ def unlike_measured(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart
     run = doubt.regime
     if not doubt.read:
         one = steps.of_unread(run.software)
-        text = "steps: nobody read the code of this trainer"
+        text = "software.read false: nobody read the code of this trainer"
         yield IntervalPart(name=text, share=1.0, sigma=one.sigma, source=one.source, kind="unlike")
     sigmas = {name: steps.terms[name].sigma for name in DIFFERENCES}
     measured, far = nearest(run, steps.families, sigmas)

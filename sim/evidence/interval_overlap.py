@@ -34,13 +34,14 @@ def assumed_overlap(
 ) -> Iterator[IntervalPart]:
     """The part of a step of ``microbatches`` that is hidden by an overlap which is assumed; ``waited_s`` of
     data parallelism are on its path."""
-    if plan.scenario.software.gradients.overlap_assumed == "none":
+    assumed = plan.scenario.software.gradients.overlap_assumed
+    if assumed == "none":
         return
     hidden_s = hidden_at_most_s(plan, microbatches) - waited_s
     if hidden_s > 0:
         share = hidden_s / step_time_s
         yield IntervalPart(
-            name="data parallelism beside compute: assumed, not read in the trainer's code",
+            name=f"software.gradients.overlap_assumed {assumed}: not read in the trainer's code",
             share=share,
             sigma=math.log1p(share) / share,
             source=f"{plan.scenario.software.name}; the step with every gather and reduction waited for",

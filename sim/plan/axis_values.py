@@ -5,7 +5,7 @@ Knows how such a line reads; whether the field exists and takes the value, scena
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.files import load_yaml
@@ -66,6 +66,18 @@ def varied(lines: Iterable[str], option: str = "--vary") -> dict[str, list[Any]]
             raise ValueError(f"{option} {line}: {len(values):,} values; give 1 to {MOST_VALUES:,}")
         found[field] = values
     return found
+
+
+def check_axes(axes: Mapping[str, Any]) -> None:
+    """ValueError for a field whose values are no list of at least one, as a bare number is none.
+
+    >>> check_axes({"cluster.gpus": [64, 128]})
+    """
+    for field, values in axes.items():
+        if isinstance(values, str | bytes | Mapping) or not isinstance(values, Collection):
+            raise ValueError(f"{field}: its values are a list, as in [{values!r}], not {values!r}")
+        if not values:
+            raise ValueError(f"{field}: there is no value to try; give one at least, or leave the field out")
 
 
 def _parts(option: str, line: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ Knows the scenario's fields; the headline of the table and of the timeline are w
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,10 +28,15 @@ def headings(scenario: Scenario | None) -> tuple[str, ...]:
     return (scenario.title, *lines) if scenario.title else lines
 
 
-def subject(scenario: Scenario) -> str:
-    """``llama3.1-405b on 16,384 x H100-SXM5-80GB``."""
+def subject(scenario: Scenario, varied: Collection[str] = ()) -> str:
+    """``llama3.1-405b on 16,384 x H100-SXM5-80GB``, without what is ``varied``: that is no one number."""
     cluster = scenario.cluster
-    return f"{scenario.model.name} on {count(cluster.gpus)} {TIMES} {cluster.gpu_name}"
+    if "cluster.gpu" in varied:
+        machine = "" if "cluster.gpus" in varied else f"{count(cluster.gpus)} GPUs"
+    else:
+        many = "" if "cluster.gpus" in varied else f"{count(cluster.gpus)} {TIMES} "
+        machine = f"{many}{cluster.gpu_name}"
+    return f"{scenario.model.name} on {machine}" if machine else scenario.model.name
 
 
 def layout(scenario: Scenario) -> str:

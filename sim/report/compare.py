@@ -58,6 +58,8 @@ class Comparison:
     peak_memory_bytes: Difference
     fits_a: bool
     fits_b: bool
+    fit_probability_a: float | None = None
+    fit_probability_b: float | None = None
 
 
 def comparison(a: Result, b: Result) -> Comparison:
@@ -93,6 +95,8 @@ def comparison(a: Result, b: Result) -> Comparison:
         peak_memory_bytes=Difference(name="peak memory", a=fullest_a.peak_bytes, b=fullest_b.peak_bytes),
         fits_a=a.fits,
         fits_b=b.fits,
+        fit_probability_a=a.fit_probability,
+        fit_probability_b=b.fit_probability,
     )
 
 
@@ -102,7 +106,7 @@ def _full_mfu(a: Result, b: Result) -> str:
 
 
 def _fullest(result: Result) -> StageMemory:
-    return max(result.memory, key=lambda stage: stage.peak_bytes)
+    return max(result.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
 
 
 def _path(result: Result) -> dict[str, float]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..figures import gigabytes, percent, seconds, signed_percent
+from ..result.result import SURE_TO_FIT
 from .compare import Comparison, Difference
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "peak_memory_bytes": _change(c.peak_memory_bytes),
         "memory_bytes": {change.name: _change(change) for change in c.memory},
         "fits": {"a": c.fits_a, "b": c.fits_b},
+        "fit_probability": {"a": c.fit_probability_a, "b": c.fit_probability_b},
     }
 
 
@@ -105,8 +107,17 @@ def _headline_table(comparison: Comparison) -> Table:
     for change in shares:
         points = _signed(change, _points)
         table.add_row(f"  {change.name}", percent(change.a), percent(change.b), points, "")
-    table.add_row("  fits in memory", *("yes" if fits else "NO" for fits in (c.fits_a, c.fits_b)), "", "")
+    table.add_row("  fits in memory", *_fits(c), "", "")
     return table
+
+
+def _fits(c: Comparison) -> tuple[str, ...]:
+    """Of both sides whether they fit, and how sure that is where a plan would not propose them."""
+    sides = (c.fits_a, c.fit_probability_a), (c.fits_b, c.fit_probability_b)
+    return tuple(
+        "NO" if not fits else "yes" if sure is None or sure >= SURE_TO_FIT else f"{sure:.2f} sure"
+        for fits, sure in sides
+    )
 
 
 def _rate(value: float) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..figures import count, gigabytes, large, percent, seconds, signed_percent
 from ..result.energy import J_PER_KWH, StepEnergy
-from ..result.result import Result
+from ..result.result import Result, fit_words
 from ..result.step import AXES, LENGTHENS, PEERS, SHORTENS, Assumption, Interval, IntervalPart
 from . import captions
 from .bounds_table import bounds_table
@@ -208,7 +208,7 @@ def _fit(result: Result) -> str:
     fullest = max(result.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
     capacity = gigabytes(fullest.capacity_bytes)
     if result.fits:
-        return f"of {capacity}, fits (pp {fullest.pp} is fullest)"
+        return f"of {capacity}, {fit_words(result.fit_probability)} (pp {fullest.pp} is fullest)"
     over = sum(not stage.fits for stage in result.memory)
     return f"of {capacity}, DOES NOT FIT on {over} of {len(result.memory)} pipeline ranks"
 

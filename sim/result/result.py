@@ -62,6 +62,21 @@ tables of Megatron since 2025).
 """
 
 
+SURE_TO_FIT = 0.9
+"""The probability from which on a job is said to fit and no more. Of measured runs that were predicted to fit
+with as much, one in a hundred ran out of memory (docs/accuracy.md)."""
+
+
+def fit_words(probability: float | None) -> str:
+    """Of a job whose peak is predicted to fit, whether it is as sure to as a plan asks for.
+
+    >>> fit_words(0.97), fit_words(0.52), fit_words(None)
+    ('fits', 'fits with a probability of 0.52', 'fits')
+    """
+    doubtful = probability is not None and probability < SURE_TO_FIT
+    return f"fits with a probability of {probability:.2f}" if doubtful else "fits"
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
     """One predicted step.
@@ -128,7 +143,7 @@ class Result:
         if self.scenario:
             figures.append(f"MFU {self.mfu:.1%}")
         if self.memory:
-            verdict = "fits" if self.fits else "does not fit"
+            verdict = fit_words(self.fit_probability) if self.fits else "does not fit"
             figures.append(f"peak memory {self.peak_memory_bytes / 1e9:.1f} GB, {verdict}")
         if self.faults:
             figures.append("with faults")
@@ -145,12 +160,17 @@ class Result:
             "tokens/s per GPU": f"{self.tokens_per_second_per_gpu:,.0f}" if self.scenario else "",
             "pipeline bubble": f"{self.bubble_fraction:.1%}" if self.pipelined else "",
             "peak memory": f"{self.peak_memory_bytes / 1e9:.1f} GB" if self.memory else "",
-            "fits": ("yes" if self.fits else "no") if self.memory else "",
+            "fits": self._fits_cell if self.memory else "",
             "GPUs": f"{self.gpus:,}",
         }
         title = escape(self.scenario.name[:60]) if self.scenario else "replayed program"
         cells = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>" for name, value in rows.items() if value)
         return f"<table><caption>{title}</caption>{cells}</table>"
+
+    @property
+    def _fits_cell(self) -> str:
+        sure = fit_words(self.fit_probability).removeprefix("fits ")
+        return "no" if not self.fits else "yes" if sure == "fits" else sure
 
     def to_frame(self) -> pd.DataFrame:
         """One row of the figures of ``to_dict`` that are single numbers or words."""

@@ -41,10 +41,11 @@ def _changed(before: Any, change: Any) -> Any:
 
 
 def software_fields(node: TreeNode) -> dict[str, Any]:
-    """Fields of the block ``software``. Raises ValueError for an unknown preset."""
+    """Fields of the block ``software``; of one without a preset most are defaults, which are the code of no
+    trainer that anyone read, unless it says so. Raises ValueError for an unknown preset."""
     changes: dict[str, Any] = without_nulls(node).plain()
     if "preset" not in changes:
-        return changes
+        return {"read": False, **changes}
     preset = get_software(str(changes.pop("preset"))).model_dump()
     kernels = changes.get("kernels")
     if isinstance(kernels, dict) and "attention" in kernels:  # who names it knows it, unless told otherwise

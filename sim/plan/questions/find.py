@@ -110,9 +110,6 @@ def find(
     others = {name: values for name, values in vary.items() if name != field}
     kept = {name: value for name, value in fix.items() if name != field}
 
-    def good(value: int) -> bool:
-        return attempt(value).good
-
     def attempt(value: int) -> Tried:
         if value not in tried:
             if progress:
@@ -125,7 +122,7 @@ def find(
         if sought is Sought.MICRO_BATCH and field not in vary:
             value = _largest(attempt, divisors(base.training.global_batch))
         else:
-            value = _first_good(sought, good, base, vary.get(field))
+            value = _first_good(sought, attempt, base, vary.get(field))
     return FoundValue(
         scenario=base,
         sought=sought,
@@ -137,16 +134,18 @@ def find(
 
 
 def _first_good(
-    sought: Sought, good: Callable[[int], bool], base: Scenario, given: Sequence[int] | None
+    sought: Sought, tried: Callable[[int], Tried], base: Scenario, given: Sequence[int] | None
 ) -> int | None:
     """The value that is sought: of those ``given``, else in the order of its kind."""
     if given is not None:
         ascending = sorted(given)
-        hits = (value for value in (ascending if sought is Sought.GPUS else ascending[::-1]) if good(value))
+        hits = (
+            value for value in (ascending if sought is Sought.GPUS else ascending[::-1]) if tried(value).good
+        )
         return next(hits, None)
     if sought is Sought.GPUS:
-        return _fewest(good, base.cluster.gpus, base.cluster.gpus_per_node)
-    return _longest(good, base.training.seq_length)
+        return _fewest(tried, base.cluster.gpus, base.cluster.gpus_per_node)
+    return _longest(lambda value: tried(value).good, base.training.seq_length)
 
 
 def _check(sought: Sought, base: Scenario, fix: Mapping[str, Any], given: Sequence[Any] | None) -> None:
@@ -197,22 +196,29 @@ def _tried(
     )
 
 
-def _fewest(good: Callable[[int], bool], gpus: int, per_node: int) -> int | None:
-    """The fewest GPUs: powers of two, then whole hosts between the last two of them."""
-    if good(gpus):
-        size = gpus
-        while size > 1 and good(_half(size, per_node)):
-            size = _half(size, per_node)
-        enough, short = size, _half(size, per_node) if size > 1 else 0
-    else:
-        short, enough = gpus, 2 * gpus
-        while not good(enough):
-            short, enough = enough, 2 * enough
-            if enough > MOST["gpus"]:
-                return None
-    between = [int(short * part) for part in FINE if short * part == int(short * part)]
-    usable = [size for size in between if 0 < size < enough and (size % per_node == 0 or size < per_node)]
-    return next((size for size in usable if good(size)), enough)
+def _fewest(tried: Callable[[int], Tried], gpus: int, per_node: int) -> int | None:
+    """The fewest GPUs: powers of two of the scenario's, then sizes between the last that was too few and it.
+    One that no layout has, as what does not divide the batch, says nothing of fewer or of more."""
+    enough, short = gpus, 0
+    while not tried(enough).good:
+        enough, short = 2 * enough, enough if tried(enough).legal else short
+        if enough > MOST["gpus"]:
+            return None
+    size = enough
+    while not short and size > 1:
+        size = _half(size, per_node)
+        enough, short = (size, 0) if tried(size).good else (enough, size if tried(size).legal else 0)
+    return next((size for size in _between(short, enough, per_node) if tried(size).good), enough)
+
+
+def _between(short: int, enough: int, per_node: int) -> list[int]:
+    """Sizes above ``short`` and below ``enough`` that clusters are made for, in whole hosts or within one:
+    powers of two, and FINE parts of these and of ``short``, in their order."""
+    powers = [1 << k for k in range(enough.bit_length())]
+    sizes = {int(size * part) for size in {short, *powers} for part in (1.0, *FINE) if size * part % 1 == 0}
+    return sorted(
+        size for size in sizes if short < size < enough and (size % per_node == 0 or size < per_node)
+    )
 
 
 def _half(gpus: int, per_node: int) -> int:

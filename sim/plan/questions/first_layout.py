@@ -23,7 +23,8 @@ RECOMPUTE = ("none", "full")
 def first_layout(document: Mapping[str, Any]) -> Scenario | None:
     """The scenario of ``document`` under the first layout that is legal and fits; None where none does.
 
-    ``document`` has no block ``parallelism``; the fields of the layout are added to it.
+    ``document`` has no block ``parallelism``; the fields of the layout are added to it. State is sharded as
+    the software does unless told otherwise, by ZeRO-1 at least.
 
     Raises:
         ScenarioError: where no layout at all makes it a scenario: what is wrong with the plainest one.
@@ -34,6 +35,8 @@ def first_layout(document: Mapping[str, Any]) -> Scenario | None:
     for changes in _layouts(int(document["cluster"].get("gpus_per_node", 8))):
         try:
             scenario = load_scenario(document, changes)
+            if not scenario.parallelism.zero:
+                scenario = scenario.with_({"parallelism.zero": 1})
             fits = memory_by_order(scenario).fits
         except (ScenarioError, NotSupported) as error:
             wrong = wrong or error
@@ -52,7 +55,7 @@ def _layouts(gpus_per_node: int) -> Iterator[dict[str, Any]]:
     sizes = [(tp, pp) for tp in SIZES if tp <= gpus_per_node for pp in SIZES]
     for recompute in RECOMPUTE:
         for tp, pp in sorted(sizes, key=lambda size: (size[0] * size[1], size[1])):
-            changes: dict[str, Any] = {"parallelism.zero": 1, "training.recompute": recompute}
+            changes: dict[str, Any] = {"training.recompute": recompute}
             changes |= {"parallelism.tp": tp, "parallelism.sequence_parallel": True} if tp > 1 else {}
             changes |= {"parallelism.pp": pp, "schedule": "1f1b"} if pp > 1 else {}
             yield changes

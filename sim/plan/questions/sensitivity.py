@@ -5,6 +5,7 @@ Each is a scenario of its own (cluster.what_if), predicted with the layout as it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,27 +25,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Faster:
-    """One faster part: the step with the layout as it is, and with the best one (None: not asked for, or
-    none fits) and its settings.
+    """One faster part: the step with the layout as it is (None: that is refused), and with the best one
+    (None: not asked for, or none fits) and its settings.
     """
 
     name: str
     changes: Mapping[str, Any]
-    step_time_s: float
+    step_time_s: float | None
     replanned_s: float | None = None
     settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
-    """``parts`` by what they gain, the most first. ``step_time_s`` is the step as it is, ``planned_s`` that
-    of the best layout on the same machine, which is what replanned ones compare with.
+    """``parts`` by what they gain, the most first. ``step_time_s`` is the step as it is, None where the
+    scenario's own layout is ``refused`` for that reason; ``planned_s`` is that of the best layout on the same
+    machine, which is what replanned ones compare with.
     """
 
     scenario: Scenario
-    step_time_s: float
+    step_time_s: float | None
     planned_s: float | None
     parts: tuple[Faster, ...]
+    refused: str = ""
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -56,13 +59,17 @@ class Sensitivity:
                 {
                     "part": one.name,
                     "step_time_s": one.step_time_s,
-                    "speedup": self.step_time_s / one.step_time_s,
+                    "speedup": self.gain(one),
                     "replanned_s": one.replanned_s,
                     "replanned_speedup": self.gain_replanned(one),
                 }
                 for one in self.parts
             ]
         )
+
+    def gain(self, one: Faster) -> float | None:
+        """How many times as fast as the layout as it is; None where that is refused."""
+        return self.step_time_s / one.step_time_s if self.step_time_s and one.step_time_s else None
 
     def gain_replanned(self, one: Faster) -> float | None:
         """How many times as fast as the best layout of the machine as it is."""
@@ -73,13 +80,14 @@ class Sensitivity:
         return {
             "scenario": self.scenario.name,
             "step_time_s": self.step_time_s,
+            "refused": self.refused,
             "planned_step_time_s": self.planned_s,
             "parts": [
                 {
                     "part": one.name,
                     "set": dict(one.changes),
                     "step_time_s": one.step_time_s,
-                    "speedup": self.step_time_s / one.step_time_s,
+                    "speedup": self.gain(one),
                     "replanned_step_time_s": one.replanned_s,
                     "replanned_speedup": self.gain_replanned(one),
                     "replanned_set": dict(one.settings),
@@ -118,7 +126,8 @@ def sensitivity(
 ) -> Sensitivity:
     """The step with each faster part, by the layout as it is and, with ``replan``, by the best one for it.
 
-    Raises as ``plan`` does, and what ``simulate`` raises of the scenario itself.
+    Raises as ``plan`` does; without ``replan``, and where no layout fits, what ``simulate`` raises of the
+    scenario itself.
     """
     base = scenario_from(source, changes)
     say = progress or (lambda _: None)
@@ -130,10 +139,10 @@ def sensitivity(
         found = planned(scenario, {}, {}, wanted, by, lambda text: say(f"{what}: {text}"))
         return (found.choices[0].figures, found.choices[0].settings) if found.choices else (None, {})
 
-    now = layout_figures(base)
     parts = []
     with connected(replan and by.ray):
         planned_now, _ = best(base, "as it is")
+        now, refused = _own_step(base, needed=planned_now is None)
         for name, faster in faster_parts(base).items():
             say(name)
             changed = base.with_(faster)
@@ -142,15 +151,26 @@ def sensitivity(
                 Faster(
                     name=name,
                     changes=faster,
-                    step_time_s=layout_figures(changed).step_time_s,
+                    step_time_s=None if now is None else layout_figures(changed).step_time_s,
                     replanned_s=None if figures is None else figures.step_time_s,
                     settings=settings,
                 )
             )
-    parts.sort(key=lambda one: one.step_time_s)
+    parts.sort(key=lambda one: one.step_time_s or one.replanned_s or math.inf)
     return Sensitivity(
         scenario=base,
-        step_time_s=now.step_time_s,
+        step_time_s=now,
         planned_s=None if planned_now is None else planned_now.step_time_s,
         parts=tuple(parts),
+        refused=refused,
     )
+
+
+def _own_step(base: Scenario, *, needed: bool) -> tuple[float | None, str]:
+    """The step of the layout as it is, or why it is refused; that is raised where the step is ``needed``."""
+    try:
+        return layout_figures(base).step_time_s, ""
+    except ValueError as refusal:
+        if needed:
+            raise
+        return None, str(refusal).splitlines()[0]

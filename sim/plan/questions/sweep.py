@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...scenario.errors import ScenarioError
-from ..axis_values import MOST_VALUES
-from ..fields import slip
+from ..axis_values import MOST_VALUES, check_axes
+from ..fields import refuse_unknown, slip
 from ..search.layout_plan import written
 from ..search.on_ray import connected
 from ..search.plan import Means, planned, scenario_from
@@ -113,6 +113,7 @@ def point_figures(point: FieldPoint) -> dict[str, Any]:
         "mfu": found and found.mfu,
         "peak_memory_bytes": found and found.peak_memory_bytes,
         "fits": point.fits,
+        "fit_probability": found and found.fit_probability,
         "refused": point.refused,
     }
 
@@ -148,10 +149,12 @@ def sweep(
         ValueError: no axes, or more than MOST_VALUES combinations.
     """
     base = scenario_from(source, changes)
+    check_axes(axes)
     count = prod(len(values) for values in axes.values())
     if not axes or not 0 < count <= MOST_VALUES:
         raise ValueError(f"a sweep takes 1 to {MOST_VALUES:,} points, not {count if axes else 0:,}")
     for field, given in axes.items():
+        refuse_unknown(base, field)
         _refuse_nonsense(base, field, given)
     say = progress or (lambda _: None)
     chosen = [dict(zip(axes, values, strict=True)) for values in product(*axes.values())]

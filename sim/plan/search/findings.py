@@ -21,7 +21,7 @@ from .certificate import Certificate
 from .front_search import front, replay_front
 from .goodput import goodput_share
 from .layout_plan import LayoutPlan, ReplayedLayout
-from .objective import Objective, own_weight
+from .objective import DAY_S, Objective, own_weight
 from .searching import NEAR
 from .shown import BoldChoice, Choice, FrontPoint, LayoutFigures, figures_of
 from .sure import contenders, sure_of, unbounded_contenders
@@ -70,7 +70,8 @@ class Findings:
         ranked = search.best(top=search.wishes.top, limit=search.wishes.replays)
         if ranked.interrupted and not ranked.best:
             raise KeyboardInterrupt
-        self.say("auditing what was ruled out")
+        if self.search.wishes.audit:
+            self.say("auditing what was ruled out")
         try:
             if ranked.best and ranked.proven:
                 self._ask(ranked)
@@ -167,7 +168,7 @@ class Findings:
         price = None if np.isnan(dollars_per_s) else dollars_per_s * figures.step_time_s
         steps = None if np.isnan(tokens) else tokens / float(among.tokens_per_step[number])
         counts = self.search.wishes.objective is Objective.GOODPUT
-        healthy = self.search.value_of(number, self.search.judging.known[number])
+        wall_s = self.search.wall_s[number] if counts else figures.step_time_s
         return Choice(
             number=number,
             settings=among.layouts.settings(number),
@@ -177,9 +178,9 @@ class Findings:
             value=value,
             gpus=int(among.gpus[number]),
             price_per_step=price,
-            days=None if steps is None else steps * figures.step_time_s / 86400.0,
-            price=None if steps is None or price is None else steps * price,
-            goodput=healthy / value if counts else None,
+            days=None if steps is None else steps * wall_s / DAY_S,
+            price=None if steps is None or price is None else steps * dollars_per_s * wall_s,
+            goodput=figures.step_time_s / wall_s if counts else None,
         )
 
     def _compare(self) -> None:
@@ -300,7 +301,7 @@ class Findings:
             return None
         least_s = self.among.bounds.bound_s.copy()
         for number, judged in search.judging.known.items():
-            least_s[number] = judged.step_time_s
+            least_s[number] = search.wall_s.get(number, judged.step_time_s)
         over = np.full(len(least_s), np.inf)
         np.divide(least_s, search.most_s, out=over, where=search.fits & (search.most_s > 0))
         number = int(np.argmin(over))

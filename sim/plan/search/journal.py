@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....hardware.files import FileError, append_text, load_json, read_bytes, read_text
+from ....hardware.shown import value_text
 from ...scenario.machine import gpu_of
 from .judged import JudgedLayout
 
@@ -43,12 +44,11 @@ class Journal:
     def __post_init__(self) -> None:
         if self.path is None:
             return
-        if not self.path.exists():
+        if not self.path.exists() or not self.path.stat().st_size:
             append_text(self.path, _line(HEADER), edits=True)
             return
         first, *lines = read_text(self.path, limit=MOST_BYTES).split("\n")
-        if load_json(first, self.path) != HEADER:
-            raise FileError(self.path, "is no journal of stepsim plan", line=1, column=1)
+        _check_header(load_json(first, self.path), self.path)
         for line in lines:
             self._take(line, self.path)
         if lines[-1]:
@@ -69,6 +69,16 @@ class Journal:
         self.known[key] = judged
         if self.path is not None:
             append_text(self.path, _line({"key": key, "judged": judged.to_row()}), edits=True)
+
+
+def _check_header(head: Any, path: Path) -> None:
+    """FileError where the first line of ``path`` is none of a journal, or of another version's."""
+    if head == HEADER:
+        return
+    if isinstance(head, dict) and head.get("stepsim") == HEADER["stepsim"]:
+        why = f"is a journal of another version of stepsim (format {value_text(head.get('format'))}, here"
+        raise FileError(path, f"{why} {HEADER['format']}): choose another file", line=1, column=1)
+    raise FileError(path, "is no journal of stepsim plan", line=1, column=1)
 
 
 def _line(row: dict[str, Any]) -> str:

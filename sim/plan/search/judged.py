@@ -23,7 +23,7 @@ class JudgedLayout:
     """``step_time_s`` is inf where the layout was ``refused``: by the simulator, for the reason given.
 
     ``path`` is the critical path in seconds by name, ``memory`` the terms of the fullest rank in bytes,
-    ``parts`` are the causes of doubt.
+    ``parts`` are the causes of doubt. ``fit_probability`` is that the job has memory enough.
     """
 
     step_time_s: float
@@ -33,6 +33,7 @@ class JudgedLayout:
     path: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, float] = field(default_factory=dict)
     parts: tuple[IntervalPart, ...] = ()
+    fit_probability: float | None = None
 
     def to_row(self) -> dict[str, Any]:
         """Plain values; floats survive being written and read."""
@@ -71,6 +72,8 @@ class ReplayOf:
 
     def judged(self, scenario: Scenario) -> JudgedLayout:
         """Of one that the simulator takes. Raises as ``simulate`` does."""
+        from ...evidence.measured_memory import fit_probability
+
         step = self._search.step_of(scenario)
         fullest = max(step.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
         return JudgedLayout(
@@ -80,6 +83,7 @@ class ReplayOf:
             path={part.name: part.seconds for part in step.path},
             memory=dict(fullest.terms),
             parts=step.parts,
+            fit_probability=fit_probability(scenario.software.name, step.memory),
         )
 
     @cached_property

@@ -5,6 +5,7 @@ Knows which part does what; each of them knows its own.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.collection import collection_paused
+from ...result.result import SURE_TO_FIT
 from ...scenario.load import load_scenario
+from ..axis_values import check_axes
 from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
 from .candidates import Candidates
@@ -68,7 +71,7 @@ def plan(
     objective: str = Objective.STEP_TIME.value,
     deadline_s: float | None = None,
     budget: float | None = None,
-    fits: float = 0.9,
+    fits: float = SURE_TO_FIT,
     audit: int = 20,
     replays: int | None = None,
     jobs: int | None = None,
@@ -135,6 +138,7 @@ def planned(
     """As ``plan``, of what is typed already; ``screened`` hears all layouts before any is replayed."""
     from ..screen.screen import MANY
 
+    check_axes(vary)
     say = progress or (lambda _: None)
     clock = [time.perf_counter()]
     if wishes.emission is not None:
@@ -160,9 +164,7 @@ def planned(
         )
         search = LayoutSearch(among=among, wishes=wishes, judging=judging, tell=_telling(say, among))
         if wishes.objective is Objective.GOODPUT:
-            search.final = lambda i, value: (
-                value / goodput_share(among.layouts.scenario_of(i), judging.known[i].step_time_s)
-            )
+            search.final = partial(_under_faults, search)
         found = Findings(search=search, say=say)
         found.run()
     finally:
@@ -207,6 +209,15 @@ def _unsayable(wishes: Wishes, among: Candidates) -> Callable[[int], str] | None
     if (emission := wishes.emission) is None:
         return None
     return lambda number: emission.unsayable(among.layouts.scenario_of(number))
+
+
+def _under_faults(search: LayoutSearch, number: int, value: float) -> float:
+    """The objective with what faults cost; inf where the token budget then misses a limit, though it would
+    meet it at the pace of the healthy step."""
+    step_s = search.judging.known[number].step_time_s
+    share = goodput_share(search.among.layouts.scenario_of(number), step_s)
+    wall_s = search.wall_s[number] = step_s / share if share > 0 else math.inf
+    return value * wall_s / step_s if wall_s <= search.most_s[number] else math.inf
 
 
 def _telling(say: Callable[[str], None], among: Candidates) -> Callable[[int, int, int | None, float], None]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...result.result import SURE_TO_FIT
 from .best_first import Ranked, Told, best_first, in_turn, nothing_told
 from .certificate import Certificate
 from .objective import Objective, PlanLimits, most_s, weights
@@ -59,7 +60,7 @@ class Wishes:
     top: int = 5
     objective: Objective = Objective.STEP_TIME
     limits: PlanLimits = field(default_factory=PlanLimits)
-    fits: float = 0.9
+    fits: float = SURE_TO_FIT
     audit: int = 20
     replays: int | None = None
     emission: Emission | None = None
@@ -68,14 +69,16 @@ class Wishes:
 @dataclass
 class LayoutSearch:
     """One search. ``final`` makes of a layout's value its true one, where the objective is no multiple of the
-    step time. ``value`` is that of whoever was judged; ``floor_s`` are the seconds that steps take at least
-    by their actions, of layouts of which that was asked: 0 where these do not tell, or nobody asked them.
+    step time; ``wall_s`` are then the seconds that a step takes with what faults cost. ``value`` is that of
+    whoever was judged; ``floor_s`` are the seconds that steps take at least by their actions, of layouts of
+    which that was asked: 0 where these do not tell, or nobody asked them.
     """
 
     among: Candidates
     wishes: Wishes
     judging: Judging
     final: Callable[[int, float], float] | None = None
+    wall_s: dict[int, float] = field(default_factory=dict)
     tell: Told = nothing_told
     value: dict[int, float] = field(default_factory=dict)
     floor_s: dict[int, float] = field(default_factory=dict)

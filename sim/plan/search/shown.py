@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class LayoutFigures:
     """Of one layout: ``path`` is its critical path in seconds by name, ``memory`` the terms of its fullest
-    rank in bytes. ``interval_s`` holds the step with a probability of 90 %, ``parts`` is what it is made of.
+    rank in bytes. ``interval_s`` holds the step with a probability of 90 %, ``parts`` is what it is made of;
+    ``fit_probability`` is that the job has memory enough.
     """
 
     step_time_s: float
@@ -30,6 +31,7 @@ class LayoutFigures:
     tokens_per_second_per_gpu: float
     mfu: float
     parts: tuple[IntervalPart, ...] = ()
+    fit_probability: float | None = None
 
 
 def layout_figures(scenario: Scenario) -> LayoutFigures:
@@ -59,6 +61,7 @@ def figures_of(scenario: Scenario, judged: JudgedLayout) -> LayoutFigures:
         tokens_per_second_per_gpu=work.tokens_per_step / gpu_s,
         mfu=work.model_flops / gpu_s / work.peak_flops_per_gpu,
         parts=judged.parts,
+        fit_probability=judged.fit_probability,
     )
 
 

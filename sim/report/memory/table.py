@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...evidence.measured_memory import fit_probability
 from ...figures import GB, gigabytes, large, seconds
+from ...result.result import SURE_TO_FIT, fit_words
 from .bill import bill
 
 if TYPE_CHECKING:
@@ -19,8 +22,9 @@ KINDS = {"ll": "LL", "ll128": "LL128", "simple": "Simple", "shared": "shared", "
 """Buffers of a communicator, in NCCL's words."""
 
 
-def print_memory(run: Scenario, stage: StageMemory, console: Console) -> None:
-    """The bill of ``stage``, with its peak (and when, where that is known) and what is left of the GPU."""
+def print_memory(run: Scenario, memory: Sequence[StageMemory], stage: StageMemory, console: Console) -> None:
+    """The bill of ``stage``, with its peak (and when, where that is known) and what is left of the GPU; then
+    how sure the job is to fit, which its fullest rank in ``memory`` decides, where that is in doubt."""
     from rich.table import Table
 
     moment = f"at {stage.peak_action or 'the start'}"
@@ -44,6 +48,9 @@ def print_memory(run: Scenario, stage: StageMemory, console: Console) -> None:
     left = stage.capacity_bytes - stage.peak_bytes
     verdict = f"{gigabytes(left)} left" if left >= 0 else f"does not fit: {gigabytes(-left)} too much"
     console.print(f" of {gigabytes(stage.capacity_bytes)}: {verdict}")
+    sure = fit_probability(run.software.name, memory)
+    if all(one.fits for one in memory) and sure < SURE_TO_FIT:
+        console.print(f" the job {fit_words(sure)}")
 
 
 def _print_communicators(stage: StageMemory, console: Console) -> None:

@@ -6,6 +6,7 @@ Knows how values are written on a command line and in a file.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,9 @@ from ...plan.search.shown import Choice
 from ...plan.search.words import short
 from ...scenario.errors import ScenarioError
 from ...scenario.models import Scenario
+
+_NOT_OF_FILES = re.compile(r"[^\w.-]+")
+"""What a scenario may be called by and a file had better not: with a slash it would lie in another folder."""
 
 
 def command(
@@ -52,7 +56,7 @@ def save_choices(plan: LayoutPlan, folder: Path) -> list[Path]:
     paths = []
     for rank, choice in enumerate(plan.choices, 1):
         name = f"{plan.scenario.name}-{rank}"
-        path = folder / f"{name}.yaml"
+        path = folder / f"{_NOT_OF_FILES.sub('-', name).lstrip('.-')}.yaml"
         make_folder_of(path)
         document = {**choice.scenario.to_document(), "name": name}
         figures = choice.figures

@@ -49,7 +49,7 @@ def print_found(found: FoundValue, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console.print(Text(captions.subject(found.scenario), style="bold"))
+    console.print(Text(captions.subject(found.scenario, (FIELDS[found.sought],)), style="bold"))
     what = SENTENCES[found.sought]
     console.print(f"{what}: {'none of those tried' if found.value is None else count(found.value)}")
     if found.best is not None:
@@ -57,12 +57,29 @@ def print_found(found: FoundValue, console: Console) -> None:
         console.print(f"{least}: {short(found.best.settings)}, {_size(found.best)}")
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for name in (FIELDS[found.sought].rpartition(".")[2], "legal", "fit", "memory", "will do"):
+    figure = "fastest that will do" if found.limited else "least memory"
+    for name in (FIELDS[found.sought].rpartition(".")[2], "legal", "fit", figure):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("will do")
     for one in found.tried:
-        memory = gigabytes(one.peak_bytes) if one.legal else "-"
-        table.add_row(count(one.value), count(one.legal), count(one.fit), memory, "yes" if one.good else "no")
+        table.add_row(count(one.value), count(one.legal), count(one.fit), _figure(one, found), _verdict(one))
     console.print(table)
+
+
+def _figure(one: Tried, found: FoundValue) -> str:
+    """The step of the fastest layout within the limits; without limits, the least memory of any."""
+    if found.limited:
+        return "-" if one.step_time_s is None else seconds(one.step_time_s)
+    return gigabytes(one.peak_bytes) if one.legal else "-"
+
+
+def _verdict(one: Tried) -> str:
+    """Whether the value will do, and why not."""
+    if one.good:
+        return "yes"
+    if not one.legal:
+        return "no: no layout is legal"
+    return "no: none meets the limits" if one.fit else "no: none is sure to fit"
 
 
 def _size(one: Tried) -> str:

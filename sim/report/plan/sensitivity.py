@@ -30,33 +30,39 @@ def print_sensitivity(found: Sensitivity, console: Console) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("layout, planned anew" if found.planned_s else "", overflow="fold")
     best = [seconds(found.planned_s), ""] if found.planned_s else []
-    table.add_row("as it is", seconds(found.step_time_s), "", *best, "")
+    table.add_row("as it is", _seconds(found.step_time_s), "", *best, "")
     for one in found.parts:
         gain = found.gain_replanned(one)
         anew = [seconds(one.replanned_s), _times(gain)] if one.replanned_s and gain else []
         cells = anew or (["-", "-"] if found.planned_s else [])
-        speedup = _times(found.step_time_s / one.step_time_s)
-        table.add_row(one.name, seconds(one.step_time_s), speedup, *cells, short(one.settings))
+        own = _seconds(one.step_time_s), _times(found.gain(one))
+        table.add_row(one.name, *own, *cells, short(one.settings))
     console.print(table)
+    if found.refused:
+        console.print(f"\nthe layout as it is cannot be predicted: {found.refused}", soft_wrap=True)
 
 
-def _times(speedup: float) -> str:
-    return f"{speedup:.3f} {TIMES}"
+def _seconds(step_s: float | None) -> str:
+    return "-" if step_s is None else seconds(step_s)
+
+
+def _times(speedup: float | None) -> str:
+    return "-" if speedup is None else f"{speedup:.3f} {TIMES}"
 
 
 def sensitivity_svg(found: Sensitivity) -> str:
     """An SVG document: a bar for each part from the step as it is, and one below it planned anew."""
     title = f"What faster parts gain: {captions.subject(found.scenario)}"
-    series = [(chart.key(chart.BLUE, marker="s"), "the layout as it is")]
+    series = [] if found.refused else [(chart.key(chart.BLUE, marker="s"), "the layout as it is")]
     if found.planned_s:
         series.append((chart.key(chart.AMBER, marker="s"), "planned anew, over the best layout as it is"))
     with chart.canvas(WIDTH, HEIGHT) as figure:
         panel = figure.subplots()
-        high = 0.38 if found.planned_s else 0.7
+        high = 0.38 if found.planned_s and found.step_time_s else 0.7
         for row, one in enumerate(found.parts):
-            gain, anew = found.step_time_s / one.step_time_s, found.gain_replanned(one)
-            gains = [(gain, chart.BLUE, row - high / 2 if anew else row)]
-            gains += [(anew, chart.AMBER, row + high / 2)] if anew else []
+            gain, anew = found.gain(one), found.gain_replanned(one)
+            gains = [(gain, chart.BLUE, row - high / 2 if anew else row)] if gain else []
+            gains += [(anew, chart.AMBER, row + high / 2 if gain else row)] if anew else []
             for times, colour, y in gains:
                 (bar,) = panel.barh(y, times - 1, high, color=colour)
                 chart.hint(bar, [f"{one.name}: {_times(times)}"])
@@ -68,5 +74,6 @@ def sensitivity_svg(found: Sensitivity) -> str:
         panel.margins(x=0.12)
         panel.grid(visible=False, axis="y")
         panel.tick_params(axis="y", length=0)
-        chart.head(figure, title, f"step {seconds(found.step_time_s)} as it is", series)
+        now = found.step_time_s or found.planned_s or 0.0
+        chart.head(figure, title, f"step {seconds(now)} {'planned' if found.refused else 'as it is'}", series)
         return chart.svg(figure, title)

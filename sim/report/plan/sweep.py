@@ -31,12 +31,12 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console.print(Text(captions.subject(sweep.scenario), style="bold"))
+    console.print(Text(captions.subject(sweep.scenario, sweep.axes), style="bold"))
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for field in sweep.axes:
         table.add_column(field.rpartition(".")[2], justify="right", overflow="fold")
-    for name in ("step", "tokens/s per GPU", "MFU", "memory", ""):
+    for name in ("step", "tokens/s per GPU", "MFU", "memory", "fits"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("layout" if sweep.replanned else "", overflow="fold")
     top = best_point(sweep)
@@ -44,7 +44,7 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
         values = [_text(value) for value in point.values.values()]
         figures = point.figures
         if figures is None:
-            table.add_row(*values, "-", "-", "-", "-", "", Text(point.refused))
+            table.add_row(*values, "-", "-", "-", "-", "-", Text(point.refused))
             continue
         style = "bold" if point is top else ""
         table.add_row(
@@ -53,7 +53,7 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
             Text(f"{figures.tokens_per_second_per_gpu:,.1f}", style=style),
             percent(figures.mfu),
             gigabytes(figures.peak_memory_bytes),
-            "" if point.fits else "does not fit",
+            _fit(point),
             _layout(sweep, point),
         )
     console.print(table)
@@ -61,6 +61,12 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
     if lines:
         console.print()
         console.print("; ".join(lines), soft_wrap=True)
+
+
+def _fit(point: FieldPoint) -> str:
+    """With which probability it fits, as plan tells it, or that it is predicted not to."""
+    sure = point.figures.fit_probability if point.figures else None
+    return "does not fit" if not point.fits else "" if sure is None else f"{sure:.2f}"
 
 
 def best_point(sweep: FieldSweep) -> FieldPoint | None:
@@ -104,7 +110,7 @@ def layout_sweep_svg(sweep: FieldSweep) -> str:
     fields = drawn_fields(sweep.axes)
     if not any(point.figures for point in sweep.points):
         raise ValueError("--picture draws figures, and every point was refused")
-    title = f"Sweep of {captions.subject(sweep.scenario)}"
+    title = f"Sweep of {captions.subject(sweep.scenario, sweep.axes)}"
     note = sweep.scaling.strong or sweep.scaling.weak
     with chart.canvas(WIDTH, HEIGHT) as figure:
         if len(fields) == 1:

@@ -182,7 +182,8 @@ class Event(Magnitude):
         for scope in ("job", "storage"):
             if scope in scopes:
                 return Target(scope)
-        raise ValueError(f"{self.kind} needs a target, such as {scopes[0]}/0")
+        example = next((scope for scope in scopes if self.kind.startswith(scope)), scopes[0])
+        raise ValueError(f"{self.kind} needs a target, such as {example}/0")
 
 
 class Process(Magnitude):

@@ -85,6 +85,11 @@ def import_files(
     from .sources import read_source
 
     files = tuple(read_source(Path(path)) for path in paths)
+    own = next((file.name for file in files if file.keys & set(SIGNS)), None)
+    if framework is None and own is not None:
+        raise ValueError(
+            f"{own}: is a scenario already: stepsim run takes it as it is, export turns it into flags"
+        )
     importer = importer_of(files, framework)
     return importer.read(ImportJob(files=files, given=given_of(given), version=version))
 

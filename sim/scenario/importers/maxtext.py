@@ -248,7 +248,10 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
         return
     product = sizes["data"] * sizes["fsdp"] * tp * pp * cp * sizes["expert"]
     if product != gpus:
-        draft.refuse("gpus", f"the mesh is {product} devices, and the job has {gpus}")
+        draft.refuse(
+            "gpus",
+            f"the mesh is {product} devices, and the job has {gpus}; give it, as in --given gpus={product}",
+        )
         return
     shard = sizes["fsdp"] * sizes["expert"]
     draft.put(

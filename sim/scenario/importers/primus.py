@@ -176,7 +176,9 @@ def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
     else:
         draft.ask(
             "model",
-            f"the preset {model} of Primus is not among the files (give it, and what it extends)",
+            f"the preset {model} of Primus is not among the files (give it, and what it extends)"
+            if model
+            else "the files name no model of Primus",
             "llama3-8b",
         )
     _windows(settings)

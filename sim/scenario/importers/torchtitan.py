@@ -125,9 +125,10 @@ def _model(settings: Settings) -> None:
             return
     found = flavors().get(str(named), {}).get(str(flavor))
     if found is None:
-        why = (
-            f"the shape of {named} {flavor} is in torchtitan's Python, not in the file, and not in our table"
-        )
+        shape = " ".join(one for one in (named, flavor) if one)
+        why = f"the shape of {shape} is in torchtitan's Python, not in the file, and not in our table"
+        if not shape:
+            why = "the file names no model.name and no model.flavor"
         draft.ask("model", f"{why} (a model of stepsim list models, or a config.json)", "llama3-8b")
         return
     for field, value in found.items():

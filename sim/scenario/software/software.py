@@ -28,8 +28,8 @@ class Software(SoftwareGroup):
     source: str = Field(default="", description="the code that it is read from")
     read: bool = Field(
         default=True,
-        description="its own code was read; false: it is what trainers of its kind have in common, and the"
-        " interval holds as much as reading theirs has moved steps",
+        description="its own code was read; false, as where a block names no preset: it is what trainers of"
+        " its kind have in common, and the interval holds as much as reading theirs has moved steps",
     )
     kernels: KernelSoftware = Field(default=KernelSoftware(), description="which kernels it has")
     gradients: GradientSoftware = Field(
