@@ -74,16 +74,24 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 class UnknownName(ValueError):
-    """No ``what`` has this ``name``. ``known`` are those that there are, ``nearest`` one of them or None."""
+    """No ``what`` has this ``name``. ``known`` are those that there are, ``nearest`` one of them or None;
+    ``advice`` is a sentence for whoever has none of them."""
 
-    def __init__(self, what: str, name: str, known: tuple[str, ...], nearest: str | None) -> None:
-        self.what, self.name, self.known, self.nearest = what, name, known, nearest
+    def __init__(
+        self, what: str, name: str, known: tuple[str, ...], nearest: str | None, advice: str = ""
+    ) -> None:
+        self.what, self.name, self.known, self.nearest, self.advice = what, name, known, nearest, advice
         hint = f" Did you mean {nearest}?" if nearest else ""
+        hint += f" {advice}" if advice else ""
         super().__init__(f"no {what} is called {value_text(name, _LONGEST)}.{hint} Known: {', '.join(known)}")
 
     def __reduce__(self) -> tuple[object, ...]:
         """Workers send their errors back pickled, and an exception would be built of its message alone."""
-        return UnknownName, (self.what, self.name, self.known, self.nearest)
+        return UnknownName, (self.what, self.name, self.known, self.nearest, self.advice)
+
+    def advised(self, advice: str) -> UnknownName:
+        """The same error with ``advice``."""
+        return UnknownName(self.what, self.name, self.known, self.nearest, advice)
 
 
 def unknown_name(

@@ -188,6 +188,25 @@ def test_accelerates_no_means_32_bit() -> None:
     assert scenario({"fsdp.yaml": FSDP.replace("bf16", "'no'")}, TRAINER).training.precision == "fp32"
 
 
+REPLICAS = "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "dtype", "masters"),
+    [(REPLICAS, "bfloat16", False), (REPLICAS, "float32", True), (FSDP, "bfloat16", True)],
+)
+def test_weights_loaded_in_16_bit_have_no_masters_unless_fsdp_makes_some(
+    file: str, dtype: str, masters: bool
+) -> None:
+    made = scenario({"run.yaml": file}, TRAINER | {"torch_dtype": dtype})
+    assert made.software.gradients.master_weights is masters
+
+
+def test_axolotl_loads_weights_in_16_bit() -> None:
+    whole = AXOLOTL.replace("adapter: qlora\nload_in_4bit: true\n", "flash_attention: true\n")
+    assert not scenario({"run.yaml": whole}, {"gpus": "8"}).software.gradients.master_weights
+
+
 def test_adapters_are_refused() -> None:
     assert {"adapter", "load_in_4bit"} <= refused({"run.yaml": AXOLOTL}, {"gpus": "8"})
 

@@ -184,8 +184,12 @@ def test_maxtext_refuses_tpus_and_policies_that_save_single_projections() -> Non
 
 
 def test_torchtune_keeps_no_masters_in_16_bit() -> None:
-    assert refused({"run.yaml": TORCHTUNE}, {"gpus": "8"}) == {"dtype"}
-    assert scenario({"run.yaml": TORCHTUNE.replace("bf16", "fp32")}, {"gpus": "8"}).parallelism.zero == 3
+    narrow = scenario({"run.yaml": TORCHTUNE}, {"gpus": "8"})
+    assert narrow.parallelism.zero == 3
+    assert narrow.training.precision == "bf16"
+    assert not narrow.software.gradients.master_weights
+    wide = scenario({"run.yaml": TORCHTUNE.replace("bf16", "fp32")}, {"gpus": "8"})
+    assert wide.software.gradients.master_weights
 
 
 def test_olmos_embedding_is_padded_beside_its_vocabulary() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 import stepsim
+from stepsim.hardware.catalogue import UnknownName
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.called import framework_names, software_called
 
@@ -25,8 +28,12 @@ def test_a_scenario_may_name_the_framework() -> None:
 
 
 def test_an_unknown_framework_is_refused_with_all_presets() -> None:
-    with pytest.raises(ValueError, match="generic-fsdp"):
+    with pytest.raises(UnknownName) as caught:
         get_software("no such trainer")
+    assert set(caught.value.known) == set(software_names())
+    kin = {name for name in software_names() if not get_software(name).read}
+    assert {name for name in kin if name not in caught.value.advice} <= {"generic-megatron-2022"}
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
 def test_torchtitan_without_sharding_runs_in_full_precision() -> None:

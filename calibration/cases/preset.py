@@ -255,6 +255,11 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("profile-guided", {"profile_guided": True}),  # XLA, by a profile (PGLE)
     ("fp32 head", {"head_fp32": True}),
     ("pipelined gathers", {"gathers_ahead": True}),  # XLA was told so, or layers are no loop
+    ("16-bit weights", {"master_weights": False}),  # made or loaded in 16 bit, updated by torch.optim
+    ("ulysses", {"cp_comm": "a2a"}),  # context parallelism by exchanging heads for sequence
+    ("reentrant checkpoints", {"recompute_stops_early": False}),  # all of a layer runs again
+    ("reduces last", {"reduce": "last"}),  # no_sync, or set_requires_gradient_sync(False)
+    ("fused loss", {"cross_entropy": "fused", "logits_fp32": False}),  # a kernel for 16-bit logits
     ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before FSDP gathers them
     ("16-bit attention", {"fp8_attention": False}),  # where recipes of its release have both
 )

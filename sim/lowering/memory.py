@@ -14,7 +14,7 @@ from .communicators import communicators_by_rank
 from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.local_shape import LocalShape
-from .optimizers import parts_of, updated_parameters
+from .optimizers import parts_of, update_width, updated_parameters
 from .own_blocks import flat_buffer_bytes, widest_bytes
 from .sharding_of import sharding_of
 from .state.activations import ActivationBytes, activation_bytes
@@ -187,7 +187,7 @@ def static_terms(
 def state_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
     software, e, held = plan.scenario.software, plan.local.element_bytes, plan.held_parameters(r)
-    own, master = updated_parameters(plan, r), 4.0 if e != 4 else 0.0
+    own, master = updated_parameters(plan, r), 4.0 if e != update_width(plan) else 0.0
     training = plan.scenario.training
     on_host = training.offloads_state
     if sharding is None:

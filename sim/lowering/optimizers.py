@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ..scenario.optimizers import WEIGHT_BYTES, Optimizer, get_optimizer
+from ..scenario.optimizers import WEIGHT_PASSES, Optimizer, get_optimizer
 from ..scenario.sharding import sharding_rule
 from .parameters import OF_EXPERTS, Parameter, matrices_of
 from .stage_parameters import Elements
@@ -44,44 +44,58 @@ class UpdatedPart:
     """Elements that one rank updates by one optimizer, and those of its sums over rows and columns.
 
     Where it keeps such sums, ``factors`` has them, and the elements of what has neither rows nor columns.
+    ``width`` is the size in bytes of an element as it is updated.
     """
 
     optimizer: Optimizer
     elements: float
     factors: float = 0.0
     momentum: bool | None = None
+    width: int = 4
 
     def state_bytes(self, software: Software, *, master: float = 0.0) -> float:
         """Bytes that stay from step to step, with ``master`` bytes of FP32 weight for each element."""
-        each = self.optimizer.state_bytes(software.gradients.moment_bytes, momentum=self.momentum)
-        return self.elements * (master + each) + 4.0 * self.factors
+        return self.elements * (master + self._states(software)) + float(self.width) * self.factors
 
     def traffic(self, software: Software) -> tuple[float, int]:
         """Bytes read and written by the update, and its kernels."""
         row = self.optimizer
-        each = WEIGHT_BYTES + 2 * row.state_bytes(software.gradients.moment_bytes, momentum=self.momentum)
+        each = WEIGHT_PASSES * self.width + 2 * self._states(software)
         each += ORTHOGONAL_BYTES if row.orthogonalizes else 0
         if software.kernels.fused_optimizer and row.launches:
             return self.elements * each, row.launches
-        return self.elements * (each * row.eager_passes) + 8.0 * self.factors, row.eager_launches
+        sums = 2.0 * self.width * self.factors
+        return self.elements * (each * row.eager_passes) + sums, row.eager_launches
+
+    def _states(self, software: Software) -> int:
+        """Bytes of the states of an element."""
+        moment = software.gradients.moment_bytes
+        return self.optimizer.state_bytes(moment, momentum=self.momentum, most_bytes=self.width)
 
 
 def parts_of(plan: StepPlan, stages: Iterable[int]) -> tuple[UpdatedPart, ...]:
     """What a rank that holds these virtual stages updates, by the optimizer that does: the fullest rank's."""
     held = [plan.parameters[stage] for stage in stages]
     spec, shards = plan.scenario.training.optimizer, shard_ranks(plan)
-    row = spec.row
+    row, width = spec.row, update_width(plan)
     elements = Elements.of_all(one.elements for one in held)
     even = elements.shared / shards[0] + elements.experts / shards[1]
     if not row.orthogonalizes:
         factors = sum(_factors(one, shards[0]) for one in held) if row.factors else 0.0
-        return (UpdatedPart(optimizer=row, elements=even, factors=factors, momentum=spec.momentum),)
+        momentum = spec.momentum
+        part = UpdatedPart(optimizer=row, elements=even, factors=factors, momentum=momentum, width=width)
+        return (part,)
     groups = tuple(by_group(matrices_of_layers(held), shards))
     evenly = sum(elements_of(matrices) / ranks for matrices, ranks in groups)
-    rest = UpdatedPart(optimizer=get_optimizer(row.others), elements=max(0.0, even - evenly))
+    rest = UpdatedPart(optimizer=get_optimizer(row.others), elements=max(0.0, even - evenly), width=width)
     if keeps_whole(plan.scenario):
         evenly = float(sum(max(map(elements_of, packed(*group))) for group in groups))
-    return UpdatedPart(optimizer=row, elements=evenly), rest
+    return UpdatedPart(optimizer=row, elements=evenly, width=width), rest
+
+
+def update_width(plan: StepPlan) -> int:
+    """Bytes of an element as it is updated: of FP32, or of 16-bit weights that have no FP32 ones."""
+    return plan.scenario.software.gradients.update_bytes(plan.scenario.training.precision)
 
 
 def updated_parameters(plan: StepPlan, index: int) -> float:

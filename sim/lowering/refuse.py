@@ -88,6 +88,21 @@ def _refuse_offload(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
+def _refuse_masters(scenario: Scenario, profile: GpuProfile) -> None:
+    """16-bit weights without FP32 ones where the update is of FP32 whatever a scenario says."""
+    training, software = scenario.training, scenario.software
+    if software.gradients.update_bytes(training.precision) == 4:
+        return
+    sharded = scenario.parallelism.zero >= 2 and software.sharding.implementation == "deepspeed"
+    if sharded or software.gradients.wrapper == "deepspeed":
+        why = "DeepSpeed updates FP32 partitions (runtime/zero/stage3.py, runtime/bf16_optimizer.py)"
+    elif training.cpu_offload or training.nvme_offload:
+        why = "the CPU updates FP32 weights (deepspeed/ops/adam/cpu_adam.py)"
+    else:
+        return
+    raise NotSupported("software.gradients.master_weights", f"{why}; set it to true")
+
+
 def _refuse_attention(scenario: Scenario, profile: GpuProfile) -> None:
     """Attention kernels that nobody has measured on the GPU."""
     kernels = {curve.implementation for curve in profile.attention}
@@ -352,6 +367,7 @@ REFUSALS = (
     ),
     LayoutRefusal(refuse=_refuse_precision),
     LayoutRefusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
+    LayoutRefusal(refuse=_refuse_masters, reads=("parallelism.zero",)),
     LayoutRefusal(refuse=_refuse_attention),
     LayoutRefusal(refuse=_refuse_versions, reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule")),
 )

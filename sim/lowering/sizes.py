@@ -112,7 +112,9 @@ def checkpoint_bytes(scenario: Scenario) -> float:
     """Bytes of a whole checkpoint: weights, FP32 master weights and the optimizer's state, no gradients."""
     model, spec = scenario.model, scenario.training.optimizer
     row, total = spec.row, parameters(model).total
-    each = WEIGHTS_AND_MASTERS + row.state_bytes(4, momentum=spec.momentum)
+    width = scenario.software.gradients.update_bytes(scenario.training.precision)
+    weights = WEIGHTS_AND_MASTERS if width == 4 else width
+    each = weights + row.state_bytes(width, momentum=spec.momentum, most_bytes=width)
     if not (row.orthogonalizes or row.factors):
         return total * float(each)
     table = table_parameter("embedding", local_shape_of_model(model))
@@ -121,11 +123,11 @@ def checkpoint_bytes(scenario: Scenario) -> float:
     ]
     matrices = matrices_of(layers)
     if row.orthogonalizes:
-        others = WEIGHTS_AND_MASTERS + get_optimizer(row.others).state_bytes(4)
+        others = weights + get_optimizer(row.others).state_bytes(width, most_bytes=width)
         return float(count_of(matrices) * each + (total - count_of(matrices)) * others)
     matrices += (table,) * (1 if model.tied_embeddings else 2)
     factors = sum(one.count * sum(one.shape) for one in matrices) + total - count_of(matrices)
-    return float(total * each + 4 * factors)
+    return float(total * each + width * factors)
 
 
 def layer_matrix_flops(model: Model, tokens: float, layer: int | None = None) -> float:

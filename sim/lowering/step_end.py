@@ -14,7 +14,7 @@ from ..program import program
 from ..program.program_builder import ProgramBuilder
 from .host_rendezvous import update_checks_s, write_barrier
 from .logged_losses import write_logged_losses
-from .optimizers import updated_parameters
+from .optimizers import update_width, updated_parameters
 from .orthogonalise import Update
 from .parameter_gather import ParameterGather
 from .plan import StepPlan
@@ -148,13 +148,23 @@ class StepEnd:
         # nanotron's rule may leave a stage with nothing but the loss
         in_layers = sum(plan.parameters[s].body for s in stages)
         body = in_layers / (held or 1.0)
+        width = update_width(plan)
+        cast = updated if width == 4 else 0.0
         caches = plan.scenario.software.kernels.caches_mlp_weights
         quantised = in_layers if caches else sum(plan.parameters[s].beside_mlps for s in stages)
         if self.sharding is None:
             by_slice = plan.scenario.software.gradients.casts_by_slice and self.sharded
             slices = slice_kernels(plan, stages) if by_slice else None
             return OptimizerShare(
-                body=body, quantised=quantised, updated=updated, cast=updated, cleared=held, slices=slices
+                body=body,
+                quantised=quantised,
+                updated=updated,
+                width=width,
+                cast=cast,
+                cleared=held,
+                slices=slices,
             )
-        cast = 0.0 if self.sharding.rule.master_only else updated
-        return OptimizerShare(body=body, quantised=quantised, updated=updated, cast=cast, cleared=0.0)
+        cast = 0.0 if self.sharding.rule.master_only else cast
+        return OptimizerShare(
+            body=body, quantised=quantised, updated=updated, width=width, cast=cast, cleared=0.0
+        )

@@ -19,8 +19,8 @@ MatrixSharding = Literal["layer-wise", "gathered"]
 NEWTON_SCHULZ_STEPS = 5
 """torch/optim/_muon.py, Megatron-LM (muon_num_ns_steps) and Moonlight alike."""
 
-WEIGHT_BYTES = 12
-"""Gradient and weight read, weight written, in FP32: what every update moves for a parameter."""
+WEIGHT_PASSES = 3
+"""Gradient and weight read, weight written: how often an update moves an element, whatever its state is."""
 
 _ROW = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
@@ -61,10 +61,11 @@ class Optimizer(BaseModel):
         wanted = self.momentum if momentum is None else momentum
         return tuple(state for state in self.states if wanted or not state.momentum)
 
-    def state_bytes(self, moment_bytes: int, *, momentum: bool | None = None) -> int:
-        """Bytes that stay for each parameter, factored states apart; ``moment_bytes`` of a narrow one."""
+    def state_bytes(self, moment_bytes: int, *, momentum: bool | None = None, most_bytes: int = 4) -> int:
+        """Bytes that stay for each parameter, factored states apart; ``moment_bytes`` of a narrow one, and
+        no more than ``most_bytes`` of any."""
         whole_ones = (state for state in self.kept(momentum=momentum) if not state.factored)
-        return sum(moment_bytes if state.narrow else 4 for state in whole_ones)
+        return sum(min(most_bytes, moment_bytes if state.narrow else 4) for state in whole_ones)
 
     @property
     def factors(self) -> bool:

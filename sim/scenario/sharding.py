@@ -111,6 +111,7 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             once=sharding.reduce == "last" and scenario.num_microbatches > 1,
             in_turn=not sharding.gathers_ahead,
             waits=software.exchange.collectives_in_turn or not software.gradients.overlap_grad_reduce,
+            casts=software.gradients.update_bytes(scenario.training.precision) == 4,
         )
         return rule if implementation != "xla" else _xla(rule, sharding)
     if implementation == "deepspeed":
@@ -164,7 +165,15 @@ def same_stages(scenario: Scenario) -> list[int]:
 
 
 def _torch(
-    flat: bool, pipelined: bool, reshards: str, zero: int, *, once: bool, in_turn: bool, waits: bool
+    flat: bool,
+    pipelined: bool,
+    reshards: str,
+    zero: int,
+    *,
+    once: bool,
+    in_turn: bool,
+    waits: bool,
+    casts: bool,
 ) -> ShardingRule:
     """Units of torch: one prefetched ahead, if any is, one reduction at a time; ``once`` a step, or in a
     pipeline, if at all, after its last backward.
@@ -180,7 +189,7 @@ def _torch(
         keeps_head=reshards != "always",
         copies_out=not flat,
         copies_in=True,
-        master_only=True,
+        master_only=casts,
         in_turn=in_turn,
         waits=waits,
     )

@@ -35,17 +35,18 @@ class SliceKernels:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerShare:
-    """Parameters that this rank updates, those of them that it casts to 16 bit afterwards, and those whose
-    gradients it sets to zero (none where they are freed). ``body`` is the part of all that it holds that is
-    in layers, not at the ends of the model; of ``quantised`` of these it makes copies in the products' type
-    once a step, not in each forward. ``slices``: gradients are made FP32, and what is updated is cast, by
-    kernels of their own for each slice of a parameter."""
+    """Parameters that this rank updates, each ``width`` bytes wide, those of them that it casts to 16 bit
+    afterwards, and those whose gradients it sets to zero (none where they are freed). ``body`` is the part of
+    all that it holds that is in layers, not at the ends of the model; of ``quantised`` of these it makes
+    copies in the products' type once a step, not in each forward. ``slices``: gradients are made FP32, and
+    what is updated is cast, by kernels of their own for each slice of a parameter."""
 
     body: float
     quantised: float
     updated: float
     cast: float
     cleared: float
+    width: int = 4
     slices: SliceKernels | None = None
 
 
@@ -73,11 +74,11 @@ def write_optimizer(
     grad = local.grad_bytes
     if local.dtype == "fp16":
         # Unscaling to FP32 main gradients with the check for infinities (read, write).
-        _kernels(writer, [("unscale gradients", share.updated * (grad + 4), 2)], costs)
+        _kernels(writer, [("unscale gradients", share.updated * (grad + share.width), 2)], costs)
     if skips:
         _meet(writer, "overflow check all_reduce", norm, costs, check_s)
         return
-    if share.slices and grad < 4:
+    if share.slices and grad < share.width:
         _kernels(writer, [("gradients to FP32", share.updated * (grad + 4), share.slices.gradients)], costs)
         grad = 4
     _kernels(writer, [("gradient norm", share.updated * grad, 2)], costs)
@@ -87,7 +88,7 @@ def write_optimizer(
 
         write_offloaded(writer, offload, share.updated, sent=sent)
         return
-    _kernels(writer, [("clip gradients", share.updated * 8, 1)], costs)
+    _kernels(writer, [("clip gradients", 2 * share.updated * share.width, 1)], costs)
     update(writer)
     after: list[tuple[str, float, int]] = []
     if local.dtype != "fp32" and share.cast:

@@ -91,6 +91,10 @@ def why_optimizer(run: Scenario) -> Iterator[str]:
     if rule and rule.master_only and training.precision != "fp32":
         yield "the FP32 master weights are the sharded parameters themselves"
     row, momentum = training.optimizer.row, training.optimizer.momentum
+    if run.software.gradients.update_bytes(training.precision) == 2:
+        yield "no FP32 master weights, and states in 16 bit"
+        yield from _experts(run)
+        return
     if (kept := row.state_bytes(4, momentum=momentum)) != 8:
         factors = " and sums of rows and columns" if row.factors else ""
         of = " of matrices of layers, Adam's of the rest" if row.orthogonalizes else ""

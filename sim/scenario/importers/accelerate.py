@@ -13,7 +13,7 @@ from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
-from .trainer import put_trainer
+from .trainer import REPLICAS, put_trainer
 
 DEFAULT = "default of accelerate"
 
@@ -68,7 +68,7 @@ def read_accelerate(job: ImportJob) -> Imported:
         )
     else:
         draft.put("software.preset", "torchtitan-2024", "plain torch")
-        draft.put("software.name", "huggingface-ddp", "DistributedDataParallel of torch")
+        draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
         draft.put("parallelism.zero", 0, f"distributed_type: {how}")
     steps = settings.integer("gradient_accumulation_steps")
     micro = settings.integer("per_device_train_batch_size")

@@ -15,7 +15,7 @@ from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
-from .trainer import put_trainer
+from .trainer import REPLICAS, put_trainer
 
 
 def _recognises(file: SourceFile) -> bool:
@@ -61,7 +61,7 @@ def read_axolotl(job: ImportJob) -> Imported:
         ranks = put_fsdp(settings, gpus, "fsdp_config.")
     else:
         draft.put("software.preset", "torchtitan-2024", "plain torch")
-        draft.put("software.name", "huggingface-ddp", "DistributedDataParallel of torch")
+        draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
         draft.put("parallelism.zero", 0, "neither fsdp nor deepspeed")
     for name in (
         "tensor_parallel_size",
@@ -83,9 +83,10 @@ def read_axolotl(job: ImportJob) -> Imported:
     )
     told = settings.setting("bf16")
     if told is not None and told.value in (True, "auto", "full"):
-        settings.found["bf16"] = Setting(
-            value=True, file=first.name, name="bf16", line=first.lines.get("bf16", 0)
-        )
+        line = first.lines.get("bf16", 0)
+        settings.found["bf16"] = Setting(value=True, file=first.name, name="bf16", line=line)
+        # and loads weights in it (axolotl utils/config/__init__.py, normalize_config)
+        settings.found["torch_dtype"] = Setting(value="bfloat16", file=first.name, name="bf16", line=line)
     put_trainer(settings, job.files, None)
     if settings.flag("activation_offloading"):
         draft.put("training.activation_offload", True, settings.origin("activation_offloading"))

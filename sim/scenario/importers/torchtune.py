@@ -99,15 +99,10 @@ def _training(settings: Settings) -> None:
         draft.ask("seq_length", "tokenizer.max_seq_len is null: sequences are as long as the data's", "4096")
     draft.put("training.seq_length", length, settings.origin("seq_length", "tokenizer.max_seq_len"))
     kind = settings.choice("dtype", among={"bf16": "bf16", "fp32": "fp32"}, default="bf16")
-    if kind == "bf16":
-        draft.note(
-            "dtype bf16: torchtune keeps weights, gradients and moments in 16 bit, without FP32 masters; "
-            "memory here counts masters"
-        )
-        settings.refuse(
-            "dtype", "weights in 16 bit without FP32 masters are not modelled; fp32 with mixed precision is"
-        )
     draft.put("training.precision", kind, settings.origin("dtype", default=DEFAULT))
+    if kind == "bf16":  # the model is made in it (training.set_default_dtype), and torch.optim follows
+        origin = settings.origin("dtype", default=DEFAULT)
+        draft.put("software.gradients.master_weights", False, f"{origin}: torchtune has no FP32 weights")
     again = settings.flag("enable_activation_checkpointing")
     draft.put(
         "training.recompute",

@@ -2,7 +2,8 @@
 
 Sources: huggingface/transformers training_args.py; modeling_llama.py (kernels of plain torch);
 modeling_utils.py (gradient_checkpointing_enable: reentrant unless told);
-huggingface/accelerate utils/dataclasses.py.
+huggingface/accelerate utils/dataclasses.py; accelerator.py (prepare_model: what FSDP
+shards under mixed precision is made FP32).
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from .settings import Settings
 from .sources import SourceFile
 
 DEFAULT = "default of transformers"
+
+REPLICAS = "huggingface-ddp"
+"""What scenarios of replicas without shards call their software."""
 
 _EAGER = ("fused_norm", "fused_activation", "fused_rope", "fused_residual", "fused_wgrad_accumulation")
 """Kernels that transformers' models run one by one, as torch has them."""
@@ -49,6 +53,7 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
             draft.ask("bf16", "the files leave the precision to the Trainer's arguments", "true")
         precision = (kind or "fp32", settings.origin("bf16", "fp16"))
     draft.put("training.precision", *precision)
+    _put_weights(settings)
     again = ("gradient_checkpointing", "activation_checkpointing", "use_grad_checkpoint")
     draft.put(
         "training.recompute",
@@ -82,6 +87,18 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         draft.put_software(field, False, "transformers' models are plain torch")
     draft.put("software.kernels.cross_entropy", "eager", "transformers' loss is torch's, on FP32 logits")
     _refuse_adapters(settings)
+
+
+def _put_weights(settings: Settings) -> None:
+    """Weights that are loaded in 16 bit: replicas update what was loaded. FSDP's are made FP32 by accelerate,
+    and DeepSpeed has FP32 ones of its own."""
+    draft = settings.draft
+    if (settings.text("torch_dtype") or "").rpartition(".")[2] not in ("bfloat16", "float16"):
+        return
+    if draft.document.get("software", {}).get("name") == REPLICAS:
+        draft.put("software.gradients.master_weights", False, settings.origin("torch_dtype"))
+    else:
+        draft.note("torch_dtype: sharded weights are kept in 32 bit, whatever type they are loaded in")
 
 
 def _refuse_adapters(settings: Settings) -> None:

@@ -57,6 +57,11 @@ class GradientSoftware(SoftwareGroup):
     reduce_grad_bytes: Annotated[Literal[0, 2, 4], NO_BOOL] = Field(
         default=0, description="bytes per element on the wire, where gradients are cast to reduce them"
     )
+    master_weights: bool = Field(
+        default=True,
+        description="16-bit weights have FP32 ones that are updated; false: weights, gradients and moments"
+        " are in 16 bit alone, as optimizers of torch hold the state of 16-bit parameters",
+    )
     separate_grad_copy: bool = Field(
         default=False, description="16-bit gradients are kept beside the FP32 ones (the 20N bill)"
     )
@@ -113,8 +118,18 @@ class GradientSoftware(SoftwareGroup):
         " (arXiv:2401.10241 section 4)",
     )
 
+    def update_bytes(self, precision: str) -> int:
+        """Bytes per element of what an update reads and writes: FP32, or 16 bit where there are no masters.
+
+        torch's gradients have the type of their parameters, and its optimizers make their states in it
+        (torch/optim/adamw.py and adam.py, ``torch.zeros_like(p)``).
+        """
+        return 4 if self.master_weights or precision == "fp32" else 2
+
     def gradient_bytes(self, precision: str) -> int:
         """Bytes per element of the gradient that is accumulated and reduced under 16-bit ``precision``."""
+        if self.update_bytes(precision) == 2:
+            return 2
         return 4 if self.wrapper == "deepspeed" and precision == "bf16" else self.main_grad_bytes
 
     def reduce_scatters(self, precision: str) -> bool:
