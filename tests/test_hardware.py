@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -224,3 +226,26 @@ def test_a_clock_that_is_carried_whole_is_known_as_well_as_where_it_was_fitted(n
         fitted = load_profile(source)
         assert profile.clock_fraction == fitted.clock_fraction
         assert profile.step_time_residual == fitted.step_time_residual
+
+
+def twice(node: yaml.Node | None) -> Iterator[str]:
+    """Keys that a mapping of a YAML document has twice, of which PyYAML silently keeps the last."""
+    if isinstance(node, yaml.MappingNode):
+        counts = Counter(str(key.value) for key, _ in node.value)
+        yield from (key for key, count in counts.items() if count > 1)
+    children = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
+    for child in children if isinstance(node, yaml.CollectionNode) else ():
+        yield from twice(child)
+
+
+def test_no_file_that_ships_says_a_key_twice(root: Path) -> None:
+    """Two branches that add one network merge without a conflict."""
+    assert list(twice(yaml.compose("a: 1\nb: [{c: 1, c: 2}]"))) == ["c"]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    found = {}
+    for folder in ("hardware", "kernels", "schedules", "sim", "calibration", "scenarios"):
+        for path in (root / folder).rglob("*.yaml"):
+            keys = list(twice(yaml.compose(path.read_text(encoding="utf-8"), Loader=loader)))
+            if keys:
+                found[path.name] = keys
+    assert not found
