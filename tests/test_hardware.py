@@ -233,9 +233,11 @@ def twice(node: yaml.Node | None) -> Iterator[str]:
     if isinstance(node, yaml.MappingNode):
         counts = Counter(str(key.value) for key, _ in node.value)
         yield from (key for key, count in counts.items() if count > 1)
-    children = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
-    for child in children if isinstance(node, yaml.CollectionNode) else ():
-        yield from twice(child)
+        for _, value in node.value:
+            yield from twice(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            yield from twice(value)
 
 
 def test_no_file_that_ships_says_a_key_twice(root: Path) -> None:
