@@ -19,6 +19,10 @@ Kind = Literal["infiniband", "roce", "tcpx", "tcpxo", "efa", "slingshot", "omnip
 NCCL_MESSAGE_CHUNK_BYTES = 131072.0
 """NCCL's own cut of a message in a communicator of several hosts (NCCL 2.18 to 2.28, init.cc)."""
 
+NCCL_LONGEST_CHUNK_BYTES = 524288.0
+"""The longest cut that NCCL makes, whatever NCCL_P2P_NET_CHUNKSIZE says: an eighth of the 4 MiB of Simple's
+buffer, which has eight steps (init.cc, computeBuffSizes; NCCL_BUFFSIZE would make it longer)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Interconnect:
@@ -65,6 +69,11 @@ class Interconnect:
     def connects_hosts(self) -> bool:
         """Whether there is a network with known figures at all."""
         return self.kind not in ("none", "unknown")
+
+    @property
+    def longer_chunks(self) -> float:
+        """Bytes of a cut of a message over those of NCCL's own cut."""
+        return min(self.message_chunk_bytes, NCCL_LONGEST_CHUNK_BYTES) / NCCL_MESSAGE_CHUNK_BYTES
 
     @property
     def host_bytes_per_s(self) -> float:

@@ -354,6 +354,22 @@ def test_messages_of_a_job_are_cut_as_it_tells_nccl(chunk: str, times: float | N
     assert cut_message <= 50e9
 
 
+def test_no_message_is_cut_longer_than_an_eighth_of_a_buffer() -> None:
+    """NCCL init.cc, computeBuffSizes. A NIC of 400 GB/s a GPU leaves both rates to the chunks."""
+    network = replace(get_interconnect("ib-ndr400-x8"), link_bytes_per_s=4e11)
+    everyone = GroupPlacement(ranks=64, domains=8)
+
+    def rates(chunk: float) -> tuple[float, float]:
+        cluster = replace(cluster_of(p5()), interconnect=replace(network, message_chunk_bytes=chunk))
+        each = collective_transfer("all_to_all", 1e9, everyone, cluster)
+        return message_transfer(1e9, "unit", cluster).ceiling_bytes_per_s, each.ceiling_bytes_per_s
+
+    own, longest, longer = (rates(size * NCCL_MESSAGE_CHUNK_BYTES) for size in (1, 4, 16))
+    assert longer == longest
+    assert longest[0] == pytest.approx(4 * own[0])
+    assert longest[1] > 2 * own[1]
+
+
 def test_each_parameter_is_copied_once_however_many_gathers_bring_them() -> None:
     """Two chunks that are gathered apart share the copies of one gather; each takes longer on a Grace."""
     fields = {"dp": 4, "pp": 2, "zero": 1, "vpp": 2, "schedule": "interleaved"}

@@ -17,10 +17,13 @@ from stepsim.schedules import collectives as schedules
 from stepsim.sim.engine.accounting import action_spans
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import Folded, folded, unfolded
+from stepsim.sim.lowering.communicators import communicators
 from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.lowering.placed_groups import placement_on
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
 from stepsim.sim.network.group_placement import GroupPlacement, placement_in_a_row, placement_of_parts
+from stepsim.sim.network.nccl.paths import communicator_on
+from stepsim.sim.network.nccl.versions import USUAL
 from stepsim.sim.network.patterns import sent
 from stepsim.sim.network.place import group_of, on_network
 from stepsim.sim.network.token_exchange import Router, token_exchange
@@ -340,3 +343,14 @@ def test_groups_within_a_host_of_cards_stay_off_the_network() -> None:
     changes = {"gpu": "RTX-4090", "gpus": 16, "gpus_per_node": 8, "interconnect": "ib-ndr400-x8"}
     groups = lowered(scenario(**changes, tp=4, dp=4)).plan.groups
     assert (groups["tp"].hosts, groups["dp"].hosts) == (1, 2)
+
+
+def test_buffers_of_cards_are_those_of_what_nccl_has_as_its_nodes() -> None:
+    """Hosts, and not the pairs of cards that NVLink joins in them."""
+    changes = {"gpu": "A100-PCIe-80GB", "gpus": 16, "gpus_per_node": 8, "interconnect": "ib-ndr400-x8"}
+    plan = lowered(scenario(**changes, tp=4, dp=4)).plan
+    version = plan.scenario.software.exchange.nccl.version or USUAL[plan.cluster.gpu.collectives_as]
+    channels = {one.name: one.channels for one in communicators(plan, 0)}
+    for name, ranks, hosts in (("world", 16, 2), ("dp", 4, 2), ("tp", 4, 1)):
+        wanted = communicator_on(plan.cluster, ranks=ranks, domains=hosts, version=version)
+        assert channels[name] == wanted.channels

@@ -139,6 +139,9 @@ def test_between_hosts_sends_share_buffers() -> None:
     cluster = build_cluster(scenario(tp=8, dp=4, num_attention_heads=8, **H100))
     comm = communicator_on(cluster, ranks=4, domains=4, version=(2, 26))
     assert message_buffers("pp", 4, comm).total == 2 * 16 * 2 * 2**20
+    longer = simulate(scenario(tp=8, pp=4, num_attention_heads=8, message_chunk="512 KiB", **H100)).memory
+    shared = {one.name: one.shared for one in longer[0].communicators}
+    assert shared["pp"] == 2 * 16 * 8 * 2**20  # net.cc, sharedNetBuffersInit: channels x 16 x the chunk
     both_ends = collective_buffers("dp", 4, comm, trees=False)
     assert both_ends.simple == 2 * both_ends.channels * 4 * 2**20
 

@@ -19,6 +19,7 @@ from ..network.nccl.buffers import (
 from ..network.nccl.constants import ARCHITECTURES
 from ..network.nccl.paths import communicator_on
 from ..network.nccl.versions import USUAL
+from ..network.place import group_of, on_network
 from ..scenario.sharding import sharding_rule
 from .layers.amax import amax_group
 from .reductions import shares_table
@@ -57,21 +58,18 @@ def _communicators(plan: StepPlan, r: int, groups: RankGroups) -> tuple[Communic
     known = cluster.gpu.collectives_as in ARCHITECTURES
     usual = USUAL.get(cluster.gpu.collectives_as, RUNTIME_CONNECT)
     version = plan.scenario.software.exchange.nccl.version or usual
-    messages, found = _messages(plan), []
+    messages, longer, found = _messages(plan), cluster.interconnect.longer_chunks, []
     for name, placement in _placements(plan, r, groups):
+        group = group_of(placement, on_network=on_network(placement, cluster))
         comm = (
             communicator_on(
-                cluster,
-                ranks=placement.ranks,
-                domains=placement.domains,
-                fewest=placement.fewest,
-                version=version,
+                cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=version
             )
             if known and placement.ranks > 1
             else None
         )
         if name in messages:
-            found.append(message_buffers(name, placement.ranks, comm))
+            found.append(message_buffers(name, placement.ranks, comm, longer_chunks=longer))
         else:
             found.append(collective_buffers(name, placement.ranks, comm, trees=version < RUNTIME_CONNECT))
     return tuple(found)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from .chunks import NetworkMessages, TreeChunks
 from .curve import Curve, Way
-from .group_placement import ROUNDS, GroupPlacement
+from .group_placement import ROUNDS
 from .nccl.constants import BYTES_PER_THREAD, THREADS, NcclProtocol
 from .nccl.paths import GIGA, communicator_on
 from .nccl.versions import OF_TABLES, USUAL, tree_chunks_by_depth
@@ -38,6 +38,7 @@ from .place import Place, over
 
 if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
+    from ...schedules.transfers.group import RankGroup
 
 ALGORITHMS = ("ring", "tree", "nvls", "nvls_tree", "pairs")
 _WITH_OWN_PART = ("all_reduce", "all_gather", "reduce_scatter")
@@ -133,7 +134,7 @@ def _tree(place: Place) -> Way:
     group, loads = place.group, place.loads("tree", "all_reduce")
     up_s = (group.most - 1) * place.arch.step_s + math.log2(group.nodes) * place.hop_s
     chain = place.chain * place.constants.tree.efficiency / 2 if group.most > 1 else math.inf
-    inside = min(chain, _tree_channels(place.placement, place.cluster)) if place.on_network else chain
+    inside = min(chain, _tree_channels(group, place.cluster)) if place.on_network else chain
     outside = over(place.edge / group.local, loads.network)
     return Way(
         algorithm="tree",
@@ -148,7 +149,7 @@ def _tree(place: Place) -> Way:
 
 
 @lru_cache(maxsize=256)
-def _tree_channels(placement: GroupPlacement, cluster: Cluster) -> float:
+def _tree_channels(group: RankGroup, cluster: Cluster) -> float:
     """Payload rate of what the thread blocks of all channels reduce and copy, as NCCL 2.28 states it.
 
     24 GB/s a channel on three Blackwell nodes and more, where 2.27 still believed in 72: 20 racks of
@@ -157,10 +158,10 @@ def _tree_channels(placement: GroupPlacement, cluster: Cluster) -> float:
     if cluster.gpu.collectives_as not in TREE_KNOWN:
         return math.inf
     comm = communicator_on(
-        cluster, ranks=placement.ranks, domains=placement.domains, fewest=placement.fewest, version=OF_TABLES
+        cluster, ranks=group.ranks, domains=group.nodes, fewest=group.local, version=OF_TABLES
     )
     channels = (comm.tree or comm.ring).channels
-    return channels * comm.constants.tree[min(placement.domains, 3) - 1] * GIGA / 2
+    return channels * comm.constants.tree[min(group.nodes, 3) - 1] * GIGA / 2
 
 
 def _tree_chunks(place: Place) -> TreeChunks | None:

@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ...hardware.collectives import CollectiveConstants, collective_constants
-from ...hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES
 from .algorithms import ALGORITHMS, logged
 from .checks import check_s, mean_call_s
 from .curve import Curve
@@ -194,8 +193,8 @@ def message_transfer(
         return Transfer(messages * p2p.nvlink_latency_s, payload_bytes, rate, (), p2p.sms, binding="pcie")
     share = 1.0 if distance == "unit" else share_above_the_leaf(1.0, cluster)
     # A channel has so many chunks on their way at once, whatever their size.
-    chunks = cluster.interconnect.message_chunk_bytes / NCCL_MESSAGE_CHUNK_BYTES
-    rate = min(p2p.network_bytes_per_s * chunks, cluster.nic_bytes_per_s_per_gpu * share)
+    most = p2p.network_bytes_per_s * cluster.interconnect.longer_chunks
+    rate = min(most, cluster.nic_bytes_per_s_per_gpu * share)
     # The receiver says that it is ready, then the data come: two crossings besides NCCL's own time.
     latency_s = p2p.nvlink_latency_s + 2 * cluster.interconnect.latency_s
     return Transfer(messages * latency_s, payload_bytes, rate, (("nic", 1.0),), p2p.sms, binding="nic")

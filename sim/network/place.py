@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...hardware.collectives import ArchitectureCollectives, CollectiveConstants
-from ...hardware.interconnect import NCCL_MESSAGE_CHUNK_BYTES
 from ...schedules import collectives as schedules
 from ...schedules.transfers.group import RankGroup
 from ...schedules.transfers.loads import Loads
@@ -109,7 +108,7 @@ def place_of(
     share = share_above_the_leaf(placement.nodes / placement.units, cluster) if placement.units > 1 else 1.0
     fabric = constants.fabrics[cluster.interconnect.kind] if away else None
     # Channels have so many chunks of messages on their way at once, whatever the chunks' size.
-    chunks = cluster.interconnect.message_chunk_bytes / NCCL_MESSAGE_CHUNK_BYTES
+    chunks = cluster.interconnect.longer_chunks
     most = fabric.pairwise_bytes_per_s * chunks if fabric and fabric.pairwise_bytes_per_s else None
     inside = "nvlink" if cluster.nvlink_domain >= min(cluster.gpus_per_node, cluster.gpus) else "pcie"
     reached = cluster.share_of_links(placement.most) if inside == "nvlink" else 1.0

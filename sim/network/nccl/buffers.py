@@ -29,7 +29,7 @@ BUFFER_BYTES: Mapping[NcclProtocol, float] = {
 }
 
 SHARED_BYTES = 16 * MIB / 8
-"""Bytes of buffers of a channel and direction: 16 pieces of 128 KiB (NCCL_P2P_NET_CHUNKSIZE)."""
+"""Bytes of buffers of a channel and direction: 16 pieces of NCCL's own 128 KiB (NCCL_P2P_NET_CHUNKSIZE)."""
 
 P2P_CHANNELS = 16
 """Channels of sends and receives between hosts of eight GPUs, by NCCL's own log lines."""
@@ -76,11 +76,14 @@ def collective_buffers(
     )
 
 
-def message_buffers(name: str, ranks: int, comm: Communicator | None) -> CommunicatorBuffers:
-    """Buffers of a group that only sends and receives."""
+def message_buffers(
+    name: str, ranks: int, comm: Communicator | None, *, longer_chunks: float = 1.0
+) -> CommunicatorBuffers:
+    """Buffers of a group that only sends and receives; between hosts they have room for chunks that are so
+    many times as long as NCCL's own (Interconnect.longer_chunks)."""
     if comm is None or comm.nodes == 1:
         return _connected(name, ranks, comm.channels if comm else UNKNOWN_CHANNELS, connections=1)
-    shared = 2 * P2P_CHANNELS * SHARED_BYTES
+    shared = 2 * P2P_CHANNELS * SHARED_BYTES * longer_chunks
     return CommunicatorBuffers(name=name, ranks=ranks, channels=P2P_CHANNELS, shared=shared)
 
 
