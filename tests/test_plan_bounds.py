@@ -59,6 +59,19 @@ def test_what_is_run_again_hides_more_of_what_xla_schedules(recompute: str) -> N
     assert 0.5 * simulate(run).step_time_s < screen(space).bound_s[space.own] <= simulate(run).step_time_s
 
 
+@pytest.mark.parametrize("gpu", ["H100-SXM5-80GB", "A40"])
+def test_gathers_of_experts_are_on_their_way_before_kernels_begin(gpu: str) -> None:
+    """On a stream of their own, beside the gather that the layer waits for: of all their time beside kernels
+    the bound was 1.02 to 1.03 of the step."""
+    moe = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 256}
+    machine = {"gpu": gpu, "interconnect": "ib-hdr200-x4", "gpus_per_node": 3}
+    layout = {"dp": 24, "zero": 3, "microbatches": 8, "tied_embeddings": False}
+    run = scenario(software="generic-jax", moe=moe, **layout, **machine)
+    space = space_of(run, fix={name: field_value(run, name) for name in LAYOUT})
+    step_s = simulate(run).step_time_s
+    assert 0.9 * step_s < screen(space).bound_s[0] <= step_s * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("changes", [{"schedule": "interleaved"}, {"training.cpu_offload": True}])
 def test_stages_of_the_embedding_alone_and_gradients_on_hosts_are_screened(
     changes: dict[str, Any],

@@ -287,20 +287,30 @@ class ShardedTimes:
                 for size in (around.copies_in, around.copies_out)
                 if size
             )
-            self.around[key] = alone, over, lead, copies, *self._beside(around)
+            self.around[key] = alone, over, lead, copies, *self._beside(around, lead)
         return self.around[key]
 
-    def _beside(self, around: Around) -> tuple[float, float, float, float]:
+    def _beside(self, around: Around, lead_s: float) -> tuple[float, float, float, float]:
         """For each of two streams: the seconds for which collectives run beside kernels, and the share of SMs
-        that they hold."""
+        that they hold.
+
+        Kernels begin after ``lead_s``. A stream that has none of what they wait for, or less, is on its way by
+        then.
+        """
         streams: dict[str, list[Collective]] = {}
+        awaited: dict[str, float] = {}
+        for op in around.first:
+            if isinstance(op.work, Collective):
+                awaited[op.stream] = awaited.get(op.stream, 0.0) + op.work.transfer.solo_s
         for op in (*around.overlapping, *(() if around.first else (*around.reductions, *around.delayed))):
             if isinstance(op.work, Collective) and op.work.transfer.sms:
                 streams.setdefault(op.stream, []).append(op.work)
         found: list[float] = []
-        for works in list(streams.values())[:2]:
+        for stream, works in list(streams.items())[:2]:
             part = min(work.transfer.sms for work in works) / self.tables.cluster.gpu.sms
-            found += sum(work.transfer.solo_s for work in works), min(part, (1 - LEAST_SMS) / 2)
+            ahead_s = max(0.0, lead_s - awaited.get(stream, 0.0))
+            moving_s = max(0.0, sum(work.transfer.solo_s for work in works) - ahead_s)
+            found += moving_s, min(part, (1 - LEAST_SMS) / 2)
         return tuple((*found, 0.0, 0.0, 0.0, 0.0)[:4])  # type: ignore[return-value]
 
     def _priced(self, around: Around, place: int) -> Around:
