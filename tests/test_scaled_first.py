@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import lowered, scenario
 
-from stepsim.sim.program.program import Compute, Op
+from stepsim.sim.program.program import Collective, Compute, Op
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
 
@@ -44,6 +46,27 @@ def test_all_gradients_are_read_and_written_and_not_a_shard_of_them() -> None:
     plan = lowered(job).plan
     assert scaled_bytes(first) == pytest.approx(2 * plan.held_elements(0).total * plan.local.grad_bytes)
     assert scaled_bytes(last) == pytest.approx(scaled_bytes(first) / 4)
+
+
+@pytest.mark.parametrize("zero", [0, 1])
+def test_what_is_narrower_on_the_wire_is_cast_whenever_it_is_divided(zero: int) -> None:
+    """Read in 32 bit, written in 16, and back, besides the division of 8 bytes an element."""
+    job = run(scaled_first=True, zero=zero)
+    narrow = job.with_({"software.gradients.reduce_grad_bytes": 2})
+    (first,), (casting,) = ops(job), ops(narrow)
+    assert scaled_bytes(casting) == pytest.approx(scaled_bytes(first) * (8 + 2 * (2 + 4)) / 8)
+
+
+def test_the_host_launches_a_pass_for_each_of_the_buckets_that_a_layer_fills() -> None:
+    """Buckets that cut parameters anywhere, several of which may be full at once."""
+    job = run(scaled_first=True, bucket_elements=1e5).with_(
+        {"software.gradients.reduction": "buckets", "software.host.host_s_per_kernel": 1e-4}
+    )
+    (program,) = ops(job)
+    pairs = [(one, two) for one, two in pairwise(program) if one.name == "scale gradients"]
+    counts = [two.work.calls for _, two in pairs if isinstance(two.work, Collective)]
+    assert max(counts) > 1
+    assert [one.host_s for one, _ in pairs] == pytest.approx([1e-4 * count for count in counts])
 
 
 def test_mlperf_6_0_divides_first_and_earlier_rounds_average_in_their_collectives() -> None:

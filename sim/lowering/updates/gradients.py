@@ -110,9 +110,9 @@ class Gradients:
         kind = "reduce_scatter" if self.sharded else "all_reduce"
         host_s = self.costs.host_collective_s + self.check_s
         if self.nan_check:
-            self._check(writer, calls * elements)
+            self._check(writer, calls * elements, calls)
         if self.scaled_first:
-            self._scale(writer, calls * elements, category="dp")
+            self._scale(writer, calls * elements, calls, category="dp")
         work = self._calls(kind, elements, calls)
         index = writer.on_stream(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
@@ -132,20 +132,20 @@ class Gradients:
         self.reductions.append(index)
         self.ready -= calls * elements
 
-    def _check(self, writer: ProgramBuilder, elements: float) -> None:
-        """Read the gradients for their norm, and wait for it (param_and_grad_buffer.py, check_grads)."""
-        reading = MemoryBound(hbm_bytes=elements * self.element_bytes)
+    def _check(self, writer: ProgramBuilder, elements: float, calls: int) -> None:
+        """Read the gradients for their norms, and wait for these (param_and_grad_buffer.py, check_grads)."""
+        reading = MemoryBound(hbm_bytes=elements * self.element_bytes, launches=calls)
         work = Compute(self.costs.seconds(reading), "memory-bound", bytes=reading.hbm_bytes)
-        host_s = 2 * self.costs.host_s  # the norm, and its comparison
+        host_s = 2 * calls * self.costs.host_s  # the norm, and its comparison
         writer.compute("check gradients", work, category="dp", host_s=host_s, host_sync=True)
 
-    def _scale(
-        self, writer: ProgramBuilder, elements: float, casts_bytes: float = 0.0, *, category: str
-    ) -> None:
-        """Read and write gradients, with what casts move of each besides."""
-        scaling = MemoryBound(hbm_bytes=elements * (2.0 * self.element_bytes + casts_bytes))
+    def _scale(self, writer: ProgramBuilder, elements: float, calls: int = 1, *, category: str) -> None:
+        """Read and write gradients in so many ``calls``, with casts to what is on the wire, and back."""
+        narrow = self.wire_bytes != self.element_bytes
+        casts = 2 * (self.wire_bytes + self.element_bytes) if narrow else 0
+        scaling = MemoryBound(hbm_bytes=elements * (2.0 * self.element_bytes + casts), launches=calls)
         work = Compute(self.costs.seconds(scaling), "memory-bound", bytes=scaling.hbm_bytes)
-        writer.compute("scale gradients", work, category=category, host_s=self.costs.host_s)
+        writer.compute("scale gradients", work, category=category, host_s=calls * self.costs.host_s)
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
         """So many reductions of ``elements`` each as one collective; equal calls return one object."""
@@ -164,8 +164,7 @@ class Gradients:
         writer.wait(*self.reductions)
         if self.scaled_first:
             return
-        casts = 0 if self.wire_bytes == self.element_bytes else 2 * (self.wire_bytes + self.element_bytes)
-        self._scale(writer, held, casts, category="optimizer")
+        self._scale(writer, held, category="optimizer")
 
     def gather_parameters(self, writer: ProgramBuilder, size_bytes: float) -> int:
         """All-gather updated parameters; returns the op to wait for."""

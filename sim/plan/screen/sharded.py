@@ -294,8 +294,8 @@ class ShardedTimes:
         """For each of two streams: the seconds for which collectives run beside kernels, and the share of SMs
         that they hold.
 
-        Kernels begin after ``lead_s``. A stream that has none of what they wait for, or less, is on its way by
-        then.
+        Kernels begin after ``lead_s``. By then a stream is on its way that has none of what they wait for, or
+        less of it.
         """
         streams: dict[str, list[Collective]] = {}
         awaited: dict[str, float] = {}
