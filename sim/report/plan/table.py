@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...figures import TIMES, count, gigabytes, percent, seconds
+from ...figures import TIMES, chance, count, gigabytes, percent, seconds
 from ...plan.certainty import TIED
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
@@ -116,7 +116,7 @@ def bold(one: BoldChoice) -> str:
     """What may be tried first, in one sentence."""
     choice = one.choice
     figures = f"{seconds(choice.figures.step_time_s)}, {gigabytes(choice.figures.peak_memory_bytes)}"
-    start = f"bold: {short(choice.settings)} ({figures}) fits with {choice.fit_probability:.2f}"
+    start = f"bold: {short(choice.settings)} ({figures}) fits with {chance(choice.fit_probability)}"
     if one.faster is None or one.promised is None:
         return start
     return (
@@ -143,7 +143,7 @@ def _choices(plan: LayoutPlan) -> Table:
             "" if rank == 1 else f"{(one.value / first.value - 1) * 100:+.1f} %",
             percent(one.figures.mfu),
             gigabytes(one.figures.peak_memory_bytes),
-            f"{one.fit_probability:.2f}",
+            chance(one.fit_probability),
         ]
         cells += [percent(one.goodput)] if one.goodput is not None else []
         cells += [_share(one.probability_best), _share(one.expected_regret)] if sure else []
