@@ -92,6 +92,8 @@ def _fields_table(comparison: Comparison) -> Table:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.12g}"
     return "-" if value is None else str(value)
 
 

@@ -74,8 +74,9 @@ def fit_words(probability: float | None) -> str:
     >>> fit_words(0.97), fit_words(0.899), fit_words(None)
     ('fits', 'fits with a probability of 0.89', 'fits')
     """
-    doubtful = probability is not None and probability < SURE_TO_FIT
-    return f"fits with a probability of {chance(probability)}" if doubtful else "fits"
+    if probability is None or probability >= SURE_TO_FIT:
+        return "fits"
+    return f"fits with a probability of {chance(probability)}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
