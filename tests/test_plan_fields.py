@@ -57,6 +57,27 @@ def test_a_value_that_a_field_cannot_have_is_refused(field: str, values: list[An
     assert "Value error" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "wish", [{"top": 2.5}, {"top": "3"}, {"audit": -1}, {"replays": 1.5}, {"fits": "a"}, {"fits": True}]
+)
+def test_a_wish_of_the_wrong_kind_names_itself(wish: dict[str, Any]) -> None:
+    (name,) = wish
+    with pytest.raises(ValueError, match=f"^{name} .* is"):
+        stepsim.plan(DOCUMENT, **wish)
+
+
+@pytest.mark.parametrize(("name", "given"), [("fix", ["parallelism.tp"]), ("vary", ["cluster.gpus"])])
+def test_fields_that_are_no_mapping_name_what_they_are_given_for(name: str, given: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: fields and their values are needed"):
+        stepsim.plan(DOCUMENT, **{name: given})
+
+
+def test_a_plan_says_of_itself_what_is_best() -> None:
+    found = stepsim.plan(DOCUMENT, fix=FIX, top=1, audit=0, jobs=1)
+    assert repr(found).startswith(f"<LayoutPlan {found.scenario.name}: ")
+    assert len(repr(found)) < 200
+
+
 def test_a_value_that_no_layout_has_is_counted() -> None:
     """25 GPUs are possible, and no layout of whole hosts has them."""
     space = space_of(small(), fix=FIX, vary={"cluster.gpus": [8, 25]})
