@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.report.plan.refused import WORDS
-from stepsim.sim.report.plan.table import nothing
+from stepsim.sim.report.plan.table import alike, nothing
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
 
@@ -70,6 +71,18 @@ def test_a_wish_of_the_wrong_kind_names_itself(wish: dict[str, Any]) -> None:
 def test_fields_that_are_no_mapping_name_what_they_are_given_for(name: str, given: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name}: fields and their values are needed"):
         stepsim.plan(DOCUMENT, **{name: given})
+
+
+def test_choices_of_one_step_and_one_memory_are_said_to_be_alike() -> None:
+    """FSDP's shards of the second and the third stage are one where nothing is gathered again."""
+    found = stepsim.plan(DOCUMENT, fix=FIX, top=1, audit=0, jobs=1)
+    (one,) = found.choices
+    other = replace(one, settings={**one.settings, "parallelism.zero": 9, "training.recompute": "other"})
+    slower = replace(one, figures=replace(one.figures, step_time_s=2 * one.figures.step_time_s))
+    assert alike((one, slower)) == []
+    (line,) = alike((one, slower, other))
+    assert line.startswith("1, 3: the same step and memory")
+    assert "parallelism.zero, training.recompute" in line or "training.recompute, parallelism.zero" in line
 
 
 def test_a_plan_says_of_itself_what_is_best() -> None:

@@ -13,7 +13,7 @@ from ...figures import TIMES, chance, count, gigabytes, percent, seconds
 from ...plan.certainty import TIED
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
-from ...plan.search.shown import BoldChoice
+from ...plan.search.shown import BoldChoice, Choice
 from ...plan.search.words import short
 from ...scenario.price import price_of
 from .. import captions
@@ -62,6 +62,8 @@ def print_plan(
         return
     _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
     console.print(_choices(plan))
+    for line in alike(plan.choices):
+        console.print(line, soft_wrap=True)
     if len(plan.tied) > 1:
         tied = count(len(plan.tied))
         console.print(f"{tied} layouts cannot be told apart: the best is one of them with {percent(TIED, 0)}")
@@ -109,6 +111,21 @@ def nothing(plan: LayoutPlan) -> list[str]:
     if plan.nearest:
         settings, factor = plan.nearest
         lines.append(f"the nearest takes at least {factor:.2f} times what they allow: {short(settings)}")
+    return lines
+
+
+def alike(choices: Sequence[Choice]) -> list[str]:
+    """Which choices are one step and one bill of memory, and by which fields they are two all the same."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for rank, one in enumerate(choices):
+        groups.setdefault((one.figures.step_time_s, *one.figures.memory.items()), []).append(rank)
+    lines = []
+    for ranks in groups.values():
+        if len(ranks) > 1:
+            first, *others = (choices[rank].settings for rank in ranks)
+            fields = [name for name in first if any(one[name] != first[name] for one in others)]
+            numbers = ", ".join(str(rank + 1) for rank in ranks)
+            lines.append(f"{numbers}: the same step and memory, whatever {', '.join(fields)} is of these")
     return lines
 
 
