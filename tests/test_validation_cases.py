@@ -99,7 +99,7 @@ def test_an_id_occurs_once(tmp_path: Path) -> None:
         ("schema: 1\nkind: kernels\nsources: {}\npoints: []\n", "has schema, kind, sources, points"),
         ("schema: 2\nsource: {}\ncases: []\n", "schema: must be 1, is 2"),
         ("schema: 1\nsource: {}\ncases: {}\n", "cases: must"),
-        ("- 1\n", "has list"),
+        ("- 1\n", "has [1]"),
         ("schema: [1\n", "valid YAML"),
         ("schema: 1\nsource: {}\ncases: [7]\n", "case number 1: "),
     ],
