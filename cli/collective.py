@@ -100,6 +100,7 @@ def collective(
     output_file("--picture", svg, PICTURES, [log] if log else [])
 
     from ..hardware.collective_kinds import kind_called
+    from ..hardware.fields import MOST_BYTES
     from ..hardware.quantities import parse_quantity
 
     kind = kind_called(kind)
@@ -108,6 +109,8 @@ def collective(
     payload = parse_quantity(f"{size} B" if size.isdecimal() else size, "bytes")
     if payload < 1:
         raise ValueError(f"--size {size}: must be at least one byte")
+    if payload > MOST_BYTES:
+        raise ValueError(f"--size {size}: must be {MOST_BYTES:g} bytes at most")
     if cluster and (log or calibration):
         raise ValueError("--cluster: a log and a profile are of machines of their own")
     if calibration:

@@ -177,7 +177,8 @@ def _tell(report: Report, *, as_json: bool) -> None:
     from ..calibration.validation.tables import print_grid, print_report
 
     print_report(report, console())
-    print_grid(targets_grid(targets(report)), console())
+    if measured := [one for one in targets(report) if one.holds is not None]:  # most are of other sources
+        print_grid(targets_grid(measured, strong=""), console())
     if sweeps:
         print_grid(each_sweep_grid(sweeps), console())
         console().print(" ".join(EACH.split()), style="dim")

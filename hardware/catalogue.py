@@ -89,9 +89,10 @@ class UnknownName(ValueError):
         """Workers send their errors back pickled, and an exception would be built of its message alone."""
         return UnknownName, (self.what, self.name, self.known, self.nearest, self.advice)
 
-    def advised(self, advice: str) -> UnknownName:
-        """The same error with ``advice``."""
-        return UnknownName(self.what, self.name, self.known, self.nearest, advice)
+    def advised(self, advice: str, also: Iterable[str] = ()) -> UnknownName:
+        """The same error with ``advice``; the nearest name may be one of those that are known ``also``."""
+        nearest = unknown_name(self.what, self.name, (*self.known, *also)).nearest if also else self.nearest
+        return UnknownName(self.what, self.name, self.known, nearest, advice)
 
 
 def unknown_name(

@@ -182,7 +182,10 @@ Latency = Annotated[float, *quantity("seconds", 0.0, 60.0), Field(examples=["2 u
 """Seconds of latency of one message or one kernel."""
 Rate = Annotated[float, *quantity("bytes_per_s", 1e3, 1e18), Field(examples=["2 TB/s"])]
 """From a kilobyte a second on: slower is broken."""
-Size = Annotated[float, *quantity("bytes", 1.0, 1e21), Field(examples=["5.7 TB"])]
+MOST_BYTES = 1e21
+"""Of anything that is stored or sent: a billion times a terabyte."""
+
+Size = Annotated[float, *quantity("bytes", 1.0, MOST_BYTES), Field(examples=["5.7 TB"])]
 
 Share = Annotated[float, number(ge=0, le=1)]
 """A fraction between 0 and 1."""

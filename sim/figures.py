@@ -47,6 +47,15 @@ def percent(share: float, digits: int = 1) -> str:
     return f"{share * 100:.{digits}f} %"
 
 
+def chance(probability: float) -> str:
+    """A probability in hundredths, rounded down: one just short of what was asked for does not reach it.
+
+    >>> chance(0.8979), chance(0.9), chance(1.0)
+    ('0.89', '0.90', '1.00')
+    """
+    return f"{math.floor(100 * probability + 1e-9) / 100:.2f}"
+
+
 def finite(value: float) -> float | None:
     """``value`` as JSON can have it: None for nan and infinity, as of a step that never ends."""
     return float(value) if math.isfinite(value) else None

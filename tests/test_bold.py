@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from small_plans import DOCUMENT, FIX, small
 
+from stepsim.sim.figures import chance
 from stepsim.sim.plan.boldness import LEAST_BOLD, WORTH, is_bold, promised, tried_first, worth_a_try
 from stepsim.sim.plan.search import plan as planning
 from stepsim.sim.plan.search.bold import bold_of
@@ -119,7 +120,7 @@ def test_a_plan_names_its_bold_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told["promised"] == pytest.approx(told["fit_probability"] * told["faster"])
     text = io.StringIO()
     print_plan(found, Console(file=text, width=120), "small")
-    assert f"fits with {told['fit_probability']:.2f} and is" in text.getvalue()
+    assert f"fits with {chance(told['fit_probability'])} and is" in text.getvalue()
     shown = text.getvalue().split("To try the bold one")[1].splitlines()[1]
     lines = [word.strip("'") for word in shown.split(" --set ")[1:]]
     assert found.bold is not None

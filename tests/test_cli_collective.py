@@ -166,6 +166,7 @@ def test_the_table_names_algorithm_and_link() -> None:
         (("all_reduce", "--protocol", "LL256"), "no LL256"),
         (("sendrecv", "--algorithm", "ring"), "no ring"),
         (("all_reduce", "--size", "0B"), "at least one byte"),
+        (("all_reduce", "--size", "1e40GB"), "must be 1e+21 bytes at most"),
         (("all_reduce", "--size", "large"), "large"),
         (("all_reduce", "--gpu", "H1000"), "H1000"),
         (("all_reduce", "--interconnect", "rope"), "rope"),

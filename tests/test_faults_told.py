@@ -21,12 +21,13 @@ from stepsim.sim.degradation.checkpoint_write import sizes_of
 from stepsim.sim.reliability.answers import Answers, rests_on
 from stepsim.sim.reliability.ask import ask
 from stepsim.sim.reliability.planning.tiers import tiers_of
-from stepsim.sim.reliability.study.sweep import Axis, SweepPoint, parse_axis
+from stepsim.sim.reliability.study.sweep import Axis, SweepPoint, parse_axis, sweep
 from stepsim.sim.report.reliability.document import answers_document
 from stepsim.sim.report.reliability.page import verdict
 from stepsim.sim.report.reliability.plots import worth_rows
 from stepsim.sim.report.reliability.sweep_table import print_sweep
 from stepsim.sim.report.reliability.tables import print_answers
+from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.faults.faults import parse_fault
 from stepsim.sim.scenario.faults.recovery import Checkpoint
 from stepsim.sim.scenario.load import campaign_from_document
@@ -135,6 +136,13 @@ def test_mistakes_name_their_field(tmp_path: Path) -> None:
         )
     with pytest.raises(ValueError, match=r"recovery.policy=a\.\.b"):
         parse_axis("recovery.policy=a..b")
+
+
+def test_a_mistake_in_what_is_swept_is_one_of_the_sweep() -> None:
+    with pytest.raises(ScenarioError, match=r"^--sweep: foo: no field"):
+        sweep("llama3.1-405b-16k", ["faults.seed=1"], [parse_axis("foo=1,2")])
+    with pytest.raises(ScenarioError, match=r"^--set: fob: no field"):
+        sweep("llama3.1-405b-16k", ["fob=1"], [parse_axis("recovery.spares.warm=1,2")])
 
 
 def test_the_oracle_is_a_bound_below_the_fixes() -> None:

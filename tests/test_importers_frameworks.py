@@ -183,6 +183,12 @@ def test_maxtext_refuses_tpus_and_policies_that_save_single_projections() -> Non
     ) == {"remat_policy"}
 
 
+@pytest.mark.parametrize("files", [{"run.yaml": TORCHTUNE}, {"run.yml": MAXTEXT}])
+def test_who_does_not_say_how_many_gpus_is_asked_for_them_alone(files: dict[str, str]) -> None:
+    """A batch for each GPU is a setting that is known, though nobody can say what it makes."""
+    assert refused(files) == {"gpus"}
+
+
 def test_torchtune_keeps_no_masters_in_16_bit() -> None:
     narrow = scenario({"run.yaml": TORCHTUNE}, {"gpus": "8"})
     assert narrow.parallelism.zero == 3

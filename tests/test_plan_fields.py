@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.report.plan.refused import WORDS
-from stepsim.sim.report.plan.table import nothing
+from stepsim.sim.report.plan.table import alike, nothing
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
 
@@ -55,6 +56,38 @@ def test_a_value_that_a_field_cannot_have_is_refused(field: str, values: list[An
         space_of(small(), vary={field: values})
     assert error.value.problems[0].path == field
     assert "Value error" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "wish", [{"top": 2.5}, {"top": "3"}, {"audit": -1}, {"replays": 1.5}, {"fits": "a"}, {"fits": True}]
+)
+def test_a_wish_of_the_wrong_kind_names_itself(wish: dict[str, Any]) -> None:
+    (name,) = wish
+    with pytest.raises(ValueError, match=f"^{name} .* is"):
+        stepsim.plan(DOCUMENT, **wish)
+
+
+@pytest.mark.parametrize(("name", "given"), [("fix", ["parallelism.tp"]), ("vary", ["cluster.gpus"])])
+def test_fields_that_are_no_mapping_name_what_they_are_given_for(name: str, given: Any) -> None:
+    with pytest.raises(ValueError, match=f"^{name}: fields and their values are needed"):
+        stepsim.plan(DOCUMENT, **{name: given})
+
+
+def test_choices_of_one_step_and_one_memory_are_said_to_be_alike() -> None:
+    """FSDP's shards of the second and the third stage are one where nothing is gathered again."""
+    found = stepsim.plan(DOCUMENT, fix=FIX, top=1, audit=0, jobs=1)
+    (one,) = found.choices
+    other = replace(one, settings={**one.settings, "parallelism.zero": 9})
+    slower = replace(one, figures=replace(one.figures, step_time_s=2 * one.figures.step_time_s))
+    assert alike((one, slower)) == []
+    (line,) = alike((one, slower, other))
+    assert line == "1, 3: the same step and memory, whatever parallelism.zero is of these"
+
+
+def test_a_plan_says_of_itself_what_is_best() -> None:
+    found = stepsim.plan(DOCUMENT, fix=FIX, top=1, audit=0, jobs=1)
+    assert repr(found).startswith(f"<LayoutPlan {found.scenario.name}: ")
+    assert len(repr(found)) < 200
 
 
 def test_a_value_that_no_layout_has_is_counted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections.abc import Mapping
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -214,6 +215,19 @@ def test_faster_parts_gain_and_name_themselves() -> None:
     assert min(gains) >= 1 - 1e-9
     assert gains[0] > 1
     assert gains == sorted(gains, reverse=True)
+
+
+def test_faster_parts_of_a_layout_that_does_not_fit_say_so() -> None:
+    def told(document: Mapping[str, object]) -> str:
+        answer = stepsim.sensitivity(document, replan=False)
+        assert answer.to_dict()["fits"] is answer.fits
+        console = Console(file=io.StringIO(), width=120)
+        print_sensitivity(answer, console)
+        return console.file.getvalue()  # type: ignore[attr-defined]
+
+    long = {**DOCUMENT["training"], "seq_length": 1 << 18}
+    assert "the layout as it is does not fit: it takes" in told({**DOCUMENT, "training": long})
+    assert "the layout as it is" not in told(DOCUMENT)
 
 
 @pytest.mark.slow

@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from results import fake_result
 from rich.console import Console
+from small_plans import DOCUMENT
 
 from stepsim.sim.report.compare import REST, comparison
 from stepsim.sim.report.compare_table import comparison_document, print_comparison
+from stepsim.sim.result.result import Result
 from stepsim.sim.result.step import PathSegment
+from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.simulate import simulate
 
 names = st.sampled_from(["GEMM", "attention", "tp", "dp", "bubble", "host"])
 paths = st.lists(st.builds(PathSegment, name=names, seconds=st.floats(0, 0.1)), max_size=8)
@@ -66,9 +70,32 @@ def test_names_and_lists_of_fields() -> None:
     """Titles are no difference; a field of one side alone is."""
     a, b = fake_result(name="a"), fake_result(name="b")
     assert b.scenario is not None
-    document = {**b.scenario.to_document(), "software": {"preset": "x"}, "title": "B"}
+    document = {**b.scenario.to_document(), "schedule": "x", "title": "B"}
     changed = replace(b, scenario=type(b.scenario)(**{**vars(b.scenario), "to_document": lambda: document}))
-    assert [(f.path, f.a, f.b) for f in comparison(a, changed).fields] == [("software.preset", None, "x")]
+    assert [(f.path, f.a, f.b) for f in comparison(a, changed).fields] == [("schedule", None, "x")]
+
+
+def test_a_preset_beside_a_stack_of_ones_own_is_compared_field_by_field() -> None:
+    """Else every field of the stack would be a difference, also those that are equal."""
+
+    def result(software: object) -> Result:
+        return simulate(load_scenario({**DOCUMENT, "software": software}))
+
+    found = comparison(result("megatron-core-2025"), result({"kernels": {"attention": "fa2"}}))
+    fields = {field.path: (field.a, field.b) for field in found.fields}
+    assert fields["software.name"] == ("megatron-core-2025", "custom")
+    assert fields["software.read"] == (True, False)
+    assert all(a != b for a, b in fields.values())
+    assert len(fields) < 30
+
+
+def test_large_numbers_are_written_with_a_power_of_ten() -> None:
+    base = load_scenario("llama3-8b-h100")
+    a, b = (simulate(base.with_({"training.tokens": tokens})) for tokens in (1e12, 2e12))
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_comparison(comparison(a, b), console)
+    (line,) = (one for one in console.file.getvalue().splitlines() if "training.tokens" in one)  # type: ignore[attr-defined]
+    assert line.split() == ["training.tokens", "1e+12", "2e+12"]
 
 
 def test_document_and_table_say_the_same() -> None:

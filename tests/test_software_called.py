@@ -48,3 +48,9 @@ def test_torchtitan_without_sharding_runs_in_full_precision() -> None:
     )
     notes = [str(one) for one in stepsim.simulate(scenario).assumptions]
     assert any("FP32 where tensors or stages are split" in note for note in notes)
+
+
+def test_a_slip_in_a_frameworks_name_is_told_the_framework() -> None:
+    for wrong, right in (("Xtunr", "XTuner"), ("torchtitn", "torchtitan"), ("mlperf-5.2", "mlperf-5")):
+        with pytest.raises(ValueError, match=f"Did you mean {right}"):
+            get_software(wrong)

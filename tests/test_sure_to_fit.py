@@ -11,7 +11,8 @@ import yaml
 from typer.testing import CliRunner
 
 from stepsim.cli.main import app
-from stepsim.sim.result.result import SURE_TO_FIT, Result
+from stepsim.sim.figures import chance
+from stepsim.sim.result.result import SURE_TO_FIT, Result, fit_words
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import simulate
 
@@ -44,6 +45,16 @@ def job(tmp_path: Path) -> str:
     return str(path)
 
 
+def doubt(result: Result) -> str:
+    """The probability as it is printed: rounded down."""
+    return chance(result.fit_probability or 0.0)
+
+
+def test_what_is_just_short_of_a_plans_threshold_does_not_print_as_reaching_it() -> None:
+    assert fit_words(SURE_TO_FIT - 1e-3) == "fits with a probability of 0.89"
+    assert fit_words(SURE_TO_FIT) == "fits"
+
+
 def told(*words: str) -> str:
     done = CliRunner().invoke(app, list(words))
     assert done.exit_code == 0, done.output
@@ -57,22 +68,22 @@ def test_a_doubtful_fit_is_told_and_a_sure_one_is_none(
     words: tuple[str, ...], job: str, result: Result
 ) -> None:
     command, *options = words
-    assert f"{result.fit_probability:.2f}" in told(command, job, *options)
+    assert doubt(result) in told(command, job, *options)
     sure = [part for field, value in SURE.items() for part in ("--set", f"{field}={value}")]
-    assert f"{result.fit_probability:.2f}" not in told(command, job, *options, *sure)
+    assert doubt(result) not in told(command, job, *options, *sure)
 
 
 def test_a_comparison_tells_the_doubt_of_each_side(job: str, result: Result) -> None:
     words = ("compare", job, job, "--set-b", "training.seq_length=4096")
     (line,) = (line for line in told(*words).splitlines() if "fits in memory" in line)
-    assert line.split() == ["fits", "in", "memory", f"{result.fit_probability:.2f}", "sure", "yes"]
+    assert line.split() == ["fits", "in", "memory", "with", doubt(result), "yes"]
     both = json.loads(told(*words, "--json"))["fit_probability"]
     assert both["a"] == result.fit_probability
     assert both["b"] > SURE_TO_FIT
 
 
 def test_a_result_says_so_of_itself(result: Result) -> None:
-    told = f"fits with a probability of {result.fit_probability:.2f}"
+    told = f"fits with a probability of {doubt(result)}"
     assert told in repr(result)
     assert told.removeprefix("fits ") in result._repr_html_()
 

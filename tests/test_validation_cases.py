@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 from validation_cases import MOE, NETWORK, case_document, write_cases
 
 from stepsim.calibration.cases.case import build, read_cases
@@ -20,6 +22,14 @@ def test_a_sound_file_is_read_whole(tmp_path: Path) -> None:
     one, two = read_cases(path)
     assert (one.id, one.layout.tp, one.measured.step_time_s) == ("one", 8, 10.0)
     assert replace(two, id="one", layout=replace(two.layout, tp=8)) == one
+
+
+def test_the_case_of_the_documentation_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```yaml\n(schema: 1\n.*?)```", page, re.DOTALL)
+    (tmp_path / "cases.yaml").write_text(text, encoding="utf-8")
+    (case,) = read_cases(tmp_path / "cases.yaml")
+    assert to_scenario(case).cluster.gpus == case.hardware.gpus
 
 
 @pytest.mark.parametrize(
@@ -89,7 +99,7 @@ def test_an_id_occurs_once(tmp_path: Path) -> None:
         ("schema: 1\nkind: kernels\nsources: {}\npoints: []\n", "has schema, kind, sources, points"),
         ("schema: 2\nsource: {}\ncases: []\n", "schema: must be 1, is 2"),
         ("schema: 1\nsource: {}\ncases: {}\n", "cases: must"),
-        ("- 1\n", "has list"),
+        ("- 1\n", "has [1]"),
         ("schema: [1\n", "valid YAML"),
         ("schema: 1\nsource: {}\ncases: [7]\n", "case number 1: "),
     ],

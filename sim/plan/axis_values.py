@@ -68,11 +68,21 @@ def varied(lines: Iterable[str], option: str = "--vary") -> dict[str, list[Any]]
     return found
 
 
-def check_axes(axes: Mapping[str, Any]) -> None:
+def check_fields(given: object, what: str, example: str) -> None:
+    """ValueError for ``what`` is given by field where it is no mapping of fields.
+
+    >>> check_fields({"parallelism.tp": 4}, "fix", "{'parallelism.tp': 4}")
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what}: fields and their values are needed, as in {example}, not {given!r}")
+
+
+def check_axes(axes: Mapping[str, Any], what: str = "vary") -> None:
     """ValueError for a field whose values are no list of at least one, as a bare number is none.
 
     >>> check_axes({"cluster.gpus": [64, 128]})
     """
+    check_fields(axes, what, "{'cluster.gpus': [64, 128]}")
     for field, values in axes.items():
         if isinstance(values, str | bytes | Mapping) or not isinstance(values, Collection):
             raise ValueError(f"{field}: its values are a list, as in [{values!r}], not {values!r}")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..result.result import Result
 from ..result.step import AXES, PEERS, StageMemory
+
+if TYPE_CHECKING:
+    from ..scenario.models import Scenario
 
 REST = "not on the path"
 LABELS = ("name", "title", "published")  # say which case it is, and change nothing that is simulated
@@ -73,7 +76,7 @@ def comparison(a: Result, b: Result) -> Comparison:
     return Comparison(
         name_a=a.scenario.name,
         name_b=b.scenario.name,
-        fields=tuple(_field_changes(a.scenario.to_document(), b.scenario.to_document())),
+        fields=tuple(_field_changes(*_documents(a.scenario, b.scenario))),
         step_time_s=Difference(name="step time", a=a.step_time_s, b=b.step_time_s),
         headline=(
             Difference(name="tokens/s per GPU", a=a.tokens_per_second_per_gpu, b=b.tokens_per_second_per_gpu),
@@ -123,6 +126,15 @@ def _path(result: Result) -> dict[str, float]:
 def _changes(a: Mapping[str, float], b: Mapping[str, float]) -> tuple[Difference, ...]:
     """Every name of either side, in the order of ``a`` and then of ``b``."""
     return tuple(Difference(name=name, a=a.get(name, 0.0), b=b.get(name, 0.0)) for name in {**a, **b})
+
+
+def _documents(a: Scenario, b: Scenario) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both as documents; their software in full where that of one side alone is given as a preset."""
+    both = a.to_document(), b.to_document()
+    if len({"preset" in one.get("software", {}) for one in both}) > 1:
+        for scenario, document in zip((a, b), both, strict=True):
+            document["software"] = scenario.software.model_dump(mode="json", exclude={"title", "source"})
+    return both
 
 
 def _field_changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[FieldChange]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..figures import gigabytes, percent, seconds, signed_percent
+from ..figures import chance, gigabytes, percent, seconds, signed_percent
 from ..result.result import SURE_TO_FIT
 from .compare import Comparison, Difference
 
@@ -92,6 +92,8 @@ def _fields_table(comparison: Comparison) -> Table:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.12g}"
     return "-" if value is None else str(value)
 
 
@@ -115,7 +117,7 @@ def _fits(c: Comparison) -> tuple[str, ...]:
     """Of both sides whether they fit, and how sure that is where a plan would not propose them."""
     sides = (c.fits_a, c.fit_probability_a), (c.fits_b, c.fit_probability_b)
     return tuple(
-        "NO" if not fits else "yes" if sure is None or sure >= SURE_TO_FIT else f"{sure:.2f} sure"
+        "NO" if not fits else "yes" if sure is None or sure >= SURE_TO_FIT else f"with {chance(sure)}"
         for fits, sure in sides
     )
 

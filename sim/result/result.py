@@ -12,6 +12,7 @@ from html import escape
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..figures import chance
 from .cost import StepCost, step_cost
 from .document import (
     cost_document,
@@ -70,11 +71,12 @@ with as much, one in a hundred ran out of memory (docs/accuracy.md)."""
 def fit_words(probability: float | None) -> str:
     """Of a job whose peak is predicted to fit, whether it is as sure to as a plan asks for.
 
-    >>> fit_words(0.97), fit_words(0.52), fit_words(None)
-    ('fits', 'fits with a probability of 0.52', 'fits')
+    >>> fit_words(0.97), fit_words(0.899), fit_words(None)
+    ('fits', 'fits with a probability of 0.89', 'fits')
     """
-    doubtful = probability is not None and probability < SURE_TO_FIT
-    return f"fits with a probability of {probability:.2f}" if doubtful else "fits"
+    if probability is None or probability >= SURE_TO_FIT:
+        return "fits"
+    return f"fits with a probability of {chance(probability)}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

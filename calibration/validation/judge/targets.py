@@ -65,9 +65,9 @@ def targets(report: Report) -> tuple[AccuracyTarget, ...]:
     )
 
 
-def targets_grid(found: Sequence[AccuracyTarget]) -> Grid:
-    """The targets as text."""
-    words = {True: "holds", False: "**does not hold**", None: "not measured"}
+def targets_grid(found: Sequence[AccuracyTarget], *, strong: str = "**") -> Grid:
+    """The targets as text; what does not hold stands between the marks of ``strong``."""
+    words = {True: "holds", False: f"{strong}does not hold{strong}", None: "not measured"}
     rows = tuple((one.what, one.asked, one.measured, words[one.holds]) for one in found)
     return Grid(title="Targets", columns=("figure", "asked", "measured", "verdict"), rows=rows, labels=4)
 

@@ -39,15 +39,26 @@ class Faster:
 @dataclass(frozen=True, kw_only=True)
 class Sensitivity:
     """``parts`` by what they gain, the most first. ``step_time_s`` is the step as it is, None where the
-    scenario's own layout is ``refused`` for that reason; ``planned_s`` is that of the best layout on the same
-    machine, which is what replanned ones compare with.
+    scenario's own layout is ``refused`` for that reason; ``own`` are its figures, its memory among them,
+    which may be more than a GPU has. ``planned_s`` is that of the best layout on the same machine, which is
+    what replanned ones compare with.
     """
 
     scenario: Scenario
-    step_time_s: float | None
+    own: LayoutFigures | None
     planned_s: float | None
     parts: tuple[Faster, ...]
     refused: str = ""
+
+    @property
+    def step_time_s(self) -> float | None:
+        """The step of the layout as it is."""
+        return None if self.own is None else self.own.step_time_s
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the layout as it is is predicted to fit; None where it is refused."""
+        return None if self.own is None else self.own.peak_memory_bytes <= self.own.capacity_bytes
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -80,6 +91,8 @@ class Sensitivity:
         return {
             "scenario": self.scenario.name,
             "step_time_s": self.step_time_s,
+            "fits": self.fits,
+            "fit_probability": None if self.own is None else self.own.fit_probability,
             "refused": self.refused,
             "planned_step_time_s": self.planned_s,
             "parts": [
@@ -142,7 +155,7 @@ def sensitivity(
     parts = []
     with connected(replan and by.ray):
         planned_now, _ = best(base, "as it is")
-        now, refused = _own_step(base, needed=planned_now is None)
+        own, refused = _own_figures(base, needed=planned_now is None)
         for name, faster in faster_parts(base).items():
             say(name)
             changed = base.with_(faster)
@@ -151,7 +164,7 @@ def sensitivity(
                 Faster(
                     name=name,
                     changes=faster,
-                    step_time_s=None if now is None else layout_figures(changed).step_time_s,
+                    step_time_s=None if own is None else layout_figures(changed).step_time_s,
                     replanned_s=None if figures is None else figures.step_time_s,
                     settings=settings,
                 )
@@ -159,17 +172,17 @@ def sensitivity(
     parts.sort(key=lambda one: one.step_time_s or one.replanned_s or math.inf)
     return Sensitivity(
         scenario=base,
-        step_time_s=now,
+        own=own,
         planned_s=None if planned_now is None else planned_now.step_time_s,
         parts=tuple(parts),
         refused=refused,
     )
 
 
-def _own_step(base: Scenario, *, needed: bool) -> tuple[float | None, str]:
-    """The step of the layout as it is, or why it is refused; that is raised where the step is ``needed``."""
+def _own_figures(base: Scenario, *, needed: bool) -> tuple[LayoutFigures | None, str]:
+    """The figures of the layout as it is, or why it is refused; that is raised where they are ``needed``."""
     try:
-        return layout_figures(base).step_time_s, ""
+        return layout_figures(base), ""
     except ValueError as refusal:
         if needed:
             raise

@@ -149,7 +149,7 @@ def sweep(
         ValueError: no axes, or more than MOST_VALUES combinations.
     """
     base = scenario_from(source, changes)
-    check_axes(axes)
+    check_axes(axes, "axes")
     count = prod(len(values) for values in axes.values())
     if not axes or not 0 < count <= MOST_VALUES:
         raise ValueError(f"a sweep takes 1 to {MOST_VALUES:,} points, not {count if axes else 0:,}")

@@ -5,14 +5,13 @@ Knows which layouts each of them means. Does not know how they are replayed.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...figures import gigabytes, seconds
+from ...figures import chance, gigabytes, seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -141,8 +140,7 @@ def why_slower(best: LayoutFigures, other: LayoutFigures) -> str:
 
 
 def why_not_fit(layouts: int, peak_bytes: float, capacity_bytes: float, fits: float | None = None) -> str:
-    """What the smallest of so many layouts takes; with which probability it ``fits``, where it may: rounded
-    down, since one just short of the wanted probability does not reach it.
+    """What the smallest of so many layouts takes; with which probability it ``fits``, where it may.
 
     >>> why_not_fit(1, 78.9e9, 84.9e9, 0.8979)
     'it takes 78.9 GB of 84.9 GB, and fits with 0.89'
@@ -153,4 +151,4 @@ def why_not_fit(layouts: int, peak_bytes: float, capacity_bytes: float, fits: fl
     takes = f"{which} takes {gigabytes(peak_bytes)} of {gigabytes(capacity_bytes)}"
     if fits is None or peak_bytes > capacity_bytes:
         return takes
-    return f"{takes}, and fits with {math.floor(100 * fits) / 100:.2f}"
+    return f"{takes}, and fits with {chance(fits)}"

@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...figures import seconds
 from .alternatives import Loser
 from .certificate import Certificate
 from .judged import JudgedLayout
 from .searching import Wishes
 from .shown import BoldChoice, Choice, FrontPoint
+from .words import short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +34,7 @@ class ReplayedLayout:
     bound_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class LayoutPlan:
     """``scenario`` as it was given; ``choices`` the best layouts, best first, empty where nothing fits.
 
@@ -55,7 +57,7 @@ class LayoutPlan:
     front: tuple[FrontPoint, ...]
     front_whole: bool
     lost: tuple[Loser, ...]
-    replays: tuple[ReplayedLayout, ...] = field(repr=False)
+    replays: tuple[ReplayedLayout, ...]
     remembered: int
     timing: Mapping[str, float]
     smallest: tuple[Mapping[str, Any], float, float] | None = None
@@ -63,6 +65,15 @@ class LayoutPlan:
     tied: tuple[Mapping[str, Any], ...] = ()
     passed_over: Mapping[str, int] = field(default_factory=dict)
     bold: BoldChoice | None = None
+
+    def __repr__(self) -> str:
+        """The best layout and its step, as a notebook shows it; all fields would be pages."""
+        of = f"of {self.certificate.legal:,} legal layouts"
+        if not self.choices:
+            return f"<LayoutPlan {self.scenario.name}: nothing fits and meets the limits, {of}>"
+        best = self.choices[0]
+        layout, step = short(best.settings), seconds(best.figures.step_time_s)
+        return f"<LayoutPlan {self.scenario.name}: {layout}, {step}; the first of {len(self.choices)} {of}>"
 
     @property
     def found(self) -> bool:

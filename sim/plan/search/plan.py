@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine.collection import collection_paused
 from ...result.result import SURE_TO_FIT
 from ...scenario.load import load_scenario
-from ..axis_values import check_axes
+from ..axis_values import check_axes, check_fields
 from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
 from .candidates import Candidates
@@ -116,7 +117,14 @@ def plan(
         emission=None if emit is None else Emission(framework=emit, version=emit_version),
     )
     means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
-    return planned(scenario_from(source, changes), fix or {}, vary or {}, wishes, means, progress)
+    return planned(
+        scenario_from(source, changes),
+        {} if fix is None else fix,
+        {} if vary is None else vary,
+        wishes,
+        means,
+        progress,
+    )
 
 
 def scenario_from(source: str | Path | Mapping[str, Any] | Scenario, changes: Changes = ()) -> Scenario:
@@ -138,6 +146,7 @@ def planned(
     """As ``plan``, of what is typed already; ``screened`` hears all layouts before any is replayed."""
     from ..screen.screen import MANY
 
+    check_fields(fix, "fix", "{'parallelism.tp': 4}")
     check_axes(vary)
     say = progress or (lambda _: None)
     clock = [time.perf_counter()]
@@ -240,12 +249,11 @@ def wishes_of(
     emission: Emission | None = None,
 ) -> Wishes:
     """What is asked, as ``plan`` takes it, checked. ValueError for what no search can be asked."""
-    if top < 1:
-        raise ValueError(f"top {top}: at least one layout is proposed")
-    if replays is not None and replays < 1:
-        raise ValueError(f"replays {replays}: at least one layout is replayed")
-    if not LEAST_FITS <= fits <= 1.0:
-        raise ValueError(f"fits {fits:g}: a probability is from {LEAST_FITS:g} to 1, as in 0.9")
+    _check_whole("top", top, 1)
+    _check_whole("audit", audit, 0)
+    if replays is not None:
+        _check_whole("replays", replays, 1)
+    _check_probability("fits", fits)
     return Wishes(
         top=top,
         objective=_objective(objective),
@@ -255,6 +263,18 @@ def wishes_of(
         replays=replays,
         emission=emission,
     )
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    """ValueError for what Python lets through that a command line does not: 2.5, "3", True."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ValueError(f"{name} {value!r}: a whole number of {least} or more is needed")
+
+
+def _check_probability(name: str, value: object) -> None:
+    """The same of a probability."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not LEAST_FITS <= float(value) <= 1.0:
+        raise ValueError(f"{name} {value!r}: a probability is from {LEAST_FITS:g} to 1, as in 0.9")
 
 
 def _objective(name: str) -> Objective:

@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ....hardware.quantities import parse_quantity
@@ -23,6 +23,7 @@ from .study import Progress, Study, many
 from .variants import parts_of
 
 if TYPE_CHECKING:
+    from ...scenario.faults.bare import Bare
     from ...scenario.models import Scenario
 
 POINTS = 7
@@ -198,8 +199,6 @@ def sweep(
 
     ValueError for a field or value that the scenario refuses.
     """
-    from ...scenario.load import load_campaign
-
     if math.prod(len(axis.values) for axis in axes) > MOST_POINTS:
         raise ValueError(f"--sweep: more than {MOST_POINTS} points; give fewer values")
     say = progress or (lambda _: None)
@@ -209,7 +208,7 @@ def sweep(
     for values in points:
         changes = [f"{axis.field}={value}" for axis, value in zip(axes, values, strict=True)]
         say(", ".join(changes))
-        blocks = blocks_of(load_campaign(source, [*overrides, *changes]))
+        blocks = blocks_of(_loaded(source, overrides, changes))
         plans.append(build_plan(blocks, _model(blocks, models)))
         runs.append(blocks.run)
     count = replications or (REPLICATIONS if runs[0].replications == "auto" else runs[0].replications)
@@ -219,6 +218,26 @@ def sweep(
         SweepPoint(values, Study(plan, tuple(done), run.confidence))
         for values, plan, done, run in zip(points, plans, many(plans, int(count)), runs, strict=True)
     ]
+
+
+def _loaded(
+    source: str | Mapping[str, Any], overrides: Sequence[str], changes: Sequence[str]
+) -> Scenario | Bare:
+    """The campaign at a point; a mistake in what is swept is told as one of ``--sweep``."""
+    from ...scenario.errors import ScenarioError
+    from ...scenario.load import load_campaign
+
+    try:
+        return load_campaign(source, [*overrides, *changes])
+    except ScenarioError as error:
+        raise ScenarioError(
+            [
+                replace(one, mark=replace(one.mark, file="--sweep"))
+                if one.mark.source_line in changes and one.mark.source_line not in overrides
+                else one
+                for one in error.problems
+            ]
+        ) from None
 
 
 def _model(blocks: CampaignBlocks, known: list[tuple[Scenario, SimulatedStep]]) -> SimulatedStep | None:

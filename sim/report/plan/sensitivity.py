@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...figures import TIMES, seconds
+from ...figures import TIMES, gigabytes, seconds
 from ...plan.questions.sensitivity import Sensitivity
 from ...plan.search.words import short
+from ...result.result import fit_words
 from .. import captions
 from ..drawing import chart
 
@@ -40,6 +41,18 @@ def print_sensitivity(found: Sensitivity, console: Console) -> None:
     console.print(table)
     if found.refused:
         console.print(f"\nthe layout as it is cannot be predicted: {found.refused}", soft_wrap=True)
+    if doubt := _own_fit(found):
+        console.print(f"\nthe layout as it is {doubt}", soft_wrap=True)
+
+
+def _own_fit(found: Sensitivity) -> str:
+    """What is to be said of the memory of the scenario's own layout: nothing where it is sure to fit."""
+    own = found.own
+    if own is None:
+        return ""
+    takes = f": it takes {gigabytes(own.peak_memory_bytes)} of {gigabytes(own.capacity_bytes)}"
+    told = fit_words(own.fit_probability) if found.fits else "does not fit"
+    return "" if told == fit_words(None) else told + takes
 
 
 def _seconds(step_s: float | None) -> str:

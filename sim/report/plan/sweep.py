@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...figures import count, gigabytes, percent, seconds
+from ...figures import chance, count, gigabytes, percent, seconds
 from ...plan.questions.sweep import FieldPoint, FieldSweep, point_row
 from ...plan.search.words import short
 from .. import captions
@@ -66,7 +66,7 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
 def _fit(point: FieldPoint) -> str:
     """With which probability it fits, as plan tells it, or that it is predicted not to."""
     sure = point.figures.fit_probability if point.figures else None
-    return "does not fit" if not point.fits else "" if sure is None else f"{sure:.2f}"
+    return "does not fit" if not point.fits else "" if sure is None else chance(sure)
 
 
 def best_point(sweep: FieldSweep) -> FieldPoint | None:

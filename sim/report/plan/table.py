@@ -9,11 +9,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...figures import TIMES, count, gigabytes, percent, seconds
+from ...figures import TIMES, chance, count, gigabytes, percent, seconds
 from ...plan.certainty import TIED
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
-from ...plan.search.shown import BoldChoice
+from ...plan.search.shown import BoldChoice, Choice
 from ...plan.search.words import short
 from ...scenario.price import price_of
 from .. import captions
@@ -62,6 +62,8 @@ def print_plan(
         return
     _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
     console.print(_choices(plan))
+    for line in alike(plan.choices):
+        console.print(line, soft_wrap=True)
     if len(plan.tied) > 1:
         tied = count(len(plan.tied))
         console.print(f"{tied} layouts cannot be told apart: the best is one of them with {percent(TIED, 0)}")
@@ -112,11 +114,26 @@ def nothing(plan: LayoutPlan) -> list[str]:
     return lines
 
 
+def alike(choices: Sequence[Choice]) -> list[str]:
+    """Which choices are one step and one bill of memory, and by which fields they are two all the same."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for rank, one in enumerate(choices):
+        groups.setdefault((one.figures.step_time_s, *one.figures.memory.items()), []).append(rank)
+    lines = []
+    for ranks in groups.values():
+        if len(ranks) > 1:
+            first, *others = (choices[rank].settings for rank in ranks)
+            fields = [name for name in first if any(one[name] != first[name] for one in others)]
+            numbers = ", ".join(str(rank + 1) for rank in ranks)
+            lines.append(f"{numbers}: the same step and memory, whatever {', '.join(fields)} is of these")
+    return lines
+
+
 def bold(one: BoldChoice) -> str:
     """What may be tried first, in one sentence."""
     choice = one.choice
     figures = f"{seconds(choice.figures.step_time_s)}, {gigabytes(choice.figures.peak_memory_bytes)}"
-    start = f"bold: {short(choice.settings)} ({figures}) fits with {choice.fit_probability:.2f}"
+    start = f"bold: {short(choice.settings)} ({figures}) fits with {chance(choice.fit_probability)}"
     if one.faster is None or one.promised is None:
         return start
     return (
@@ -143,7 +160,7 @@ def _choices(plan: LayoutPlan) -> Table:
             "" if rank == 1 else f"{(one.value / first.value - 1) * 100:+.1f} %",
             percent(one.figures.mfu),
             gigabytes(one.figures.peak_memory_bytes),
-            f"{one.fit_probability:.2f}",
+            chance(one.fit_probability),
         ]
         cells += [percent(one.goodput)] if one.goodput is not None else []
         cells += [_share(one.probability_best), _share(one.expected_regret)] if sure else []

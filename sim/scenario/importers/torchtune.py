@@ -59,6 +59,8 @@ def _layout(settings: Settings, gpus: int | None) -> None:
         draft.put("parallelism.sequence_parallel", True, "torch's tensor-parallel plan shards the sequence")
     copies = max(1, settings.integer("data_parallel_replicate_dim", default=1) or 1)
     shard = settings.integer("data_parallel_shard_dim", default=-1, least=-1) or -1
+    micro = settings.integer("batch_size")
+    steps = settings.integer("gradient_accumulation_steps", default=1) or 1
     if gpus is None:
         return
     rest = gpus // (tp * cp)
@@ -77,8 +79,6 @@ def _layout(settings: Settings, gpus: int | None) -> None:
             shard * cp,
             settings.origin("data_parallel_shard_dim", default="the GPUs of a replica"),
         )
-    micro = settings.integer("batch_size")
-    steps = settings.integer("gradient_accumulation_steps", default=1) or 1
     if micro is None:
         draft.ask("batch_size", "the file does not say it", "2")
         return

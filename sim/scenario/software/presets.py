@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ....hardware.catalogue import Table, UnknownName
-from .called import software_called
+from .called import framework_names, software_called
 from .software import Software
 
 PRESETS = Table("software", __package__, "presets.yaml", Software)
@@ -28,4 +28,4 @@ def get_software(name: str) -> Software:
     try:
         return PRESETS.get(name if name in PRESETS.records() else software_called(name) or name)
     except UnknownName as error:
-        raise error.advised(KIN) from None
+        raise error.advised(KIN, framework_names()) from None
