@@ -12,7 +12,7 @@ not run through other GPUs, which do not forward: see ``routes``.
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, groupby
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .fabrics.clos import Clos
@@ -34,6 +34,8 @@ class Wired(RoutedCluster, Protocol):
     def switches(self) -> Clos | None: ...
 
     def node_of(self, rank: int) -> int: ...
+
+    def domain_of(self, rank: int) -> int: ...
 
     def nics_of(self, rank: int) -> range: ...
 
@@ -92,15 +94,14 @@ def _join(graph: nx.Graph[Vertex], a: Vertex, b: Vertex, link: Link) -> None:
 def _add_nvlink(graph: nx.Graph[Vertex], cluster: Wired) -> None:
     """NVSwitch planes, over which each GPU spreads its links evenly; or direct links where there are none."""
     planes = cluster.node.nvswitches
-    size = cluster.nvlink_domain
-    for first in range(0, cluster.gpus, size):
-        domain = range(first, min(first + size, cluster.gpus))
+    for number, members in groupby(range(cluster.gpus), key=cluster.domain_of):
+        domain = list(members)
         if planes:
             rate = cluster.gpu.nvlink_bytes_per_s / planes
             link = Link(kind="nvlink", bytes_per_s=rate, latency_s=NVLINK_LATENCY_S / 2)
             for rank in domain:
                 for plane in range(planes):
-                    _join(graph, ("gpu", rank), ("nvswitch", first // size, plane), link)
+                    _join(graph, ("gpu", rank), ("nvswitch", number, plane), link)
         else:
             rate = cluster.gpu.nvlink_bytes_per_s / max(1, cluster.gpu.nvlink_domain - 1)
             link = Link(kind="nvlink", bytes_per_s=rate, latency_s=NVLINK_LATENCY_S)

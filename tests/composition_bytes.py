@@ -166,7 +166,13 @@ def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dic
     counts = _counts(run)
     found = {"ep": counts + dispatched + 3 * combined, "etp": 4 * rows}
     if "routed fc2" in again:
-        return {"ep": found["ep"] + counts + dispatched + combined, "etp": found["etp"] + 2 * rows}
+        kernels = run.software.kernels
+        early = "full" in layer.recompute and kernels.recompute_stops_early
+        back = 0.0 if early and run.software.exchange.moe_dispatcher != "alltoall" else 1.0
+        return {
+            "ep": found["ep"] + counts + dispatched + back * combined,
+            "etp": found["etp"] + (1 + back) * rows,
+        }
     if "operators" in layer.recompute:  # which stops at the input of the last product
         found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else counts + dispatched
         found["etp"] += rows

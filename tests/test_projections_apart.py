@@ -70,7 +70,9 @@ def test_a_compiler_makes_one_kernel_of_the_softmax() -> None:
 
 def operators(software: Software, *, sequence_parallel: bool) -> tuple[float, float, float]:
     """Operators of a norm, of QKV's product and of its gradients, on distributed tensors."""
-    run = scenario(tp=2, sequence_parallel=sequence_parallel, software={"preset": "generic-fsdp"})
+    run = scenario(
+        tp=2, norm="rmsnorm", sequence_parallel=sequence_parallel, software={"preset": "generic-fsdp"}
+    )
     costs = replace(COSTS, host_s=0.0, host_collective_s=0.0, host_operator_s=1.0)
     found = []
     for write in (
