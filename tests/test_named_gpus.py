@@ -8,6 +8,7 @@ import pytest
 
 from stepsim.calibration.readers.named_gpus import named_gpu
 from stepsim.calibration.readers.read import read_measured
+from stepsim.hardware.catalogue import UnknownName
 from stepsim.hardware.gpus import gpu_called
 
 ROWS = [(4096, 4096, 4096), (8192, 4096, 4096), (4096, 8192, 4096)]
@@ -34,5 +35,6 @@ def test_several_gpus_of_one_name_are_no_gpu() -> None:
     ("slip", "meant"), [("H10O", "H100-SXM5-80GB"), ("B20", "B200-SXM-180GB"), ("GB20", "GB200-NVL72")]
 )
 def test_a_slip_is_answered_with_the_name_that_people_use(slip: str, meant: str) -> None:
-    with pytest.raises(ValueError, match=rf"Did you mean {meant}\?"):
+    with pytest.raises(UnknownName) as refusal:
         gpu_called(slip)
+    assert refusal.value.nearest == meant

@@ -69,7 +69,7 @@ def test_a_wish_of_the_wrong_kind_names_itself(wish: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("name", "given"), [("fix", ["parallelism.tp"]), ("vary", ["cluster.gpus"])])
 def test_fields_that_are_no_mapping_name_what_they_are_given_for(name: str, given: Any) -> None:
-    with pytest.raises(ValueError, match=f"^{name}: fields and their values are needed"):
+    with pytest.raises(ValueError, match=f"^{name}: .*, not "):
         stepsim.plan(DOCUMENT, **{name: given})
 
 

@@ -173,13 +173,13 @@ def test_a_sweep_over_gpus_is_headed_by_no_number_of_them() -> None:
 
 
 def test_a_sweep_over_no_field_or_no_list_is_refused() -> None:
-    with pytest.raises(ScenarioError, match="no scenario has this field"):
+    with pytest.raises(ScenarioError, match=r"x\.y: "):
         stepsim.sweep(DOCUMENT, {"x.y": [8, 16]}, jobs=1)
-    with pytest.raises(ValueError, match=r"cluster.gpus: its values are a list"):
+    with pytest.raises(ValueError, match=r"^cluster\.gpus: "):
         stepsim.sweep(DOCUMENT, {"cluster.gpus": 8}, jobs=1)  # type: ignore[dict-item]
 
 
-@pytest.mark.parametrize(("values", "words"), [([], "no value to try"), (8, "a list"), ("8,16", "a list")])
+@pytest.mark.parametrize(("values", "words"), [([], "no value"), (8, "a list"), ("8,16", "a list")])
 def test_what_is_varied_is_a_list_of_values(values: object, words: str) -> None:
     with pytest.raises(ValueError, match=rf"cluster.gpus: .*{words}"):
         stepsim.plan(DOCUMENT, vary={"cluster.gpus": values}, jobs=1)  # type: ignore[dict-item]

@@ -271,6 +271,6 @@ def test_narrow_shares_are_medians_of_what_was_measured(dtype: str) -> None:
 def test_measurements_are_no_profile_and_told_what_makes_one(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text("# nThread 1 nGpus 1 minBytes 8\n 8 2 float\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="stepsim calibrate fit") as refusal:
+    with pytest.raises(ValueError, match="calibrate fit") as refusal:
         read_profile_file(path)
     assert name in str(refusal.value)

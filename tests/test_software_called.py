@@ -51,6 +51,7 @@ def test_torchtitan_without_sharding_runs_in_full_precision() -> None:
 
 
 def test_a_slip_in_a_frameworks_name_is_told_the_framework() -> None:
-    for wrong, right in (("Xtunr", "XTuner"), ("torchtitn", "torchtitan"), ("mlperf-5.2", "mlperf-5")):
-        with pytest.raises(ValueError, match=f"Did you mean {right}"):
+    for wrong, right in (("Xtunr", "XTuner"), ("torchtitn", "torchtitan"), ("mlperf-5.01", "mlperf-5.1")):
+        with pytest.raises(UnknownName) as caught:
             get_software(wrong)
+        assert caught.value.nearest == right

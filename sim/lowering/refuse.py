@@ -96,7 +96,7 @@ def _refuse_masters(scenario: Scenario, profile: GpuProfile) -> None:
     sharded = scenario.parallelism.zero >= 2 and software.sharding.implementation == "deepspeed"
     if sharded or software.gradients.wrapper == "deepspeed":
         why = "DeepSpeed updates FP32 partitions (runtime/zero/stage3.py, runtime/bf16_optimizer.py)"
-    elif training.cpu_offload or training.nvme_offload:
+    elif training.offloads_state:
         why = "the CPU updates FP32 weights (deepspeed/ops/adam/cpu_adam.py)"
     else:
         return
