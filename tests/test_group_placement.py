@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,6 +14,7 @@ from small_clusters import cluster
 from small_experts import with_experts
 from small_scenarios import layouts, scenario
 
+from stepsim.hardware.collectives import collective_constants
 from stepsim.schedules import collectives as schedules
 from stepsim.sim.engine.accounting import action_spans
 from stepsim.sim.engine.replay import replay
@@ -21,11 +23,17 @@ from stepsim.sim.lowering.communicators import communicators
 from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.lowering.placed_groups import placement_on
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
-from stepsim.sim.network.group_placement import GroupPlacement, placement_in_a_row, placement_of_parts
+from stepsim.sim.network.group_placement import (
+    GroupPlacement,
+    payload_factor,
+    placement_in_a_row,
+    placement_of_parts,
+)
+from stepsim.sim.network.measured import MeasuredNetwork
 from stepsim.sim.network.nccl.paths import communicator_on
 from stepsim.sim.network.nccl.versions import USUAL
 from stepsim.sim.network.patterns import sent
-from stepsim.sim.network.place import group_of, on_network
+from stepsim.sim.network.place import group_of, on_network, place_of
 from stepsim.sim.network.token_exchange import Router, token_exchange
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -343,6 +351,28 @@ def test_groups_within_a_host_of_cards_stay_off_the_network() -> None:
     changes = {"gpu": "RTX-4090", "gpus": 16, "gpus_per_node": 8, "interconnect": "ib-ndr400-x8"}
     groups = lowered(scenario(**changes, tp=4, dp=4)).plan.groups
     assert (groups["tp"].hosts, groups["dp"].hosts) == (1, 2)
+
+
+@pytest.mark.parametrize("gpu", ["RTX-4090", "A100-PCIe-80GB"])
+@pytest.mark.parametrize(
+    ("field", "ranks"), [("all_gather_bytes_per_s", 16), ("all_reduce_intra_bytes_per_s", 8)]
+)
+def test_what_was_measured_on_cards_is_of_whole_hosts(gpu: str, field: str, ranks: int) -> None:
+    """Of all ranks, or inside one host: at a third of the rate a collective takes three times as long."""
+    cards = cluster(gpu, gpus=16, interconnect="ib-ndr400-x8", gpus_per_node=8)
+    group, kind = placement_on(np.arange(ranks), cards), "_".join(field.split("_")[:2])
+    told_s = collective_transfer(kind, 1e12, group, cards).solo_s
+    third = MeasuredNetwork.model_validate({field: 1e12 * payload_factor(kind, ranks) / (3 * told_s)})
+    assert collective_transfer(kind, 1e12, group, cards, third).solo_s == pytest.approx(3 * told_s, rel=0.02)
+
+
+def test_a_ring_over_hosts_of_cards_leaves_a_unit_once() -> None:
+    """Of two hosts behind each leaf one sends upwards, however many pairs of cards these have."""
+    cards = cluster("A100-PCIe-80GB", gpus=32, interconnect="ib-ndr400-x8", oversubscription=4.0)
+    whole = replace(placement_on(np.arange(32), cards), units=2)
+    assert whole.nodes == 4
+    near, far = (place_of(one, cards, collective_constants()).nic for one in (replace(whole, units=1), whole))
+    assert far / near == pytest.approx(2 / 4)
 
 
 def test_buffers_of_cards_are_those_of_what_nccl_has_as_its_nodes() -> None:

@@ -59,6 +59,22 @@ def test_what_is_run_again_hides_more_of_what_xla_schedules(recompute: str) -> N
     assert 0.5 * simulate(run).step_time_s < screen(space).bound_s[space.own] <= simulate(run).step_time_s
 
 
+@pytest.mark.parametrize("zero", [2, 3])
+def test_what_waits_for_its_reductions_is_another_rule_than_what_does_not(zero: int) -> None:
+    """Side by side both were bound by the first: 1.13 of the step that does not wait."""
+    sizes = {"hidden_size": 2048, "num_attention_heads": 16, "ffn_hidden_size": 8192, "seq_length": 1024}
+    machine = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-hdr200-x8", "gpus_per_node": 3}
+    run = scenario(software="torchtitan-2024", dp=24, zero=zero, microbatches=1, **sizes, **machine)
+    field = "software.gradients.overlap_grad_reduce"
+    fixed = {name: field_value(run, name) for name in LAYOUT if name != field}
+    space = space_of(run, fix=fixed, vary={field: [False, True]})
+    bounds = screen(space, within=float("inf")).bound_s
+    for number, bound_s in enumerate(bounds):
+        step_s = simulate(space.scenario_of(number)).step_time_s
+        assert 0.5 * step_s < bound_s <= step_s * (1 + 1e-9)
+    assert len(bounds) == len(set(bounds)) == 2
+
+
 @pytest.mark.parametrize("gpu", ["H100-SXM5-80GB", "A40"])
 def test_gathers_of_experts_are_on_their_way_before_kernels_begin(gpu: str) -> None:
     """On a stream of their own, beside the gather that the layer waits for: of all their time beside kernels

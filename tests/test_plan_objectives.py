@@ -166,6 +166,15 @@ def test_a_deadline_under_faults_counts_the_time_that_they_cost() -> None:
 
 
 @pytest.mark.slow
+def test_the_price_of_a_run_under_faults_is_that_of_all_its_days() -> None:
+    scenario = small(**FAULTS, training__tokens=1e12, cluster__price_per_gpu_hour=2.0)
+    fix = {**FIX, "parallelism.tp": 2, "parallelism.pp": 1, "parallelism.zero": 1, "training.micro_batch": 2}
+    for wanted in ("goodput", "step-time"):
+        (choice,) = plan(scenario, fix=fix, top=1, objective=wanted, audit=0, jobs=1).choices
+        assert choice.price == pytest.approx(24 * (choice.days or 0.0) * choice.gpus * 2.0, rel=1e-9)
+
+
+@pytest.mark.slow
 def test_the_factor_of_an_own_layout_counts_its_own_share_of_time() -> None:
     """Half as many GPUs fail half as often."""
     scenario = small(**FAULTS)

@@ -242,7 +242,7 @@ def _measured_ratio(
         # The intra-host figures of all_gather and reduce_scatter contain copies of the list interface; the
         # state of the links is read off the all_reduce, which may not run as others are asked to.
         kind, value, nccl = "all_reduce", measured.all_reduce_intra_bytes_per_s or 0.0, NCCL_DEFAULTS
-        reference = GroupPlacement(ranks=cluster.nvlink_domain, domains=1)
+        reference = _without_network(cluster)
     if not value or reference.ranks < 2:
         return 1.0
     ideal = collective_transfer(kind, REFERENCE_BYTES, reference, cluster, nccl=nccl)
@@ -253,13 +253,20 @@ def _measured_ratio(
     return min(1.0, value / (REFERENCE_BYTES * payload_factor(kind, reference.ranks) / mean_s))
 
 
+def _without_network(cluster: Cluster) -> GroupPlacement:
+    """The GPUs of a whole NVLink domain, or of a host that has several."""
+    ranks = max(cluster.nvlink_domain, min(cluster.gpus, cluster.gpus_per_node))
+    return placement_in_a_row(ranks, cluster.nvlink_domain, cluster.gpus_per_node)
+
+
 def _copies_s(kind: str, cluster: Cluster, measured: MeasuredNetwork) -> float:
     """Seconds that the list interface's copies of the reference payload took, as inside a host, where the
     links' part is known; they do not depend on the number of ranks. None in an all_reduce."""
-    value, ranks = float(getattr(measured, f"{kind}_intra_bytes_per_s") or 0.0), cluster.nvlink_domain
+    value, inside = float(getattr(measured, f"{kind}_intra_bytes_per_s") or 0.0), _without_network(cluster)
+    ranks = inside.ranks
     if kind == "all_reduce" or not value or ranks < 2:
         return 0.0
-    ideal = collective_transfer(kind, REFERENCE_BYTES, GroupPlacement(ranks=ranks, domains=1), cluster)
+    ideal = collective_transfer(kind, REFERENCE_BYTES, inside, cluster)
     return max(0.0, REFERENCE_BYTES * payload_factor(kind, ranks) / value - ideal.solo_s)
 
 
@@ -269,13 +276,12 @@ def shows_checks(measured: MeasuredNetwork, cluster: Cluster) -> bool:
     Its links are those of every other host, so that what it takes longer than the model says is the call:
     at least CHECKS_SHOWN of what a check would add. Beyond LINKS_SLOW times that, links are slow.
     """
-    value, ranks = measured.all_reduce_intra_bytes_per_s, cluster.nvlink_domain
-    if value is None or ranks < 2:
+    value, host = measured.all_reduce_intra_bytes_per_s, _without_network(cluster)
+    if value is None or host.ranks < 2:
         return False
-    host = GroupPlacement(ranks=ranks, domains=1)
     ideal_s = collective_transfer("all_reduce", REFERENCE_BYTES, host, cluster).solo_s
     added_s = mean_call_s(ideal_s, check_s(host)) - ideal_s
-    measured_s = REFERENCE_BYTES * payload_factor("all_reduce", ranks) / value
+    measured_s = REFERENCE_BYTES * payload_factor("all_reduce", host.ranks) / value
     return CHECKS_SHOWN * added_s < measured_s - ideal_s < LINKS_SLOW * added_s
 
 

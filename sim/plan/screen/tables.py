@@ -339,7 +339,8 @@ class ScreenTables:
     def _rules(self) -> tuple[Codes, list[ShardingRule | None]]:
         """The different rules by which layouts shard; and for each layout the number of its own."""
         several = np.minimum(self.microbatches(), 2)
-        number, rows = dense([self.code("parallelism.zero"), self.code("parallelism.pp"), several])
+        fields = "parallelism.zero", "parallelism.pp", "software.gradients.overlap_grad_reduce"
+        number, rows = dense([*map(self.code, fields), several])
         return distinct(number, rows, lambda row: sharding_rule(self.draft(row)))
 
     def _sizes_of(self, row: int, layers: Stage) -> tuple[Elements, ...]:
