@@ -19,7 +19,7 @@ KERNEL_TABLES = $(addprefix $(STEPSIM_SHARED)/data/kernel_tables/,gemm.csv atten
 ONE_HOST = $(STEPSIM_SHARED)/data/kernel_tables/nccl_one_node.csv
 NCCL_LOGS = $(sort $(wildcard $(STEPSIM_SHARED)/data/nccl_logs/*.txt $(STEPSIM_SHARED)/data/second/nccl_logs/*.txt))
 
-.PHONY: help demo site test test-fast test-ray check fuzz fuzz-importers validate fit residuals gallery reliability docs benchmarks lock \
+.PHONY: help demo site test test-fast test-ray check check-style check-types check-types-of-tests fuzz fuzz-importers validate fit residuals gallery reliability docs benchmarks lock \
   dist clean
 
 help: ## show these targets
@@ -44,10 +44,17 @@ test-ray: .venv-ray/.installed-ray ## install ray beside that, then run plans ov
 	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cluster]'
 	@touch $@
 
-check: $(VENV)/.installed-test
+check: check-style check-types check-types-of-tests
+
+check-style: $(VENV)/.installed-test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy & package=$$!; $(BIN)/mypy --config-file tests/mypy.ini; tests=$$?; wait $$package && exit $$tests
+
+check-types: $(VENV)/.installed-test
+	$(BIN)/mypy
+
+check-types-of-tests: $(VENV)/.installed-test
+	$(BIN)/mypy --config-file tests/mypy.ini
 
 SECONDS := 120
 SEED := 0

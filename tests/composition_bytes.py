@@ -168,11 +168,8 @@ def _experts(run: Scenario, plan: StepPlan, layer: LayerRun, load: float) -> dic
     if "routed fc2" in again:
         kernels = run.software.kernels
         early = "full" in layer.recompute and kernels.recompute_stops_early
-        back = 0.0 if early and run.software.exchange.moe_dispatcher != "alltoall" else 1.0
-        return {
-            "ep": found["ep"] + counts + dispatched + back * combined,
-            "etp": found["etp"] + (1 + back) * rows,
-        }
+        back = 0.0 if early and run.software.exchange.moe_dispatcher != "alltoall" else combined
+        return {"ep": found["ep"] + counts + dispatched + back, "etp": found["etp"] + 2 * rows}
     if "operators" in layer.recompute:  # which stops at the input of the last product
         found["ep"] += 0.0 if "keep all_to_all" in layer.recompute else counts + dispatched
         found["etp"] += rows

@@ -121,11 +121,11 @@ def test_what_replicas_add_by_passes_is_what_they_add_by_replays() -> None:
     every_s = replay(from_above(one.programs, ranks, found, each)).step_s
     passes = Passes(graph_of(healthy, MEETS, ()), healthy.programs, found.worst(each))
     assert passes.traffic > 1e-5
-    assert passes.step_s == pytest.approx(every_s, rel=1e-4)
+    assert passes.step_s == pytest.approx(every_s, rel=3e-4)
     bounds = bounded(one, degradation, healthy, classes=one.plan.scenario.world_size * 1000)
     assert bounds is not None
     assert bounds.bounds.lower_s <= bounds.record.step_s <= bounds.bounds.upper_s
-    assert bounds.record.step_s == pytest.approx(every_s, rel=1e-4)
+    assert bounds.record.step_s == pytest.approx(every_s, rel=3e-4)
 
 
 @given(

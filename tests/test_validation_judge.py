@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from refusals import refused_at
 from scipy.stats import spearmanr
 from small_scenarios import scenario
 from validation_cases import case_document, write_cases
