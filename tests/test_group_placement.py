@@ -22,6 +22,7 @@ from stepsim.sim.fold.whole import Folded, folded, unfolded
 from stepsim.sim.lowering.communicators import communicators
 from stepsim.sim.lowering.lower import Lowered, lower
 from stepsim.sim.lowering.placed_groups import placement_on
+from stepsim.sim.network.checks import check_s
 from stepsim.sim.network.collectives import collective_curve, collective_transfer
 from stepsim.sim.network.group_placement import (
     GroupPlacement,
@@ -373,6 +374,13 @@ def test_a_ring_over_hosts_of_cards_leaves_a_unit_once() -> None:
     assert whole.nodes == 4
     near, far = (place_of(one, cards, collective_constants()).nic for one in (replace(whole, units=1), whole))
     assert far / near == pytest.approx(2 / 4)
+
+
+def test_checks_inside_a_host_of_cards_are_those_of_a_host() -> None:
+    cards = cluster("A100-PCIe-80GB", gpus=16, interconnect="ib-ndr400-x8", gpus_per_node=8)
+    host, world = (check_s(placement_on(np.arange(ranks), cards)) for ranks in (8, 16))
+    assert host == check_s(GroupPlacement(ranks=8, domains=1))
+    assert world == check_s(GroupPlacement(ranks=16, domains=2)) > 2 * host
 
 
 def test_buffers_of_cards_are_those_of_what_nccl_has_as_its_nodes() -> None:

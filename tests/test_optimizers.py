@@ -126,6 +126,24 @@ def test_without_masters_a_checkpoint_is_6_n() -> None:
     assert checkpoint_bytes(run) == 6 * parameters(run.model).total
 
 
+def test_without_masters_sums_of_rows_and_columns_are_half_as_wide() -> None:
+    """torch makes them as wide as gradients (optim/_adafactor.py); besides, there are weights and masters."""
+    wide, narrow = (
+        scenario(software=one, optimizer="adafactor", dp=1, zero=0) for one in ("generic-fsdp", NARROW)
+    )
+    count = parameters(wide.model).total
+    assert checkpoint_bytes(wide) - 6 * count == 2 * (checkpoint_bytes(narrow) - 2 * count) > 0
+    stages = [simulate(run).memory[0] for run in (wide, narrow)]
+    kept = [stage.terms["optimizer"] for stage in stages]
+    assert kept[0] - 4 * stages[0].parameters == pytest.approx(2 * kept[1])
+    moved = [
+        sum(op.work.bytes for op in ops_of(run) if op.name == "Adafactor" and isinstance(op.work, Compute))
+        for run in (wide, narrow)
+    ]
+    assert moved[0] == pytest.approx(2 * moved[1])
+    assert moved[1] > 0
+
+
 def test_weights_of_32_bit_are_their_own_masters() -> None:
     wide, narrow = (
         scenario(software=one, precision="fp32", dp=1, zero=0) for one in ("generic-fsdp", NARROW)

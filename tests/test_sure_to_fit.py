@@ -92,3 +92,8 @@ def test_a_sweeps_point_has_the_probability_of_the_run(job: str, result: Result)
     words = ("sweep", job, "--set", "training.global_batch=32", "-j", "1", "--json")
     (point,) = json.loads(told(*words))["points"]
     assert point["fit_probability"] == pytest.approx(result.fit_probability, rel=1e-6)
+
+
+def test_only_what_a_plan_would_not_propose_is_in_doubt() -> None:
+    assert fit_words(None) == fit_words(SURE_TO_FIT) == "fits"
+    assert fit_words(SURE_TO_FIT - 0.01) == "fits with a probability of 0.89"

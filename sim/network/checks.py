@@ -29,7 +29,7 @@ CALLS = 10
 
 def check_s(placement: GroupPlacement) -> float:
     """Seconds for which the check of one collective of a group holds the host of each member."""
-    return CHECK_S_PER_RANK[placement.domains > 1] * placement.ranks if placement.ranks > 1 else 0.0
+    return CHECK_S_PER_RANK[placement.nodes > 1] * placement.ranks if placement.ranks > 1 else 0.0
 
 
 def mean_call_s(solo_s: float, check_s: float) -> float:
