@@ -30,8 +30,8 @@ const card = (title, value, note = "", more = null, kind = "") =>
 /** @param {any} result */
 function fit(result) {
   const capacity = result.memory[0]?.capacity_bytes;
-  const sure = result.fit_probability === null ? "" : `, ${percent(result.fit_probability)} sure to fit`;
-  return `of ${gigabytes(capacity)}: ${result.fits ? "fits" : "does not fit"}${result.fits ? sure : ""}`;
+  const sure = result.fit_probability === null ? "" : ` with a probability of ${percent(result.fit_probability)}`;
+  return `of ${gigabytes(capacity)}: ${result.fits ? `fits${sure}` : "does not fit"}`;
 }
 
 /** The interval as a bar with the prediction in it. @param {any} result */
