@@ -28,14 +28,12 @@ from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import calibrated_profile, load_profile
 from stepsim.hardware.profile import GpuProfile
 from stepsim.hardware.step_factors import AS_SHIPPED, CAUSES, OwnStep, StepFactors, StepKind
-from stepsim.sim.brief.step import Brief, brief_step
+from stepsim.sim.brief.step import brief_step
 from stepsim.sim.evidence.interval import interval_of
 from stepsim.sim.evidence.measured_steps import measured_steps
 from stepsim.sim.evidence.own_steps import (
     FREEDOM,
-    SourceSpread,
     StepSample,
-    after_own,
     conditioned,
     distances,
     variances_of_runs,
@@ -198,10 +196,10 @@ def test_one_run_makes_others_nearer_and_surer(factors: dict[str, float]) -> Non
         after = brief_step(other, replace(load_profile(GPU), steps=fit.factors))
         assert abs(math.log(after.step_time_s / measured_s)) < abs(math.log(before.step_time_s / measured_s))
         as_shipped = interval_of(after.step_time_s, replace(after.doubt, own=()), measured_steps())
-        assert _width(after.interval) <= _width(as_shipped)
+        assert width_of(after.interval) <= width_of(as_shipped)
         assert after.interval.low_s <= measured_s <= after.interval.high_s
     again = brief_step(job(), replace(load_profile(GPU), steps=fit.factors))
-    assert _width(again.interval) < 0.97 * _width(brief_step(job(), load_profile(GPU)).interval)
+    assert width_of(again.interval) < 0.97 * width_of(brief_step(job(), load_profile(GPU)).interval)
 
 
 def test_more_runs_come_nearer() -> None:
@@ -224,39 +222,6 @@ def test_a_run_as_predicted_moves_nothing_and_a_strange_one_is_named() -> None:
     assert not fit.doubtful
     strange = fit_own_steps([replace(exact, name="strange", step_time_s=3 * exact.step_time_s)])
     assert strange.doubtful == ("strange",)
-
-
-def test_own_steps_of_a_trainer_that_nobody_read_say_less_of_others() -> None:
-    """What its kin's preset tells wrongly is another in each kind of step, and the same in the same."""
-    preset = "generic-megatron"
-    (own,) = measured_on(slower(matrix=1.1), job(software=preset))
-    profile = replace(load_profile(GPU), steps=fit_own_steps([own]).factors)
-    far, same = (
-        brief_step(job(software=preset, **changes), profile)
-        for changes in ({"training__seq_length": 1024, "parallelism__tp": 4}, {})
-    )
-    spread = SPREAD.of_trainer(read=False)
-    for step in (far, same):
-        (of_cluster,) = (part for part in step.interval.parts if "nobody read" in part.name)
-        assert of_cluster.sigma == pytest.approx(_open(step, spread, profile))
-        shipped = interval_of(step.step_time_s, replace(step.doubt, own=()), measured_steps())
-        assert _width(step.interval) < _width(shipped)
-    assert _open(far, spread, profile) > 2 * _open(far, SPREAD, profile)
-    assert _open(same, spread, profile) < 0.5 * _open(far, spread, profile)
-
-
-def test_a_run_of_a_trainer_that_nobody_read_moves_its_steps_further() -> None:
-    fits = {
-        preset: fit_own_steps(measured_on(slower(matrix=1.1), job(software=preset)))
-        for preset in ("megatron-core-2025", "generic-megatron")
-    }
-    read, unread = fits["megatron-core-2025"], fits["generic-megatron"]
-    for one, other in zip(unread.moved, read.moved, strict=True):
-        assert one.before == pytest.approx(math.hypot(other.before, SPREAD.unread_common))
-    errors = [
-        abs(math.log(fit.after[0].step_time_s / fit.factors.runs[0].measured_s)) for fit in (unread, read)
-    ]
-    assert errors[0] < errors[1]
 
 
 def test_steps_on_two_gpus_or_calibrated_before_are_refused(tmp_path: Path) -> None:
@@ -282,7 +247,7 @@ def test_the_command_writes_what_a_scenario_reads(tmp_path: Path) -> None:
     result = simulate(load_scenario("llama3-8b-h100", {"calibration": [str(profile)]}))
     assert result.step_time_s == pytest.approx(own.calibrated_s, rel=1e-3)
     assert abs(result.step_time_s - measured_s) < abs(shipped.step_time_s - measured_s)
-    assert _width(result.interval) < _width(shipped.interval)
+    assert width_of(result.interval) < width_of(shipped.interval)
     assert any("own steps" in one.text and "run.yaml" in one.source for one in result.assumptions)
 
 
@@ -322,30 +287,17 @@ def test_runs_of_ones_own_go_with_no_cases(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_sources_that_differ_as_a_whole_are_told_from_runs_that_differ() -> None:
-    together, apart = (fit_source_spread(_made(source, own)) for source, own in ((0.12, 0.02), (0.005, 0.1)))
+    together, apart = (
+        fit_source_spread(made_rows(source, own)) for source, own in ((0.12, 0.02), (0.005, 0.1))
+    )
     assert together.common > 3 * math.hypot(together.kind, together.run)
     assert math.hypot(apart.kind, apart.run) > 3 * apart.common
     assert together.quantile > 0
 
 
 @pytest.mark.slow
-def test_what_nobody_read_comes_to_the_spreads_of_what_was_read() -> None:
-    rows = _made(0.03, 0.03)
-    known = fit_source_spread(rows)
-    together, apart = (
-        fit_source_spread(rows, _made(*sigmas, seed=8)) for sigmas in ((0.2, 0.03), (0.03, 0.2))
-    )
-    for one in (together, apart):
-        assert replace(one, unread_common=0.0, unread_kind=0.0) == replace(
-            known, unread_common=0.0, unread_kind=0.0
-        )
-    assert together.unread_common > 3 * together.unread_kind
-    assert apart.unread_kind > 3 * apart.unread_common
-
-
-@pytest.mark.slow
 def test_one_run_of_a_source_takes_most_of_what_its_runs_have_in_common() -> None:
-    rows = _made(0.12, 0.02)
+    rows = made_rows(0.12, 0.02)
     after = list(calibrated(rows, spreads_without(rows, SPREAD)))
     left = sum(one.weight * one.error**2 for one in after) / sum(
         one.weight * one.row.error**2 for one in after
@@ -355,7 +307,7 @@ def test_one_run_of_a_source_takes_most_of_what_its_runs_have_in_common() -> Non
 
 @pytest.mark.slow
 def test_the_run_most_alike_is_the_nearest_of_another_kind() -> None:
-    made = _made(0.12, 0.02)
+    made = made_rows(0.12, 0.02)
     rows = [*made, *(replace(row, name=f"{row.name} again") for row in made)]
     after = list(after_most_alike(rows, dict.fromkeys({row.source for row in rows}, SPREAD)))
     assert len(after) == len(rows)
@@ -365,7 +317,7 @@ def test_the_run_most_alike_is_the_nearest_of_another_kind() -> None:
         assert one.apart == far[far > 0].min()
 
 
-def _made(source_sigma: float, run_sigma: float, *, seed: int = 7) -> list[SourceRow]:
+def made_rows(source_sigma: float, run_sigma: float, *, seed: int = 7) -> list[SourceRow]:
     """Sources whose steps are off by one factor each, and runs by themselves."""
     draw = np.random.default_rng(seed)
     shares = {"matrix": 0.7, "memory": 0.2, "network": 0.1}
@@ -385,12 +337,7 @@ def _made(source_sigma: float, run_sigma: float, *, seed: int = 7) -> list[Sourc
     ]
 
 
-def _open(step: Brief, spread: SourceSpread, profile: GpuProfile) -> float:
-    """What own steps leave open of the cluster, as a standard deviation."""
-    return math.sqrt(after_own(spread, profile.steps.runs).variance(step.doubt.sample))
-
-
-def _width(interval: Any) -> float:
+def width_of(interval: Any) -> float:
     return math.log(interval.high_s / interval.low_s)
 
 
