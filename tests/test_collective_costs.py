@@ -276,6 +276,20 @@ def test_nics_that_nccl_takes_for_one_carry_a_ring_one_at_a_time(local: int, nic
     assert communicator.ring.inter_bytes_per_s <= nics * network.link_bytes_per_s
 
 
+@pytest.mark.parametrize(("local", "leading"), [(72, 16), (16, 16), (4, 4)])
+def test_no_more_gpus_of_a_rack_than_nccl_has_channels_lead_to_the_network(local: int, leading: int) -> None:
+    network = get_interconnect("ib-ndr400-x4")
+    cluster = Cluster(
+        gpu=get_gpu("GB200-NVL72"),
+        gpus=144,
+        gpus_per_node=4,
+        interconnect=network,
+        fabric=default_fabric(network),
+    )
+    edge = place_of(GroupPlacement(ranks=2 * local, domains=2), cluster, collective_constants()).edge
+    assert edge == pytest.approx(leading * cluster.nic_bytes_per_s_per_gpu)
+
+
 def test_two_nodes_of_few_nics_take_a_tree() -> None:
     """Each byte crosses once with a tree, 15/16 twice with a ring: p4de, 4 x 100 Gb/s for 8 GPUs."""
     cluster = cluster_of("A100-SXM4-80GB", network="efa-400-x1")
