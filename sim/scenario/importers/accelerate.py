@@ -5,6 +5,9 @@ Sources: huggingface/accelerate src/accelerate/utils/dataclasses.py, parallelism
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import Batches, put_batches, put_zero
@@ -93,6 +96,32 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
     """Put FSDP's sharding; the data-parallel ranks."""
     draft = settings.draft
     version = settings.integer(f"{prefix}version", "fsdp_version", default=1) or 1
+    _fsdp_software(settings, version, prefix)
+    sharding = _first_fsdp(settings, prefix) if version == 1 else _second_fsdp(settings, prefix)
+    sizes = {
+        axis: settings.integer(f"parallelism_config.parallelism_config_{axis}_size", default=1) or 1
+        for axis in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
+    }
+    _other_axes(settings, sizes)
+    replica = sizes["tp"] * sizes["cp"] * sizes["sp"]
+    if gpus is not None and gpus % replica:
+        draft.refuse("num_processes", f"{gpus} GPUs are no multiple of tp and cp {replica}")
+        return None
+    draft.put("parallelism.zero", sharding.stage if (gpus or 2) > 1 else 0, sharding.origin)
+    if sharding.hybrid and gpus and gpus > 8:
+        draft.put("parallelism.fsdp_shard_size", 8, f"{sharding.origin}: the GPUs of a host")
+    elif sizes["dp_replicate"] > 1 and gpus:
+        draft.put(
+            "parallelism.fsdp_shard_size",
+            gpus // sizes["dp_replicate"] // sizes["tp"],
+            settings.origin("parallelism_config.parallelism_config_dp_replicate_size"),
+        )
+    settings.refuse_if(f"{prefix}offload_params", "parameters on the host are not modelled")
+    return gpus // replica if gpus else None
+
+
+def _fsdp_software(settings: Settings, version: int, prefix: str) -> None:
+    draft = settings.draft
     draft.put("software.preset", "torchtitan-2024", "FSDP of plain torch")
     draft.put("software.name", "huggingface-fsdp", "its model is transformers', not torchtitan's")
     draft.put(
@@ -106,74 +135,59 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
         "each" if settings.flag(each) else "last",
         settings.origin(each, default=f"{DEFAULT}: accumulation is no_sync but for the last microbatch"),
     )
-    if version == 1:
-        strategy = settings.choice(f"{prefix}sharding_strategy", among=STRATEGIES, default=3)
-        origin = settings.origin(f"{prefix}sharding_strategy", default=f"{DEFAULT}: FULL_SHARD")
-        told = str(settings.text(f"{prefix}sharding_strategy")).lower()
-        if (
-            settings.choice(
-                f"{prefix}auto_wrap_policy",
-                among={"transformer_based_wrap": 1, "size_based_wrap": 1, "no_wrap": 0},
-                default=0,
-            )
-            == 0
-        ):
-            settings.refuse(
-                f"{prefix}auto_wrap_policy",
-                "NO_WRAP, which is the default, makes the model one unit that gathers at once, which is "
-                "not modelled",
-            )
-        hybrid = told in ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
-    else:
-        settings.setting(f"{prefix}sharding_strategy")  # of version 1
-        after = settings.flag(f"{prefix}reshard_after_forward", default=True)
-        strategy, origin, hybrid = (
-            (3 if after else 2),
-            settings.origin(f"{prefix}reshard_after_forward", default=f"{DEFAULT}: true"),
-            False,
-        )
-    sizes = {
-        axis: settings.integer(f"parallelism_config.parallelism_config_{axis}_size", default=1) or 1
-        for axis in ("dp_replicate", "dp_shard", "tp", "cp", "sp")
-    }
-    draft.put(
-        "parallelism.tp",
-        sizes["tp"],
-        settings.origin("parallelism_config.parallelism_config_tp_size", default=DEFAULT),
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Sharding:
+    """The ZeRO stage that a strategy is; ``hybrid``: within each host."""
+
+    stage: int
+    origin: str
+    hybrid: bool = False
+
+
+def _first_fsdp(settings: Settings, prefix: str) -> _Sharding:
+    name = f"{prefix}sharding_strategy"
+    wrap = settings.choice(
+        f"{prefix}auto_wrap_policy",
+        among={"transformer_based_wrap": 1, "size_based_wrap": 1, "no_wrap": 0},
+        default=0,
     )
+    if wrap == 0:
+        settings.refuse(
+            f"{prefix}auto_wrap_policy",
+            "NO_WRAP, which is the default, makes the model one unit that gathers at once, which is "
+            "not modelled",
+        )
+    return _Sharding(
+        stage=settings.choice(name, among=STRATEGIES, default=3),
+        origin=settings.origin(name, default=f"{DEFAULT}: FULL_SHARD"),
+        hybrid=str(settings.text(name)).lower() in ("hybrid_shard", "hybrid_shard_zero2", "4", "5"),
+    )
+
+
+def _second_fsdp(settings: Settings, prefix: str) -> _Sharding:
+    settings.setting(f"{prefix}sharding_strategy")  # of version 1
+    name = f"{prefix}reshard_after_forward"
+    after = settings.flag(name, default=True)
+    return _Sharding(stage=3 if after else 2, origin=settings.origin(name, default=f"{DEFAULT}: true"))
+
+
+def _other_axes(settings: Settings, sizes: Mapping[str, int]) -> None:
+    draft = settings.draft
+    table = "parallelism_config.parallelism_config"
+    draft.put("parallelism.tp", sizes["tp"], settings.origin(f"{table}_tp_size", default=DEFAULT))
     if sizes["tp"] > 1:
         draft.refuse(
             "parallelism_config_tp_size",
             "tensor parallelism of transformers, which shards no sequence, is not read",
         )
     cp = sizes["cp"] * sizes["sp"]
-    draft.put(
-        "parallelism.cp",
-        cp,
-        settings.origin(
-            "parallelism_config.parallelism_config_cp_size",
-            "parallelism_config.parallelism_config_sp_size",
-            default=DEFAULT,
-        ),
-    )
+    draft.put("parallelism.cp", cp, settings.origin(f"{table}_cp_size", f"{table}_sp_size", default=DEFAULT))
     if cp > 1:
         draft.put(
             "software.exchange.cp_comm", "a2a" if sizes["sp"] > 1 else "all_gather", f"{DEFAULT}: allgather"
         )
-    if gpus is not None and gpus % (sizes["tp"] * cp):
-        draft.refuse("num_processes", f"{gpus} GPUs are no multiple of tp and cp {sizes['tp'] * cp}")
-        return None
-    draft.put("parallelism.zero", strategy if (gpus or 2) > 1 else 0, origin)
-    if hybrid and gpus and gpus > 8:
-        draft.put("parallelism.fsdp_shard_size", 8, f"{origin}: the GPUs of a host")
-    elif sizes["dp_replicate"] > 1 and gpus:
-        draft.put(
-            "parallelism.fsdp_shard_size",
-            gpus // sizes["dp_replicate"] // sizes["tp"],
-            settings.origin("parallelism_config.parallelism_config_dp_replicate_size"),
-        )
-    settings.refuse_if(f"{prefix}offload_params", "parameters on the host are not modelled")
-    return gpus // (sizes["tp"] * cp) if gpus else None
 
 
 def _deepspeed(settings: Settings, job: ImportJob) -> None:

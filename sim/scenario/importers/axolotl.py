@@ -35,58 +35,17 @@ def read_axolotl(job: ImportJob) -> Imported:
     first = next((one for one in job.files if _recognises(one)), job.files[0])
     draft = Draft(framework="axolotl", file=job.name, version=job.version or "067b021c")
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
-    gpus = world_size(settings, None, None)
-    stage = settings.text("deepspeed")
-    ranks = gpus
-    if stage:
-        config = next(
-            (one for one in job.files if one.kind == "json" and "zero_optimization" in one.keys), None
-        )
-        if config is None:
-            draft.refuse(
-                "deepspeed",
-                f"{stage}: give this file, too (another FILE, or --with {PurePosixPath(stage).name})",
-            )
-        else:
-            settings.found |= {
-                name: one for name, one in config.settings().items() if name not in settings.found
-            }
-        draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
-        draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
-        put_zero(settings, pipeline=False)
-    elif any(name.startswith("fsdp") for name in settings.found):
-        for name in list(settings.found):
-            if name.startswith("fsdp_config.fsdp_"):
-                settings.found[name.replace("fsdp_config.fsdp_", "fsdp_config.")] = settings.found[name]
-        ranks = put_fsdp(settings, gpus, "fsdp_config.")
-    else:
-        draft.put("software.preset", "torchtitan-2024", "plain torch")
-        draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
-        draft.put("parallelism.zero", 0, "neither fsdp nor deepspeed")
-    for name in (
-        "tensor_parallel_size",
-        "context_parallel_size",
-        "dp_replicate_size",
-        "sequence_parallel_degree",
-    ):
+    ranks = _sharding(settings, job, world_size(settings, None, None))
+    for name in _OTHER_AXES:
         settings.refuse_if(name, "this axis of axolotl is not read", harmless=(None, 1, 0))
     settings.integer("dp_shard_size")
-    put_batches(
-        settings,
-        Batches(
-            whole=None,
-            micro=settings.integer("micro_batch_size"),
-            accumulation=settings.integer("gradient_accumulation_steps"),
-        ),
-        ranks,
-        "micro_batch_size",
+    batches = Batches(
+        whole=None,
+        micro=settings.integer("micro_batch_size"),
+        accumulation=settings.integer("gradient_accumulation_steps"),
     )
-    told = settings.setting("bf16")
-    if told is not None and told.value in (True, "auto", "full"):
-        line = first.lines.get("bf16", 0)
-        settings.found["bf16"] = Setting(value=True, file=first.name, name="bf16", line=line)
-        # and loads weights in it (axolotl utils/config/__init__.py, normalize_config)
-        settings.found["torch_dtype"] = Setting(value="bfloat16", file=first.name, name="bf16", line=line)
+    put_batches(settings, batches, ranks, "micro_batch_size")
+    _sixteen_bits(settings, first)
     put_trainer(settings, job.files, None)
     if settings.flag("activation_offloading"):
         draft.put("training.activation_offload", True, settings.origin("activation_offloading"))
@@ -103,6 +62,59 @@ def read_axolotl(job: ImportJob) -> Imported:
     put_machine(settings)
     settle(settings, "axolotl", "trainer", "deepspeed-json")
     return draft.finished()
+
+
+_OTHER_AXES = (
+    "tensor_parallel_size",
+    "context_parallel_size",
+    "dp_replicate_size",
+    "sequence_parallel_degree",
+)
+
+
+def _sharding(settings: Settings, job: ImportJob, gpus: int | None) -> int | None:
+    """Put who shards the states; the data-parallel ranks."""
+    draft = settings.draft
+    if stage := settings.text("deepspeed"):
+        _read_deepspeed(settings, job, stage)
+        return gpus
+    if any(name.startswith("fsdp") for name in settings.found):
+        for name in list(settings.found):
+            if name.startswith("fsdp_config.fsdp_"):
+                settings.found[name.replace("fsdp_config.fsdp_", "fsdp_config.")] = settings.found[name]
+        return put_fsdp(settings, gpus, "fsdp_config.")
+    draft.put("software.preset", "torchtitan-2024", "plain torch")
+    draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
+    draft.put("parallelism.zero", 0, "neither fsdp nor deepspeed")
+    return gpus
+
+
+def _read_deepspeed(settings: Settings, job: ImportJob, stage: str) -> None:
+    """The JSON that ``deepspeed`` names, which has to be among the files."""
+    draft = settings.draft
+    config = next((one for one in job.files if one.kind == "json" and "zero_optimization" in one.keys), None)
+    if config is None:
+        draft.refuse(
+            "deepspeed",
+            f"{stage}: give this file, too (another FILE, or --with {PurePosixPath(stage).name})",
+        )
+    else:
+        settings.found = config.settings() | settings.found
+    draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
+    draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
+    put_zero(settings, pipeline=False)
+
+
+def _sixteen_bits(settings: Settings, first: SourceFile) -> None:
+    """``bf16: true`` trains in it and loads weights in it.
+
+    Source: axolotl utils/config/__init__.py, normalize_config.
+    """
+    told = settings.setting("bf16")
+    if told is not None and told.value in (True, "auto", "full"):
+        line = first.lines.get("bf16", 0)
+        settings.found["bf16"] = Setting(value=True, file=first.name, name="bf16", line=line)
+        settings.found["torch_dtype"] = Setting(value="bfloat16", file=first.name, name="bf16", line=line)
 
 
 IMPORTER = Importer(

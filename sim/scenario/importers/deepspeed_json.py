@@ -98,16 +98,7 @@ def put_batches(
 def put_zero(settings: Settings, *, pipeline: bool) -> int:
     """Put ``parallelism.zero`` and what belongs to it; the stage."""
     draft = settings.draft
-    for name in ("zero_optimization.zenflow", "compression_training", "sparse_attention"):
-        inside = [one for one in settings.found if one.startswith(f"{name}.")]
-        if inside:
-            settings.read.update(inside)
-            draft.refuse(name, str(_REFUSED[name]))
-    for name, why in _REFUSED.items():
-        if why and name.endswith("device"):
-            settings.refuse_if(name, why, harmless=(None, "none", "", "auto"))
-        elif why:
-            settings.refuse_if(name, why, harmless=(None, False, "", "auto", {}, 1, 1.0))
+    _refuse_blocks(settings)
     put_gradient_types(settings)
     _refuse_compilation(settings)
     stage = settings.integer("zero_optimization.stage", default=0) or 0
@@ -119,56 +110,78 @@ def put_zero(settings: Settings, *, pipeline: bool) -> int:
             "DeepSpeed's pipeline asserts a stage below 2; --no-pipeline-parallel goes with 2 and 3",
         )
     draft.put("parallelism.zero", stage, settings.origin("zero_optimization.stage", default=DEFAULT))
-    overlap = (
-        settings.flag("zero_optimization.overlap_comm", default=stage == 3)
-        if not is_auto(settings, "zero_optimization.overlap_comm")
-        else stage == 3
-    )
+    overlap = stage == 3
+    if not is_auto(settings, "zero_optimization.overlap_comm"):
+        overlap = settings.flag("zero_optimization.overlap_comm", default=stage == 3)
     if stage:
         draft.put(
             "software.gradients.overlap_grad_reduce",
             overlap,
             settings.origin("zero_optimization.overlap_comm", default=f"{DEFAULT}: on for stage 3 alone"),
         )
-    for name, field, default in (
-        ("reduce_bucket_size", "bucket_elements", None),
-        ("stage3_prefetch_bucket_size", "prefetch_elements", 5e7),
-        ("stage3_max_live_parameters", "max_live_elements", 1e9),
-        ("stage3_param_persistence_threshold", "persistent_elements", 1e5),
-    ):
+    _put_buckets(settings, stage)
+    _put_shards(settings)
+    _put_offload(settings)
+    return stage
+
+
+def _refuse_blocks(settings: Settings) -> None:
+    for name in ("zero_optimization.zenflow", "compression_training", "sparse_attention"):
+        inside = [one for one in settings.found if one.startswith(f"{name}.")]
+        if inside:
+            settings.read.update(inside)
+            settings.draft.refuse(name, str(_REFUSED[name]))
+    for name, why in _REFUSED.items():
+        if why and name.endswith("device"):
+            settings.refuse_if(name, why, harmless=(None, "none", "", "auto"))
+        elif why:
+            settings.refuse_if(name, why, harmless=(None, False, "", "auto", {}, 1, 1.0))
+
+
+_BUCKETS: tuple[tuple[str, str, float | None], ...] = (
+    ("reduce_bucket_size", "bucket_elements", None),
+    ("stage3_prefetch_bucket_size", "prefetch_elements", 5e7),
+    ("stage3_max_live_parameters", "max_live_elements", 1e9),
+    ("stage3_param_persistence_threshold", "persistent_elements", 1e5),
+)
+"""Sizes in elements, the fact of the software that each is, and DeepSpeed's default (zero/config.py)."""
+
+
+def _put_buckets(settings: Settings, stage: int) -> None:
+    draft = settings.draft
+    for name, field, default in _BUCKETS:
         full = f"zero_optimization.{name}"
         if name.startswith("stage3") and stage != 3:
             settings.setting(full)
-            continue
-        if is_auto(settings, full):
+        elif is_auto(settings, full):
             draft.note(
                 f"{full} auto is filled in at run time from the hidden size; DeepSpeed's own default is taken"
             )
-            continue
-        value = settings.number(full, default=default)
-        draft.put_software(field, value, settings.origin(full, default=DEFAULT))
+        else:
+            value = settings.number(full, default=default)
+            draft.put_software(field, value, settings.origin(full, default=DEFAULT))
     if not is_auto(settings, "zero_optimization.allgather_bucket_size"):
         settings.number("zero_optimization.allgather_bucket_size")
-    for name in ("zero_optimization.mics_shard_size", "zero_optimization.zero_hpz_partition_size"):
-        size = settings.integer(name)
-        if size is not None and size > 1:
-            if name.endswith("mics_shard_size"):
-                draft.put("parallelism.fsdp_shard_size", size, settings.origin(name))
-            else:
-                settings.refuse(name, "a second copy of the weights in each host (ZeRO++) is not modelled")
-    device = settings.text("zero_optimization.offload_optimizer.device")
+
+
+def _put_shards(settings: Settings) -> None:
+    """Groups smaller than all ranks: MiCS shards in them, ZeRO++ keeps a second copy."""
+    name = "zero_optimization.mics_shard_size"
+    if (size := settings.integer(name)) is not None and size > 1:
+        settings.draft.put("parallelism.fsdp_shard_size", size, settings.origin(name))
+    name = "zero_optimization.zero_hpz_partition_size"
+    if (size := settings.integer(name)) is not None and size > 1:
+        settings.refuse(name, "a second copy of the weights in each host (ZeRO++) is not modelled")
+
+
+def _put_offload(settings: Settings) -> None:
+    draft, name = settings.draft, "zero_optimization.offload_optimizer.device"
+    device = settings.text(name)
     if settings.flag("zero_optimization.cpu_offload") or device == "cpu":
-        draft.put(
-            "training.cpu_offload",
-            True,
-            settings.origin("zero_optimization.offload_optimizer.device", "zero_optimization.cpu_offload"),
-        )
+        draft.put("training.cpu_offload", True, settings.origin(name, "zero_optimization.cpu_offload"))
     elif device == "nvme":
-        draft.put("training.cpu_offload", True, settings.origin("zero_optimization.offload_optimizer.device"))
-        draft.put(
-            "training.nvme_offload", True, settings.origin("zero_optimization.offload_optimizer.device")
-        )
-    return stage
+        draft.put("training.cpu_offload", True, settings.origin(name))
+        draft.put("training.nvme_offload", True, settings.origin(name))
 
 
 _BYTES = {"fp32": 4, "float32": 4, "fp16": 2, "float16": 2, "bf16": 2, "bfloat16": 2}

@@ -7,6 +7,8 @@ megatron/model/transformer.py (ParallelMLP) at ea7aefd8.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import batches_of, precision_of, put_batches, put_zero
 from .draft import Draft, Imported
@@ -87,109 +89,128 @@ def read_neox(job: ImportJob) -> Imported:
     return draft.finished()
 
 
+_SIZES = (
+    ("num_layers", "model", "32"),
+    ("hidden_size", "model", "4096"),
+    ("num_attention_heads", "model", "32"),
+    ("seq_length", "training", "2048"),
+)
+"""Settings that have no default, the block of a scenario that each belongs to, and an example."""
+
+_MLPS = {
+    "gelu": "gelu",
+    "geglu": "swiglu",
+    "reglu": "swiglu",
+    "swiglu": "swiglu",
+    "bilinear": "swiglu",
+    "glu": "swiglu",
+    "relu2": "relu2",
+    "silu": "gelu",
+    "relu": "gelu",
+    "mish": "gelu",
+    "selu": "gelu",
+    "softsign": "gelu",
+}
+_NORMS = {
+    "layernorm": "layernorm",
+    "rmsnorm": "rmsnorm",
+    "scalenorm": "rmsnorm",
+    "te_rmsnorm": "rmsnorm",
+    "te_layernorm": "layernorm",
+}
+_POSITIONS = {
+    "rotary": "rope",
+    "learned": "learned",
+    "sinusoidal": "none",
+    "rpe": "none",
+    "alibi": "none",
+    "none": "none",
+}
+_OPTIMIZERS = {
+    "adam": None,
+    "onebitadam": "none",
+    "cpu_adam": None,
+    "cpu_torch_adam": None,
+    "sgd": "sgd",
+    "lion": "lion",
+    "sm3": "none",
+    "madgrad_wd": "none",
+}
+"""Optimizers as those of a scenario: None is Adam, "none" is not modelled."""
+_OTHER_ATTENTION = ("mamba", "rwkv", "sparse", "local", "bigbird", "gmlp")
+
+
 def _model(settings: Settings) -> None:
+    _sizes(settings)
+    _kernels(settings)
+    settings.refuse_if("moe_num_experts", "experts of gpt-neox are not read", harmless=(None, 0, 1))
+    _mlp(settings)
+    _layer(settings)
+    _vocabulary(settings)
+
+
+def _sizes(settings: Settings) -> None:
     draft = settings.draft
-    for name, example in (
-        ("num_layers", "32"),
-        ("hidden_size", "4096"),
-        ("num_attention_heads", "32"),
-        ("seq_length", "2048"),
-    ):
+    for name, block, example in _SIZES:
         value = settings.integer(name)
         if value is None and not settings.has(name):
             draft.ask(name, "the files do not say it", example)
-        block = "training" if name == "seq_length" else "model"
         draft.put(f"{block}.{name}", max(1, value or 1), settings.origin(name))
+
+
+def _kernels(settings: Settings) -> None:
+    draft = settings.draft
     kinds = settings.setting("attention_config")
-    if kinds is not None and any(
-        one in str(kinds.value) for one in ("mamba", "rwkv", "sparse", "local", "bigbird", "gmlp")
-    ):
+    named = "" if kinds is None else str(kinds.value)
+    if any(one in named for one in _OTHER_ATTENTION):
         settings.refuse("attention_config", "attention of other kinds than global and flash is not modelled")
-    flash = kinds is not None and "flash" in str(kinds.value)
     draft.put(
         "software.kernels.attention",
-        "fa2" if flash else "unfused",
+        "fa2" if "flash" in named else "unfused",
         settings.origin("attention_config", default=f"{DEFAULT}: global"),
     )
     for names, field in _FUSIONS:
         fused = sum(settings.flag(name) for name in names) > 0
         draft.put_software(field, fused, settings.origin(*names, default=f"{DEFAULT}: off"))
-    settings.refuse_if("moe_num_experts", "experts of gpt-neox are not read", harmless=(None, 0, 1))
+
+
+def _mlp(settings: Settings) -> None:
+    """The MLP and its width: ParallelMLP scales so that gated activations have as many parameters."""
+    draft = settings.draft
     hidden = draft.get("model.hidden_size")
-    kind = settings.choice(
-        "activation",
-        among={
-            "gelu": "gelu",
-            "geglu": "swiglu",
-            "reglu": "swiglu",
-            "swiglu": "swiglu",
-            "bilinear": "swiglu",
-            "glu": "swiglu",
-            "relu2": "relu2",
-            "silu": "gelu",
-            "relu": "gelu",
-            "mish": "gelu",
-            "selu": "gelu",
-            "softsign": "gelu",
-        },
-        default="gelu",
-    )
+    kind = settings.choice("activation", among=_MLPS, default="gelu")
     factor = settings.number("expansion_factor")
     wide = settings.integer("intermediate_size") or (int(factor * hidden) if factor else 4 * hidden)
     origin = settings.origin(
         "intermediate_size", "expansion_factor", default=f"{DEFAULT}: 4 times the hidden size"
     )
     multiple = max(1, settings.integer("mlp_multiple_of", default=1) or 1)
-    if (
-        kind == "swiglu"
-    ):  # two thirds, halved: ParallelMLP scales so that gated activations have equal parameters
-        wide, origin = (
-            -(-(int(wide * 2 / 3) // 2) // multiple) * multiple,
-            f"{origin}, of which a third in each branch",
-        )
+    if kind == "swiglu":  # two thirds, halved
+        wide = -(-(int(wide * 2 / 3) // 2) // multiple) * multiple
+        origin = f"{origin}, of which a third in each branch"
     draft.put("model.mlp", kind, settings.origin("activation", default=DEFAULT))
     draft.put("model.ffn_hidden_size", wide, origin)
+
+
+def _layer(settings: Settings) -> None:
+    """What a layer has besides its MLP."""
+    draft = settings.draft
     draft.put("model.num_query_groups", settings.integer("num_kv_heads"), settings.origin("num_kv_heads"))
     tied = not settings.flag("no_weight_tying")
     draft.put("model.tied_embeddings", tied, settings.origin("no_weight_tying", default=DEFAULT))
-    norm = settings.choice(
-        "norm",
-        among={
-            "layernorm": "layernorm",
-            "rmsnorm": "rmsnorm",
-            "scalenorm": "rmsnorm",
-            "te_rmsnorm": "rmsnorm",
-            "te_layernorm": "layernorm",
-        },
-        default="layernorm",
-    )
+    norm = settings.choice("norm", among=_NORMS, default="layernorm")
     draft.put("model.norm", norm, settings.origin("norm", default=DEFAULT))
-    position = settings.choice(
-        "pos_emb",
-        among={
-            "rotary": "rope",
-            "learned": "learned",
-            "sinusoidal": "none",
-            "rpe": "none",
-            "alibi": "none",
-            "none": "none",
-        },
-        default="learned",
-    )
+    position = settings.choice("pos_emb", among=_POSITIONS, default="learned")
     draft.put("model.position", position, settings.origin("pos_emb", default=DEFAULT))
-    biases = settings.flag("use_bias_in_attn_linear", default=True) and settings.flag(
-        "use_bias_in_mlp", default=True
-    )
-    draft.put(
-        "model.biases", biases, settings.origin("use_bias_in_attn_linear", "use_bias_in_mlp", default=DEFAULT)
-    )
+    names = ("use_bias_in_attn_linear", "use_bias_in_mlp")
+    biases = [settings.flag(name, default=True) for name in names]
+    draft.put("model.biases", all(biases), settings.origin(*names, default=DEFAULT))
     draft.put(
         "model.dropout",
         settings.number("hidden_dropout", default=0.0),
         settings.origin("hidden_dropout", default=DEFAULT),
     )
     settings.number("attention_dropout")
-    _vocabulary(settings)
 
 
 def _vocabulary(settings: Settings) -> None:
@@ -220,41 +241,59 @@ def _layout(settings: Settings, gpus: int | None) -> None:
     pp = max(1, stages)
     draft.put("parallelism.tp", tp, settings.origin("model_parallel_size", default=DEFAULT))
     draft.put("parallelism.pp", pp, settings.origin("pipe_parallel_size", default=DEFAULT))
-    if pp > 1:
-        draft.put("schedule", "1f1b", "DeepSpeed's pipeline")
-        method = settings.text("pipe_partition_method", default="type:transformer|mlp")
-        if method not in ("type:transformer|mlp", "uniform", "parameters", "type:transformer"):
-            settings.refuse("pipe_partition_method", "type:transformer|mlp is modelled")
-        layers = draft.get("model.num_layers")
-        if layers % pp:
-            draft.put("parallelism.stage_split", "uneven_unspecified", "layers that do not fill the stages")
-    else:
-        settings.text("pipe_partition_method")
-    if settings.flag("sequence_parallel") and tp > 1:
-        draft.put("parallelism.sequence_parallel", True, settings.origin("sequence_parallel"))
-    if settings.flag("gpt_j_residual"):
-        if tp > 1:
-            settings.refuse(
-                "gpt_j_residual",
-                "attention and MLP beside each other share one all-reduce under tensor parallelism, which "
-                "is not modelled",
-            )
-        draft.note(
-            "gpt_j_residual: attention and MLP run one after the other here; without tensor parallelism "
-            "the work is the same"
-        )
+    _pipeline(settings, pp)
+    _tensor_parallelism(settings, tp)
     settings.refuse_if(
         "context_parallel_size", "context parallelism of gpt-neox is not read", harmless=(None, 0, 1)
     )
     settings.refuse_if("expert_parallel_size", "experts of gpt-neox are not read", harmless=(None, 0, 1))
+    _recompute(settings, tp)
+    _states(settings, pipeline=stages >= 1)
+    put_batches(settings, batches_of(settings), gpus // (tp * pp) if gpus and gpus % (tp * pp) == 0 else None)
+    if gpus and gpus % (tp * pp):
+        draft.refuse("gpus", f"{gpus} GPUs are no multiple of model and pipe parallel {tp * pp}")
+    _optimizer(settings)
+
+
+def _pipeline(settings: Settings, pp: int) -> None:
+    draft = settings.draft
+    if pp == 1:
+        settings.text("pipe_partition_method")
+        return
+    draft.put("schedule", "1f1b", "DeepSpeed's pipeline")
+    method = settings.text("pipe_partition_method", default="type:transformer|mlp")
+    if method not in ("type:transformer|mlp", "uniform", "parameters", "type:transformer"):
+        settings.refuse("pipe_partition_method", "type:transformer|mlp is modelled")
+    if draft.get("model.num_layers") % pp:
+        draft.put("parallelism.stage_split", "uneven_unspecified", "layers that do not fill the stages")
+
+
+def _tensor_parallelism(settings: Settings, tp: int) -> None:
+    """What goes with tensors that are split: the sequence, and GPT-J's branches side by side."""
+    draft = settings.draft
+    if settings.flag("sequence_parallel") and tp > 1:
+        draft.put("parallelism.sequence_parallel", True, settings.origin("sequence_parallel"))
+    if not settings.flag("gpt_j_residual"):
+        return
+    if tp > 1:
+        settings.refuse(
+            "gpt_j_residual",
+            "attention and MLP beside each other share one all-reduce under tensor parallelism, which "
+            "is not modelled",
+        )
+    draft.note(
+        "gpt_j_residual: attention and MLP run one after the other here; without tensor parallelism "
+        "the work is the same"
+    )
+
+
+def _recompute(settings: Settings, tp: int) -> None:
+    draft = settings.draft
     again = settings.flag("checkpoint_activations")
     every = settings.integer("checkpoint_num_layers", default=1) or 1
     if again and every > 1:
-        draft.put(
-            "training.recompute",
-            {"kind": "full", "method": "uniform", "layers": every},
-            settings.origin("checkpoint_num_layers"),
-        )
+        kind: Any = {"kind": "full", "method": "uniform", "layers": every}
+        draft.put("training.recompute", kind, settings.origin("checkpoint_num_layers"))
     else:
         draft.put(
             "training.recompute",
@@ -268,37 +307,29 @@ def _layout(settings: Settings, gpus: int | None) -> None:
         )
     if settings.flag("checkpoint_in_cpu"):
         settings.refuse("checkpoint_in_cpu", "checkpoints on the host are not modelled")
-    stage = put_zero(settings, pipeline=stages >= 1)
+
+
+def _states(settings: Settings, *, pipeline: bool) -> None:
+    """ZeRO, what is reduced, and the precision, which decides on ZeRO beside a pipeline."""
+    draft = settings.draft
+    stage = put_zero(settings, pipeline=pipeline)
     if settings.flag("fp32_allreduce"):
         draft.put_software("reduce_grad_bytes", 4, settings.origin("fp32_allreduce"))
     kind = precision_of(settings) or ("fp16", DEFAULT)
     told = settings.choice("precision", among={"fp16": "fp16", "bfloat16": "bf16", "fp32": "fp32"})
     draft.put("training.precision", told or kind[0], settings.origin("precision", default=kind[1]))
-    if draft.get("training.precision") == "bf16" and stages >= 1 and stage == 0:
+    if draft.get("training.precision") == "bf16" and pipeline and stage == 0:
         draft.put(
             "parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named"
         )
-    put_batches(settings, batches_of(settings), gpus // (tp * pp) if gpus and gpus % (tp * pp) == 0 else None)
-    if gpus and gpus % (tp * pp):
-        draft.refuse("gpus", f"{gpus} GPUs are no multiple of model and pipe parallel {tp * pp}")
-    name = settings.choice(
-        "optimizer.type",
-        among={
-            "adam": None,
-            "onebitadam": "none",
-            "cpu_adam": None,
-            "cpu_torch_adam": None,
-            "sgd": "sgd",
-            "lion": "lion",
-            "sm3": "none",
-            "madgrad_wd": "none",
-        },
-        default=None,
-    )
+
+
+def _optimizer(settings: Settings) -> None:
+    name = settings.choice("optimizer.type", among=_OPTIMIZERS, default=None)
     if name == "none":
         settings.refuse("optimizer.type", "adam, sgd and lion are modelled")
     else:
-        draft.put("training.optimizer.name", name, settings.origin("optimizer.type"))
+        settings.draft.put("training.optimizer.name", name, settings.origin("optimizer.type"))
 
 
 IMPORTER = Importer(

@@ -7,6 +7,7 @@ configs/models/*.yml (e591f30c).
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from ..model.catalogue import get_model, model_called, model_names
@@ -126,21 +127,24 @@ def maxtext_scenario(
     return draft.finished()
 
 
+_SIZES = {
+    "num_layers": "base_num_decoder_layers",
+    "hidden_size": "base_emb_dim",
+    "num_attention_heads": "base_num_query_heads",
+    "num_query_groups": "base_num_kv_heads",
+    "ffn_hidden_size": "base_mlp_dim",
+    "vocab_size": "vocab_size",
+    "kv_channels": "head_dim",
+}
+_MLA = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
+
+
 def _sizes(settings: Settings) -> None:
     draft = settings.draft
     scale = settings.integer("global_parameter_scale", default=1) or 1
     if scale != 1:
         settings.refuse("global_parameter_scale", "scaled models are not read; give the sizes")
-    names = {
-        "num_layers": "base_num_decoder_layers",
-        "hidden_size": "base_emb_dim",
-        "num_attention_heads": "base_num_query_heads",
-        "num_query_groups": "base_num_kv_heads",
-        "ffn_hidden_size": "base_mlp_dim",
-        "vocab_size": "vocab_size",
-        "kv_channels": "head_dim",
-    }
-    for field, name in names.items():
+    for field, name in _SIZES.items():
         value = settings.integer(name)
         if value is None and field not in ("num_query_groups", "kv_channels"):
             draft.ask(name, "the file does not say it, and base.yml's is another model's", "4096")
@@ -151,83 +155,51 @@ def _sizes(settings: Settings) -> None:
         settings.flag("logits_via_embedding"),
         settings.origin("logits_via_embedding", default=DEFAULT),
     )
-    experts = settings.integer("num_experts", default=1) or 1
-    if experts > 1:
-        draft.put("model.moe.num_experts", experts, settings.origin("num_experts"))
-        draft.put(
-            "model.moe.topk",
-            settings.integer("num_experts_per_tok", default=1),
-            settings.origin("num_experts_per_tok", default=DEFAULT),
-        )
-        wide = settings.integer("base_moe_mlp_dim") or draft.get("model.ffn_hidden_size")
-        draft.put(
-            "model.moe.expert_ffn_hidden_size", wide, settings.origin("base_moe_mlp_dim", "base_mlp_dim")
-        )
-        shared = settings.integer("shared_experts", default=0) or 0
-        if shared:
-            draft.put("model.moe.num_shared_experts", shared, settings.origin("shared_experts"))
-            draft.put(
-                "model.moe.shared_expert_ffn_hidden_size", shared * wide, settings.origin("shared_experts")
-            )
-        dense = settings.integer("first_num_dense_layers", default=0)
-        draft.put(
-            "model.moe.num_dense_layers", dense, settings.origin("first_num_dense_layers", default=DEFAULT)
-        )
+    if (experts := settings.integer("num_experts", default=1) or 1) > 1:
+        _expert_sizes(settings, experts)
     if settings.text("attention_type") == "mla":
-        draft.put("model.attention", "mla", settings.origin("attention_type"))
-        for field, name in (
-            ("q_lora_rank", "q_lora_rank"),
-            ("kv_lora_rank", "kv_lora_rank"),
-            ("qk_nope_head_dim", "qk_nope_head_dim"),
-            ("qk_rope_head_dim", "qk_rope_head_dim"),
-            ("v_head_dim", "v_head_dim"),
-        ):
-            draft.put(f"model.mla.{field}", settings.integer(name), settings.origin(name))
-        draft.put("model.kv_channels", settings.integer("v_head_dim"), settings.origin("v_head_dim"))
-        draft.put(
-            "model.num_query_groups", draft.get("model.num_attention_heads"), "latent attention has no groups"
-        )
+        _latent_sizes(settings)
+
+
+def _expert_sizes(settings: Settings, experts: int) -> None:
+    draft = settings.draft
+    draft.put("model.moe.num_experts", experts, settings.origin("num_experts"))
+    draft.put(
+        "model.moe.topk",
+        settings.integer("num_experts_per_tok", default=1),
+        settings.origin("num_experts_per_tok", default=DEFAULT),
+    )
+    wide = settings.integer("base_moe_mlp_dim") or draft.get("model.ffn_hidden_size")
+    draft.put("model.moe.expert_ffn_hidden_size", wide, settings.origin("base_moe_mlp_dim", "base_mlp_dim"))
+    shared = settings.integer("shared_experts", default=0) or 0
+    if shared:
+        draft.put("model.moe.num_shared_experts", shared, settings.origin("shared_experts"))
+        draft.put("model.moe.shared_expert_ffn_hidden_size", shared * wide, settings.origin("shared_experts"))
+    draft.put(
+        "model.moe.num_dense_layers",
+        settings.integer("first_num_dense_layers", default=0),
+        settings.origin("first_num_dense_layers", default=DEFAULT),
+    )
+
+
+def _latent_sizes(settings: Settings) -> None:
+    draft = settings.draft
+    draft.put("model.attention", "mla", settings.origin("attention_type"))
+    for name in _MLA:
+        draft.put(f"model.mla.{name}", settings.integer(name), settings.origin(name))
+    draft.put("model.kv_channels", settings.integer("v_head_dim"), settings.origin("v_head_dim"))
+    draft.put(
+        "model.num_query_groups", draft.get("model.num_attention_heads"), "latent attention has no groups"
+    )
 
 
 def _mesh(settings: Settings, gpus: int | None) -> None:
-    """Axes between hosts (dcn) and inside (ici); one of each may be -1, the rest."""
+    """The degrees of the scenario, from the sizes of all axes."""
     draft = settings.draft
-    per_host = settings.integer("gpus_per_node") if settings.given.get("gpus_per_node") else 8
-    sizes: dict[str, int] = {}
-    for level, whole in (
-        ("dcn", (gpus or 0) // (per_host or 8) or 1),
-        ("ici", min(gpus or 8, per_host or 8)),
-    ):
-        found = {
-            axis: settings.integer(
-                f"{level}_{axis}_parallelism",
-                default=-1 if axis == {"dcn": "data", "ici": "fsdp"}[level] else 1,
-                least=-1,
-            )
-            or 1
-            for axis in _AXES
-        }
-        known = 1
-        for value in found.values():
-            known *= value if value > 0 else 1
-        rest = [axis for axis, value in found.items() if value == -1]
-        if len(rest) > 1 and gpus:
-            rest_text = ", ".join(f"{level}_{axis}_parallelism" for axis in rest)
-            draft.refuse(rest_text, "only one of them may be -1, the rest of the devices")
-        for axis in rest[:1]:
-            found[axis] = max(1, whole // known)
-        for axis, value in found.items():
-            sizes[axis] = sizes.get(axis, 1) * max(1, value)
+    sizes = _axes(settings, gpus)
     tp = sizes["tensor"] * sizes["tensor_transpose"] * sizes["tensor_sequence"]
-    pp, cp = sizes["pipeline"], sizes["context"] * sizes["sequence"]
-    for name in ("autoregressive", "context_autoregressive", "fsdp_transpose"):
-        if sizes[name] > 1:
-            draft.refuse(f"ici_{name}_parallelism", "this axis is not modelled")
-    if pp > 1:
-        draft.refuse(
-            "ici_pipeline_parallelism",
-            "MaxText's pipeline, which repeats its stages in a loop over all devices, is not modelled",
-        )
+    cp, ep = sizes["context"] * sizes["sequence"], sizes["expert"]
+    _refuse_axes(draft, sizes)
     draft.put(
         "parallelism.tp",
         tp,
@@ -238,21 +210,59 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
         cp,
         settings.origin("ici_context_parallelism", "ici_sequence_parallelism", default=DEFAULT),
     )
-    if sizes["expert"] > 1:
-        draft.put(
-            "parallelism.ep",
-            sizes["expert"],
-            settings.origin("ici_expert_parallelism", "dcn_expert_parallelism"),
-        )
+    if ep > 1:
+        draft.put("parallelism.ep", ep, settings.origin("ici_expert_parallelism", "dcn_expert_parallelism"))
     if gpus is None:
         return
-    product = sizes["data"] * sizes["fsdp"] * tp * pp * cp * sizes["expert"]
+    product = sizes["data"] * sizes["fsdp"] * tp * sizes["pipeline"] * cp * ep
     if product != gpus:
         draft.refuse(
             "gpus",
             f"the mesh is {product} devices, and the job has {gpus}; give it, as in --given gpus={product}",
         )
         return
+    _shards(settings, sizes, cp)
+    _batches(settings, gpus, gpus // (tp * sizes["pipeline"] * cp))
+
+
+def _axes(settings: Settings, gpus: int | None) -> dict[str, int]:
+    """Devices along each axis, between hosts (dcn) and inside (ici); one of each may be -1, the rest."""
+    per_host = (settings.integer("gpus_per_node") if settings.given.get("gpus_per_node") else 8) or 8
+    sizes = dict.fromkeys(_AXES, 1)
+    levels = (("dcn", "data", (gpus or 0) // per_host or 1), ("ici", "fsdp", min(gpus or 8, per_host)))
+    for level, filling, whole in levels:
+        found = {
+            axis: settings.integer(
+                f"{level}_{axis}_parallelism", default=-1 if axis == filling else 1, least=-1
+            )
+            or 1
+            for axis in _AXES
+        }
+        rest = [axis for axis, value in found.items() if value == -1]
+        if len(rest) > 1 and gpus:
+            rest_text = ", ".join(f"{level}_{axis}_parallelism" for axis in rest)
+            settings.draft.refuse(rest_text, "only one of them may be -1, the rest of the devices")
+        known = prod(value for value in found.values() if value > 0)
+        for axis in rest[:1]:
+            found[axis] = max(1, whole // known)
+        for axis, value in found.items():
+            sizes[axis] *= max(1, value)
+    return sizes
+
+
+def _refuse_axes(draft: Draft, sizes: dict[str, int]) -> None:
+    for name in ("autoregressive", "context_autoregressive", "fsdp_transpose"):
+        if sizes[name] > 1:
+            draft.refuse(f"ici_{name}_parallelism", "this axis is not modelled")
+    if sizes["pipeline"] > 1:
+        draft.refuse(
+            "ici_pipeline_parallelism",
+            "MaxText's pipeline, which repeats its stages in a loop over all devices, is not modelled",
+        )
+
+
+def _shards(settings: Settings, sizes: dict[str, int], cp: int) -> None:
+    draft = settings.draft
     shard = sizes["fsdp"] * sizes["expert"]
     draft.put(
         "parallelism.zero",
@@ -265,10 +275,14 @@ def _mesh(settings: Settings, gpus: int | None) -> None:
             shard * cp,
             settings.origin("ici_fsdp_parallelism", "dcn_fsdp_parallelism", default=DEFAULT),
         )
+
+
+def _batches(settings: Settings, gpus: int, ranks: int) -> None:
+    """Sequences of a step; ``ranks`` are the data-parallel ones."""
+    draft = settings.draft
     per = settings.number("per_device_batch_size", default=12.0) or 12.0
     steps = settings.integer("gradient_accumulation_steps", default=1) or 1
     sequences = per * gpus
-    ranks = gpus // (tp * pp * cp)
     if sequences != int(sequences) or int(sequences) % ranks:
         settings.refuse(
             "per_device_batch_size",

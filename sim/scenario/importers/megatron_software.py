@@ -32,7 +32,38 @@ def put_software(settings: Settings, megatron: Megatron, environment: Mapping[st
     put_environment(settings, environment)
 
 
+_FUSIONS = (
+    ("masked_softmax_fusion", "fused_softmax"),
+    ("bias_gelu_fusion", "fused_activation"),
+    ("bias_swiglu_fusion", "fused_activation"),
+    ("bias_dropout_fusion", "fused_residual"),
+    ("apply_rope_fusion", "fused_rope"),
+    ("rope_fusion", "fused_rope"),
+)
+"""Options that are on by default, and the fact of the software that each switches."""
+
+
 def _kernels(settings: Settings, megatron: Megatron) -> None:
+    draft = settings.draft
+    _attention(settings, megatron)
+    used = "bias_swiglu_fusion" if draft.get("model.mlp") == "swiglu" else "bias_gelu_fusion"
+    for option, field in _FUSIONS:
+        off = settings.flag(f"no_{option}") or not settings.flag(option, default=True)
+        if off and (field != "fused_activation" or option == used):
+            draft.put_software(field, False, settings.origin(f"no_{option}", option))
+    if settings.flag("disable_te_fused_rope"):
+        draft.put("software.kernels.fused_rope", False, settings.origin("disable_te_fused_rope"))
+    fused = settings.flag("cross_entropy_loss_fusion")
+    settings.text("cross_entropy_fusion_impl")
+    if megatron.version >= (4, 4):
+        draft.put(
+            "software.kernels.cross_entropy",
+            "fused" if fused else "vocab-parallel",
+            settings.origin("cross_entropy_loss_fusion", default=f"{DEFAULT}: not fused"),
+        )
+
+
+def _attention(settings: Settings, megatron: Megatron) -> None:
     draft = settings.draft
     impl = settings.choice(
         "transformer_impl",
@@ -60,33 +91,37 @@ def _kernels(settings: Settings, megatron: Megatron) -> None:
         )
     if settings.flag("export_force_local_attention"):
         draft.put("software.kernels.attention", "unfused", settings.origin("export_force_local_attention"))
-    fusions = (
-        ("masked_softmax_fusion", "fused_softmax"),
-        ("bias_gelu_fusion", "fused_activation"),
-        ("bias_swiglu_fusion", "fused_activation"),
-        ("bias_dropout_fusion", "fused_residual"),
-        ("apply_rope_fusion", "fused_rope"),
-        ("rope_fusion", "fused_rope"),
-    )
-    used = "bias_swiglu_fusion" if draft.get("model.mlp") == "swiglu" else "bias_gelu_fusion"
-    for option, field in fusions:
-        off = settings.flag(f"no_{option}") or not settings.flag(option, default=True)
-        if off and (field != "fused_activation" or option == used):
-            draft.put_software(field, False, settings.origin(f"no_{option}", option))
-    if settings.flag("disable_te_fused_rope"):
-        draft.put("software.kernels.fused_rope", False, settings.origin("disable_te_fused_rope"))
-    fused = settings.flag("cross_entropy_loss_fusion")
-    settings.text("cross_entropy_fusion_impl")
-    if megatron.version >= (4, 4):
-        draft.put(
-            "software.kernels.cross_entropy",
-            "fused" if fused else "vocab-parallel",
-            settings.origin("cross_entropy_loss_fusion", default=f"{DEFAULT}: not fused"),
-        )
+
+
+_PARTS_OF_OVERLAP = (
+    "disable_tp_comm_overlap_ag",
+    "disable_tp_comm_overlap_rs",
+    "disable_tp_comm_bulk_dgrad",
+    "disable_tp_comm_bulk_wgrad",
+    "tp_comm_overlap_rs_dgrad",
+    "disable_tp_comm_split_ag",
+    "disable_tp_comm_split_rs",
+)
+_CP_COMM = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", "all_gather": "all_gather"}
 
 
 def _messages(settings: Settings, megatron: Megatron) -> None:
-    """Tensor, context and pipeline parallelism's messages."""
+    """Tensor, pipeline and context parallelism's messages."""
+    _tensor_messages(settings, megatron)
+    if settings.flag("no_overlap_p2p_communication") or not settings.flag("overlap_p2p_comm", default=True):
+        settings.draft.put(
+            "software.pipeline.point_to_point",
+            "blocking",
+            settings.origin("no_overlap_p2p_communication", "overlap_p2p_comm"),
+        )
+    settings.refuse_if(
+        "overlap_p2p_communication_warmup_flush", "messages that overlap warmup and flush are not modelled"
+    )
+    settings.flag("overlap_p2p_comm_warmup_flush")
+    _context_messages(settings)
+
+
+def _tensor_messages(settings: Settings, megatron: Megatron) -> None:
     draft = settings.draft
     if megatron.version >= (4, 4):
         wanted = settings.flag("tp_comm_overlap")
@@ -102,15 +137,7 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
     for name in ("tp_comm_overlap_cfg", "tp_comm_bootstrap_backend"):
         if settings.text(name):
             draft.note(f"{name}: the sizes of user buffers are not told apart")
-    for name in (
-        "disable_tp_comm_overlap_ag",
-        "disable_tp_comm_overlap_rs",
-        "disable_tp_comm_bulk_dgrad",
-        "disable_tp_comm_bulk_wgrad",
-        "tp_comm_overlap_rs_dgrad",
-        "disable_tp_comm_split_ag",
-        "disable_tp_comm_split_rs",
-    ):
+    for name in _PARTS_OF_OVERLAP:
         settings.refuse_if(name, "the parts of tensor-parallel overlap are on or off together here")
     if settings.flag("no_async_tensor_model_parallel_allreduce"):
         draft.put(
@@ -118,22 +145,15 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
             False,
             settings.origin("no_async_tensor_model_parallel_allreduce"),
         )
-    if settings.flag("no_overlap_p2p_communication") or not settings.flag("overlap_p2p_comm", default=True):
-        draft.put(
-            "software.pipeline.point_to_point",
-            "blocking",
-            settings.origin("no_overlap_p2p_communication", "overlap_p2p_comm"),
-        )
-    settings.refuse_if(
-        "overlap_p2p_communication_warmup_flush", "messages that overlap warmup and flush are not modelled"
-    )
-    settings.flag("overlap_p2p_comm_warmup_flush")
+
+
+def _context_messages(settings: Settings) -> None:
+    draft = settings.draft
     kinds = settings.setting("cp_comm_type")
     if kinds is None or draft.get("parallelism.cp", 1) == 1:
         settings.setting("hierarchical_context_parallel_sizes")
         return
     kind = kinds.value[0] if isinstance(kinds.value, list) and len(set(kinds.value)) == 1 else kinds.value
-    among = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", "all_gather": "all_gather"}
     if kind == "a2a+p2p":
         sizes = settings.setting("hierarchical_context_parallel_sizes")
         first = sizes.value[0] if sizes and isinstance(sizes.value, list) and sizes.value else None
@@ -143,50 +163,57 @@ def _messages(settings: Settings, megatron: Megatron) -> None:
             )
             return
         draft.put("parallelism.cp_a2a", int(str(first)[:9]), sizes.origin if sizes else "")
-    elif kind not in among:
+    elif kind not in _CP_COMM:
         settings.refuse(
-            "cp_comm_type", f"{kind!s:.60}: one of {', '.join(among)}, a2a+p2p for all layers is modelled"
+            "cp_comm_type", f"{kind!s:.60}: one of {', '.join(_CP_COMM)}, a2a+p2p for all layers is modelled"
         )
     else:
-        draft.put("software.exchange.cp_comm", among[kind], kinds.origin)
+        draft.put("software.exchange.cp_comm", _CP_COMM[kind], kinds.origin)
+
+
+_DISPATCHERS = {
+    "allgather": "allgather",
+    "alltoall": "all_to_all",
+    "alltoall_seq": "all_to_all",
+    "flex": "flex",
+}
+_ABOUT_EXPERTS = (
+    "moe_enable_deepep",
+    "moe_grouped_gemm",
+    "moe_router_fusion",
+    "moe_use_legacy_grouped_gemm",
+    "moe_shared_expert_overlap",
+    "overlap_moe_expert_parallel_comm",
+    "delay_wgrad_compute",
+    "moe_permute_fusion",
+    "moe_router_padding_for_fp8",
+    "moe_router_padding_for_quantization",
+    "moe_router_force_load_balancing",
+)
+"""Flags that change nothing where no layer has experts."""
 
 
 def _exchanges(settings: Settings) -> None:
-    """How tokens reach experts."""
-    draft = settings.draft
-    moe = draft.get("model.moe") is not None
-    dispatcher = settings.choice(
-        "moe_token_dispatcher_type",
-        among={
-            "allgather": "allgather",
-            "alltoall": "all_to_all",
-            "alltoall_seq": "all_to_all",
-            "flex": "flex",
-        },
-        default="allgather",
-    )
+    """How tokens reach experts, and what is fused on the way."""
+    moe = settings.draft.get("model.moe") is not None
+    dispatcher = settings.choice("moe_token_dispatcher_type", among=_DISPATCHERS, default="allgather")
     backend = settings.choice(
         "moe_flex_dispatcher_backend",
         among={"deepep": "deepep", "hybridep": "hybridep", "ncclep": None},
         default="deepep",
     )
-    deepep = settings.flag("moe_enable_deepep")
-    grouped, fused = settings.flag("moe_grouped_gemm"), settings.flag("moe_router_fusion")
-    legacy = settings.flag("moe_use_legacy_grouped_gemm")
-    shared, together = (
-        settings.flag("moe_shared_expert_overlap"),
-        settings.flag("overlap_moe_expert_parallel_comm"),
-    )
-    delayed = settings.flag("delay_wgrad_compute")
-    settings.flag("moe_permute_fusion")
-    padding = ("moe_router_padding_for_fp8", "moe_router_padding_for_quantization")
-    padded = [settings.flag(name) for name in padding]
-    settings.flag("moe_router_force_load_balancing")
+    on = {name: settings.flag(name) for name in _ABOUT_EXPERTS}
     for name in ("moe_permute_fusion_into_hybridep", "moe_deepep_num_sms", "moe_hybridep_num_sms"):
         if settings.has(name) and moe:
-            draft.note(f"{name}: the SMs and fusions of a dispatcher are not told apart")
-    if not moe:
-        return
+            settings.draft.note(f"{name}: the SMs and fusions of a dispatcher are not told apart")
+    if moe:
+        _dispatcher(settings, str(dispatcher), backend, deepep=on["moe_enable_deepep"])
+        _expert_overlap(settings, on)
+        _expert_kernels(settings, on)
+
+
+def _dispatcher(settings: Settings, dispatcher: str, backend: str | None, *, deepep: bool) -> None:
+    draft = settings.draft
     ranks = draft.get("parallelism.ep", 1) * draft.get("parallelism.etp", 1)
     if dispatcher == "allgather" and ranks > 1:
         settings.refuse(
@@ -202,40 +229,51 @@ def _exchanges(settings: Settings) -> None:
     )
     way = (backend if dispatcher == "flex" and backend else "deepep") if flexible else "alltoall"
     draft.put("software.exchange.moe_dispatcher", way, origin)
-    if not grouped and draft.get("model.moe.num_experts", 1) // draft.get("parallelism.ep", 1) > 1:
-        settings.draft.refuse(
-            "--moe-grouped-gemm", "without it experts run one after the other, which is not modelled"
-        )
-    draft.put(
-        "software.kernels.grouped_gemm",
-        "one-kernel" if legacy else None,
-        settings.origin("moe_use_legacy_grouped_gemm"),
-    )
+
+
+def _expert_overlap(settings: Settings, on: Mapping[str, bool]) -> None:
+    draft = settings.draft
     draft.put(
         "software.exchange.moe_shared_expert_overlap",
-        shared and draft.get("model.moe.shared_expert_ffn_hidden_size") is not None,
+        on["moe_shared_expert_overlap"] and draft.get("model.moe.shared_expert_ffn_hidden_size") is not None,
         settings.origin("moe_shared_expert_overlap", default=f"{DEFAULT}: off"),
     )
+    together = on["overlap_moe_expert_parallel_comm"]
     draft.put(
         "software.exchange.moe_a2a_overlap",
         together,
         settings.origin("overlap_moe_expert_parallel_comm", default=f"{DEFAULT}: off"),
     )
-    draft.put(
-        "software.kernels.moe_router_fusion",
-        fused,
-        settings.origin("moe_router_fusion", default=f"{DEFAULT}: off"),
-    )
-    draft.put(
-        "software.kernels.expert_rows_padded",
-        False if any(padded) else None,
-        settings.origin(*padding),
-    )
-    if delayed and not together:
+    if on["delay_wgrad_compute"] and not together:
         settings.refuse(
             "delay_wgrad_compute",
             "delayed weight gradients are modelled with --overlap-moe-expert-parallel-comm only",
         )
+
+
+def _expert_kernels(settings: Settings, on: Mapping[str, bool]) -> None:
+    draft = settings.draft
+    local = draft.get("model.moe.num_experts", 1) // draft.get("parallelism.ep", 1)
+    if not on["moe_grouped_gemm"] and local > 1:
+        draft.refuse(
+            "--moe-grouped-gemm", "without it experts run one after the other, which is not modelled"
+        )
+    draft.put(
+        "software.kernels.grouped_gemm",
+        "one-kernel" if on["moe_use_legacy_grouped_gemm"] else None,
+        settings.origin("moe_use_legacy_grouped_gemm"),
+    )
+    draft.put(
+        "software.kernels.moe_router_fusion",
+        on["moe_router_fusion"],
+        settings.origin("moe_router_fusion", default=f"{DEFAULT}: off"),
+    )
+    padding = ("moe_router_padding_for_fp8", "moe_router_padding_for_quantization")
+    draft.put(
+        "software.kernels.expert_rows_padded",
+        False if any(on[name] for name in padding) else None,
+        settings.origin(*padding),
+    )
 
 
 def _graphs(settings: Settings) -> None:

@@ -7,6 +7,8 @@ helpers.py at 2411b022; huggingface/picotron template/base_config.json.
 
 from __future__ import annotations
 
+from math import prod
+
 from .cluster_facts import put_machine
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
@@ -92,54 +94,11 @@ def _model(settings: Settings, file: SourceFile) -> None:
 
 def _layout(settings: Settings) -> None:
     draft = settings.draft
-    sizes: dict[str, int] = {}
-    for axis in ("dp", "tp", "pp"):
-        value = settings.integer(f"parallelism.{axis}")
-        if value is None and not settings.has(f"parallelism.{axis}"):
-            draft.ask(f"parallelism.{axis}", "nanotron wants it in the file", "1")
-        sizes[axis] = max(1, value or 1)
-    sizes["cp"] = max(1, settings.integer("parallelism.context_parallel_size", default=1) or 1)
-    if (settings.integer("parallelism.expert_parallel_size", default=1) or 1) > 1:
-        settings.refuse(
-            "parallelism.expert_parallel_size",
-            "nanotron asserts that the world is tp cp pp dp, which leaves no room for it",
-        )
-    gpus = sizes["dp"] * sizes["tp"] * sizes["pp"] * sizes["cp"]
-    given = settings.integer("gpus") if settings.given.get("gpus") is not None else None
-    if given is not None and given != gpus:
-        rest = gpus // sizes["dp"]
-        if settings.given.get("dp") is None and given % rest == 0:
-            sizes["dp"], gpus = given // rest, given
-            draft.note(f"dp is {sizes['dp']}, for the {given} GPUs that are given")
-        else:
-            draft.refuse("gpus", f"dp tp pp cp = {gpus} is what nanotron asserts, and {given} GPUs are given")
-    draft.put("cluster.gpus", gpus, settings.origin("gpus", default="dp tp pp cp, as nanotron asserts"))
+    sizes = _sizes(settings)
     for axis in ("tp", "pp", "cp"):
         name = "context_parallel_size" if axis == "cp" else axis
         draft.put(f"parallelism.{axis}", sizes[axis], settings.origin(f"parallelism.{name}", default=DEFAULT))
-    mode = settings.choice(
-        "parallelism.tp_mode",
-        among={"all_reduce": False, "reduce_scatter": True, "1": False, "2": True},
-        default=False,
-    )
-    overlap = settings.flag("parallelism.tp_linear_async_communication")
-    if sizes["tp"] > 1:
-        draft.put(
-            "parallelism.sequence_parallel",
-            mode,
-            settings.origin("parallelism.tp_mode", default=f"{DEFAULT}: ALL_REDUCE"),
-        )
-        if not settings.flag("parallelism.tp_recompute_allgather", default=True):
-            draft.put(
-                "software.exchange.sp_regathers_input",
-                False,
-                settings.origin("parallelism.tp_recompute_allgather"),
-            )
-        draft.put(
-            "software.exchange.tp_comm_overlap",
-            overlap and mode,
-            settings.origin("parallelism.tp_linear_async_communication", default=f"{DEFAULT}: off"),
-        )
+    _tensor_parallelism(settings, sizes["tp"])
     engine = settings.choice(
         "parallelism.pp_engine", among={"1f1b": "1f1b", "afab": "gpipe", "onef1b": "1f1b"}, default="gpipe"
     )
@@ -156,8 +115,63 @@ def _layout(settings: Settings) -> None:
     if zero not in (0, 1):
         settings.refuse("optimizer.zero_stage", "nanotron has stages 0 and 1")
     draft.put("parallelism.zero", zero, settings.origin("optimizer.zero_stage", default=DEFAULT))
-    sizes["gpus"] = gpus
     _batches(settings, sizes["dp"])
+
+
+def _sizes(settings: Settings) -> dict[str, int]:
+    """Put the number of GPUs; the size of each axis, whose product it is."""
+    draft = settings.draft
+    sizes: dict[str, int] = {}
+    for axis in ("dp", "tp", "pp"):
+        value = settings.integer(f"parallelism.{axis}")
+        if value is None and not settings.has(f"parallelism.{axis}"):
+            draft.ask(f"parallelism.{axis}", "nanotron wants it in the file", "1")
+        sizes[axis] = max(1, value or 1)
+    sizes["cp"] = max(1, settings.integer("parallelism.context_parallel_size", default=1) or 1)
+    if (settings.integer("parallelism.expert_parallel_size", default=1) or 1) > 1:
+        settings.refuse(
+            "parallelism.expert_parallel_size",
+            "nanotron asserts that the world is tp cp pp dp, which leaves no room for it",
+        )
+    gpus = prod(sizes.values())
+    given = settings.integer("gpus") if settings.given.get("gpus") is not None else None
+    if given is not None and given != gpus:
+        rest = gpus // sizes["dp"]
+        if settings.given.get("dp") is None and given % rest == 0:
+            sizes["dp"], gpus = given // rest, given
+            draft.note(f"dp is {sizes['dp']}, for the {given} GPUs that are given")
+        else:
+            draft.refuse("gpus", f"dp tp pp cp = {gpus} is what nanotron asserts, and {given} GPUs are given")
+    draft.put("cluster.gpus", gpus, settings.origin("gpus", default="dp tp pp cp, as nanotron asserts"))
+    return sizes
+
+
+def _tensor_parallelism(settings: Settings, tp: int) -> None:
+    draft = settings.draft
+    mode = settings.choice(
+        "parallelism.tp_mode",
+        among={"all_reduce": False, "reduce_scatter": True, "1": False, "2": True},
+        default=False,
+    )
+    overlap = settings.flag("parallelism.tp_linear_async_communication")
+    if tp == 1:
+        return
+    draft.put(
+        "parallelism.sequence_parallel",
+        mode,
+        settings.origin("parallelism.tp_mode", default=f"{DEFAULT}: ALL_REDUCE"),
+    )
+    if not settings.flag("parallelism.tp_recompute_allgather", default=True):
+        draft.put(
+            "software.exchange.sp_regathers_input",
+            False,
+            settings.origin("parallelism.tp_recompute_allgather"),
+        )
+    draft.put(
+        "software.exchange.tp_comm_overlap",
+        overlap and mode,
+        settings.origin("parallelism.tp_linear_async_communication", default=f"{DEFAULT}: off"),
+    )
 
 
 def _batches(settings: Settings, dp: int) -> None:

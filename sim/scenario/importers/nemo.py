@@ -46,6 +46,15 @@ _ACTIVATIONS = {
     "reglu": "swiglu", "fast-reglu": "swiglu",
 }  # fmt: skip
 
+_PRECISIONS = {
+    "bf16": "bf16", "bf16-mixed": "bf16", "fp16": "fp16", "16": "fp16", "16-mixed": "fp16",
+    "fp32": None, "32": None,
+}  # fmt: skip
+_NORMS = {
+    "layernorm": "layernorm", "layernorm1p": "layernorm", "low_precision_layernorm": "layernorm",
+    "rmsnorm": "rmsnorm",
+}  # fmt: skip
+
 
 def _recognises(file: SourceFile) -> bool:
     if file.kind in ("shell", "arguments"):
@@ -105,85 +114,79 @@ def _canonical(file: SourceFile) -> dict[str, Setting]:
 
 def _converted(settings: Settings) -> None:
     """Settings whose values mean otherwise than Megatron's options do."""
-    draft, found = settings.draft, settings.found
+    _converted_precision(settings)
+    _converted_model(settings)
+    _converted_kernels(settings)
+    _converted_optimizer(settings)
+    _refused(settings)
 
-    def put(name: str, value: object, like: str) -> None:
-        source = found.get(like) or Setting(value=value, file="NeMo's default", name=like)
-        found[name] = Setting(value=value, file=source.file, name=source.name, line=source.line)
 
+def _put(settings: Settings, name: str, value: object, like: str) -> None:
+    """Set an option of Megatron's, from where the setting ``like`` stands."""
+    source = settings.found.get(like) or Setting(value=value, file="NeMo's default", name=like)
+    settings.found[name] = Setting(value=value, file=source.file, name=source.name, line=source.line)
+
+
+def _converted_precision(settings: Settings) -> None:
+    """``fp8`` switches; ``fp8_e4m3`` and ``fp8_hybrid`` say which format."""
+    kind = settings.choice("trainer.precision", among=_PRECISIONS, default=None)
+    if kind:
+        _put(settings, kind, True, "trainer.precision")
+    found = settings.found
+    on = settings.flag("fp8")
+    line = found.pop("fp8", None)
+    for name in ("fp8_e4m3", "fp8_hybrid"):
+        found.pop(name, None)
+    if on and line is not None:
+        found["fp8_format"] = replace(line, value="hybrid")
+
+
+def _converted_model(settings: Settings) -> None:
+    form = settings.choice("activation", among=_ACTIVATIONS, default=None)
+    if form:
+        _put(settings, form, True, "activation")
+    norm = settings.choice("normalization", among=_NORMS, default="layernorm")
+    _put(settings, "normalization", norm, "normalization")
+    _put(settings, "disable_bias_linear", not settings.flag("bias", default=True), "bias")
+    shared = "share_embeddings_and_output_weights"
+    untied = not settings.flag(shared, default=True)
+    _put(settings, "untie_embeddings_and_output_weights", untied, shared)
+    if settings.has("num_query_groups"):
+        _put(settings, "group_query_attention", True, "num_query_groups")
+    if settings.text("position_embedding_type") is None:
+        _put(settings, "position_embedding_type", "learned_absolute", "position_embedding_type")
+
+
+def _converted_kernels(settings: Settings) -> None:
+    engine = "transformer_engine" if settings.flag("transformer_engine") else "local"
+    _put(settings, "transformer_impl", engine, "transformer_engine")
+    for name in ("apply_rope_fusion", "gradient_accumulation_fusion"):
+        _put(settings, name, settings.flag(name), name)
+    fused = settings.flag("bias_activation_fusion", default=True)
+    for name in ("bias_gelu_fusion", "bias_swiglu_fusion"):
+        _put(settings, name, fused, "bias_activation_fusion")
+    if not settings.flag("cpu_offloading"):
+        settings.found.pop("cpu_offloading_num_layers", None)
+
+
+def _converted_optimizer(settings: Settings) -> None:
+    name = settings.text("optim.name", default="fused_adam") or ""
+    sharded = name in ("distributed_fused_adam", "mcore_distributed_optim", "megatron_distributed_optim")
+    _put(settings, "use_distributed_optimizer", sharded, "optim.name")
+    overlapped = settings.flag("overlap_grad_reduce", default=name == "distributed_fused_adam")
+    _put(settings, "overlap_grad_reduce", overlapped, "overlap_grad_reduce")
+    gathered = settings.flag("overlap_param_gather") and sharded
+    _put(settings, "overlap_param_gather", gathered, "overlap_param_gather")
+    halved = settings.text("optim.grad_sync_dtype", default="fp32") in ("bf16", "bfloat16")
+    _put(settings, "grad_reduce_in_bf16", halved, "optim.grad_sync_dtype")
+
+
+def _refused(settings: Settings) -> None:
     if (settings.integer("trainer.accumulate_grad_batches", default=1) or 1) != 1:
         settings.refuse(
             "trainer.accumulate_grad_batches",
             "it has to be 1: microbatches come from model.global_batch_size",
         )
-    kind = settings.choice(
-        "trainer.precision",
-        among={
-            "bf16": "bf16",
-            "bf16-mixed": "bf16",
-            "16": "fp16",
-            "16-mixed": "fp16",
-            "32": None,
-            "fp16": "fp16",
-            "fp32": None,
-        },
-        default=None,
-    )
-    if kind:
-        put(kind, True, "trainer.precision")
-    form = settings.choice("activation", among=_ACTIVATIONS, default=None)
-    if form:
-        put(form, True, "activation")
-    norm = settings.choice(
-        "normalization",
-        among={
-            "layernorm": "layernorm",
-            "layernorm1p": "layernorm",
-            "rmsnorm": "rmsnorm",
-            "low_precision_layernorm": "layernorm",
-        },
-        default="layernorm",
-    )
-    put("normalization", norm, "normalization")
-    put("disable_bias_linear", not settings.flag("bias", default=True), "bias")
-    put(
-        "untie_embeddings_and_output_weights",
-        not settings.flag("share_embeddings_and_output_weights", default=True),
-        "share_embeddings_and_output_weights",
-    )
-    if settings.has("num_query_groups"):
-        put("group_query_attention", True, "num_query_groups")
-    put(
-        "transformer_impl",
-        "transformer_engine" if settings.flag("transformer_engine") else "local",
-        "transformer_engine",
-    )
-    put("apply_rope_fusion", settings.flag("apply_rope_fusion"), "apply_rope_fusion")
-    put(
-        "gradient_accumulation_fusion",
-        settings.flag("gradient_accumulation_fusion"),
-        "gradient_accumulation_fusion",
-    )
-    _eight_bits(settings, put)
-    fused = settings.flag("bias_activation_fusion", default=True)
-    put("bias_gelu_fusion", fused, "bias_activation_fusion")
-    put("bias_swiglu_fusion", fused, "bias_activation_fusion")
-    name = settings.text("optim.name", default="fused_adam") or ""
-    sharded = name in ("distributed_fused_adam", "mcore_distributed_optim", "megatron_distributed_optim")
-    put("use_distributed_optimizer", sharded, "optim.name")
-    put(
-        "overlap_grad_reduce",
-        settings.flag("overlap_grad_reduce", default=name == "distributed_fused_adam"),
-        "overlap_grad_reduce",
-    )
-    put("overlap_param_gather", settings.flag("overlap_param_gather") and sharded, "overlap_param_gather")
-    put(
-        "grad_reduce_in_bf16",
-        settings.text("optim.grad_sync_dtype", default="fp32") in ("bf16", "bfloat16"),
-        "optim.grad_sync_dtype",
-    )
-    if settings.text("position_embedding_type") is None:
-        put("position_embedding_type", "learned_absolute", "position_embedding_type")
     if settings.flag("fsdp"):
         settings.refuse("fsdp", "FSDP of NeMo 1.x is not read; write parallelism.zero: 3 in a scenario")
     settings.refuse_if(
@@ -194,22 +197,11 @@ def _converted(settings: Settings) -> None:
         "activations_checkpoint_layers_per_pipeline",
         "recomputation that changes over the stages is not modelled",
     )
-    if not settings.flag("cpu_offloading"):
-        found.pop("cpu_offloading_num_layers", None)
     if settings.flag("defer_embedding_wgrad_compute"):
-        draft.note("defer_embedding_wgrad_compute: the embedding's weight gradient is not deferred here")
+        settings.draft.note(
+            "defer_embedding_wgrad_compute: the embedding's weight gradient is not deferred here"
+        )
     settings.refuse_if("fp32_residual_connection", "a residual stream in 32 bit is not modelled")
-
-
-def _eight_bits(settings: Settings, put: object) -> None:
-    """``fp8`` switches; ``fp8_e4m3`` and ``fp8_hybrid`` say which format."""
-    found = settings.found
-    on = settings.flag("fp8")
-    line = found.pop("fp8", None)
-    for name in ("fp8_e4m3", "fp8_hybrid"):
-        found.pop(name, None)
-    if on and line is not None:
-        found["fp8_format"] = replace(line, value="hybrid")
 
 
 def _bucket(settings: Settings) -> None:

@@ -41,32 +41,19 @@ def product_of(settings: Settings, file: str) -> Setting | None:
     return Setting(value=product, file=file, name="the product of the parallel degrees:")
 
 
+_DEGREES = (
+    ("tp", "tensor_parallel_degree"),
+    ("pp", "pipeline_parallel_degree"),
+    ("cp", "context_parallel_degree"),
+    ("ep", "expert_parallel_degree"),
+    ("etp", "expert_tensor_parallel_degree"),
+)
+
+
 def put_axes(settings: Settings, gpus: int | None) -> int | None:
     """Put the axes; the data-parallel degree, where it is known."""
     draft = settings.draft
-    sizes = {}
-    for axis, name in (
-        ("tp", "tensor_parallel_degree"),
-        ("pp", "pipeline_parallel_degree"),
-        ("cp", "context_parallel_degree"),
-        ("ep", "expert_parallel_degree"),
-        ("etp", "expert_tensor_parallel_degree"),
-    ):
-        sizes[axis] = max(1, _degree(settings, name))
-        origin = settings.origin(
-            f"parallelism.{name}", f"training.{name}", f"experimental.{name}", default=DEFAULT
-        )
-        if axis not in ("ep", "etp") or sizes[axis] > 1:
-            draft.put(f"parallelism.{axis}", sizes[axis], origin)
-    if sizes["tp"] > 1:
-        draft.put(
-            "parallelism.sequence_parallel", True, "torchtitan shards the sequence wherever tensors are split"
-        )
-        if not settings.flag("parallelism.enable_sequence_parallel", default=True):
-            settings.refuse(
-                "parallelism.enable_sequence_parallel",
-                "tensor parallelism without it is not modelled for torchtitan",
-            )
+    sizes = _degrees(settings)
     copies = _degree(settings, "data_parallel_replicate_degree")
     shard = _degree(settings, "data_parallel_shard_degree", _degree(settings, "data_parallel_degree", -1))
     if gpus is None:
@@ -85,8 +72,36 @@ def put_axes(settings: Settings, gpus: int | None) -> int | None:
             f"the degrees are {copies * shard * replica} GPUs, and the job has {gpus}",
         )
         return None
+    _shards(settings, shard * sizes["cp"], copies)
+    return copies * shard
+
+
+def _degrees(settings: Settings) -> dict[str, int]:
+    """Put all axes but the data-parallel one; their sizes."""
+    draft = settings.draft
+    sizes = {axis: max(1, _degree(settings, name)) for axis, name in _DEGREES}
+    for axis, name in _DEGREES:
+        origin = settings.origin(
+            f"parallelism.{name}", f"training.{name}", f"experimental.{name}", default=DEFAULT
+        )
+        if axis not in ("ep", "etp") or sizes[axis] > 1:
+            draft.put(f"parallelism.{axis}", sizes[axis], origin)
+    if sizes["tp"] > 1:
+        draft.put(
+            "parallelism.sequence_parallel", True, "torchtitan shards the sequence wherever tensors are split"
+        )
+        if not settings.flag("parallelism.enable_sequence_parallel", default=True):
+            settings.refuse(
+                "parallelism.enable_sequence_parallel",
+                "tensor parallelism without it is not modelled for torchtitan",
+            )
+    return sizes
+
+
+def _shards(settings: Settings, ranks: int, copies: int) -> None:
+    """FSDP over ``ranks`` GPUs, ``copies`` times."""
+    draft = settings.draft
     names = [f"{table}.data_parallel_shard_degree" for table in ("parallelism", "training", "experimental")]
-    ranks = shard * sizes["cp"]
     draft.put(
         "parallelism.zero",
         3 if ranks > 1 else 0,
@@ -96,7 +111,6 @@ def put_axes(settings: Settings, gpus: int | None) -> int | None:
         draft.put(
             "parallelism.fsdp_shard_size", ranks, settings.origin(*names, default="the GPUs of a replica")
         )
-    return copies * shard
 
 
 def put_batches(settings: Settings, ranks: int | None, old: bool) -> None:
@@ -139,63 +153,33 @@ def _of_tokens(settings: Settings, seq: int) -> tuple[int | None, int | None, tu
     return max(1, tokens // seq), step if step < 0 else step // seq, names
 
 
+_MICROBATCH = "parallelism.pipeline_parallel_microbatch_size"
+_PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
+_MICROBATCHES = ("experimental.pipeline_parallel_microbatches", "parallelism.num_pp_microbatches")
+
+
 def _pipeline(settings: Settings, local: int, names: tuple[str, ...], old: bool) -> None:
     """Schedule, chunks, microbatches and the layers of each stage."""
     draft, pp = settings.draft, settings.draft.get("parallelism.pp", 1)
     told = tuple(f"{table}.pipeline_parallel_schedule" for table in ("parallelism", "experimental"))
     schedule, chunks = settings.choice(*told, among=SCHEDULES, default=("1f1b", 1)) if pp > 1 else ("none", 1)
-    per_stage = settings.integer("parallelism.pipeline_parallel_layers_per_stage")
-    counts = settings.integer(
-        "experimental.pipeline_parallel_microbatches", "parallelism.num_pp_microbatches"
-    )
-    size = settings.integer("parallelism.pipeline_parallel_microbatch_size")
-    settings.refuse_if(
-        "parallelism.module_fqns_per_model_part",
-        "stages made of named modules are not read; give stage_split in a scenario",
-        harmless=(None, [], ""),
-    )
-    settings.refuse_if(
-        "parallelism.pipeline_parallel_schedule_csv",
-        "tables of actions are read as schedule: file.csv of a scenario",
-        harmless=(None, ""),
-    )
-    ends = [
+    per_stage = settings.integer(_PER_STAGE)
+    counts, size = settings.integer(*_MICROBATCHES), settings.integer(_MICROBATCH)
+    ends = tuple(
         settings.integer(f"parallelism.pipeline_parallel_{one}_stage_less_layers", default=1) or 0
         for one in ("first", "last")
-    ]
-    points = settings.setting("experimental.pipeline_parallel_split_points") or settings.setting(
-        "parallelism.pipeline_parallel_split_points"
     )
-    if points is not None and points.value not in ([], "") and pp > 1:
-        settings.refuse(
-            points.name, "split points that are told are not read; give stage_split in a scenario"
-        )
+    _refuse_stages(settings, pp)
     if pp == 1:
         draft.put("training.micro_batch", local, settings.origin(*names, default=DEFAULT))
         return
     layers = _layers(settings)
     if per_stage and layers:
         chunks = -(-(layers + sum(ends)) // per_stage) // pp or 1
-    draft.put(
-        "parallelism.vpp",
-        chunks,
-        settings.origin("parallelism.pipeline_parallel_layers_per_stage", *told, default=DEFAULT),
-    )
+    draft.put("parallelism.vpp", chunks, settings.origin(_PER_STAGE, *told, default=DEFAULT))
     draft.put("schedule", schedule, settings.origin(*told, default=DEFAULT))
-    if layers and pp * chunks > layers + sum(ends):
-        settings.refuse(
-            "parallelism.pipeline_parallel_degree",
-            f"{layers} layers do not fill {pp} pipeline ranks with {chunks} stages each",
-        )
-    elif layers:
-        split = stage_layers(layers, pp * chunks, None if old else (ends[0], ends[1]))
-        draft.put(
-            "parallelism.stage_split",
-            split,
-            "torchtitan's division, with fewer layers on the first and last stage"
-            if not old
-            else "torchtitan's division of 2024",
-        )
+    if layers:
+        _stages(settings, layers, chunks, None if old else (ends[0], ends[1]), sum(ends))
     if size is None and not old and counts is None:
         size = 1
     if size is None:
@@ -206,22 +190,51 @@ def _pipeline(settings: Settings, local: int, names: tuple[str, ...], old: bool)
             )
             return
         size = local // counts
-    if size < 1 or local % size:
+    _microbatch(settings, size, local)
+
+
+def _refuse_stages(settings: Settings, pp: int) -> None:
+    """Ways to describe stages that are not read."""
+    settings.refuse_if(
+        "parallelism.module_fqns_per_model_part",
+        "stages made of named modules are not read; give stage_split in a scenario",
+        harmless=(None, [], ""),
+    )
+    settings.refuse_if(
+        "parallelism.pipeline_parallel_schedule_csv",
+        "tables of actions are read as schedule: file.csv of a scenario",
+        harmless=(None, ""),
+    )
+    points = settings.setting("experimental.pipeline_parallel_split_points") or settings.setting(
+        "parallelism.pipeline_parallel_split_points"
+    )
+    if points is not None and points.value not in ([], "") and pp > 1:
         settings.refuse(
-            "parallelism.pipeline_parallel_microbatch_size",
-            f"{size} does not divide the local batch of {local}",
+            points.name, "split points that are told are not read; give stage_split in a scenario"
+        )
+
+
+def _stages(settings: Settings, layers: int, chunks: int, less: tuple[int, int] | None, ends: int) -> None:
+    """Layers of each stage; ``less``: by how many the first and the last have fewer, None before 2025."""
+    pp = settings.draft.get("parallelism.pp")
+    if pp * chunks > layers + ends:
+        settings.refuse(
+            "parallelism.pipeline_parallel_degree",
+            f"{layers} layers do not fill {pp} pipeline ranks with {chunks} stages each",
         )
         return
-    draft.put(
-        "training.micro_batch",
-        size,
-        settings.origin(
-            "parallelism.pipeline_parallel_microbatch_size",
-            "experimental.pipeline_parallel_microbatches",
-            "parallelism.num_pp_microbatches",
-            default=f"{DEFAULT}, of a local batch of {local}",
-        ),
-    )
+    origin = "torchtitan's division of 2024"
+    if less is not None:
+        origin = "torchtitan's division, with fewer layers on the first and last stage"
+    settings.draft.put("parallelism.stage_split", stage_layers(layers, pp * chunks, less), origin)
+
+
+def _microbatch(settings: Settings, size: int, local: int) -> None:
+    if size < 1 or local % size:
+        settings.refuse(_MICROBATCH, f"{size} does not divide the local batch of {local}")
+        return
+    origin = settings.origin(_MICROBATCH, *_MICROBATCHES, default=f"{DEFAULT}, of a local batch of {local}")
+    settings.draft.put("training.micro_batch", size, origin)
 
 
 def _layers(settings: Settings) -> int | None:
