@@ -83,15 +83,21 @@ def _model(settings: Settings, job: ImportJob) -> None:
     if not settings.flag("model.use_train_metrics", default=True):
         draft.put("software.kernels.logged_losses", 0, settings.origin("model.use_train_metrics"))
     name = settings.text("model.name")
-    if name != "mpt_causal_lm":
-        told = settings.text("model.pretrained_model_name_or_path")
-        settings.flag("model.use_flash_attention_2")
-        if name == "hf_t5" or (told and "t5" in told):
-            settings.refuse("model.name", "encoder-decoder models are not modelled")
-            return
-        put_named_model(settings, told, settings.origin("model.pretrained_model_name_or_path"), job.files)
+    if name == "mpt_causal_lm":
+        put_mpt_sizes(settings)
+        _mpt_layer(settings)
+        _mpt_attention(settings)
         return
-    put_mpt_sizes(settings)
+    told = settings.text("model.pretrained_model_name_or_path")
+    settings.flag("model.use_flash_attention_2")
+    if name == "hf_t5" or (told and "t5" in told):
+        settings.refuse("model.name", "encoder-decoder models are not modelled")
+        return
+    put_named_model(settings, told, settings.origin("model.pretrained_model_name_or_path"), job.files)
+
+
+def _mpt_layer(settings: Settings) -> None:
+    draft = settings.draft
     hidden = draft.get("model.hidden_size")
     ratio = settings.number("model.expansion_ratio", default=4) or 4
     wide = settings.integer("model.ffn_config.ffn_hidden_size")
@@ -108,14 +114,6 @@ def _model(settings: Settings, job: ImportJob) -> None:
         wide or int(ratio * hidden),
         settings.origin("model.ffn_config.ffn_hidden_size", "model.expansion_ratio", default=f"{DEFAULT}: 4"),
     )
-    groups = settings.integer("model.attn_config.kv_n_heads")
-    if settings.text("model.attn_config.attn_type") == "multiquery_attention":
-        groups = 1
-    draft.put(
-        "model.num_query_groups",
-        groups,
-        settings.origin("model.attn_config.kv_n_heads", "model.attn_config.attn_type"),
-    )
     tied = settings.flag("model.tie_word_embeddings", default=True)
     draft.put("model.tied_embeddings", tied, settings.origin("model.tie_word_embeddings", default=DEFAULT))
     draft.put(
@@ -125,6 +123,18 @@ def _model(settings: Settings, job: ImportJob) -> None:
     )
     draft.put(
         "model.biases", not settings.flag("model.no_bias"), settings.origin("model.no_bias", default=DEFAULT)
+    )
+
+
+def _mpt_attention(settings: Settings) -> None:
+    draft = settings.draft
+    groups = settings.integer("model.attn_config.kv_n_heads")
+    if settings.text("model.attn_config.attn_type") == "multiquery_attention":
+        groups = 1
+    draft.put(
+        "model.num_query_groups",
+        groups,
+        settings.origin("model.attn_config.kv_n_heads", "model.attn_config.attn_type"),
     )
     rope, alibi = settings.flag("model.attn_config.rope"), settings.flag("model.attn_config.alibi")
     draft.put(
@@ -206,20 +216,19 @@ def _recompute(settings: Settings) -> None:
         )
 
 
+_STRATEGIES = {
+    "full_shard": 3,
+    "shard_grad_op": 2,
+    "no_shard": 0,
+    "hybrid_shard": 3,
+    "_hybrid_shard_zero2": 2,
+}
+
+
 def _sharding(settings: Settings, world: int | None) -> None:
     draft = settings.draft
     settings.refuse_if("tp_config", "tensor parallelism of llm-foundry is not read", harmless=(None, {}))
-    strategy = settings.choice(
-        "fsdp_config.sharding_strategy",
-        among={
-            "full_shard": 3,
-            "shard_grad_op": 2,
-            "no_shard": 0,
-            "hybrid_shard": 3,
-            "_hybrid_shard_zero2": 2,
-        },
-        default=None,
-    )
+    strategy = settings.choice("fsdp_config.sharding_strategy", among=_STRATEGIES, default=None)
     inside = any(name.startswith("fsdp_config") for name in settings.found)
     origin = settings.origin(
         "fsdp_config.sharding_strategy",
@@ -230,37 +239,41 @@ def _sharding(settings: Settings, world: int | None) -> None:
     told = settings.text("fsdp_config.sharding_strategy") or ""
     if "HYBRID" in told.upper() and world and world > 8:
         draft.put("parallelism.fsdp_shard_size", 8, f"{origin}: the GPUs of a host")
-    mixed = settings.choice(
-        "fsdp_config.mixed_precision", among={"pure": 2, "default": 4, "full": None}, default=4
-    )
-    if mixed is None:
-        settings.refuse(
-            "fsdp_config.mixed_precision", "FULL (all in 32 bit) is not modelled beside 16-bit products"
-        )
-    if mixed == 4 and zero:
-        # DEFAULT: parameters in 16 bit, gradients are reduced in 32 (mosaic_fsdp_utils.py,
-        # get_mixed_precision).
-        draft.put(
-            "software.gradients.reduce_grad_bytes",
-            4,
-            settings.origin("fsdp_config.mixed_precision", default=f"{DEFAULT}: DEFAULT"),
-        )
+    _reduction(settings, sharded=bool(zero))
     _recompute(settings)
     if settings.flag("fsdp_config.activation_cpu_offload"):
         draft.put("training.activation_offload", True, settings.origin("fsdp_config.activation_cpu_offload"))
+    _precision(settings)
+    settings.refuse_if("compile_config", "compilation of llm-foundry is not read", harmless=(None, {}))
+
+
+def _reduction(settings: Settings, *, sharded: bool) -> None:
+    """DEFAULT: parameters in 16 bit, gradients are reduced in 32.
+
+    Source: mosaic_fsdp_utils.py, get_mixed_precision.
+    """
+    name = "fsdp_config.mixed_precision"
+    mixed = settings.choice(name, among={"pure": 2, "default": 4, "full": None}, default=4)
+    if mixed is None:
+        settings.refuse(name, "FULL (all in 32 bit) is not modelled beside 16-bit products")
+    if mixed == 4 and sharded:
+        origin = settings.origin(name, default=f"{DEFAULT}: DEFAULT")
+        settings.draft.put("software.gradients.reduce_grad_bytes", 4, origin)
+
+
+def _precision(settings: Settings) -> None:
     kind = settings.choice(
         "precision",
         among={"amp_bf16": "bf16", "bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32", "amp_fp8": "fp8"},
         default="bf16",
     )
-    draft.put("training.precision", kind, settings.origin("precision", default=DEFAULT))
+    settings.draft.put("training.precision", kind, settings.origin("precision", default=DEFAULT))
     name = settings.choice(
         "optimizer.name",
         among={"decoupled_adamw": None, "adamw": None, "decoupled_lionw": "lion", "adam": None},
         default=None,
     )
-    draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))
-    settings.refuse_if("compile_config", "compilation of llm-foundry is not read", harmless=(None, {}))
+    settings.draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))
 
 
 IMPORTER = Importer(

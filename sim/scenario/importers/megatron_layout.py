@@ -1,16 +1,15 @@
-"""How a Megatron-LM run is laid out: axes, batches, stages and recomputation, with the defaults of its
-arguments.
+"""How a Megatron-LM run is laid out: axes, batches and stages, with the defaults of its arguments.
 
 Sources: Megatron-LM megatron/training/arguments.py (validate_args); core/num_microbatches_calculator.py;
-core/model_parallel_config.py; core/transformer/pipeline_parallel_layer_layout.py; transformer_block.py.
+core/model_parallel_config.py; core/transformer/pipeline_parallel_layer_layout.py.
 """
 
 from __future__ import annotations
 
-import math
 import re
 
 from .megatron_model import DEFAULT
+from .megatron_recompute import put_recompute
 from .megatron_version import Megatron
 from .settings import Settings
 
@@ -57,7 +56,7 @@ def put_layout(settings: Settings, megatron: Megatron, gpus: int | None) -> None
     _sharding(settings, dp * sizes["cp"] if dp else None)
     _stages(settings, sizes["pp"])
     _batches(settings, dp)
-    _recompute(settings)
+    put_recompute(settings)
     order = settings.flag("use_tp_pp_dp_mapping")
     if order:
         draft.put("parallelism.order", "tp-cp-ep-pp-dp", settings.origin("use_tp_pp_dp_mapping"))
@@ -102,26 +101,23 @@ def _sharding(settings: Settings, ranks: int | None) -> None:
 
 def _stages(settings: Settings, pp: int) -> None:
     """Chunks of a stage, and which layers they have."""
-    draft = settings.draft
-    layers = draft.get("model.num_layers")
+    layers = settings.draft.get("model.num_layers")
     if layers is None:
         return
     layout = settings.text("pipeline_model_parallel_layout")
     per_chunk = settings.integer("num_layers_per_virtual_pipeline_stage")
     chunks = settings.integer("num_virtual_stages_per_pipeline_rank")
+    embedding = settings.flag("account_for_embedding_in_pipeline_split")
+    loss = settings.flag("account_for_loss_in_pipeline_split")
     ends = (
         settings.integer("decoder_first_pipeline_num_layers"),
         settings.integer("decoder_last_pipeline_num_layers"),
     )
-    embedding = settings.flag("account_for_embedding_in_pipeline_split")
-    loss = settings.flag("account_for_loss_in_pipeline_split")
     if sum(one is not None for one in (layout, per_chunk, chunks)) > 1:
-        draft.refuse(
+        settings.draft.refuse(
             "num_virtual_stages_per_pipeline_rank",
-            "chunks are said in several ways; Megatron-LM "
-            "takes one of"
-            " --pipeline-model-parallel-layout, --num-layers-per-virtual-pipeline-stage and "
-            "this",
+            "chunks are said in several ways; Megatron-LM takes one of --pipeline-model-parallel-layout, "
+            "--num-layers-per-virtual-pipeline-stage and this",
         )
         return
     if layout is not None:
@@ -136,10 +132,15 @@ def _stages(settings: Settings, pp: int) -> None:
             )
             return
         chunks = counted // pp // per_chunk
+    if pp > 1:
+        _chunks(settings, pp, chunks or 1)
+        _split(settings, layers, pp, chunks or 1, embedding, loss, ends)
+
+
+def _chunks(settings: Settings, pp: int, chunks: int) -> None:
+    """Put the schedule, and how many microbatches go through a chunk in a row."""
+    draft = settings.draft
     names = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    if pp == 1:
-        return
-    chunks = chunks or 1
     draft.put("parallelism.vpp", chunks, settings.origin(*names, default=DEFAULT))
     draft.put(
         "schedule", "interleaved" if chunks > 1 else "1f1b", "Megatron-LM's schedule for so many chunks"
@@ -153,8 +154,20 @@ def _stages(settings: Settings, pp: int) -> None:
             group,
             settings.origin("microbatch_group_size_per_virtual_pipeline_stage"),
         )
+
+
+def _split(
+    settings: Settings,
+    layers: int,
+    pp: int,
+    chunks: int,
+    embedding: bool,
+    loss: bool,
+    ends: tuple[int | None, int | None],
+) -> None:
+    """Put the layers of each chunk, where they are not the same for all."""
     if embedding and loss:
-        draft.put(
+        settings.draft.put(
             "parallelism.stage_split",
             "embedding_and_loss_as_layers",
             settings.origin("account_for_embedding_in_pipeline_split"),
@@ -162,7 +175,7 @@ def _stages(settings: Settings, pp: int) -> None:
     elif embedding or loss or any(one is not None for one in ends):
         _uneven(settings, layers, pp, chunks, embedding, loss, ends)
     elif layers % (pp * chunks):
-        draft.refuse(
+        settings.draft.refuse(
             "num_layers", f"{layers} layers cannot be split evenly over {pp} stages of {chunks} chunks"
         )
 
@@ -287,103 +300,3 @@ def _batches(settings: Settings, dp: int | None) -> None:
         draft.put("training.global_batch", whole, settings.origin("global_batch_size"))
     elif not settings.has("global_batch_size") and micro and dp:
         draft.put("training.global_batch", micro * dp, f"{DEFAULT}: one microbatch on each of {dp} replicas")
-
-
-_MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj", "shared_experts")
-
-
-def _recompute(settings: Settings) -> None:
-    """``training.recompute``, in the words of each era."""
-    draft = settings.draft
-    if settings.flag("checkpoint_activations"):
-        count = settings.integer("checkpoint_num_layers", default=1)
-        _full(settings, "uniform", count, "checkpoint_activations")
-        return
-    if method := settings.text("activations_checkpoint_method"):
-        _full(
-            settings,
-            method,
-            settings.integer("activations_checkpoint_num_layers", default=1),
-            "activations_checkpoint_method",
-        )
-        return
-    method, count = settings.text("recompute_method"), settings.integer("recompute_num_layers")
-    modules = settings.setting("recompute_modules")
-    layers = settings.flag("moe_layer_recompute")
-    kind = settings.choice(
-        "recompute_granularity", among={"full": "full", "selective": "selective", "none": None, "": None}
-    )
-    if settings.flag("recompute_activations"):
-        if kind == "full":
-            settings.refuse(
-                "recompute_activations",
-                "with --recompute-granularity full it says two things; Megatron-LM takes selective",
-            )
-            return
-        kind = "selective"
-    if layers:
-        if kind is not None:
-            settings.refuse("moe_layer_recompute", "it goes with no other recomputation")
-            return
-        _put_modules(settings, ["moe"], "moe_layer_recompute")
-    elif kind == "full":
-        _full(settings, method, count, "recompute_granularity")
-    elif kind == "selective":
-        if method is not None and modules is None:
-            settings.refuse("recompute_method", "Megatron-LM takes a method with full recomputation only")
-            return
-        named = modules.value if modules else ["core_attn"]
-        listed = (
-            re.split(r"[,\s]+", named)
-            if isinstance(named, str)
-            else [str(one) for one in named]
-            if isinstance(named, list)
-            else []
-        )
-        _put_modules(
-            settings,
-            [re.sub(r"[\[\]'\"]", "", one) for one in listed if one],
-            "recompute_modules" if modules else "recompute_granularity",
-        )
-    else:
-        draft.put("training.recompute", "none", DEFAULT)
-
-
-def _put_modules(settings: Settings, modules: list[str], name: str) -> None:
-    unknown = [one for one in modules if one not in _MODULES]
-    if unknown or not modules:
-        settings.refuse(
-            name, f"{', '.join(unknown) or 'nothing'}: recomputed modules can be {', '.join(_MODULES)}"
-        )
-    elif modules == ["core_attn"]:
-        settings.draft.put("training.recompute", "selective", settings.origin(name, "recompute_activations"))
-    else:
-        settings.draft.put(
-            "training.recompute", {"kind": "modules", "modules": modules}, settings.origin(name)
-        )
-
-
-def _full(settings: Settings, method: str | None, count: int | None, name: str) -> None:
-    """Whole layers: all of them, chunks of n (uniform), or the first n of each stage (block)."""
-    draft = settings.draft
-    if method not in (None, "uniform", "block"):
-        settings.refuse(name, f"{method}: the methods are uniform and block")
-        return
-    layers, pp, chunks = (
-        draft.get("model.num_layers") or 0,
-        draft.get("parallelism.pp", 1),
-        draft.get("parallelism.vpp", 1),
-    )
-    held = math.ceil(layers / (pp * chunks)) if layers else 0
-    if method is None or (method == "uniform" and (count or 1) == 1):
-        draft.put("training.recompute", "full", settings.origin(name))
-    elif method == "block" and count == 0:
-        draft.put("training.recompute", "none", settings.origin("recompute_num_layers"))
-    elif method == "block" and held and (count or 1) >= held:
-        draft.put("training.recompute", "full", f"{settings.origin(name)}: {count} layers are all of a stage")
-    else:
-        draft.put(
-            "training.recompute",
-            {"kind": "full", "method": method, "layers": count or 1},
-            settings.origin(name),
-        )

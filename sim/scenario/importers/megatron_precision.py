@@ -115,55 +115,14 @@ def put_optimizer(settings: Settings) -> None:
 
 
 def put_gradients(settings: Settings, megatron: Megatron) -> None:
-    draft, precision = settings.draft, settings.draft.get("training.precision")
-    accumulates = settings.flag("accumulate_allreduce_grads_in_fp32")
-    narrow = settings.flag("grad_reduce_in_bf16")
-    if not draft.get("software.gradients.main_grad_bytes"):
-        wide = precision == "fp32" or accumulates or (precision != "fp16" and not narrow)
-        names = ("grad_reduce_in_bf16",) if narrow else ("accumulate_allreduce_grads_in_fp32",)
-        draft.put(
-            "software.gradients.main_grad_bytes",
-            4 if wide else 2,
-            settings.origin(*names, default=f"{DEFAULT}: {'32' if wide else '16'} bit under {precision}"),
-        )
-    elif narrow:
-        draft.note("grad_reduce_in_bf16 and main_grads_dtype say the same")
-    if megatron.version[0] == 2 or settings.has("ddp_impl"):
-        overlaps = settings.choice("ddp_impl", among={"local": False, "torch": True}, default=False)
-        draft.put(
-            "software.gradients.overlap_grad_reduce",
-            overlaps,
-            settings.origin("ddp_impl", default=f"{DEFAULT}: local, after the last backward"),
-        )
-    if megatron.version >= (4, 4) or settings.has("overlap_grad_reduce"):
-        reduces = settings.flag("overlap_grad_reduce")
-        gathers = settings.flag("overlap_param_gather")
-        if gathers and not (draft.get("parallelism.zero") and reduces):
-            settings.refuse(
-                "overlap_param_gather",
-                "it takes --use-distributed-optimizer and --overlap-grad-reduce beside it",
-            )
-        draft.put(
-            "software.gradients.overlap_grad_reduce",
-            reduces,
-            settings.origin("overlap_grad_reduce", default=f"{DEFAULT}: off"),
-        )
-        draft.put(
-            "software.gradients.overlap_param_gather",
-            gathers,
-            settings.origin("overlap_param_gather", default=f"{DEFAULT}: off"),
-        )
-    if settings.flag("align_grad_reduce", default=True) is False or settings.flag("no_align_grad_reduce"):
-        origin = settings.origin("no_align_grad_reduce", "align_grad_reduce")
-        draft.put("software.gradients.reduction", "buckets", origin)
-        draft.note("without align_grad_reduce, buckets are taken not to grow with data parallelism")
-    if settings.has("ddp_bucket_size"):
-        size = settings.number("ddp_bucket_size")
-        draft.put("software.gradients.bucket_elements", size, settings.origin("ddp_bucket_size"))
+    """Put in how many bits gradients are kept and reduced, when, and in which buckets."""
+    _width(settings)
+    _overlap(settings, megatron)
+    _buckets(settings)
     if not settings.flag("gradient_accumulation_fusion", default=True) or settings.flag(
         "no_gradient_accumulation_fusion"
     ):
-        draft.put(
+        settings.draft.put(
             "software.kernels.fused_wgrad_accumulation",
             False,
             settings.origin("no_gradient_accumulation_fusion", "gradient_accumulation_fusion"),
@@ -177,3 +136,52 @@ def put_gradients(settings: Settings, megatron: Megatron) -> None:
             settings.refuse(
                 name, f"{kind}: FSDP with other than 32-bit gradients and master weights is not modelled here"
             )
+
+
+def _width(settings: Settings) -> None:
+    draft, precision = settings.draft, settings.draft.get("training.precision")
+    accumulates = settings.flag("accumulate_allreduce_grads_in_fp32")
+    narrow = settings.flag("grad_reduce_in_bf16")
+    if not draft.get("software.gradients.main_grad_bytes"):
+        wide = precision == "fp32" or accumulates or (precision != "fp16" and not narrow)
+        names = ("grad_reduce_in_bf16",) if narrow else ("accumulate_allreduce_grads_in_fp32",)
+        draft.put(
+            "software.gradients.main_grad_bytes",
+            4 if wide else 2,
+            settings.origin(*names, default=f"{DEFAULT}: {'32' if wide else '16'} bit under {precision}"),
+        )
+    elif narrow:
+        draft.note("grad_reduce_in_bf16 and main_grads_dtype say the same")
+
+
+def _overlap(settings: Settings, megatron: Megatron) -> None:
+    draft = settings.draft
+    if megatron.version[0] == 2 or settings.has("ddp_impl"):
+        overlaps = settings.choice("ddp_impl", among={"local": False, "torch": True}, default=False)
+        draft.put(
+            "software.gradients.overlap_grad_reduce",
+            overlaps,
+            settings.origin("ddp_impl", default=f"{DEFAULT}: local, after the last backward"),
+        )
+    if megatron.version < (4, 4) and not settings.has("overlap_grad_reduce"):
+        return
+    reduces = settings.flag("overlap_grad_reduce")
+    gathers = settings.flag("overlap_param_gather")
+    if gathers and not (draft.get("parallelism.zero") and reduces):
+        settings.refuse(
+            "overlap_param_gather",
+            "it takes --use-distributed-optimizer and --overlap-grad-reduce beside it",
+        )
+    for name, on in (("overlap_grad_reduce", reduces), ("overlap_param_gather", gathers)):
+        draft.put(f"software.gradients.{name}", on, settings.origin(name, default=f"{DEFAULT}: off"))
+
+
+def _buckets(settings: Settings) -> None:
+    draft = settings.draft
+    if settings.flag("align_grad_reduce", default=True) is False or settings.flag("no_align_grad_reduce"):
+        origin = settings.origin("no_align_grad_reduce", "align_grad_reduce")
+        draft.put("software.gradients.reduction", "buckets", origin)
+        draft.note("without align_grad_reduce, buckets are taken not to grow with data parallelism")
+    if settings.has("ddp_bucket_size"):
+        size = settings.number("ddp_bucket_size")
+        draft.put("software.gradients.bucket_elements", size, settings.origin("ddp_bucket_size"))

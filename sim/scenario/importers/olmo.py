@@ -104,6 +104,17 @@ def _model(settings: Settings) -> None:
     )
 
 
+_CHECKPOINTING = {
+    "whole_layer": "full",
+    "one_in_two": 2,
+    "one_in_three": 3,
+    "one_in_four": 4,
+    "fine_grained": None,
+    "none": "none",
+}
+_STRATEGIES = {"full_shard": 3, "shard_grad_op": 2, "hybrid_shard": 3, "no_shard": 0}
+
+
 def _training(settings: Settings, gpus: int | None) -> None:
     draft = settings.draft
     draft.put(
@@ -111,28 +122,15 @@ def _training(settings: Settings, gpus: int | None) -> None:
         settings.integer("model.max_sequence_length", default=1024),
         settings.origin("model.max_sequence_length", default=DEFAULT),
     )
-    whole, micro = (
-        settings.integer("global_train_batch_size"),
-        settings.integer("device_train_microbatch_size", default=16),
-    )
+    whole = settings.integer("global_train_batch_size")
+    micro = settings.integer("device_train_microbatch_size", default=16)
     draft.put("training.global_batch", whole, settings.origin("global_train_batch_size"))
     draft.put("training.micro_batch", micro, settings.origin("device_train_microbatch_size", default=DEFAULT))
     kind = settings.choice(
         "precision", among={"amp_bf16": "bf16", "amp_fp16": "fp16", "fp32": "fp32"}, default="fp32"
     )
     draft.put("training.precision", kind, settings.origin("precision", default=DEFAULT))
-    again = settings.choice(
-        "activation_checkpointing",
-        among={
-            "whole_layer": "full",
-            "one_in_two": 2,
-            "one_in_three": 3,
-            "one_in_four": 4,
-            "fine_grained": None,
-            "none": "none",
-        },
-        default="none",
-    )
+    again = settings.choice("activation_checkpointing", among=_CHECKPOINTING, default="none")
     if again is None:
         settings.refuse("activation_checkpointing", "fine_grained recomputation of OLMo is not modelled")
     draft.put(
@@ -142,23 +140,20 @@ def _training(settings: Settings, gpus: int | None) -> None:
     )
     if settings.text("distributed_strategy", default="fsdp") == "ddp":
         draft.put("parallelism.zero", 0, settings.origin("distributed_strategy"))
-        return
-    strategy = settings.choice(
-        "fsdp.sharding_strategy",
-        among={"full_shard": 3, "shard_grad_op": 2, "hybrid_shard": 3, "no_shard": 0},
-        default=3,
-    )
+    else:
+        _fsdp(settings, gpus)
+
+
+def _fsdp(settings: Settings, gpus: int | None) -> None:
+    draft, name = settings.draft, "fsdp.sharding_strategy"
+    strategy = settings.choice(name, among=_STRATEGIES, default=3)
     draft.put(
         "parallelism.zero",
         strategy if (gpus or 2) > 1 else 0,
-        settings.origin("fsdp.sharding_strategy", default=f"{DEFAULT}: FULL_SHARD"),
+        settings.origin(name, default=f"{DEFAULT}: FULL_SHARD"),
     )
-    if str(settings.text("fsdp.sharding_strategy")).upper() == "HYBRID_SHARD" and gpus and gpus > 8:
-        draft.put(
-            "parallelism.fsdp_shard_size",
-            8,
-            f"{settings.origin('fsdp.sharding_strategy')}: the GPUs of a host",
-        )
+    if str(settings.text(name)).upper() == "HYBRID_SHARD" and gpus and gpus > 8:
+        draft.put("parallelism.fsdp_shard_size", 8, f"{settings.origin(name)}: the GPUs of a host")
     if settings.choice("fsdp.precision", among={"pure": 2, "mixed": 4}, default=2) == 4:
         draft.put("software.gradients.reduce_grad_bytes", 4, settings.origin("fsdp.precision"))
 

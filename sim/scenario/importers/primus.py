@@ -143,12 +143,32 @@ def _presets(job: ImportJob, name: str, depth: int = 0) -> dict[str, Setting]:
 
 
 def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
+    """A run of Primus on Megatron-LM, by the preset ``model`` and what the files say beside it."""
     draft = settings.draft
     presets = _presets(job, str(model)) if model else {}
     for name, one in presets.items():
         settings.found.setdefault(name, one)
     for name, value in DEFAULTS.items():
         settings.found.setdefault(name, Setting(value=value, file="pre_trainer.yaml of Primus", name=name))
+    _refuse_settings(settings)
+    megatron = Megatron(version=(4, 14), shown="as in Primus")
+    gpus = world_size(settings, None, None)
+    if "num_layers" in settings.found:
+        put_model(settings, megatron)
+    else:
+        _put_preset(settings, model, job)
+    _windows(settings)
+    _put_defaults(settings)
+    put_layout(settings, megatron, gpus)
+    put_software(settings, megatron, {})
+    if settings.flag("use_turbo_attention") or settings.flag("use_turbo_gemm"):
+        draft.note("kernels of Primus-Turbo are not told apart from those of the preset")
+    put_machine(settings)
+    settle(settings, "primus", "megatron-lm")
+    return draft.finished()
+
+
+def _refuse_settings(settings: Settings) -> None:
     for name, why in _REFUSED.items():
         if why:
             settings.refuse_if(name, why, harmless=(None, False, "", 0, "0"))
@@ -159,16 +179,16 @@ def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
                 name, "schedules of Primus are not read; write them in a scenario, as in schedule: zb-v"
             )
         settings.setting(name)
-    megatron = Megatron(version=(4, 14), shown="as in Primus")
-    gpus = world_size(settings, None, None)
-    known = _known(model)
-    if presets.keys() & {"num_layers"} or "num_layers" in settings.found:
-        put_model(settings, megatron)
-    elif known and job.given.get("model") is None:
+
+
+def _put_preset(settings: Settings, model: Any, job: ImportJob) -> None:
+    """A model whose sizes no file holds: the catalogue's, or the one that is given."""
+    draft, told = settings.draft, job.given.get("model")
+    if told is None and (known := _known(model)):
         put_catalogue_model(settings, known, f"model: {model}")
         draft.note(f"the preset {model} is not among the files; the catalogue's {known} is taken")
         settings.read.update(_MODEL_NAMES)
-    elif (told := job.given.get("model")) in model_names():
+    elif told in model_names():
         put_catalogue_model(settings, told, f"--given model={told}")
         settings.read.update(_MODEL_NAMES)
     elif told is not None:
@@ -181,29 +201,24 @@ def _megatron(settings: Settings, model: Any, job: ImportJob) -> Imported:
             else "the files name no model of Primus",
             "llama3-8b",
         )
-    _windows(settings)
+
+
+def _put_defaults(settings: Settings) -> None:
+    """What Primus's own base files say where no file here does, as Megatron's options."""
+    found = settings.found
+
+    def put(name: str, value: object, file: str, like: str | None = None) -> None:
+        found[name] = Setting(value=value, file=file, name=like or name)
+
     if settings.flag("use_turbo_deepep"):
-        settings.found["moe_token_dispatcher_type"] = Setting(
-            value="flex", file="Primus", name="use_turbo_deepep"
-        )
-    elif "moe_token_dispatcher_type" not in settings.found:
-        settings.found["moe_token_dispatcher_type"] = Setting(
-            value="alltoall", file="language_model.yaml of Primus", name="moe_token_dispatcher_type"
-        )
-    if settings.flag("use_turbo_grouped_gemm") or "moe_grouped_gemm" not in settings.found:
-        settings.found["moe_grouped_gemm"] = Setting(
-            value=True, file="language_model.yaml of Primus", name="moe_grouped_gemm"
-        )
-    if "bf16" not in settings.found and "fp16" not in settings.found:
-        settings.found["bf16"] = Setting(value=True, file="trainer_base.yaml of Primus", name="bf16")
-    settings.found["reduce_amax"] = Setting(value=False, file=_NO_AMAX, name="reduce_amax")
-    put_layout(settings, megatron, gpus)
-    put_software(settings, megatron, {})
-    if settings.flag("use_turbo_attention") or settings.flag("use_turbo_gemm"):
-        draft.note("kernels of Primus-Turbo are not told apart from those of the preset")
-    put_machine(settings)
-    settle(settings, "primus", "megatron-lm")
-    return draft.finished()
+        put("moe_token_dispatcher_type", "flex", "Primus", "use_turbo_deepep")
+    elif "moe_token_dispatcher_type" not in found:
+        put("moe_token_dispatcher_type", "alltoall", "language_model.yaml of Primus")
+    if settings.flag("use_turbo_grouped_gemm") or "moe_grouped_gemm" not in found:
+        put("moe_grouped_gemm", True, "language_model.yaml of Primus")
+    if "bf16" not in found and "fp16" not in found:
+        put("bf16", True, "trainer_base.yaml of Primus")
+    put("reduce_amax", False, _NO_AMAX)
 
 
 def _windows(settings: Settings) -> None:

@@ -186,40 +186,60 @@ def _stages(settings: Settings, pp: int, chunks: int) -> None:
         )
 
 
+_FP8_RECIPES = {
+    "ds": ("fp8", "delayed"),
+    "cs": ("fp8", "current"),
+    "mxfp8": ("mxfp8", None),
+    "ss": ("fp8", "blockwise"),
+    "mx": ("mxfp8", None),
+}
+"""Launchers' short names: the precision, and how FP8 is scaled."""
+
+
 def _training(settings: Settings) -> None:
-    draft = settings.draft
-    for field, name in (
-        ("micro_batch", "micro_batch_size"),
-        ("global_batch", "global_batch_size"),
-        ("seq_length", "seq_length"),
+    _put_sequences(settings)
+    _put_precision(settings)
+    _put_recompute(settings)
+    names = ("activation_offload_layers", "cpu_offloading_num_layers")
+    if settings.integer(*names, default=0):
+        settings.refuse(
+            next(one for one in names if settings.has(one)),
+            "activations of some layers on the host are not modelled; of all layers they are",
+        )
+    if settings.flag("use_tokendrop"):
+        settings.draft.put("model.moe.capacity_factor", 1.0, settings.origin("use_tokendrop"))
+
+
+def _put_sequences(settings: Settings) -> None:
+    """Microbatch, batch and sequence length: all but the first have to be told."""
+    for field, name, example in (
+        ("micro_batch", "micro_batch_size", None),
+        ("global_batch", "global_batch_size", "512"),
+        ("seq_length", "seq_length", "4096"),
     ):
         value = settings.integer(name)
         if value is None and not settings.has(name):
-            if field == "micro_batch":
+            if example is None:
                 value = 1
             else:
-                draft.ask(
-                    name, "the recipe says it, and not the file", "4096" if field == "seq_length" else "512"
-                )
-        draft.put(f"training.{field}", value, settings.origin(name, default=f"{RECIPE}: 1"))
+                settings.draft.ask(name, "the recipe says it, and not the file", example)
+        settings.draft.put(f"training.{field}", value, settings.origin(name, default=f"{RECIPE}: 1"))
+
+
+def _put_precision(settings: Settings) -> None:
+    draft = settings.draft
     kind, scaling = settings.choice("compute_dtype", among=PRECISIONS, default=("bf16", None))
     if not settings.has("compute_dtype"):
         draft.ask("compute_dtype", "the precision is an option of the launcher", "bf16")
-    recipe = settings.choice(
-        "fp8_recipe",
-        among={
-            "ds": ("fp8", "delayed"),
-            "cs": ("fp8", "current"),
-            "mxfp8": ("mxfp8", None),
-            "ss": ("fp8", "blockwise"),
-            "mx": ("mxfp8", None),
-        },
-        default=None,
-    )
+    recipe = settings.choice("fp8_recipe", among=_FP8_RECIPES, default=None)
     if kind == "fp8" and recipe:
         kind, scaling = recipe
     draft.put("training.precision", kind, settings.origin("compute_dtype"))
     draft.put("software.kernels.fp8_scaling", scaling, settings.origin("compute_dtype"))
+
+
+def _put_recompute(settings: Settings) -> None:
+    draft = settings.draft
     modules = settings.setting("recompute_modules")
     count = settings.integer("recompute_num_layers", default=0) or 0
     if modules is not None and modules.value not in (True, [], ""):
@@ -240,15 +260,6 @@ def _training(settings: Settings) -> None:
         )
     elif settings.text("recompute_granularity") == "selective":
         draft.put("training.recompute", "selective", settings.origin("recompute_granularity"))
-    names = ("activation_offload_layers", "cpu_offloading_num_layers")
-    offloaded = settings.integer(*names, default=0) or 0
-    if offloaded:
-        settings.refuse(
-            next(one for one in names if settings.has(one)),
-            "activations of some layers on the host are not modelled; of all layers they are",
-        )
-    if settings.flag("use_tokendrop"):
-        draft.put("model.moe.capacity_factor", 1.0, settings.origin("use_tokendrop"))
 
 
 def _overlaps(settings: Settings) -> None:

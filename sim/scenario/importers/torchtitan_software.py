@@ -93,6 +93,15 @@ def put_precision(settings: Settings) -> None:
 
 
 def put_software(settings: Settings, old: bool) -> None:
+    """Put what is compiled, exchanged and fused; ``old``: torchtitan of 2024."""
+    compiled = _put_compilation(settings, old)
+    _put_early_stop(settings)
+    _put_exchanges(settings, compiled)
+    _refuse_others(settings)
+    _put_optimizer(settings)
+
+
+def _put_compilation(settings: Settings, old: bool) -> bool:
     draft = settings.draft
     compiled = settings.flag("compile.enable", "training.compile")
     origin = settings.origin("compile.enable", "training.compile", default=f"{DEFAULT}: off")
@@ -105,7 +114,11 @@ def put_software(settings: Settings, old: bool) -> None:
         draft.put(
             "software.kernels.cross_entropy", "fused" if compiled and "loss" in parts else "eager", origin
         )
-    _put_early_stop(settings)
+    return compiled
+
+
+def _put_exchanges(settings: Settings, compiled: bool) -> None:
+    draft = settings.draft
     names = (
         "parallelism.enable_async_tensor_parallel",
         "experimental.enable_async_tensor_parallel",
@@ -133,19 +146,22 @@ def put_software(settings: Settings, old: bool) -> None:
         *rotate, among={"allgather": "all_gather", "alltoall": "p2p"}, default="all_gather"
     )
     draft.put("software.exchange.cp_comm", method, settings.origin(*rotate, default=f"{DEFAULT}: allgather"))
+
+
+def _refuse_others(settings: Settings) -> None:
     for name in (
         "parallelism.disable_loss_parallel",
         "training.disable_loss_parallel",
         "parallelism.enable_loss_parallel_off",
     ):
         settings.refuse_if(name, "logits that are gathered are not modelled for torchtitan")
-    settings.refuse_if(
-        "training.enable_cpu_offload", "parameters and gradients on the host are not modelled for FSDP2"
-    )
-    settings.refuse_if(
-        "experimental.enable_cpu_offload", "parameters and gradients on the host are not modelled for FSDP2"
-    )
+    for name in ("training.enable_cpu_offload", "experimental.enable_cpu_offload"):
+        settings.refuse_if(name, "parameters and gradients on the host are not modelled for FSDP2")
     settings.refuse_if("optimizer.early_step_in_backward", "updates inside the backward are not modelled")
+
+
+def _put_optimizer(settings: Settings) -> None:
+    draft = settings.draft
     how = settings.choice(
         "optimizer.implementation", among={"fused": True, "foreach": False, "for-loop": False}, default=True
     )

@@ -21,6 +21,24 @@ _EAGER = ("fused_norm", "fused_activation", "fused_rope", "fused_residual", "fus
 """Kernels that transformers' models run one by one, as torch has them."""
 
 
+_LENGTHS = (
+    "seq_length",
+    "max_seq_length",
+    "max_length",
+    "block_size",
+    "model_max_length",
+    "sequence_len",
+    "cutoff_len",
+)
+_ATTENTION = {
+    "flash_attention_2": "fa2",
+    "sdpa": "fa2",
+    "eager": "unfused",
+    "flash_attention_3": "fa3",
+    "kernels-community/vllm-flash-attn3": "fa3",
+}
+
+
 def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tuple[str, str] | None) -> None:
     """Put model, sequence length, precision, recomputation and kernels of a Trainer's run.
 
@@ -34,50 +52,14 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         "a model that overrides of a configuration describe is not read; give its config.json",
     )
     put_named_model(settings, settings.text(*named), settings.origin(*named), files)
-    names = (
-        "seq_length",
-        "max_seq_length",
-        "max_length",
-        "block_size",
-        "model_max_length",
-        "sequence_len",
-        "cutoff_len",
-    )
-    length = settings.integer(*names)
-    if length is None and not settings.has(*names):
+    length = settings.integer(*_LENGTHS)
+    if length is None and not settings.has(*_LENGTHS):
         draft.ask("seq_length", "the files do not say how long sequences are", "4096")
-    draft.put("training.seq_length", length, settings.origin(*names))
-    if precision is None:
-        kind = "bf16" if settings.flag("bf16") else "fp16" if settings.flag("fp16") else None
-        if kind is None and not settings.has("bf16", "fp16"):
-            draft.ask("bf16", "the files leave the precision to the Trainer's arguments", "true")
-        precision = (kind or "fp32", settings.origin("bf16", "fp16"))
-    draft.put("training.precision", *precision)
+    draft.put("training.seq_length", length, settings.origin(*_LENGTHS))
+    draft.put("training.precision", *(precision or _precision(settings)))
     _put_weights(settings)
-    again = ("gradient_checkpointing", "activation_checkpointing", "use_grad_checkpoint")
-    draft.put(
-        "training.recompute",
-        "full" if settings.flag(*again) else "none",
-        settings.origin(*again, default=f"{DEFAULT}: off"),
-    )
-    reentrant = "gradient_checkpointing_kwargs.use_reentrant"
-    if settings.flag(*again):
-        draft.put(
-            "software.kernels.recompute_stops_early",
-            not settings.flag(reentrant, default=True),
-            settings.origin(reentrant, default=f"{DEFAULT}: a reentrant one runs all of a layer"),
-        )
-    attention = settings.choice(
-        "attn_implementation",
-        among={
-            "flash_attention_2": "fa2",
-            "sdpa": "fa2",
-            "eager": "unfused",
-            "flash_attention_3": "fa3",
-            "kernels-community/vllm-flash-attn3": "fa3",
-        },
-        default="fa2",
-    )
+    _put_recompute(settings)
+    attention = settings.choice("attn_implementation", among=_ATTENTION, default="fa2")
     draft.put(
         "software.kernels.attention",
         attention,
@@ -87,6 +69,32 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         draft.put_software(field, False, "transformers' models are plain torch")
     draft.put("software.kernels.cross_entropy", "eager", "transformers' loss is torch's, on FP32 logits")
     _refuse_adapters(settings)
+
+
+def _precision(settings: Settings) -> tuple[str, str]:
+    """The precision by the arguments, and where it stands; asked for where they are silent."""
+    kind = "bf16" if settings.flag("bf16") else "fp16" if settings.flag("fp16") else None
+    if kind is None and not settings.has("bf16", "fp16"):
+        settings.draft.ask("bf16", "the files leave the precision to the Trainer's arguments", "true")
+    return kind or "fp32", settings.origin("bf16", "fp16")
+
+
+def _put_recompute(settings: Settings) -> None:
+    draft = settings.draft
+    names = ("gradient_checkpointing", "activation_checkpointing", "use_grad_checkpoint")
+    again = settings.flag(*names)
+    draft.put(
+        "training.recompute",
+        "full" if again else "none",
+        settings.origin(*names, default=f"{DEFAULT}: off"),
+    )
+    reentrant = "gradient_checkpointing_kwargs.use_reentrant"
+    if again:
+        draft.put(
+            "software.kernels.recompute_stops_early",
+            not settings.flag(reentrant, default=True),
+            settings.origin(reentrant, default=f"{DEFAULT}: a reentrant one runs all of a layer"),
+        )
 
 
 def _put_weights(settings: Settings) -> None:
