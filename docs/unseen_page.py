@@ -70,22 +70,38 @@ def _lost(chosen: object, lost: float | None) -> str:
 
 def summary(where: str, predicted: list[dict[str, Any]]) -> str:
     """How far off they are in the median, and how many intervals held."""
-    answered = [one for one in predicted if one["refused"] is None]
+    timed = [one for one in predicted if one["measured_step_time_s"] is not None]
+    answered = [one for one in timed if one["refused"] is None]
     errors = [one["error"] for one in answered]
     held = sum(_held(one) for one in answered)
-    refused, runs = len(predicted) - len(answered), f"run{'s' * (len(answered) != 1)}"
+    refused, runs = len(timed) - len(answered), f"run{'s' * (len(answered) != 1)}"
     off = f"median error {median(map(abs, errors)):.1%} (signed {median(errors):+.1%})"
     inside = f"{held} of {len(answered)} inside the interval"
     told = f"{where}: {len(answered)} {runs}, {off}, {inside}"
-    return (told + (f", {refused} refused." if refused else ".")).replace("%", " %")
+    told += f", {refused} refused" if refused else ""
+    return (told + _full(predicted) + ".").replace("%", " %")
+
+
+def _full(predicted: list[dict[str, Any]]) -> str:
+    """How many of the jobs that ran out of memory are predicted to, where there are any."""
+    jobs = [one for one in predicted if one["measured_outcome"] == "oom" and one["refused"] is None]
+    foretold = sum(one["predicted_outcome"] == "oom" for one in jobs)
+    return f"; {foretold} of {len(jobs)} that ran out of memory foretold" if jobs else ""
 
 
 def row(case: dict[str, Any], one: dict[str, Any]) -> str:
     """One run; the measured figure leads to where it is published."""
     address, gpus = case["notes"].split()[-1], f"{case['hardware']['gpus']:,} {case['hardware']['gpu']}"
-    measured = f"[{one['measured_step_time_s']:.4g} s]({address})"
+    step_s = one["measured_step_time_s"]
+    measured = f"[{'out of memory' if step_s is None else f'{step_s:.4g} s'}]({address})"
     if one["refused"] is not None:
         return f"| {case['id']} | {gpus} | {measured} | refused | | | |"
+    if step_s is None:
+        foretold = one["predicted_outcome"] == "oom"
+        said = f"{'out of memory' if foretold else 'fits'} | | fits by {one['fit_probability']:.0%}"
+        return f"| {case['id']} | {gpus} | {measured} | {said} | {'yes' if foretold else '**no**'} |".replace(
+            "%", " %"
+        )
     low, high = one["predicted_interval_s"]
     cells = [case["id"], gpus, measured, f"{one['predicted_step_time_s']:.4g} s", f"{one['error']:+.1%}"]
     cells += [f"{low:.3g} to {high:.3g} s", "yes" if _held(one) else "**no**"]

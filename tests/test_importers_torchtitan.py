@@ -160,6 +160,12 @@ def test_torchtitans_reduction_may_be_in_16_bit() -> None:
     assert at(made, "software.gradients.reduce_grad_bytes") == 2
 
 
+def test_torchtitans_weights_may_be_of_16_bit_alone() -> None:
+    text = TITAN.replace("seq_len", 'dtype = "bfloat16"\nseq_len')
+    made = imported({"run.toml": text}, {"gpus": "32"}).document
+    assert at(made, "software.gradients.master_weights") is False
+
+
 @pytest.mark.parametrize(
     "degree", ["data_parallel_replicate_degree = 0", "pipeline_parallel_degree = 99999999"]
 )

@@ -29,7 +29,8 @@ def test_a_run_is_a_scenario_with_its_figure_on_the_page(case: Case) -> None:
     assert ADDRESS.fullmatch(address)
     page = (ROOT / "docs" / "unseen-runs.md").read_text(encoding="utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith(f"| {case.id} |")]
-    assert f"[{case.measured.step_time_s:.4g} s]({address})" in row
+    step_s = case.measured.step_time_s
+    assert f"[{'out of memory' if step_s is None else f'{step_s:.4g} s'}]({address})" in row
 
 
 def test_the_runs_are_of_no_source_that_shaped_a_constant(shared: Path) -> None:
@@ -47,5 +48,7 @@ def measurement(case: Case) -> tuple[object, ...]:
     """What two rows have in common that tell of one run, whoever tells it and under which name."""
     model, hardware = case.model, case.hardware
     size = (model.num_layers, model.hidden_size, model.seq_length)
-    measured = case.measured.step_time_s and round(case.measured.step_time_s, 4)
+    measured: object = case.measured.step_time_s and round(case.measured.step_time_s, 4)
+    if measured is None:  # out of memory: all that it tells is in which layout
+        measured = (case.layout, model.vocab_size)
     return (hardware.gpu, hardware.gpus, *size, case.layout.precision, measured)

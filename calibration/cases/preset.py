@@ -160,9 +160,14 @@ def known_micro_batch(preset: str, layout: CaseLayout, assumed: bool) -> int:
     return each if unsaid else layout.micro_batch
 
 
-def known_precision(preset: str, layout: Mapping[str, Any]) -> str:
+def known_precision(preset: str, layout: Mapping[str, Any], *, master_weights: bool = True) -> str:
     """The type of the products of a run with ``preset``: what its source states, but where the framework
-    takes another in such a layout whatever its configuration says."""
+    takes another in such a layout whatever its configuration says.
+
+    Weights that were made in 16 bit, without masters, are multiplied in 16 bit wherever they lie.
+    """
+    if not master_weights:
+        return str(layout["precision"])
     lookup = lookup_in({"parallelism": layout})
     fixed = (
         rule.always
@@ -222,6 +227,13 @@ MODEL_FACTS: dict[str, dict[str, Any]] = {
 }
 """What the models of a preset's framework have that a case does not say."""
 
+LOSS_COMPILED = ("torchtitan-2025",)
+"""Presets whose fused loss is torch.compile's, and torch's cross_entropy of FP32 logits where a run compiles
+nothing (pytorch/torchtitan components/loss.py, build_cross_entropy_loss: ``if training.compile``)."""
+
+LOSS_EAGER = {"cross_entropy": "eager", "logits_fp32": True}
+"""Their loss where nothing is compiled, in words of a preset."""
+
 MODEL_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (("without dropout", {"dropout": 0.0}),)
 """What a framework's text says of the models that ran, in words of a model."""
 
@@ -259,6 +271,9 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ulysses", {"cp_comm": "a2a"}),  # context parallelism by exchanging heads for sequence
     ("reentrant checkpoints", {"recompute_stops_early": False}),  # all of a layer runs again
     ("reduces last", {"reduce": "last"}),  # no_sync, or set_requires_gradient_sync(False)
+    # pytorch/torchtitan components/loss.py, ChunkedCELoss.Config of 2026: num_chunks 8
+    ("chunked loss", {"loss_chunks": 8}),
+    ("uncompiled loss", LOSS_EAGER),  # torchtitan's compile.components without loss
     ("fused loss", {"cross_entropy": "fused", "logits_fp32": False}),  # a kernel for 16-bit logits
     ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before FSDP gathers them
     ("16-bit attention", {"fp8_attention": False}),  # where recipes of its release have both
@@ -329,6 +344,8 @@ def software_document(
         fields["overlap_assumed"] = "none"  # the source says what runs beside compute
     if known := [name for words, name in DISPATCHERS if words in framework]:
         fields["moe_dispatcher"] = known[0]
+    if preset in LOSS_COMPILED and not software.torch_compile:
+        fields |= LOSS_EAGER
     for words, meant in WORDS:
         fields |= meant if words in framework else {}
     fields |= combined_bytes(software.framework)

@@ -88,6 +88,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
             software["preset"] = CHECKED.get(software["preset"], software["preset"])
     if not as_stated or case.measured_network:  # a run that states what its rings took has stated this
         software = known_protocol(software, case.hardware.interconnect)
+    masters = software.get("gradients", {}).get("master_weights", True)
+    precision = known_precision(software["preset"], asdict(layout), master_weights=masters)
     return {
         "model": known_facts(model) | model_facts(case.software),
         "cluster": cluster,
@@ -97,7 +99,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         | ({"order": order} if (order := recipe_order(release, case)) else {}),
         "training": {"seq_length": case.model.seq_length}
         | {key: getattr(layout, key) for key in TRAINING}
-        | {"micro_batch": sequences, "precision": known_precision(software["preset"], asdict(layout))},
+        | {"micro_batch": sequences, "precision": precision},
         "schedule": layout.schedule,
         "software": software,
     }

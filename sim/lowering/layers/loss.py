@@ -61,7 +61,18 @@ def _logged(builder: LayerBuilder, times: int) -> None:
 
 
 def logits_bytes(local: LocalShape, software: Software) -> float:
-    """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak."""
+    """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak.
+
+    Of a loss in pieces, those of one, and besides them the hidden states that were cut into pieces and their
+    gradients (torchtitan components/loss.py, ChunkedCELoss: chunks made contiguous, h_chunk_grads).
+    """
+    chunks = software.kernels.loss_chunks
+    pieces = 2 * local.tokens * local.hidden * local.element_bytes if chunks > 1 else 0
+    return _whole_logits_bytes(local, software) / chunks + pieces
+
+
+def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
+    """The same of a loss that takes all tokens of a microbatch at once."""
     e, wide = local.element_bytes, logit_bytes(local, software)
     if software.kernels.cross_entropy == "gathered":
         # gathered, as FP32, log-softmax of it, and the gradient of that; and what the gather went through

@@ -52,8 +52,9 @@ def put_precision(settings: Settings) -> None:
     width = settings.choice("training.mixed_precision_reduce", among={"float32": None, "bfloat16": 2})
     if width is not None:
         draft.put_software("reduce_grad_bytes", width, settings.origin("training.mixed_precision_reduce"))
-    if settings.text("training.dtype", default="float32") != "float32":
-        settings.refuse("training.dtype", "master weights in fewer than 32 bits are not modelled")
+    masters = settings.choice("training.dtype", among={"float32": None, "bfloat16": False})
+    if masters is not None:  # trainer.py makes the model in it: weights, gradients and moments of 16 bit
+        draft.put_software("master_weights", masters, settings.origin("training.dtype"))
     converters = settings.setting("model.converters")
     listed = converters.value if converters and isinstance(converters.value, list) else []
     if isinstance(converters and converters.value, str):

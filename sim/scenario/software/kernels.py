@@ -16,6 +16,7 @@ Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel"]
 HopperProducts = Literal["two-passes", "share"]
 Few = Annotated[int, *whole(0, 100)]
+LossChunks = Annotated[int, *whole(1, 1024)]
 
 
 class KernelSoftware(SoftwareGroup):
@@ -98,6 +99,12 @@ class KernelSoftware(SoftwareGroup):
         default=0,
         description="times that torch's cross entropy is computed again from the logits of a microbatch, for"
         " metrics alone, which all ranks gather after each step",
+    )
+    loss_chunks: LossChunks = Field(
+        default=1,
+        description="pieces of the sequence that the head and the loss take one after another, each with its"
+        " backward, so that no more than one piece's logits are held (torchtitan components/loss.py,"
+        " ChunkedCELoss)",
     )
     loss_in_place: bool = Field(
         default=True,

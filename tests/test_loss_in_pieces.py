@@ -1,0 +1,53 @@
+"""A loss in pieces holds the logits of one, and a loss that nothing compiles those that torch makes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from small_scenarios import lowered, scenario
+from validation_cases import case_document
+
+from stepsim.calibration.cases.case import build
+from stepsim.calibration.cases.preset import known_precision, software_document
+from stepsim.sim.lowering.layers.loss import logits_bytes
+
+SOFTWARE = replace(build(case_document()).software, framework="torchtitan", year=2025, fused_kernels=False)
+ALONE = {"dp": 1, "cp": 1, "tp": 8, "pp": 1, "precision": "bf16"}
+"""Tensors of one replica in eight, of which nothing is sharded."""
+
+
+def kernels(framework: str = "torchtitan", *, torch_compile: bool = False) -> dict[str, object]:
+    software = replace(SOFTWARE, framework=framework, torch_compile=torch_compile)
+    found: dict[str, object] = software_document(software)["kernels"]
+    return found
+
+
+@pytest.mark.parametrize("cross_entropy", ["eager", "fused", "vocab-parallel"])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_logits_of_one_piece_are_held_besides_what_was_cut(cross_entropy: str, tp: int) -> None:
+    def held(chunks: int) -> tuple[float, float]:
+        told = {"cross_entropy": cross_entropy, "loss_chunks": chunks}
+        plan = lowered(scenario(tp=tp, software={"preset": "torchtitan-2025", "kernels": told})).plan
+        cut = 2 * plan.local.tokens * plan.local.hidden * plan.local.element_bytes
+        return logits_bytes(plan.local, plan.scenario.software), float(cut)
+
+    whole, cut = held(1)
+    assert held(8)[0] == pytest.approx(whole / 8 + cut)
+
+
+def test_torchtitan_compiles_its_loss_with_the_model_only() -> None:
+    assert kernels()["cross_entropy"] == "eager"
+    assert kernels()["logits_fp32"] is True
+    assert "cross_entropy" not in kernels(torch_compile=True)
+    assert kernels("torchtitan (uncompiled loss)", torch_compile=True)["cross_entropy"] == "eager"
+    assert kernels("torchtitan (fused loss)")["cross_entropy"] == "fused"
+
+
+def test_a_case_says_that_the_loss_is_in_pieces() -> None:
+    assert kernels("torchtitan (FSDP2; chunked loss)")["loss_chunks"] == 8
+
+
+def test_weights_of_16_bit_are_multiplied_in_16_bit_where_nothing_is_sharded() -> None:
+    assert known_precision("torchtitan-2025", ALONE) == "fp32"
+    assert known_precision("torchtitan-2025", ALONE, master_weights=False) == "bf16"
