@@ -246,7 +246,7 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),  # Megatron core: attn moe_router moe_preprocess
     ("fused router", {"moe_router_fusion": True}),  # Megatron core: --moe-router-fusion
     ("each projection gathers", {"tp_gathers_each": True}),
-    # Megatron core from 0.16 on: more ranks of tensor parallelism than query groups (transformer/attention.py)
+    # Megatron core from 0.16 on: more ranks of tensor parallelism than query groups (attention.py)
     ("shared key and value heads", {"shared_kv_heads": True}),
     ("synchronous tensor parallelism", {"tp_async_backward": False}),
     ("reduces in 16 bit", {"reduce_grad_bytes": 2}),

@@ -189,7 +189,7 @@ def tensor_parallel_divides(
         message = f"{par.tp} does not divide {' and '.join(split_badly)}; for this model tp can be {valid}"
         if len(split_badly) == 1 and par.tp % model.num_query_groups == 0 and "num_query_groups" in shared:
             message += (
-                ", or a multiple of the groups with software.exchange.shared_kv_heads, as in Megatron core 0.16"
+                ", or a multiple of the groups with software.exchange.shared_kv_heads (Megatron core 0.16)"
             )
         yield Finding(path=("parallelism", "tp"), message=message)
     elif (rows := model.padded_for(par.tp).embedding_rows) % par.tp:
