@@ -262,7 +262,8 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("reentrant checkpoints", {"recompute_stops_early": False}),  # all of a layer runs again
     ("reduces last", {"reduce": "last"}),  # no_sync, or set_requires_gradient_sync(False)
     ("fused loss", {"cross_entropy": "fused", "logits_fp32": False}),  # a kernel for 16-bit logits
-    ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before FSDP gathers them
+    ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before they are gathered
+    ("16-bit moments", {"moment_bytes": 2}),  # Megatron core: --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16
     ("16-bit attention", {"fp8_attention": False}),  # where recipes of its release have both
 )
 """What else a framework's text says, in words of a preset."""
