@@ -225,6 +225,11 @@ MODEL_FACTS: dict[str, dict[str, Any]] = {
 MODEL_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (("without dropout", {"dropout": 0.0}),)
 """What a framework's text says of the models that ran, in words of a model."""
 
+TRAINING_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("checkpoints on the host", {"activation_offload": True}),  # what layers keep, beside those that follow
+)
+"""What a framework's text says of the training, in words of a scenario's ``training``."""
+
 SAME_NAME = (
     "torch_compile",
     "overlap_grad_reduce",
@@ -299,6 +304,16 @@ def combined_bytes(framework: str) -> dict[str, float]:
     return {COMBINED[kind]: float(number) * 2**20 for kind, number in stated}
 
 
+def loss_parts(framework: str) -> dict[str, int]:
+    """Into how many parts a framework's text says that head and loss are cut, in words of a preset.
+
+    >>> loss_parts("TRL (FSDP2; loss in 512 parts)")
+    {'loss_parts': 512}
+    """
+    stated = re.search(r"loss in (\d+) parts", framework)
+    return {"loss_parts": int(stated[1])} if stated else {}
+
+
 def preset_of(software: CaseSoftware) -> str:
     """Name of the preset; of a framework that has none, a generic one, whose interval is wider."""
     return next(rule.preset for rule in RULES if rule.matches(software.framework, software.year))
@@ -310,6 +325,12 @@ def model_facts(software: CaseSoftware) -> dict[str, Any]:
     for words, meant in MODEL_WORDS:
         facts |= meant if words in software.framework.lower() else {}
     return facts
+
+
+def training_facts(software: CaseSoftware) -> dict[str, Any]:
+    """What a case's framework's text says of the training itself."""
+    said = software.framework.lower()
+    return {name: value for words, meant in TRAINING_WORDS if words in said for name, value in meant.items()}
 
 
 def software_document(
@@ -334,7 +355,7 @@ def software_document(
         fields["moe_dispatcher"] = known[0]
     for words, meant in WORDS:
         fields |= meant if words in framework else {}
-    fields |= combined_bytes(software.framework)
+    fields |= combined_bytes(software.framework) | loss_parts(software.framework)
     if not software.fused_kernels:
         fields |= UNFUSED
     elif preset.startswith("generic-"):

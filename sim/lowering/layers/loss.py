@@ -61,7 +61,15 @@ def _logged(builder: LayerBuilder, times: int) -> None:
 
 
 def logits_bytes(local: LocalShape, software: Software) -> float:
-    """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak."""
+    """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak.
+
+    A loss in parts has those of one part: linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py takes the
+    gradient of a part before the next, huggingface/trl's ``chunked_nll`` computes its logits again for it.
+    """
+    return _of_all_parts(local, software) / software.kernels.loss_parts
+
+
+def _of_all_parts(local: LocalShape, software: Software) -> float:
     e, wide = local.element_bytes, logit_bytes(local, software)
     if software.kernels.cross_entropy == "gathered":
         # gathered, as FP32, log-softmax of it, and the gradient of that; and what the gather went through

@@ -16,6 +16,7 @@ Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel"]
 HopperProducts = Literal["two-passes", "share"]
 Few = Annotated[int, *whole(0, 100)]
+Parts = Annotated[int, *whole(1, 1_000_000)]
 
 
 class KernelSoftware(SoftwareGroup):
@@ -98,6 +99,11 @@ class KernelSoftware(SoftwareGroup):
         default=0,
         description="times that torch's cross entropy is computed again from the logits of a microbatch, for"
         " metrics alone, which all ranks gather after each step",
+    )
+    loss_parts: Parts = Field(
+        default=1,
+        description="parts of a microbatch that the head and the loss take one after another, forward and"
+        " backward, so that logits of one part are there at a time (Liger's and TRL's losses)",
     )
     loss_in_place: bool = Field(
         default=True,
