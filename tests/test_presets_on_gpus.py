@@ -43,6 +43,26 @@ def job(gpu: str, software: dict[str, Any], precision: str) -> Scenario | None:
         return None
 
 
+@pytest.mark.parametrize(
+    ("preset", "gpu", "kernel"),
+    [
+        ("torchtitan-2025", "B200-SXM-180GB", "cudnn"),
+        ("torchtitan-2025", "H100-SXM5-80GB", "fa2"),
+        ("megatron-core-2025", "A100-SXM4-80GB", "fa2"),
+        ("megatron-core-2025", "B200-SXM-180GB", "cudnn"),
+    ],
+)
+def test_attention_is_the_kernel_that_the_framework_takes_on_that_gpu(
+    preset: str, gpu: str, kernel: str
+) -> None:
+    run = job(gpu, {"preset": preset}, "bf16")
+    assert run is not None
+    assert run.software.kernels.attention == kernel
+    named = job(gpu, {"preset": preset, "kernels": {"attention": "fa2"}}, "bf16")
+    assert named is not None
+    assert named.software.kernels.attention == "fa2"
+
+
 def refused(ask: Callable[[], object]) -> str:
     """At which field something is refused; empty where it answers. All other errors are the test's."""
     try:

@@ -16,6 +16,7 @@ from stepsim.calibration.cases.preset import (
     preset_of,
     reports_first_rank,
     software_document,
+    training_facts,
 )
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF, Software
@@ -190,6 +191,9 @@ def test_graphs_are_what_the_framework_says() -> None:
         ("profile-guided", "profile_guided", True),
         ("FP32 head", "head_fp32", True),
         ("float8 all-gather", "fp8_parameters", True),
+        ("16-bit moments", "moment_bytes", 2),
+        ("shared key and value heads", "shared_kv_heads", True),
+        ("loss in 512 chunks", "loss_chunks", 512),
         ("scatters combined to 8 MiB", "combine_scatter_bytes", 8.0 * 2**20),
     ],
 )
@@ -198,6 +202,14 @@ def test_words_of_the_framework_are_fields(words: str, field: str, expected: Any
     assert document[GROUP_OF[field]][field] == expected
     document.pop("preset")
     assert Software.model_validate(document)  # extra fields are forbidden
+
+
+def test_where_checkpoints_are_is_what_the_framework_says() -> None:
+    for framework, facts in (
+        ("TRL (FSDP2; checkpoints on the host)", {"activation_offload": True}),
+        ("TRL (FSDP2)", {}),
+    ):
+        assert training_facts(replace(SOFTWARE, framework=framework)) == facts
 
 
 @pytest.mark.parametrize(

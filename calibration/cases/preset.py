@@ -237,6 +237,11 @@ LOSS_EAGER = {"cross_entropy": "eager", "logits_fp32": True}
 MODEL_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (("without dropout", {"dropout": 0.0}),)
 """What a framework's text says of the models that ran, in words of a model."""
 
+TRAINING_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("checkpoints on the host", {"activation_offload": True}),  # what layers keep, beside those that follow
+)
+"""What a framework's text says of the training, in words of a scenario's ``training``."""
+
 SAME_NAME = (
     "torch_compile",
     "overlap_grad_reduce",
@@ -258,6 +263,8 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ),  # Megatron core: attn moe_router moe_preprocess
     ("fused router", {"moe_router_fusion": True}),  # Megatron core: --moe-router-fusion
     ("each projection gathers", {"tp_gathers_each": True}),
+    # Megatron core from 0.16 on: more ranks of tensor parallelism than query groups (attention.py)
+    ("shared key and value heads", {"shared_kv_heads": True}),
     ("synchronous tensor parallelism", {"tp_async_backward": False}),
     ("reduces in 16 bit", {"reduce_grad_bytes": 2}),
     # Gradients stay in the type of the parameters and are reduced in it: InternEvo at 0aa6d26e,
@@ -272,10 +279,10 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("reentrant checkpoints", {"recompute_stops_early": False}),  # all of a layer runs again
     ("reduces last", {"reduce": "last"}),  # no_sync, or set_requires_gradient_sync(False)
     # pytorch/torchtitan components/loss.py, ChunkedCELoss.Config of 2026: num_chunks 8
-    ("chunked loss", {"loss_chunks": 8}),
     ("uncompiled loss", LOSS_EAGER),  # torchtitan's compile.components without loss
     ("fused loss", {"cross_entropy": "fused", "logits_fp32": False}),  # a kernel for 16-bit logits
-    ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before FSDP gathers them
+    ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before they are gathered
+    ("16-bit moments", {"moment_bytes": 2}),  # Megatron core: --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16
     ("16-bit attention", {"fp8_attention": False}),  # where recipes of its release have both
 )
 """What else a framework's text says, in words of a preset."""
@@ -311,6 +318,16 @@ def combined_bytes(framework: str) -> dict[str, float]:
     return {COMBINED[kind]: float(number) * 2**20 for kind, number in stated}
 
 
+def loss_chunks(framework: str) -> dict[str, int]:
+    """Into how many parts a framework's text says that head and loss are cut, in words of a preset.
+
+    >>> loss_chunks("TRL (FSDP2; loss in 512 chunks)")
+    {'loss_chunks': 512}
+    """
+    stated = re.search(r"loss in (\d+) chunks", framework)
+    return {"loss_chunks": int(stated[1])} if stated else {}
+
+
 def preset_of(software: CaseSoftware) -> str:
     """Name of the preset; of a framework that has none, a generic one, whose interval is wider."""
     return next(rule.preset for rule in RULES if rule.matches(software.framework, software.year))
@@ -322,6 +339,12 @@ def model_facts(software: CaseSoftware) -> dict[str, Any]:
     for words, meant in MODEL_WORDS:
         facts |= meant if words in software.framework.lower() else {}
     return facts
+
+
+def training_facts(software: CaseSoftware) -> dict[str, Any]:
+    """What a case's framework's text says of the training itself."""
+    said = software.framework.lower()
+    return {name: value for words, meant in TRAINING_WORDS if words in said for name, value in meant.items()}
 
 
 def software_document(
@@ -348,7 +371,7 @@ def software_document(
         fields |= LOSS_EAGER
     for words, meant in WORDS:
         fields |= meant if words in framework else {}
-    fields |= combined_bytes(software.framework)
+    fields |= combined_bytes(software.framework) | loss_chunks(software.framework)
     if not software.fused_kernels:
         fields |= UNFUSED
     elif preset.startswith("generic-"):

@@ -29,6 +29,7 @@ from .preset import (
     preset_of,
     software_document,
     stage_split,
+    training_facts,
 )
 from .recipes import fields_instead, recipe_fields, recipe_order
 
@@ -99,7 +100,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         | ({"order": order} if (order := recipe_order(release, case)) else {}),
         "training": {"seq_length": case.model.seq_length}
         | {key: getattr(layout, key) for key in TRAINING}
-        | {"micro_batch": sequences, "precision": precision},
+        | {"micro_batch": sequences, "precision": precision}
+        | training_facts(case.software),
         "schedule": layout.schedule,
         "software": software,
     }

@@ -20,7 +20,7 @@ from .sharding_of import sharding_of
 from .state.activations import ActivationBytes, activation_bytes
 from .state.by_order import Most, peak_of_order
 from .state.in_flight import in_flight_bytes
-from .state.timeline import Buffers, peak_held
+from .state.timeline import Buffers, pairs_of, peak_held
 
 if TYPE_CHECKING:
     from ..network.nccl.buffers import CommunicatorBuffers
@@ -147,9 +147,18 @@ def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buff
 
 
 def _layers_in_flight(plan: StepPlan, actions: Sequence[ActionSpan]) -> int:
-    """The most layers, times microbatches, between their forward and their backward."""
-    changes = [(span.start_s, plan.stages[span.stage].layers) for span in actions if span.kind == "F"]
-    changes += [(span.end_s, -plan.stages[span.stage].layers) for span in actions if span.kind in "BI"]
+    """The most layers, times microbatches, between their forward and their backward; of a forward beside a
+    backward one layer, until both have ended.
+    """
+    pairs = pairs_of(actions)
+    changes = list[tuple[float, int]]()
+    for span in actions:
+        layers = plan.stages[span.stage].layers
+        if span.kind in "BI":
+            changes.append((span.end_s, -layers))
+        elif span.kind == "F":
+            paired = (span.start_s, span.end_s) in pairs
+            changes += [(span.start_s, 1), (span.end_s, layers - 1)] if paired else [(span.start_s, layers)]
     return max(accumulate(layers for _, layers in sorted(changes)), default=0)
 
 

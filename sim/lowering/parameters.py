@@ -68,8 +68,8 @@ def layer_parameters(shape: LocalShape) -> tuple[Parameter, ...]:
 
 def attention_parameters(shape: LocalShape) -> Iterator[Parameter]:
     """Queries, keys and values, each by itself however they are stored, and the projection back."""
-    h, keys = shape.hidden, shape.kv_heads * shape.head_dim
-    values = shape.kv_heads * shape.v_head_dim
+    h, keys = shape.hidden, shape.kv_heads * shape.head_dim // shape.kv_sharers
+    values = shape.kv_heads * shape.v_head_dim // shape.kv_sharers
     for name, width in (("query", shape.heads * shape.head_dim), ("key", keys), ("value", values)):
         yield Parameter(name=name, shape=(width, h), sharded_over=("tp",))
         if shape.has_qkv_biases:

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 # Network: tokens for EP32 and EP64 count 58 and 51 GB/s, of which 3/4 and 7/8 leave the host: 44 of 50.
 _NVLINK_SHARE = {"ampere": 0.75, "hopper": 0.75, "blackwell": 0.8}
 _NETWORK_SHARE = 0.88
+# Over EFA, whose NICs promise no order, of the usable rate: EP32 and EP64 on p5 with NVSHMEM count 43.7 and
+# 46.1, 39.6 and 39.2 GB/s for dispatch and combine, of which 33 to 35 of 47 leave the host
+# (awslabs/awsome-distributed-ai at 46793a8d, micro-benchmarks/expert-parallelism/ep-backend-comparison).
+_NETWORK_SHARES = {"efa": 0.72}
 DEEPEP_SMS = 20
 
 # HybridEP's kernels, of the line rate: B200 735 and 674 GB/s on 8 GPUs, GB200 764 and 737 on 8 and 642 and
@@ -128,7 +132,8 @@ def _deepep(
     shares = _NVLINK_SHARE | _HYBRIDEP_NVLINK_SHARE if hybrid else _NVLINK_SHARE
     share = shares.get(cluster.gpu.collectives_as, 0.75)
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
-    outside = _NETWORK_SHARE * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf
+    reached = _NETWORK_SHARES.get(cluster.interconnect.kind, _NETWORK_SHARE)
+    outside = reached * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf
     crossing_s = cluster.interconnect.latency_s if nic else 0.0
     weights: tuple[tuple[str, float], ...] = (("nvlink.out", nvlink), ("nvlink.in", nvlink)) if nvlink else ()
     if nic:

@@ -70,7 +70,7 @@ def _consistency(scenario: Scenario) -> Iterable[LayoutRule]:
 
     return (
         rule("gpus", (TP, CP, PP), lambda one: checks.world_size_matches(one.cluster, _filled(one))),
-        rule("tp", (TP,), lambda one: checks.tensor_parallel_divides(one.model, one.parallelism)),
+        rule("tp", (TP,), _tensor_parallel),
         rule("axes", (TP, SP, "parallelism.order"), lambda one: checks.layout_is_sound(one.parallelism)),
         rule("experts", (TP, SP, EP, ETP), lambda one: checks.experts_fit(one.model, one.parallelism)),
         rule("cp_a2a", (TP, CP, CP_A2A), lambda one: checks.heads_exchange(one.model, one.parallelism)),
@@ -99,6 +99,11 @@ def _filled(draft: Scenario) -> Any:
     """The layout with the dp that follows from the GPUs."""
     par = draft.parallelism
     return par.model_copy(update={"dp": draft.cluster.gpus // (par.tp * par.cp * par.pp)})
+
+
+def _tensor_parallel(draft: Scenario) -> Iterable[Finding]:
+    shared = draft.software.exchange.shared_kv_heads
+    return checks.tensor_parallel_divides(draft.model, draft.parallelism, heads_are_shared=shared)
 
 
 def _batch(draft: Scenario) -> Iterable[Finding]:

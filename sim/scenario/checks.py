@@ -174,15 +174,23 @@ def layout_is_sound(par: Parallelism) -> Iterator[Finding]:
         yield Finding(path=("parallelism", "sequence_parallel"), message=message)
 
 
-def tensor_parallel_divides(model: Model, par: Parallelism) -> Iterator[Finding]:
-    """tp splits heads, query groups, MLP columns and vocabulary rows evenly."""
+def tensor_parallel_divides(
+    model: Model, par: Parallelism, *, heads_are_shared: bool = False
+) -> Iterator[Finding]:
+    """tp splits heads, query groups, MLP columns and vocabulary rows evenly; where ``heads_are_shared``, each
+    query group may have several ranks."""
     shared = {"num_attention_heads": model.num_attention_heads, "ffn_hidden_size": model.ffn_hidden_size}
-    if model.attention != "mla":
+    several = heads_are_shared and par.tp % model.num_query_groups == 0
+    if model.attention != "mla" and not several:
         shared["num_query_groups"] = model.num_query_groups
     valid = choices(divisors(math.gcd(*shared.values())))
     split_badly = [f"{field} {size}" for field, size in shared.items() if size % par.tp]
     if split_badly:
         message = f"{par.tp} does not divide {' and '.join(split_badly)}; for this model tp can be {valid}"
+        if len(split_badly) == 1 and par.tp % model.num_query_groups == 0 and "num_query_groups" in shared:
+            message += (
+                ", or a multiple of the groups with software.exchange.shared_kv_heads (Megatron core 0.16)"
+            )
         yield Finding(path=("parallelism", "tp"), message=message)
     elif (rows := model.padded_for(par.tp).embedding_rows) % par.tp:
         stated = model.padded_vocab_size is not None

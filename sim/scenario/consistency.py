@@ -98,7 +98,12 @@ def _wrong_sizes(parts: ScenarioParts) -> list[Finding]:
     """What tp does not divide; if it divides all, whether the layout has as many ranks as there are GPUs."""
     if parts.parallelism is None:
         return []
-    wrong = list(tensor_parallel_divides(parts.model, parts.parallelism)) if parts.model else []
+    shared = parts.software is not None and parts.software.exchange.shared_kv_heads
+    wrong = (
+        list(tensor_parallel_divides(parts.model, parts.parallelism, heads_are_shared=shared))
+        if parts.model
+        else []
+    )
     return wrong or (list(world_size_matches(parts.cluster, parts.parallelism)) if parts.cluster else [])
 
 

@@ -63,6 +63,10 @@ FLASH_ATTENTION_FIRST = ("ampere", "ada", "blackwell-rtx")
 """Architectures of NVIDIA on which FlashAttention runs where cuDNN was asked for. Those below 9.0 by the rule
 above; on RTX Blackwell cuDNN may run, but was not measured, and FlashAttention-2 stands for it."""
 
+CUDNN_ON_BLACKWELL = ("torchtitan-2025",)
+"""Presets whose attention of torch takes cuDNN's kernel first on compute capability 10.0 (pytorch/torchtitan
+models/attention.py, ScaledDotProductAttention: CUDNN_ATTENTION before FLASH_ATTENTION)."""
+
 
 def with_attention_of(gpu: Gpu, software: Software) -> Software:
     """A preset's attention as it is on ``gpu``: cuDNN and FlashAttention-3 are for some chips alone."""
@@ -71,6 +75,8 @@ def with_attention_of(gpu: Gpu, software: Software) -> Software:
         return software.with_fields(attention=WITHOUT_CUDNN)
     if gpu.architecture in FLASH_ATTENTION_FIRST and wanted == "cudnn":
         return software.with_fields(attention=WITHOUT_CUDNN)
+    if gpu.architecture == "blackwell" and software.name in CUDNN_ON_BLACKWELL and wanted == "fa2":
+        return software.with_fields(attention="cudnn")
     return software
 
 

@@ -41,10 +41,11 @@ from .pointwise import (
 )
 from .prediction import join_backward, join_forward, join_weight_grad
 from .recompute import FULL, NOTHING, Recompute, by_operators, title
+from .shared_heads import gather_shared_heads, scatter_shared_heads
 
 
 def _qkv(local: LocalShape) -> Linear:
-    return Linear(name="qkv", inputs=local.hidden, outputs=local.qkv_width, joined=3)
+    return Linear(name="qkv", inputs=local.hidden, outputs=local.qkv_columns, joined=3)
 
 
 def _proj(local: LocalShape) -> Linear:
@@ -205,6 +206,7 @@ def _attention(builder: LayerBuilder) -> None:
         latent_forward(builder)
     else:
         column_forward(builder, (_qkv(local),), cast=not norm_quantises(local))
+        gather_shared_heads(builder)
     rearrange(builder)
     rope(builder)
     attention_forward(builder)
@@ -236,6 +238,7 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
     if local.latent:
         latent_backward(builder, split=split)
     else:
+        scatter_shared_heads(builder)
         (column_input_grad if split else column_backward)(builder, (_qkv(local),))
     norm_backward(builder)
     if local.prediction:

@@ -33,7 +33,8 @@ class LocalShape:
     ``recipe`` says how products run in fewer bits, ``quantised_weights`` exist in those only, and
     ``quantised_dispatch`` sends tokens to experts in them. ``grad_bytes`` is the size of an element of the
     gradient that is accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that
-    stay all step long, not to a shard once they are reduced. ``head_dim`` is that of queries and keys,
+    stay all step long, not to a shard once they are reduced. ``kv_sharers`` ranks have the same key and value
+    head, each a part of its columns. ``head_dim`` is that of queries and keys,
     ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
     query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
     stream of two.
@@ -66,6 +67,7 @@ class LocalShape:
     qkv_biases: bool = False
     split_gate: bool = False
     value_dim: int = 0
+    kv_sharers: int = 1
     latent: Mla | None = None
     window: int | None = None
     experts: Experts | None = None
@@ -151,6 +153,12 @@ class LocalShape:
         return (self.heads + self.kv_heads) * self.head_dim + values
 
     @property
+    def qkv_columns(self) -> int:
+        """Columns that this rank's own product makes of them: of heads that ranks share, a part each."""
+        shared = self.kv_heads * (self.head_dim + self.v_head_dim)
+        return self.heads * self.head_dim + shared // self.kv_sharers
+
+    @property
     def kv_bytes(self) -> float:
         """Bytes of this rank's keys and values."""
         width = self.head_dim + self.v_head_dim
@@ -191,6 +199,7 @@ def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None =
         kv_heads=max(1, (model.num_attention_heads if model.mla else model.num_query_groups) // tp),
         head_dim=model.qk_head_dim,
         value_dim=model.v_head_dim,
+        kv_sharers=1 if model.mla else max(1, tp // model.num_query_groups),
         latent=model.mla,
         experts=experts,
         ffn=model.ffn_hidden_size // tp,

@@ -63,12 +63,14 @@ def _logged(builder: LayerBuilder, times: int) -> None:
 def logits_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak.
 
-    Of a loss in pieces, those of one, and besides them the hidden states that were cut into pieces and their
-    gradients (torchtitan components/loss.py, ChunkedCELoss: chunks made contiguous, h_chunk_grads).
+    Of a loss that takes the tokens in chunks, those of one (linkedin/Liger-Kernel
+    ops/fused_linear_cross_entropy.py takes the gradient of a chunk before the next, huggingface/trl's
+    ``chunked_nll`` computes its logits again for it), and besides them the hidden states that were cut and
+    their gradients (torchtitan components/loss.py, ChunkedCELoss: chunks made contiguous, h_chunk_grads).
     """
     chunks = software.kernels.loss_chunks
-    pieces = 2 * local.tokens * local.hidden * local.element_bytes if chunks > 1 else 0
-    return _whole_logits_bytes(local, software) / chunks + pieces
+    cut = 2 * local.tokens * local.hidden * local.element_bytes if chunks > 1 else 0
+    return _whole_logits_bytes(local, software) / chunks + cut
 
 
 def _whole_logits_bytes(local: LocalShape, software: Software) -> float:

@@ -70,6 +70,11 @@ class ActivationBytes:
             layers = self.layer(stage.runs[-1]).kept
         return layers + stage.embedding * self.embedding + stage.heads * self.head
 
+    def kept_by_layer(self, stage: Stage) -> float:
+        """Bytes of a microbatch once the largest layer of a stage has run, and what comes before layers."""
+        layer = max((self.layer(run).kept for run in stage.runs), default=0.0)
+        return layer + stage.embedding * self.embedding
+
     def kept_by_input_grad(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
         layers = sum(run.count * self.layer(run).operands for run in stage.runs)

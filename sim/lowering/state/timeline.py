@@ -2,12 +2,19 @@
 
 Activations live from the start of a forward to the end of its backward, gathered parameters from a
 stage's first forward to its last backward or while an action runs, gradients from where they are allocated.
+
+A forward and a backward that run as one hold one microbatch between them, and a layer: what a layer of the
+forward takes, the layer of the backward beside it has just let go. The rest of the forward counts when both
+have ended. Megatron core pairs the first layer with the last and releases each backward's layer when its
+pair is done (models/common/model_chunk_schedule_plan.py at 01cf4fb5, TransformerModelChunkSchedulePlan.run,
+release_state); the logits of the backward are gone before those of the forward are made (the same,
+post_process).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from ...result.step import MOVING, ActionSpan
@@ -80,10 +87,14 @@ def peak_held(
     left = Counter(span.stage for span in actions if span.kind in "BI")
     owed = Counter(span.stage for span in actions if span.kind in "BW")
     begun: set[tuple[int, str]] = set()
-    for at_s, ends, span in sorted(_moments(actions, buffers), key=lambda m: (m[0], not m[1])):
-        one = known[span.stage]
+    pairs = pairs_of(actions)
+    # of what ends at once, a forward comes last: what it has kept took the place of what its backward had
+    for at_s, ends, span in sorted(
+        _moments(actions, buffers, pairs), key=lambda m: (m[0], not m[1], m[1] and m[2].kind == "F")
+    ):
+        one, paired = known[span.stage], (span.start_s, span.end_s) in pairs
         if ends:
-            _release(held, span, one)
+            _release(held, span, one, paired=paired)
             if span.kind in "BI":
                 left[span.stage] -= 1
                 held.gathered -= 0.0 if left[span.stage] else one.own.gathered
@@ -93,7 +104,7 @@ def peak_held(
         else:
             first = (span.stage, "F" if span.kind == "F" else "B") not in begun
             begun.add((span.stage, "F" if span.kind == "F" else "B"))
-            _keep(held, span, one, first=first)
+            _keep(held, span, one, first=first, paired=paired)
         if traced:
             peak.timeline.append((at_s, held.parts))
         total = held.total
@@ -107,9 +118,11 @@ def peak_held(
 
 @dataclass(frozen=True, slots=True)
 class StageSizes:
-    """Bytes of a stage: what a microbatch keeps, works with, has at the loss, and keeps of it for later."""
+    """Bytes of a stage: what a microbatch keeps, and a layer of it, what it works with, has at the loss, and
+    keeps of it for later."""
 
     kept: float
+    layer: float
     working: float
     logits: float
     operands: float
@@ -120,6 +133,7 @@ class StageSizes:
         """Of one stage with these buffers."""
         return cls(
             kept=sizes.kept_by_forward(stage),
+            layer=sizes.kept_by_layer(stage),
             working=sizes.working(stage),
             logits=stage.losses * sizes.logits,
             operands=sizes.kept_by_input_grad(stage),
@@ -127,23 +141,30 @@ class StageSizes:
         )
 
 
+def pairs_of(actions: Sequence[ActionSpan]) -> Set[tuple[float, float]]:
+    """The starts and ends, in seconds, of a forward and a backward of one rank that run as one."""
+    forwards = {(span.start_s, span.end_s) for span in actions if span.kind == "F"}
+    backwards = {(span.start_s, span.end_s) for span in actions if span.kind == "B"}
+    return {(start_s, end_s) for start_s, end_s in forwards & backwards if start_s < end_s}
+
+
 def _moments(
-    actions: Sequence[ActionSpan], buffers: Mapping[int, Buffers]
+    actions: Sequence[ActionSpan], buffers: Mapping[int, Buffers], pairs: Set[tuple[float, float]]
 ) -> Iterator[tuple[float, bool, ActionSpan]]:
     """When something changes, and whether an action ends: what it frees is free for what starts then."""
     for span in actions:
         if span.kind != "W":
             yield span.start_s, False, span
-        if span.kind != "F" or buffers[span.stage].forward:
+        if span.kind != "F" or buffers[span.stage].forward or (span.start_s, span.end_s) in pairs:
             yield span.end_s, True, span
 
 
-def _keep(held: Held, span: ActionSpan, one: StageSizes, *, first: bool) -> None:
+def _keep(held: Held, span: ActionSpan, one: StageSizes, *, first: bool, paired: bool) -> None:
     """What an action takes as it starts; ``first`` forward of its stage, or first backward."""
     own = one.own
     if span.kind == "F":
-        held.activations += one.kept
-        held.logits += one.logits
+        held.activations += one.layer if paired else one.kept
+        held.logits += 0.0 if paired else one.logits
         held.gathered += own.forward + (own.gathered if first else 0.0)
         return
     held.activations += one.working
@@ -151,10 +172,12 @@ def _keep(held: Held, span: ActionSpan, one: StageSizes, *, first: bool) -> None
     held.gradients += own.reducing + (own.gradients + own.unreduced if first else 0.0)
 
 
-def _release(held: Held, span: ActionSpan, one: StageSizes) -> None:
-    """Take off ``held`` the bytes that an action frees as it ends."""
+def _release(held: Held, span: ActionSpan, one: StageSizes, *, paired: bool) -> None:
+    """Take off ``held`` the bytes that an action frees as it ends; a ``paired`` forward has kept the rest."""
     if span.kind == "F":
         held.gathered -= one.own.forward
+        held.activations += one.kept - one.layer if paired else 0.0
+        held.logits += one.logits if paired else 0.0
         return
     if span.kind == "W":
         held.activations -= one.operands

@@ -1,10 +1,10 @@
 """How many microbatches a pipeline rank holds at each moment, by kind of stage, from the orders alone.
 
 Each row of a table counts what is held at one moment (``QUANTITIES``) for each kind of stage: activations
-kept, activations at work, logits, operands of weight gradients, and buffers. A row that another row equals or
-exceeds everywhere cannot be the peak and is left out, so that a handful of rows remain. Follows
-``sim/lowering/state/timeline.py``, which walks one step in seconds; here a rank does the steps of its order
-one after the other.
+kept, activations at work, logits, operands of weight gradients, single layers, and buffers. A row that
+another row equals or exceeds everywhere cannot be the peak and is left out, so that a handful of rows
+remain. Follows ``sim/lowering/state/timeline.py``, which walks one step in seconds; here a rank does the
+steps of its order one after the other.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ QUANTITIES = (
     "working",
     "logits",
     "operands",
+    "layer",
     "gradients",
     "unreduced",
     "gathered",
@@ -93,8 +94,8 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     """What a rank holds at each moment, a row each: ``len(QUANTITIES)`` columns for each of ``kinds``.
 
     ``kind_of`` is the kind of each virtual stage. A step changes what is held when it begins and when it ends
-    (``timeline._keep``, ``timeline._release``). Where no backward is split, a step ends with less than it
-    began with, and only the beginnings are listed.
+    (``timeline._keep``, ``timeline._release``). Where no backward is split and no two actions are one step, a
+    step ends with less than it began with, and only the beginnings are listed.
     """
     rows = np.zeros((2 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
     kind, of_stage, step = actions.kind, kind_of[actions.stage], actions.step
@@ -106,7 +107,12 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
         for name in names:
             np.add.at(rows[:, :, _PLACE[name]], (2 * step[which] + ends, of_stage[which]), count)
 
-    change(forward, ("kept", "logits", "forward"), 1, ends=False)
+    paired = forward & (np.bincount(step)[step] > 1)
+    change(forward & ~paired, ("kept", "logits"), 1, ends=False)
+    change(forward, ("forward",), 1, ends=False)
+    change(paired, ("layer",), 1, ends=False)
+    change(paired, ("layer",), -1, ends=True)
+    change(paired, ("kept", "logits"), 1, ends=True)
     change(_outer(actions, forward, first=True), ("gathered",), 1, ends=False)
     change(back, ("working", "backward", "reducing"), 1, ends=False)
     change(_outer(actions, back, first=True), ("gradients", "unreduced"), 1, ends=False)
@@ -117,7 +123,7 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     change(weight, ("operands",), -1, ends=True)
     change(_outer(actions, gives, first=False), ("unreduced",), -1, ends=True)
     held: Rows = rows.reshape(len(rows), -1).cumsum(axis=0)
-    return held if split.any() else held[::2]
+    return held if split.any() or paired.any() else held[::2]
 
 
 def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:

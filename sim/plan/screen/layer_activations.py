@@ -14,7 +14,7 @@ import numpy as np
 from ...lowering.state.activations import ActivationBytes, LayerBytes, activation_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -78,20 +78,22 @@ def activations_of(stage: Stage, sizes: ActivationBytes, layer: Codes) -> list[F
     """Activations of a microbatch on a stage of that kind, by layout, in the order of ``QUANTITIES``."""
     return [
         _of_layer(sizes.kept_by_forward(stage), layer),
-        _working(stage, sizes, layer),
+        _largest(ActivationBytes.working, stage, sizes, layer),
         stage.losses * _of_layer(sizes.logits, layer),
         _of_layer(sizes.kept_by_input_grad(stage), layer),
+        _largest(ActivationBytes.kept_by_layer, stage, sizes, layer),
     ]
 
 
-def _working(stage: Stage, sizes: ActivationBytes, layer: Codes) -> Floats:
-    """Where a stage has several kinds of layer, the largest one counts; that is asked of each layer by
-    itself."""
+def _largest(
+    figure: Callable[[ActivationBytes, Stage], float], stage: Stage, sizes: ActivationBytes, layer: Codes
+) -> Floats:
+    """A figure of a stage's largest layer; where it has several kinds, that is asked of each by itself."""
     if len(stage.runs) < 2 and stage.in_one_go == 1:
-        return _of_layer(sizes.working(stage), layer)
+        return _of_layer(figure(sizes, stage), layer)
     used, place = np.unique(layer, return_inverse=True)
     each = (replace(_one_of(sizes, number), offloaded=sizes.offloaded) for number in used.tolist())
-    return np.array([one.working(stage) for one in each])[place.ravel()]
+    return np.array([figure(one, stage) for one in each])[place.ravel()]
 
 
 def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     Codes = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
-_ACTIVATIONS = ("kept", "working", "logits", "operands")
+_ACTIVATIONS = ("kept", "working", "logits", "operands", "layer")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,6 +43,11 @@ class ExchangeSoftware(SoftwareGroup):
     tp_async_backward: bool = Field(
         default=True, description="backward TP collectives overlap the other gradient GEMM"
     )
+    shared_kv_heads: bool = Field(
+        default=False,
+        description="more tensor-parallel ranks than key and value heads: these gather queries, keys and"
+        " values of all ranks, and several share a head (Megatron core from 0.16 on)",
+    )
     collectives_in_turn: bool = Field(
         default=False,
         description="kernels wait for collectives that were issued before them, of TP and of gradients,"

@@ -16,7 +16,7 @@ Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel"]
 HopperProducts = Literal["two-passes", "share"]
 Few = Annotated[int, *whole(0, 100)]
-LossChunks = Annotated[int, *whole(1, 1024)]
+LossChunks = Annotated[int, *whole(1, 1_000_000)]
 
 
 class KernelSoftware(SoftwareGroup):
@@ -102,9 +102,8 @@ class KernelSoftware(SoftwareGroup):
     )
     loss_chunks: LossChunks = Field(
         default=1,
-        description="pieces of the sequence that the head and the loss take one after another, each with its"
-        " backward, so that no more than one piece's logits are held (torchtitan components/loss.py,"
-        " ChunkedCELoss)",
+        description="chunks of a microbatch that the head and the loss take one after another, forward and"
+        " backward, so that logits of one are there at a time (losses of Liger, TRL and torchtitan)",
     )
     loss_in_place: bool = Field(
         default=True,

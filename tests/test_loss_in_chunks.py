@@ -1,4 +1,4 @@
-"""A loss in pieces holds the logits of one, and a loss that nothing compiles those that torch makes."""
+"""A loss in chunks holds the logits of one, and a loss that nothing compiles those that torch makes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from validation_cases import case_document
 from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.preset import known_precision, software_document
 from stepsim.sim.lowering.layers.loss import logits_bytes
+from stepsim.sim.simulate import simulate
 
 SOFTWARE = replace(build(case_document()).software, framework="torchtitan", year=2025, fused_kernels=False)
 ALONE = {"dp": 1, "cp": 1, "tp": 8, "pp": 1, "precision": "bf16"}
@@ -25,7 +26,7 @@ def kernels(framework: str = "torchtitan", *, torch_compile: bool = False) -> di
 
 @pytest.mark.parametrize("cross_entropy", ["eager", "fused", "vocab-parallel"])
 @pytest.mark.parametrize("tp", [1, 2])
-def test_logits_of_one_piece_are_held_besides_what_was_cut(cross_entropy: str, tp: int) -> None:
+def test_logits_of_one_chunk_are_held_besides_what_was_cut(cross_entropy: str, tp: int) -> None:
     def held(chunks: int) -> tuple[float, float]:
         told = {"cross_entropy": cross_entropy, "loss_chunks": chunks}
         plan = lowered(scenario(tp=tp, software={"preset": "torchtitan-2025", "kernels": told})).plan
@@ -36,6 +37,19 @@ def test_logits_of_one_piece_are_held_besides_what_was_cut(cross_entropy: str, t
     assert held(8)[0] == pytest.approx(whole / 8 + cut)
 
 
+@pytest.mark.parametrize("cross_entropy", ["fused", "eager", "vocab-parallel"])
+@pytest.mark.parametrize("chunks", [2, 8, 512])
+def test_a_loss_in_chunks_lowers_the_peak_and_no_step_is_longer(cross_entropy: str, chunks: int) -> None:
+    """The same products and passes, in chunks."""
+    run = scenario(vocab_size=32_768, seq_length=2048, software="torchtitan-2025", dp=2, zero=3)
+    told = {"software.kernels.cross_entropy": cross_entropy}
+    whole = simulate(run.with_(told))
+    cut = simulate(run.with_(told | {"software.kernels.loss_chunks": chunks}))
+    assert whole.memory[0].terms["logits"] > 0
+    assert cut.memory[0].peak_bytes < whole.memory[0].peak_bytes
+    assert cut.step_time_s == whole.step_time_s
+
+
 def test_torchtitan_compiles_its_loss_with_the_model_only() -> None:
     assert kernels()["cross_entropy"] == "eager"
     assert kernels()["logits_fp32"] is True
@@ -44,8 +58,8 @@ def test_torchtitan_compiles_its_loss_with_the_model_only() -> None:
     assert kernels("torchtitan (fused loss)")["cross_entropy"] == "fused"
 
 
-def test_a_case_says_that_the_loss_is_in_pieces() -> None:
-    assert kernels("torchtitan (FSDP2; chunked loss)")["loss_chunks"] == 8
+def test_a_case_says_that_the_loss_is_in_chunks() -> None:
+    assert kernels("torchtitan (FSDP2; loss in 8 chunks)")["loss_chunks"] == 8
 
 
 def test_weights_of_16_bit_are_multiplied_in_16_bit_where_nothing_is_sharded() -> None:
