@@ -10,18 +10,14 @@ replays nothing, and fits nothing.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...schedules.orders.action import actions_of
-from ..lowering.actions import action_blocks, block_owners
-from ..lowering.layers.kinds import LayerRun
+from ...schedules.orders.action import ActionKind
 from ..program.solo import solo_ends
 from ..result.step import IntervalPart
 
 if TYPE_CHECKING:
-    from ...schedules.orders.action import Action
     from ..lowering.plan import StepPlan
     from ..program.program import Block
 
@@ -59,29 +55,24 @@ def slower_hosts(step_time_s: float, plan: StepPlan, microbatches: int) -> Itera
 def longer_at_most_s(plan: StepPlan, slower: float, microbatches: int) -> float:
     """Seconds that hosts of layers of experts would add to a step of ``microbatches`` if each launch took so
     many times as long, on the rank that would lose most: each part of a layer between two waits of its host
-    takes what the slower of host and GPU does."""
-    added: dict[tuple[Block, float], float] = {}
-    longer_s = 0.0
-    for order in plan.orders:
-        counts = Counter(action._replace(microbatch=0) for action in actions_of(order))
-        seconds = sum(count * _longer_s(action, plan, slower, added) for action, count in counts.items())
-        longer_s = max(longer_s, seconds)
-    return longer_s * microbatches / plan.scenario.num_microbatches
+    takes what the slower of host and GPU does. A backward that a schedule splits counts as a whole one."""
+    added: dict[Block, float] = {}
+    each_s = [_longer_s(plan, stage, slower, added) for stage in range(plan.shape.stages)]
+    ranks = range(plan.shape.ranks)
+    return microbatches * max(sum(each_s[stage] for stage in plan.held_stages(index)) for index in ranks)
 
 
-def _longer_s(
-    action: Action, plan: StepPlan, slower: float, added: dict[tuple[Block, float], float]
-) -> float:
-    """What one action would take longer."""
-    stage, seconds = plan.stages[action.stage], 0.0
-    for (block, count), owner in zip(
-        action_blocks(action, stage, plan.blocks), block_owners(action, stage), strict=True
-    ):
-        if isinstance(owner, LayerRun) and owner.kind.experts:
-            if (block, slower) not in added:
-                parts = block.parts or (block,)
-                added[block, slower] = sum(_added_s(part, plan, slower) for part in parts)
-            seconds += count * added[block, slower]
+def _longer_s(plan: StepPlan, stage: int, slower: float, added: dict[Block, float]) -> float:
+    """What a microbatch would take longer on a virtual stage, forward and back."""
+    seconds = 0.0
+    for run in plan.stages[stage].runs:
+        if not run.kind.experts:
+            continue
+        for kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
+            block = plan.blocks.layer_of(kind, run)
+            if block not in added:
+                added[block] = sum(_added_s(part, plan, slower) for part in block.parts or (block,))
+            seconds += run.count * added[block]
     return seconds
 
 
