@@ -97,7 +97,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         | ({"order": order} if (order := recipe_order(release, case)) else {}),
         "training": {"seq_length": case.model.seq_length}
         | {key: getattr(layout, key) for key in TRAINING}
-        | {"micro_batch": sequences, "precision": known_precision(software["preset"], asdict(layout))},
+        | {"micro_batch": sequences, "precision": known_precision(software["preset"], asdict(layout))}
+        | ({"routing": "forced"} if case.model.moe and case.software.balanced_routing else {}),
         "schedule": layout.schedule,
         "software": software,
     }

@@ -181,12 +181,14 @@ def _exchanges(settings: Settings) -> None:
     settings.flag("moe_permute_fusion")
     padding = ("moe_router_padding_for_fp8", "moe_router_padding_for_quantization")
     padded = [settings.flag(name) for name in padding]
-    settings.flag("moe_router_force_load_balancing")
+    forced = settings.flag("moe_router_force_load_balancing")
     for name in ("moe_permute_fusion_into_hybridep", "moe_deepep_num_sms", "moe_hybridep_num_sms"):
         if settings.has(name) and moe:
             draft.note(f"{name}: the SMs and fusions of a dispatcher are not told apart")
     if not moe:
         return
+    if forced:
+        draft.put("training.routing", "forced", settings.origin("moe_router_force_load_balancing"))
     ranks = draft.get("parallelism.ep", 1) * draft.get("parallelism.etp", 1)
     if dispatcher == "allgather" and ranks > 1:
         settings.refuse(
