@@ -120,6 +120,7 @@ def test_an_option_means(more: str, path: str, value: object) -> None:
         ),
         (MOE + " --moe-enable-deepep", "software.exchange.moe_dispatcher", "deepep"),
         (MOE + " --moe-router-num-groups 8 --moe-router-group-topk 4", "model.moe.node_limit", 4),
+        (MOE + " --moe-router-force-load-balancing", "training.routing", "forced"),
         (MOE, "software.exchange.moe_a2a_overlap", False),
         (MOE, "software.exchange.moe_shared_expert_overlap", False),
     ],

@@ -202,6 +202,17 @@ RECIPE_FACTS = (
     RecipeFact(
         presets=("mlperf-5.1",), precisions=("nvfp4",), tensor_parallel=False, fields={"fp8_attention": True}
     ),
+    # --tp-comm-overlap, which is off unless it is given, is in no file of a model with experts
+    # (yanring/Megatron-MoE-ModelZoo model_configs/benchmarking; Megatron-LM examples/mixtral,
+    # tests/functional_tests/test_cases/mixtral)
+    RecipeFact(
+        presets=("megatron-core-2024", "megatron-core-2025"),
+        experts=True,
+        tensor_parallel=True,
+        fields={"tp_comm_overlap": False},
+    ),
+    # NVIDIA/NeMo collections/llm/recipes/deepseek_v3.py: MegatronCommOverlapCallback(tp_comm_overlap=False)
+    RecipeFact(presets=("nemo-2025",), experts=True, widths=(7168,), fields={"tp_comm_overlap": False}),
     # Nebius/results/nebius_b200_n1 and Supermicro/results/AS-4126GS-NBR-LCC, llama31_8b: the logs print
     # bucket_size 768000000; those of more hosts and of 8 bits 134217728
     RecipeFact(

@@ -101,7 +101,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         "training": {"seq_length": case.model.seq_length}
         | {key: getattr(layout, key) for key in TRAINING}
         | {"micro_batch": sequences, "precision": precision}
-        | training_facts(case.software),
+        | training_facts(case.software)
+        | ({"routing": "forced"} if case.model.moe and case.software.balanced_routing else {}),
         "schedule": layout.schedule,
         "software": software,
     }

@@ -24,8 +24,10 @@ from ..lowering.step_kind import step_kind
 from ..result.step import LENGTHENS, SHORTENS, Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, routed_experts, unlike_measured, waits_of_many
 from .interval_hardware import unmeasured_hardware
+from .interval_host import SLOWER_HOST, slower_hosts
 from .interval_kernel import FASTER, SLOWER, assumed_attention
 from .interval_overlap import OVERLAP, assumed_overlap
+from .interval_routing import ROUTER, uneven_router
 from .interval_slowest import slowest_of_many
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 from .own_steps import StepSample, after_own
@@ -39,7 +41,7 @@ LEVEL = 0.9
 _KERNELS = ("GEMM", "attention", "memory-bound kernels", "optimizer")
 _HOST = ("host", "step overhead")
 _BEYOND = ("beyond", "hardware")  # kinds of causes that lie outside what was measured
-REACHES = (OVERLAP, SLOWER, FASTER)
+REACHES = (OVERLAP, SLOWER, FASTER, SLOWER_HOST, ROUTER)
 """Kinds of causes that are facts which a scenario takes and may be otherwise: each reaches the step that it
 would then be, and is no residual."""
 
@@ -63,6 +65,8 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
             *slowest_of_many(plan),
             *assumed,
             *assumed_attention(shares.get("attention", 0.0), plan),
+            *slower_hosts(step_time_s, plan, microbatches),
+            *uneven_router(plan),
         ),
         regime=regime_of(plan.scenario),
         experts=experts_of_plan(plan),

@@ -29,7 +29,7 @@ from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
 from .layers.experts import copies_of
-from .layers.layer_builder import Kernel, KernelPricing
+from .layers.layer_builder import Kernel, KernelPricing, LoopPrices
 from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads, rank_loads
@@ -330,6 +330,26 @@ def kernel_pricing(
         blocks=software.host.launch_blocking,
         ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
         eager=host.eager,
+        loop=_loop_prices(software.host.host_s_per_kernel),
+    )
+
+
+PRODUCT_IN_LOOP_S, KERNEL_IN_LOOP_S = 13.48e-6, 6e-6
+"""The most that launches which a loop in C++ issues cost a host of x86.
+
+For a product torch's whole Linear forward, with Python and autograd around its one launch (TransformerEngine
+issue 2053, a DGX H100). For any other kernel CUDA's own launch: on Grace that is what fewer kernels of a
+router save each (docs/decisions/0118-what-twenty-nine-runs-of-experts-showed.md).
+"""
+
+
+def _loop_prices(launch_s: float) -> LoopPrices:
+    """What a loop in C++ costs for each of its launches, where one from Python takes ``launch_s``."""
+    if not launch_s:
+        return LoopPrices()
+    return LoopPrices(
+        product=min(1.0, PRODUCT_IN_LOOP_S / launch_s),
+        kernel=min(1.0, KERNEL_IN_LOOP_S / launch_s),
     )
 
 

@@ -151,7 +151,7 @@ class Assumption:
     note: bool = False
 
 
-LENGTHENS = ("waits", "slowest", "overlap", "slower kernel")
+LENGTHENS = ("waits", "slowest", "overlap", "slower kernel", "slower host", "router")
 """Kinds of causes by which a step only ever takes longer than predicted."""
 
 SHORTENS = ("faster kernel",)

@@ -348,9 +348,12 @@ class Training(ScenarioBlock):
         Discriminator(lambda value: "~kind" if isinstance(value, str) else "~spec"),
     ] = Field(default="none", description="what backward runs again: docs/memory.md")
     routing: Annotated[
-        Annotated[Literal["balanced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
+        Annotated[Literal["balanced", "forced"], Tag("~name")] | Annotated[RoutingSpec, Tag("~spec")],
         Discriminator(lambda value: "~name" if isinstance(value, str) else "~spec"),
-    ] = Field(default="balanced", description="how tokens spread over experts")
+    ] = Field(
+        default="balanced",
+        description="how tokens spread over experts; forced: evenly, as a benchmark makes its router do",
+    )
     optimizer: OptimizerSpec = Field(
         default=OptimizerSpec(), description="what updates the weights: docs/memory.md"
     )

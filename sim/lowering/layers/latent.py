@@ -59,7 +59,7 @@ def latent_forward(builder: LayerBuilder) -> None:
     local = builder.local
     for path in _paths(local):
         if path.down:
-            builder.kernel(path.down.name, path.down.forward(local.here))
+            builder.kernel(path.down.name, path.down.forward(local.here), launches=builder.products(1))
         latent_up(builder, path)
 
 
@@ -92,7 +92,9 @@ def latent_again(builder: LayerBuilder, kept: Collection[str]) -> None:
     local = builder.local
     for path in _paths(local):
         if path.down and path.down.name not in kept:
-            builder.kernel(f"{path.down.name} again", path.down.forward(local.here))
+            builder.kernel(
+                f"{path.down.name} again", path.down.forward(local.here), launches=builder.products(1)
+            )
         if path.down:
             builder.memory("latent norm", 2.0 * local.norm_tokens * path.rank * local.element_bytes)
         if path.up.name not in kept:

@@ -25,6 +25,15 @@ KIND = {Gemm: "gemm", Attention: "attention", MemoryBound: "memory-bound"}
 
 
 @dataclass(frozen=True, kw_only=True)
+class LoopPrices:
+    """What launches that a loop in C++ issues cost the host, in launches from Python: those of a ``product``
+    of cuBLAS, and of any other ``kernel``."""
+
+    product: float = 1.0
+    kernel: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelPricing:
     """What kernels and collectives inside a layer cost on this machine with this software.
 
@@ -37,7 +46,7 @@ class KernelPricing:
     others to themselves. Where every launch ``blocks``, the host issues a kernel when the one before it is
     done, and the GPU stands still meanwhile. ``ungraphed`` are the host's two figures where graphs leave a
     part of a layer out, ``eager`` those of what no stack captures, the update; None where that costs it what
-    all else does.
+    all else does. A launch that a ``loop`` in C++ issues costs a part of one from Python.
     """
 
     seconds: Callable[[Kernel], float]
@@ -53,6 +62,7 @@ class KernelPricing:
     blocks: bool = False
     ungraphed: tuple[float, float] | None = None
     eager: tuple[float, float] | None = None
+    loop: LoopPrices = LoopPrices()
 
     def outside_graphs(self) -> KernelPricing:
         """Pricing of what no graph of layers holds."""
@@ -117,15 +127,16 @@ class LayerBuilder:
         name: str,
         kernel: Kernel,
         *,
-        launches: int | None = None,
+        launches: float | None = None,
         rate: float = 1.0,
         parts: int = 1,
         operators: int = 0,
     ) -> int:
         """Append a kernel to the compute stream, after all that is awaited. Returns its index.
 
-        It runs at ``rate`` of what is usual for its shape, and is one of ``parts`` (``part``). Its framework
-        has it as ``operators`` of its own on tensors that may be distributed.
+        It costs the host ``launches``, runs at ``rate`` of what is usual for its shape, and is one of
+        ``parts`` (``part``). Its framework has it as ``operators`` of its own on tensors that may be
+        distributed.
         """
         count = launches if launches is not None else getattr(kernel, "launches", 1)
         seconds = self.costs.seconds(kernel) / rate / parts
@@ -167,20 +178,40 @@ class LayerBuilder:
         """Append one of ``parts`` products that ``whole`` is cut into along its rows.
 
         They are issued on streams in turn, so that tiles of the next fill the SMs that one's last wave leaves
-        free: together they take what the whole does (TransformerEngine userbuffers: split_overlap_ag,
-        split_overlap_rs, _stream_compute).
+        free: together they take what the whole does. One call issues all (TransformerEngine userbuffers:
+        split_overlap_ag, split_overlap_rs, _stream_compute).
         """
-        return self.kernel(name, whole, parts=parts)
+        return self.kernel(name, whole, launches=self.products(parts) / parts, parts=parts)
+
+    def products(self, calls: int) -> float:
+        """What products of a linear layer cost the host, in launches, where one call of their module issues
+        ``calls`` of them."""
+        return self.software.host.launches_per_product + (calls - 1) * self.costs.loop.product
 
     def memory(
-        self, name: str, hbm_bytes: float, *, launches: int = 1, flops: float = 0.0, operators: int = 0
+        self,
+        name: str,
+        hbm_bytes: float,
+        *,
+        launches: int = 1,
+        flops: float = 0.0,
+        operators: int = 0,
+        counted: float | None = None,
     ) -> int:
-        """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches."""
+        """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches, for which the host
+        pays as many, or what is ``counted``."""
         kernel = MemoryBound(hbm_bytes=hbm_bytes, flops=flops, launches=launches)
-        return self.kernel(name, kernel, operators=operators)
+        return self.kernel(name, kernel, launches=counted, operators=operators)
 
     def tp(
-        self, name: str, kind: str, payload_bytes: float, *, after: int | None = None, wait: bool = True
+        self,
+        name: str,
+        kind: str,
+        payload_bytes: float,
+        *,
+        after: int | None = None,
+        wait: bool = True,
+        launches: float | None = None,
     ) -> int:
         """Append a TP collective; see ``collective``.
 
@@ -190,7 +221,7 @@ class LayerBuilder:
         """
         exchange = self.software.exchange
         wait = wait or exchange.collectives_in_turn
-        index = self.collective("tp", name, kind, payload_bytes, after=after, wait=wait)
+        index = self.collective("tp", name, kind, payload_bytes, after=after, wait=wait, launches=launches)
         work = self.ops[index].work
         if isinstance(work, Collective) and work.transfer.sms and not wait and not self._chooses_tiles:
             self.going.append(_Going(index, work.transfer.sms, work.transfer.solo_s))
@@ -206,16 +237,18 @@ class LayerBuilder:
         after: int | None = None,
         wait: bool = True,
         category: str = "",
+        launches: float | None = None,
     ) -> int:
         """Append a collective of the group along ``axis``, on that axis's stream. Returns its index. It
-        counts as communication of that axis, or of ``category``.
+        counts as communication of that axis, or of ``category``, and costs the host a call, or ``launches``.
 
         It starts after op ``after`` (default: the last one on the compute stream) and what is
         awaited. With ``wait`` the next kernel awaits it; without, the caller joins it later.
         """
         start = self.last_kernel() if after is None else after
         transfer = self.costs.transfer(axis, kind, payload_bytes)
-        host_s = self.costs.host_collective_s + self.costs.check_s(axis)
+        call_s = self.costs.host_collective_s if launches is None else launches * self.costs.host_s
+        host_s = call_s + self.costs.check_s(axis)
         host_s += self.costs.host_operator_s if axis == "tp" else 0.0
         if self.costs.blocks:
             transfer, host_s = replace(transfer, latency_s=transfer.latency_s + host_s), 0.0

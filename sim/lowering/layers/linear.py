@@ -23,6 +23,10 @@ from .local_shape import LocalShape, regathers_input
 
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
+SEND_AND_RECEIVE = 2
+"""Kernels of a step around userbuffers' ring, launched by the call that launches the products, and no call of
+torch's (TransformerEngine comm_gemm_overlap.cpp: userbuffers_send, userbuffers_recv)."""
+
 OPERATORS = 4
 """Operators that torch runs for one product of a linear layer on distributed tensors: the weight transposed,
 rows folded, the product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl). Each of the two
@@ -111,7 +115,8 @@ def column_forward(
 
 
 def _product(builder: LayerBuilder, name: str, linear: Linear, gemm: Gemm, *, rate: float = 1.0) -> None:
-    builder.kernel(name, gemm, rate=rate, operators=OPERATORS * linear.joined)
+    operators = OPERATORS * linear.joined
+    builder.kernel(name, gemm, launches=builder.products(1), rate=rate, operators=operators)
 
 
 def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
@@ -141,6 +146,7 @@ def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other"
                 "reduce_scatter",
                 local.hidden_bytes / PIPELINED_SPLITS,
                 wait=False,
+                launches=builder.costs.loop.kernel,
             )
         builder.join(last)
         return
@@ -245,11 +251,11 @@ def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...
             transpose(builder, local.tokens * linear.outputs)
 
 
-def quantise(builder: LayerBuilder, elements: float, *, maker: Maker = "other") -> None:
+def quantise(builder: LayerBuilder, elements: float, *, maker: Maker = "other", tensors: int = 1) -> None:
     """From 16 bit to the recipe's type, in both layouts where only the original gives the second.
 
-    ``maker`` wrote the original, or what is wanted itself. Without elements too (experts that no token
-    reached): blocks of ranks that meet have the same ops.
+    ``maker`` wrote the original, or what is wanted itself; it may be several ``tensors``. Without elements
+    too (experts that no token reached): blocks of ranks that meet have the same ops.
     """
     recipe, kernels = builder.local.recipe, builder.software.kernels
     if not recipe or (maker == "activation" and activation_quantises(builder)):
@@ -259,7 +265,12 @@ def quantise(builder: LayerBuilder, elements: float, *, maker: Maker = "other") 
     takes_maximum = {"norm": kernels.fused_amax, "activation": kernels.fused_quantise, "other": False}
     if recipe.maximum and takes_maximum[maker]:
         per_element, launches = per_element - recipe.maximum, launches - 1
-    builder.memory("quantise", elements * per_element, launches=launches)
+    builder.memory(
+        "quantise",
+        elements * per_element,
+        launches=launches * tensors,
+        counted=launches * (1 + (tensors - 1) * builder.costs.loop.kernel),
+    )
 
 
 def activation_quantises(builder: LayerBuilder) -> bool:
@@ -317,6 +328,7 @@ def _gathered_gemm(
                 _wire_bytes(local, both=both) / local.tp,
                 after=before,
                 wait=False,
+                launches=SEND_AND_RECEIVE * builder.costs.loop.kernel,
             )
             # the send of the chunk at hand does not hold up its GEMM
         builder.part(name, gemm(local, local.tokens), local.tp)

@@ -315,14 +315,26 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     if what != "wgrad" and not (inner and _activation_in_products(builder)):
         # rows on the way in, their gradients on the way back: the latter for both products
         width = linear.inputs if what == "forward" else linear.outputs
-        quantise(builder, experts.rows(local.norm_tokens) * width)
+        quantise(builder, experts.rows(local.norm_tokens) * width, tensors=_quantised_apart(builder))
         transpose(builder, experts.rows(local.norm_tokens) * width)
     # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
-    launches = calls + (experts.held if what == "wgrad" else 0)
+    launches = builder.products(calls) + (experts.held if what == "wgrad" else 0)
     rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
     builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
         accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
+
+
+def _quantised_apart(builder: LayerBuilder) -> int:
+    """Tensors that the experts' rows are quantised as, one after the other.
+
+    TransformerEngine's one kernel for many tensors knows scales of earlier steps alone; a loop in C++ does
+    all others by themselves (pytorch/csrc/extensions/cast.cpp, multi_tensor_quantize_impl). Experts that are
+    one kernel are quantised as one tensor.
+    """
+    recipe, software = builder.local.recipe, builder.software
+    fused = software.kernels.grouped_gemm != "streams" or (recipe is not None and recipe.fused_multi)
+    return 1 if fused else _held(builder.local).held
 
 
 def _activation_in_products(builder: LayerBuilder) -> bool:

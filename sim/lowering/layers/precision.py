@@ -37,6 +37,7 @@ class Recipe:
     16-bit original gives the second (blocks of one direction); else the second is a transpose of the
     first, after the gather. ``launches`` of a cast. ``fused_norm``: norms write quantised. ``maximum``: of
     ``cast``, a pass for the tensor's own maximum, which a kernel that makes the tensor may take with it.
+    ``fused_multi``: one kernel quantises many tensors.
     """
 
     gemm_dtype: str
@@ -47,6 +48,7 @@ class Recipe:
     launches: int
     fused_norm: bool
     maximum: float = 0.0
+    fused_multi: bool = False
 
     @property
     def blocks(self) -> bool:
@@ -94,7 +96,9 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
     transposes = architecture == "hopper"
     match precision:
         case "fp8" if scaling == "delayed":
-            return _tensorwise(cast=2 + 1, launches=1, transposes=transposes, fused_norm=True)
+            return _tensorwise(
+                cast=2 + 1, launches=1, transposes=transposes, fused_norm=True, fused_multi=True
+            )
         case "fp8" if scaling == "current":  # the maximum first: one more pass over the original
             return _tensorwise(cast=2 + 2 + 1, launches=2, transposes=transposes, fused_norm=False, maximum=2)
         case "fp8":
@@ -116,9 +120,15 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
 
 
 def _tensorwise(
-    *, cast: float, launches: int, transposes: bool, fused_norm: bool, maximum: float = 0.0
+    *,
+    cast: float,
+    launches: int,
+    transposes: bool,
+    fused_norm: bool,
+    maximum: float = 0.0,
+    fused_multi: bool = False,
 ) -> Recipe:
     return Recipe(
         gemm_dtype="fp8", stored=1, cast=cast, second=2 if transposes else 0, early=False, launches=launches,
-        fused_norm=fused_norm, maximum=maximum,
+        fused_norm=fused_norm, maximum=maximum, fused_multi=fused_multi,
     )  # fmt: skip

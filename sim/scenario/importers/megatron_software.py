@@ -207,6 +207,9 @@ def _exchanges(settings: Settings) -> None:
         if settings.has(name) and moe:
             settings.draft.note(f"{name}: the SMs and fusions of a dispatcher are not told apart")
     if moe:
+        if on["moe_router_force_load_balancing"]:
+            origin = settings.origin("moe_router_force_load_balancing")
+            settings.draft.put("training.routing", "forced", origin)
         _dispatcher(settings, str(dispatcher), backend, deepep=on["moe_enable_deepep"])
         _expert_overlap(settings, on)
         _expert_kernels(settings, on)

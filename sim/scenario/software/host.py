@@ -30,6 +30,10 @@ class HostSoftware(SoftwareGroup):
     launches_per_collective: Annotated[float, number(ge=0, le=10_000)] = Field(
         default=4.0, description="host cost of a collective call, in kernel launches"
     )
+    launches_per_product: Annotated[float, number(ge=0, le=10_000)] = Field(
+        default=1.0,
+        description="host cost of a product of a linear layer, with its module, in kernel launches",
+    )
     collective_checks: bool = Field(
         default=False,
         description="TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective",

@@ -1,0 +1,81 @@
+"""What a step with routed experts would take if launching their layers cost its host what it costs at most.
+
+A launch is priced once for a framework, and what is published of it differs by more than twice: by what runs
+around it in Python, by what it allocates, by how processes are bound to cores. Dense layers hardly show it,
+since their GPUs are the slower; layers of experts have hundreds of small launches, and their hosts wait for
+the rows of every layer and so lose their lead. Knows what launches and kernels of such layers take alone;
+replays nothing, and fits nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...schedules.orders.action import ActionKind
+from ..program.solo import solo_ends
+from ..result.step import IntervalPart
+
+if TYPE_CHECKING:
+    from ..lowering.plan import StepPlan
+    from ..program.program import Block
+
+SLOWER_HOST = "slower host"
+"""The kind of its cause, of which ``sigma`` is all that the step would be longer by, in the logarithm."""
+
+MOST_LAUNCH_S = 5.6e-5
+"""The longest launch of eager PyTorch that is published of a training whose GPU waits for its host: on an
+H100, by TraceLens, with what the profiler itself takes. Others are 24, 40 and 42 us (calibration/cases/
+constants.py; docs/decisions/0087-launches-counted.md). A module of TransformerEngine around a single launch
+takes longer still: 115 to 140 us forward (NVIDIA/TransformerEngine pull request 1191), and 37 at 2.46 times
+less than on Grace (its issue 2053)."""
+
+
+def slower_hosts(step_time_s: float, plan: StepPlan, microbatches: int) -> Iterator[IntervalPart]:
+    """The part of a step of ``microbatches`` by which hosts of its layers of experts may hold it up; none
+    where graphs or a compiler launch them, or their launches are priced at the most already."""
+    host, kernels = plan.scenario.software.host, plan.scenario.software.kernels
+    if plan.scenario.model.moe is None or kernels.torch_compile or not host.host_s_per_kernel:
+        return
+    slower = MOST_LAUNCH_S / host.host_s_per_kernel
+    longer_s = longer_at_most_s(plan, slower, microbatches) if slower > 1.0 else 0.0
+    if longer_s > 0:
+        share = longer_s / step_time_s
+        yield IntervalPart(
+            name=f"software.host.host_s_per_kernel {host.host_s_per_kernel:g}: layers of experts wait for"
+            " hosts whose launches take as long as any published",
+            share=share,
+            sigma=math.log1p(share) / share,
+            source="launches of 24 to 56 us; docs/decisions/0132-hosts-of-experts-in-intervals.md",
+            kind=SLOWER_HOST,
+        )
+
+
+def longer_at_most_s(plan: StepPlan, slower: float, microbatches: int) -> float:
+    """Seconds that hosts of layers of experts would add to a step of ``microbatches`` if each launch took so
+    many times as long, on the rank that would lose most: each part of a layer between two waits of its host
+    takes what the slower of host and GPU does. A backward that a schedule splits counts as a whole one."""
+    added: dict[Block, float] = {}
+    each_s = [_longer_s(plan, stage, slower, added) for stage in range(plan.shape.stages)]
+    ranks = range(plan.shape.ranks)
+    return microbatches * max(sum(each_s[stage] for stage in plan.held_stages(index)) for index in ranks)
+
+
+def _longer_s(plan: StepPlan, stage: int, slower: float, added: dict[Block, float]) -> float:
+    """What a microbatch would take longer on a virtual stage, forward and back."""
+    seconds = 0.0
+    for run in plan.stages[stage].runs:
+        if not run.kind.experts:
+            continue
+        for kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
+            block = plan.blocks.layer_of(kind, run)
+            if block not in added:
+                added[block] = sum(_added_s(part, plan, slower) for part in block.parts or (block,))
+            seconds += run.count * added[block]
+    return seconds
+
+
+def _added_s(part: Block, plan: StepPlan, slower: float) -> float:
+    gpu_s = solo_ends(part, sms=plan.cluster.gpu.sms)[0]
+    return max(gpu_s, slower * part.host_s) - max(gpu_s, part.host_s)

@@ -1,0 +1,95 @@
+"""What a loop in C++ launches costs its host less than as many launches from Python, and a module of
+TransformerEngine more than its product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stepsim.schedules.orders.action import ActionKind
+from stepsim.sim.lowering.lower import KERNEL_IN_LOOP_S, PRODUCT_IN_LOOP_S, lower
+from stepsim.sim.lowering.plan import StepPlan
+from stepsim.sim.program.program import Op
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.simulate import build_cluster
+
+LAUNCH_S = 2.4e-5
+HELD = 4
+
+
+def plan_of(*, tp: int = 1, precision: str = "bf16", **software: Any) -> StepPlan:
+    document: dict[str, Any] = {
+        "model": {
+            "num_layers": 2,
+            "hidden_size": 2048,
+            "num_attention_heads": 16,
+            "ffn_hidden_size": 8192,
+            "vocab_size": 32000,
+            "mlp": "swiglu",
+            "moe": {"num_experts": HELD, "topk": 2, "expert_ffn_hidden_size": 2048},
+        },
+        "cluster": {"gpu": "B200-SXM-180GB", "gpus": tp, "gpus_per_node": 8, "interconnect": "nvlink-only"},
+        "parallelism": {"tp": tp, "dp": 1, "ep": 1, "sequence_parallel": tp > 1},
+        "training": {"seq_length": 4096, "global_batch": 1, "micro_batch": 1, "precision": precision},
+        "software": {"preset": "megatron-core-2025"} | software,
+    }
+    run = scenario_from_document(document, "loops")
+    return lower(run, build_cluster(run)).plan
+
+
+def ops(plan: StepPlan, kind: ActionKind = ActionKind.FORWARD) -> list[Op]:
+    (run,) = plan.stages[0].runs
+    return list(plan.blocks.layer_of(kind, run).ops)
+
+
+def launches(plan: StepPlan, name: str, kind: ActionKind = ActionKind.FORWARD) -> list[float]:
+    return [op.host_s / LAUNCH_S for op in ops(plan, kind) if op.name == name]
+
+
+def test_a_module_of_transformer_engine_costs_more_than_its_launch() -> None:
+    assert launches(plan_of(), "proj") == pytest.approx([1.6])
+    assert launches(plan_of(host={"launches_per_product": 1.0}), "proj") == pytest.approx([1.0])
+    assert launches(plan_of(), "router") == pytest.approx([1.0])  # torch's own
+
+
+def test_products_of_experts_are_launched_by_one_call() -> None:
+    calls = 1.6 + (HELD - 1) * PRODUCT_IN_LOOP_S / LAUNCH_S
+    assert launches(plan_of(), "expert fc1") == pytest.approx([calls])
+    # and each weight of theirs has a hook in Python
+    found = launches(plan_of(), "expert fc1 wgrad", ActionKind.BACKWARD)
+    assert found == pytest.approx([calls + HELD])
+    one = plan_of(kernels={"grouped_gemm": "one-kernel"})
+    assert launches(one, "expert fc1") == pytest.approx([1.6])
+
+
+@pytest.mark.parametrize(("precision", "scaling", "each"), [("mxfp8", "delayed", 2), ("fp8", "current", 2)])
+def test_rows_of_each_expert_are_quantised_by_themselves(precision: str, scaling: str, each: int) -> None:
+    plan = plan_of(precision=precision, kernels={"fp8_scaling": scaling})
+    wanted = each * (1 + (HELD - 1) * KERNEL_IN_LOOP_S / LAUNCH_S)
+    assert launches(plan, "quantise")[-1] == pytest.approx(wanted)
+
+
+def test_scales_of_earlier_steps_are_applied_to_all_experts_at_once() -> None:
+    plan = plan_of(precision="fp8", kernels={"fp8_scaling": "delayed"})
+    assert launches(plan, "quantise")[-1] == pytest.approx(1.0)
+
+
+def test_userbuffers_are_one_call_and_none_of_torchs() -> None:
+    plan = plan_of(tp=4, exchange={"tp_comm_overlap": True})
+    ring = [op for op in ops(plan) if op.name == "qkv ring all_gather"]
+    chunks = [op for op in ops(plan) if op.name == "qkv"]
+    assert len(chunks) == 4
+    assert len(ring) == 3
+    assert sum(op.host_s for op in chunks) == pytest.approx(1.6 * LAUNCH_S + 3 * PRODUCT_IN_LOOP_S)
+    assert all(op.host_s == pytest.approx(2 * KERNEL_IN_LOOP_S) for op in ring)  # it sends and receives
+
+
+def test_no_loop_costs_more_than_launches_from_python() -> None:
+    bare = plan_of(host={"host_s_per_kernel": 6e-6, "launches_per_product": 1.0})
+    (found,) = [op.host_s for op in ops(bare) if op.name == "expert fc1"]
+    assert found == pytest.approx(HELD * 6e-6)
+
+
+def test_graphs_take_all_of_it() -> None:
+    assert not any(op.host_s for op in ops(plan_of(tp=4, host={"cuda_graphs": True})))

@@ -1,0 +1,72 @@
+"""Intervals of models with experts reach up to the step of a real router, unless balance is forced."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from stepsim.sim.evidence.interval import REACHES
+from stepsim.sim.evidence.interval_routing import MOST, ROUTER
+from stepsim.sim.result.result import Result
+from stepsim.sim.result.step import LENGTHENS
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.simulate import simulate
+
+EXPERTS = {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": 2048}
+
+
+def step(moe: dict[str, Any] | None = EXPERTS, *, ep: int = 4, **training: Any) -> Result:
+    document: dict[str, Any] = {
+        "model": {
+            "num_layers": 4,
+            "hidden_size": 2048,
+            "num_attention_heads": 16,
+            "ffn_hidden_size": 8192,
+            "vocab_size": 32000,
+            "mlp": "swiglu",
+        },
+        "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 4, "interconnect": "ib-ndr400-x8"},
+        "parallelism": {"tp": 1, "dp": 4, "ep": ep},
+        "training": {"seq_length": 4096, "global_batch": 16, "micro_batch": 1, "precision": "bf16"}
+        | training,
+        "software": {"preset": "megatron-core-2025", "host": {"cuda_graphs": True}},
+    }
+    if moe:
+        document["model"]["moe"] = moe
+    return simulate(scenario_from_document(document, "router"))
+
+
+def reach(result: Result) -> list[float]:
+    assert result.interval is not None
+    return [part.share for part in result.interval.parts if part.kind == ROUTER]
+
+
+def test_an_interval_reaches_up_to_the_step_of_a_real_router() -> None:
+    assumed, forced = step(), step(routing="forced")
+    assert assumed.interval is not None
+    assert forced.interval is not None
+    assert reach(assumed) == [1.0]
+    assert assumed.step_time_s == forced.step_time_s
+    assert assumed.interval.high_s > assumed.step_time_s * MOST
+    assert assumed.interval.high_s > forced.interval.high_s
+    assert assumed.interval.low_s == pytest.approx(forced.interval.low_s)
+
+
+def test_it_counts_for_the_layers_that_have_experts() -> None:
+    assert reach(step(EXPERTS | {"num_dense_layers": 1})) == [0.75]
+
+
+def test_it_lengthens_alone() -> None:
+    assert ROUTER in LENGTHENS
+    assert ROUTER in REACHES
+    assert math.log(MOST) == pytest.approx(0.219, abs=1e-3)
+
+
+def test_what_is_known_of_the_router_leaves_no_such_doubt() -> None:
+    assert not reach(step(routing="forced"))
+    assert not reach(step(routing={"kind": "zipf", "exponent": 0.2}))
+    assert not reach(step(EXPERTS | {"capacity_factor": 1.0}))
+    assert not reach(step(ep=1))
+    assert not reach(step(None, ep=1))
