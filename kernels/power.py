@@ -7,9 +7,9 @@ know how long the kernel has run; a burst shorter than the controller's reaction
 Dynamic power is C V^2 f, and near the top of the range voltage follows frequency, so that power follows the
 cube of the clock. The tensor cores are what draws it: eight-bit products at twice the rate draw about what
 16-bit ones do (an H200 662 W in either, the project's table of power), so that their gain in energy is their
-gain in time. So is that of four-bit ones on Blackwell Ultra, at six times the rate of 16-bit ones: a B300 sustains
-3.48 times their rate (docs/decisions/0094-watts-of-a-type-by-its-peak.md). Kernels that wait for HBM stay
-below the limit.
+gain in time. So is that of four-bit ones on Blackwell Ultra, at six times the rate of 16-bit ones: a B300
+sustains 3.48 times their rate (docs/decisions/0094-watts-of-a-type-by-its-peak.md). Kernels that wait for HBM
+stay below the limit.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ _NARROW_DRAWS = {"blackwell": 1.11}
 outputs are as wide. Sustained products in 8 bits ask for 0.98 and 1.15 pJ a 16-bit FLOP on two systems of
 GB200, 0.96 on GB300 (Azure's results, egmsft/AI-benchmarking-guide at 0682f76f and 18e80a21 and
 samuel-bohman's copy at 3de0c294: 8,192 to 32,768 cubed after 10,000 others) and 1.06 on a B300
-(TransformerEngine docs/examples/gemm_profiling), those in 16 bits for 0.92 (``hardware/gpus.yaml``). In 4 bits
-the B300 asks for 1.03. Hopper's are balanced by the clocks that its steps were fitted with
+(TransformerEngine docs/examples/gemm_profiling), those in 16 bits for 0.92 (``hardware/gpus.yaml``). In
+4 bits the B300 asks for 1.03. Hopper's are balanced by the clocks that its steps were fitted with
 (docs/decisions/0142-watts-of-blackwells-types.md)."""
 
 
