@@ -162,7 +162,9 @@ def test_gpt_3_of_2025_ran_as_nemo_1_does_without_cudnns_attention() -> None:
     [
         ("GB200-NVL72", "fp8", 4096, True),
         ("GB200-NVL72", "fp8", 18432, True),
-        ("GB200-NVL72", "bf16", 18432, False),
+        ("GB200-NVL72", "bf16", 18432, True),  # DGX Cloud's, over NeMo's own table
+        ("GB300-NVL72", "bf16", 6144, True),
+        ("GB300-NVL72", "bf16", 16384, False),
         ("GB200-NVL72", "fp8", 8192, False),
         ("B200-SXM-180GB", "fp8", 4096, False),
     ],

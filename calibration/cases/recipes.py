@@ -134,11 +134,15 @@ RECIPE_FACTS = (
         experts=True,
         fields={"cuda_graphs": True},
     ),
+    # NVIDIA/dgxc-benchmarking passes --cuda_graphs true for both sizes of Nemotron-4 and both precisions on
+    # GB200 (nemotron/launch.sh at 1f6d9f40), and on B200 and GB300 (nemotron4-15b/launch.sh at 46e42015,
+    # nemotron4-340b/launch.sh at db1b14c4), over the table's 0 for 340B under bf16.
     RecipeFact(
         presets=("nemo-2025",),
-        gpus=("GB200",),
-        precisions=("fp8",),
-        widths=(18432,),
+        gpus=("GB",),
+        precisions=("bf16", "fp8"),
+        widths=(6144, 18432),
+        experts=False,
         fields={"cuda_graphs": True},
     ),
     # Megatron-Bridge scripts/performance/configs, perf_recipes/*/h100: no graphs under FP8, no fused grouped
