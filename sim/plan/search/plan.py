@@ -104,7 +104,7 @@ def plan(
         ScenarioError: with every problem of the scenario, and of what is fixed and varied; or what of the run
             the framework cannot say in any layout.
         NotSupported: the scenario lacks what the objective or a limit counts.
-        ValueError: an unknown objective, a probability outside LEAST_FITS to 1, a journal that is none.
+        ValueError: an unknown objective, a probability outside LEAST_FITS to 1, or 1, a journal that is none.
     """
     wishes = wishes_of(
         top=top,
@@ -274,7 +274,11 @@ def _check_whole(name: str, value: object, least: int) -> None:
 def _check_probability(name: str, value: object) -> None:
     """The same of a probability."""
     if isinstance(value, bool) or not isinstance(value, Real) or not LEAST_FITS <= float(value) <= 1.0:
-        raise ValueError(f"{name} {value!r}: a probability is from {LEAST_FITS:g} to 1, as in 0.9")
+        raise ValueError(f"{name} {value!r}: a probability is from {LEAST_FITS:g} to below 1, as in 0.9")
+    if float(value) == 1.0:
+        raise ValueError(
+            f"{name} {value!r}: no prediction is certain, so that nothing would do; ask for less, as in 0.99"
+        )
 
 
 def _objective(name: str) -> Objective:
