@@ -45,12 +45,16 @@ LEAST_FITS = 0.001
 @dataclass(frozen=True, kw_only=True)
 class Means:
     """Who does the replays and where they are kept: ``jobs`` processes (None: one for each core), or a Ray
-    cluster, so many at a time; a ``journal`` file, or none.
+    cluster, so many at a time; a ``journal`` file, or none. ValueError for a number that is none of processes.
     """
 
     jobs: int | None = None
     ray: bool = False
     journal: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None:
+            _check_whole("jobs", self.jobs, 1)
 
     def workers(
         self, function: Callable[[Any], Any], base: Scenario, *, many: bool = False
