@@ -45,7 +45,7 @@ LEAST_FITS = 0.001
 @dataclass(frozen=True, kw_only=True)
 class Means:
     """Who does the replays and where they are kept: ``jobs`` processes (None: one for each core), or a Ray
-    cluster, so many at a time; a ``journal`` file, or none. ValueError for a number that is none of processes.
+    cluster, so many at a time; a ``journal`` file, or none. ValueError for jobs below 1.
     """
 
     jobs: int | None = None
