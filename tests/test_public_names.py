@@ -220,3 +220,16 @@ def test_numbers_that_are_none_are_refused_in_python_as_on_the_command_line() ->
         stepsim.sweep("llama3-8b-h100", {"training.micro_batch": [1]}, jobs=0)
     with pytest.raises(ValueError, match="replications -1: "):
         stepsim.faults("llama3-8b-h100", ["faults.presets=[llama3-2024]"], replications=-1)
+
+
+def test_mistakes_of_files_and_flags_are_told_as_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.yaml").write_text("extends: llama3-8b-h100\n")
+    (tmp_path / "empty.json").write_text("{}")
+    assert "but one called 'train.yaml'" in out("run", "train")
+    assert out("run", "").startswith("stepsim: ")
+    assert "nothing in it" in out("validate", "empty.json")
+    assert "does not end in .csv" in out("stragglers", "empty.json")
+    assert "there is no fault to leave out" in out("run", "train.yaml", "--each-fault")
