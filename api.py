@@ -46,7 +46,9 @@ def compare(a: Source | Scenario | Result, b: Source | Scenario | Result) -> Com
     return comparison(_result(a), _result(b))
 
 
-def explain(traces: Iterable[str | Path], scenario: Source | Scenario | Result | None = None) -> Explained:
+def explain(
+    traces: str | Path | Iterable[str | Path], scenario: Source | Scenario | Result | None = None
+) -> Explained:
     """A measured step by its parts, from profiler traces of its ranks; beside the prediction of a scenario.
 
     Raises:
@@ -56,9 +58,12 @@ def explain(traces: Iterable[str | Path], scenario: Source | Scenario | Result |
     from .calibration.explain.reading import read_traces
     from .sim.report.trace_messages import process_groups
 
-    found, refused = read_traces([Path(trace) for trace in traces])
+    paths = [traces] if isinstance(traces, str | Path) else traces
+    found, refused = read_traces([Path(path) for path in paths])
     if refused:
         raise ValueError("; ".join(str(one) for one in refused))
+    if not found:
+        raise ValueError("give a trace: a file of torch's profiler, a folder of them, or several")
     if scenario is None:
         return explained(found)
     result = _result(scenario)

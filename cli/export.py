@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .output import output_file, save_text, wrote
+from .output import output_file, save_text, say, wrote
 from .sources import (
     SOURCE_HELP,
     FrameworkOption,
@@ -43,14 +43,18 @@ def export_scenario(
 ) -> None:
     """Write a scenario as another framework's launch script or configuration.
 
-    What is written reads back as the same run; what the framework cannot say is refused by field.
+    What is written reads back as the same run; what the framework cannot say is refused by field. A software
+    preset of another framework, and where the job lies on its machine, are in no file: a note tells them.
     """
     output_file("--out", out, (".sh", ".toml", ".yaml", ".yml"), [scenario])
 
-    from ..sim.scenario.importers.export import export
+    from ..sim.scenario.importers.export import export, left_out
 
     beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
-    text = export(load_any(scenario, overrides or (), beside), to, to_version)
+    loaded = load_any(scenario, overrides or (), beside)
+    text = export(loaded, to, to_version)
+    for note in left_out(text, loaded, to, to_version):
+        say(note, err=True)
     if out is None:
         typer.echo(text, nl=False)
         return

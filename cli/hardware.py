@@ -38,7 +38,7 @@ def check(
     """List the figures that a description leaves out, what stands in their place, and how much wider that
     makes predictions."""
     from ..sim.report.hardware import check_document, check_lines
-    from ..sim.scenario.own_hardware import read_machine
+    from ..sim.scenario.machine_file import read_machine
 
     machine = read_machine(file)
     if as_json:

@@ -67,7 +67,7 @@ def memory(
     if as_json and result:
         echo_json(memory_document(result))
     else:
-        fullest = max(memory, key=lambda one: one.peak_bytes / one.capacity_bytes)
+        fullest = max(memory, key=lambda one: one.fullness)
         print_memory(loaded, memory, fullest if stage is None else memory[stage], console())
     if picture:
         wrote("picture", picture)

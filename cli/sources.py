@@ -86,11 +86,13 @@ def load_any(source: str, overrides: Sequence[str], beside: SourceFacts) -> Scen
 
 def load_source(source: str, overrides: Sequence[str], beside: SourceFacts) -> LoadedSource:
     """What ``source`` loads, with whose file it was."""
+    from ..sim.scenario.documents import whole_document
     from ..sim.scenario.importers.entry import import_files, is_scenario
     from ..sim.scenario.load import load_scenario
 
     if beside.framework is None and is_scenario(source):
         if beside:
+            whole_document(source)  # a file that cannot be read is told as such
             raise ValueError(
                 f"--given, --with and --framework-version are of another framework's file, and {source} is "
                 f"a scenario;"

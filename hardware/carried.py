@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Moves = Literal["matrix", "memory", "node", "network", "capacity"]
+Moves = Literal["matrix", "memory", "node", "network", "details", "capacity", "energy"]
 """What a figure decides: products and attention, kernels bound by memory, communication inside a host,
-communication between hosts, or no time at all."""
+communication between hosts, details of kernels that move little, or no time at all."""
 
 _FEWEST = 3
 """Relatives from which their spread is taken; of fewer, that of the whole catalogue is."""

@@ -123,18 +123,18 @@ class _Figure:
 
 
 _FIGURES = (
-    _Figure("sms", "sms", None, "capacity"),
-    _Figure("clock", "boost_hz", "hertz", "capacity"),
+    _Figure("sms", "sms", None, "details"),
+    _Figure("clock", "boost_hz", "hertz", "details"),
     _Figure("memory", "hbm_bytes", "bytes", "capacity"),
     _Figure("memory_bandwidth", "hbm_bytes_per_s", "bytes_per_s", "memory"),
-    _Figure("l2", "l2_bytes", "bytes", "capacity"),
-    _Figure("l2_bandwidth", "l2_bytes_per_s", "bytes_per_s", "capacity"),
-    _Figure("shared_memory_per_sm", "sram_bytes_per_sm", "bytes", "capacity"),
+    _Figure("l2", "l2_bytes", "bytes", "details"),
+    _Figure("l2_bandwidth", "l2_bytes_per_s", "bytes_per_s", "details"),
+    _Figure("shared_memory_per_sm", "sram_bytes_per_sm", "bytes", "details"),
     _Figure("nvlink", "nvlink_bytes_per_s", "bytes_per_s", "node"),
     _Figure("nvlink_domain", "nvlink_domain", None, "node"),
     _Figure("pcie", "pcie_bytes_per_s", "bytes_per_s", "node"),
-    _Figure("peer_access", "peer_access", None, "capacity"),
-    _Figure("power", "tdp_w", "watts", "capacity"),
+    _Figure("peer_access", "peer_access", None, "node"),
+    _Figure("power", "tdp_w", "watts", "energy"),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from .result.result import Result
@@ -132,7 +133,7 @@ def read_record(
         assumptions=assumptions,
         timing=timing,
         events=record.events,
-        spans_source=lambda: iter_spans(record),
+        spans_source=partial(iter_spans, record),
         bounds=bounds(record, counts),
         stream_s=_stream_s(share, times),
     )

@@ -132,6 +132,8 @@ def _simulated(
     run = StepRun(scenario, asked, progress or (lambda _: None))
     run.say("building the cluster")
     events = _faults_in(scenario, faults)
+    if asked.each_fault and not events:
+        raise ValueError("each_fault: there is no fault to leave out; give one, as --fault does")
     ranks = None if asked.fold else scenario.world_size
     check_work(step_work(scenario, ranks=ranks, replays=1 + asked.leaves_out(len(events))), asked.events)
     cluster = build_cluster(scenario)

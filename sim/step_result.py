@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .result.result import Result
 
 if TYPE_CHECKING:
+    from ..hardware.profile import GpuProfile
     from .engine.record import Record
     from .fold.whole import Folded
     from .lowering.lower import Lowered
     from .result.step import StageMemory
+    from .scenario.models import Scenario
 
 
 def read_result(
@@ -44,17 +46,38 @@ def read_result(
         memory=memory,
         interval=step_interval(result.step_time_s, result.critical_path, lowered.plan),
         fit_probability=fit_probability(lowered.plan.scenario.software.name, memory),
-        loads_source=partial(_loads, lowered, result.step_time_s),
+        loads_source=LinkLoads(lowered=lowered, step_time_s=result.step_time_s),
     )
     timing["total_s"] = time.perf_counter() - began
     return result
 
 
-def _loads(lowered: Lowered, step_time_s: float) -> dict[str, float]:
-    """What the step loads every link with, for pictures."""
-    from .fold.loads import link_loads
+@dataclass(frozen=True, kw_only=True)
+class LinkLoads:
+    """What the step loads every link with, for pictures. Pickled, it is lowered again where it is asked for:
+    what prices kernels is made of functions that no pickle holds."""
 
-    return link_loads(lowered, step_time_s)
+    lowered: Lowered
+    step_time_s: float
+
+    def __call__(self) -> dict[str, float]:
+        """The share of each link's time, by its name."""
+        from .fold.loads import link_loads
+
+        return link_loads(self.lowered, self.step_time_s)
+
+    def __reduce__(self) -> tuple[type[partial[dict[str, float]]], tuple[Any, ...]]:
+        plan = self.lowered.plan
+        return partial, (_loads_again, plan.scenario, plan.profile, self.step_time_s)
+
+
+def _loads_again(scenario: Scenario, profile: GpuProfile, step_time_s: float) -> dict[str, float]:
+    """The same of a scenario whose step is known."""
+    from .lowering.lower import lower
+    from .scenario.machine import cluster_of
+
+    lowered = lower(scenario, cluster_of(scenario.cluster), profile=profile)
+    return LinkLoads(lowered=lowered, step_time_s=step_time_s)()
 
 
 def stage_memory(

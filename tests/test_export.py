@@ -3,15 +3,19 @@ by field."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from importing import scenario as imported_scenario
+from typer.testing import CliRunner
 
+from stepsim.cli.main import app
 from stepsim.sim.scenario.errors import ScenarioError
-from stepsim.sim.scenario.importers.export import differences, export
+from stepsim.sim.scenario.importers.entry import import_files
+from stepsim.sim.scenario.importers.export import differences, export, left_out
 from stepsim.sim.scenario.importers.registry import EXPORTERS
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
 from stepsim.sim.scenario.models import Scenario
@@ -122,6 +126,39 @@ def test_what_a_framework_cannot_say_is_refused_by_field(framework: str, name: s
     with pytest.raises(ScenarioError) as refusal:
         export(load_scenario(name), framework)
     assert field in {problem.path for problem in refusal.value.problems}
+
+
+@pytest.mark.parametrize(
+    ("framework", "name", "field"),
+    [
+        ("megatron-lm", "llama3-8b-h100", "software.preset"),
+        ("megatron-bridge", "grok-1-gb200", "cluster.gpus_per_domain"),
+        ("megatron-lm", "mixtral-8x7b-h100", None),
+        ("torchtitan", "llama2-7b-h100", None),
+    ],
+)
+def test_what_no_file_says_is_told(framework: str, name: str, field: str | None) -> None:
+    scenario = load_scenario(name)
+    notes = left_out(export(scenario, framework), scenario, framework)
+    assert [str(field) in note for note in notes] == ([] if field is None else [True])
+
+
+def test_an_exported_script_is_read_as_the_version_that_it_was_written_for(tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(export(load_scenario("gpt-22b-a100"), "megatron-lm"))
+    given = ("gpu=A100-SXM4-80GB", "interconnect=ib-hdr200-x8")
+    preset = import_files([script], given).document["software"]["preset"]
+    assert preset == "megatron-2022-sp"
+    assert import_files([script], given, version="23.04").document["software"]["preset"] == "megatron-2023"
+
+
+def test_export_and_plan_tell_what_the_file_does_not_say() -> None:
+    written = CliRunner().invoke(app, ["export", "llama3-8b-h100", "--to", "megatron-lm"])
+    assert "software.preset: nemo-2025" in written.stderr
+    assert "nemo-2025" not in written.stdout
+    fixed = ["--fix", "parallelism", "--fix", "training", "--fix", "schedule"]
+    planned = CliRunner().invoke(app, ["plan", "llama3-8b-h100", *fixed, "--emit", "megatron-lm"])
+    assert "software.preset: nemo-2025" in " ".join(planned.stdout.split())
 
 
 def test_an_older_version_has_fewer_options() -> None:

@@ -105,6 +105,13 @@ def test_options_of_an_import_are_refused_for_a_scenario(tmp_path: Path) -> None
     assert done.exit_code == 2
 
 
+def test_a_file_that_is_no_yaml_is_told_so_beside_options_of_an_import(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("run: {name: ${base}/x}\n")
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "broken.yaml"), "--given", "gpus=8"])
+    assert done.exit_code == 2
+    assert "not valid YAML" in done.output
+
+
 def test_own_runs_are_validated_from_their_files(script: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     given = "{gpu: H100-SXM5-80GB, interconnect: ib-ndr400-x8}"

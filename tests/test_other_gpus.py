@@ -187,3 +187,13 @@ def test_what_knows_one_kind_refuses() -> None:
     for ask in (brief_step, space_of):
         with refused_at("cluster.other_gpus"):
             ask(mixed(1, dp=16))
+
+
+def test_memory_is_told_of_the_rank_that_is_fullest_by_its_own_gpus() -> None:
+    """The last stage holds less than the first, of GPUs with half the memory: it is the fullest."""
+    found = stepped(mixed(1, other="A100-SXM4-40GB", gpus_per_node=1, pp=2, dp=1, schedule="1f1b"))
+    first, last = found.memory
+    assert last.peak_bytes < first.peak_bytes
+    assert last.fullness > first.fullness
+    assert found.fullest is last
+    assert found.peak_memory_bytes == last.peak_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import stepsim
+from stepsim import scenarios
 from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.hardware.carried import spread
@@ -32,6 +34,7 @@ BASE: dict[str, Any] = {
     "software": "torchtitan-2025",
 }
 B200 = get_gpu("B200")
+SHIPPED = Path(str(files(scenarios))) / "llama3-8b-h100.yaml"
 MACHINES: dict[str, dict[str, Any]] = {
     "RTX 4090 host of 8": {
         "gpus": 8,
@@ -260,6 +263,24 @@ def test_check_tells_what_is_missing_and_what_it_costs(tmp_path: Path) -> None:
     assert "memory" not in missing
     assert all(one["sigma"] > 0 for one in told["doubts"])
     assert all(field in check(file) for field in missing)
+
+
+def test_check_says_so_where_nothing_is_described() -> None:
+    assert "nothing is described" in check(SHIPPED)
+
+
+def test_check_reads_what_a_scenario_extends(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(json.dumps({"cluster": {"gpu": {"name": "mine", "extends": "L40S"}}}))
+    (tmp_path / "child.yaml").write_text("extends: base.yaml\n")
+    assert check(tmp_path / "child.yaml", "--json")["gpu"]["name"] == "mine"
+
+
+def test_what_decides_no_time_is_not_said_to_decide_what_fits() -> None:
+    own = gpu_from(OwnGpu.model_validate({"name": "mine", "architecture": "ada", "bf16_flops": 1e14}))
+    decided = {one.field: one.moves for one in own.carried}
+    assert [name for name, what in decided.items() if what == "capacity"] == ["memory"]
+    assert decided["power"] == "energy"
+    assert decided["peer_access"] == "node"
 
 
 def test_check_refuses_a_file_without_a_machine(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from small_plans import DOCUMENT, FIX, small
+from typer.testing import CliRunner
 
 import stepsim
+from stepsim.cli.main import app
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.axis_values import fixed, varied
 from stepsim.sim.plan.questions import sensitivity as faster
@@ -295,3 +297,12 @@ def test_lines_of_fields_and_values() -> None:
     for lines in (["cluster.gpus"], ["=4"], ["cluster.gpus=8", "cluster.gpus=9"]):
         with pytest.raises(ValueError, match="--vary"):
             varied(lines)
+
+
+@pytest.mark.parametrize(
+    "command", [["plan", "--find", "gpus"], ["plan"], ["sweep", "--replan"], ["sensitivity"]]
+)
+def test_what_no_prediction_can_promise_is_refused_before_the_search(command: list[str]) -> None:
+    done = CliRunner().invoke(app, [command[0], "llama3-8b-h100", *command[1:], "--fits", "1"])
+    assert done.exit_code == 2
+    assert "no prediction is certain" in done.output

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from results import fake_result
+from small_scenarios import scenario as small_scenario
 from typer.testing import CliRunner
 
 import stepsim
@@ -194,3 +197,39 @@ def test_ways_out_of_uneven_stages() -> None:
 def test_a_missing_file_is_said_plainly() -> None:
     assert "there is no file of this name" in out("validate", "absent.yaml")
     assert "Errno" not in out("validate", "absent.yaml")
+
+
+@pytest.mark.parametrize("lines", [(), ("gpu_throttle gpu/1 slow_factor=1.3",)])
+def test_results_go_from_process_to_process(lines: tuple[str, ...]) -> None:
+    found = stepsim.simulate(small_scenario(pp=2, dp=16, schedule="1f1b"), faults=lines)
+    again = pickle.loads(pickle.dumps(found))
+    assert again.to_dict() == found.to_dict()
+    assert again.spans.equals(found.spans)
+    assert again.loads_source() == found.loads_source()
+
+
+def test_explain_takes_one_trace_by_itself_and_none_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="give a trace"):
+        stepsim.explain([])
+    with pytest.raises(ValueError, match=r"missing\.json: there is no file"):
+        stepsim.explain(str(tmp_path / "missing.json"))
+
+
+def test_numbers_that_are_none_are_refused_in_python_as_on_the_command_line() -> None:
+    with pytest.raises(ValueError, match="jobs 0: "):
+        stepsim.sweep("llama3-8b-h100", {"training.micro_batch": [1]}, jobs=0)
+    with pytest.raises(ValueError, match="replications -1: "):
+        stepsim.faults("llama3-8b-h100", ["faults.presets=[llama3-2024]"], replications=-1)
+
+
+def test_mistakes_of_files_and_flags_are_told_as_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.yaml").write_text("extends: llama3-8b-h100\n")
+    (tmp_path / "empty.json").write_text("{}")
+    assert "but one called 'train.yaml'" in out("run", "train")
+    assert out("run", "").startswith("stepsim: ")
+    assert "nothing in it" in out("validate", "empty.json")
+    assert "does not end in .csv" in out("stragglers", "empty.json")
+    assert "there is no fault to leave out" in out("run", "train.yaml", "--each-fault")

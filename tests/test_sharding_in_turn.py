@@ -8,6 +8,7 @@ import pytest
 from small_scenarios import every_op, lowered
 
 from stepsim.sim.program.program import Collective
+from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
@@ -49,6 +50,25 @@ def test_a_loop_of_xla_gathers_in_its_own_turn_unless_told_to_pipeline() -> None
 def test_a_reduction_that_is_waited_for_makes_a_step_longer(zero: int) -> None:
     beside, waited = run(zero=zero), run(zero=zero, gradients={"overlap_grad_reduce": False})
     assert simulate(waited).step_time_s > simulate(beside).step_time_s
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_deepspeed_without_overlap_comm_runs_nothing_beside_its_collectives(zero: int) -> None:
+    """They are issued on the stream that computes, so that the step is compute and communication, one after
+    the other; what is gathered stays the same."""
+    preset = "deepspeed-zero3-2021"
+    beside, alone = run(preset, zero=zero), run(preset, zero=zero, gradients={"overlap_grad_reduce": False})
+    found = simulate(alone)
+    assert gathered_bytes(alone) == pytest.approx(gathered_bytes(beside))
+    assert found.exposed_communication_s["dp"] == pytest.approx(communicates_s(found), rel=0.02)
+    assert simulate(beside).exposed_communication_s["dp"] < 0.7 * communicates_s(found)
+
+
+def communicates_s(found: Result) -> float:
+    """How long the first class of ranks has a collective of data parallelism under way."""
+    spans = found.spans
+    moved = spans[spans["stream"] == "dp"]
+    return float((moved["end_s"] - moved["start_s"]).sum())
 
 
 def test_where_nothing_is_sharded_there_is_nothing_to_wait_for() -> None:

@@ -247,8 +247,8 @@ def _load(path: Path) -> Any:
 
 def _check_frame(path: Path, document: Any) -> None:
     if not isinstance(document, Mapping) or set(document) != set(HEAD):
-        found = "nothing in it" if document is None else value_text(document)
-        if isinstance(document, Mapping):
+        found = value_text(document) if document else "nothing in it"
+        if isinstance(document, Mapping) and document:
             found = clipped(", ".join(map(str, list(document)[:20])))
         raise ValueError(f"{path}: a file of cases has the keys {', '.join(HEAD)}; this one has {found}")
     if type(document["schema"]) is not int or document["schema"] != SCHEMA:

@@ -139,7 +139,7 @@ def _table(path: Path) -> pd.DataFrame:
             raise ValueError(f"{path}: not a table of text (CSV): {error}") from None
     content = read_bytes(path)
     if not content.startswith(b"PAR1"):
-        raise ValueError(f"{path}: is no table in Parquet, as its name says")
+        raise ValueError(f"{path}: is no table in Parquet, and its name does not end in .csv")
     try:
         return pd.read_parquet(BytesIO(content))
     except ImportError:

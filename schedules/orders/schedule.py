@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from .action import Orders
 
@@ -166,20 +167,20 @@ def holders(stage: int, rank_of: Placement, shape: Shape) -> set[int]:
 
 def fixed_chunks(name: str, chunks: int, *, limited: bool = False) -> Callable[[Shape], None]:
     """The check of a schedule with so many chunks per rank and no groups; ``limited``: by memory."""
+    return partial(_check_chunks, name, chunks, limited)  # which results can be pickled with
 
-    def check(shape: Shape) -> None:
-        if shape.chunks != chunks:
-            has = "one chunk" if chunks == 1 else f"{chunks} chunks"
-            another = "interleaved" if shape.chunks > 1 else "1f1b"
-            raise ValueError(
-                f"{name} has {has} per rank, not {shape.chunks}; "
-                f"use chunks={chunks}, or another schedule, such as {another}"
-            )
-        no_groups(name, shape)
-        if not limited:
-            no_limit(name, shape)
 
-    return check
+def _check_chunks(name: str, chunks: int, limited: bool, shape: Shape) -> None:
+    if shape.chunks != chunks:
+        has = "one chunk" if chunks == 1 else f"{chunks} chunks"
+        another = "interleaved" if shape.chunks > 1 else "1f1b"
+        raise ValueError(
+            f"{name} has {has} per rank, not {shape.chunks}; "
+            f"use chunks={chunks}, or another schedule, such as {another}"
+        )
+    no_groups(name, shape)
+    if not limited:
+        no_limit(name, shape)
 
 
 def no_groups(name: str, shape: Shape) -> None:

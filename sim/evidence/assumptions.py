@@ -177,7 +177,8 @@ def _hardware(plan: StepPlan) -> list[Assumption]:
         text = f"{gpu.name} is announced, not sold: its figures may change"
         found.append(Assumption(text=text, source=gpu.sources["peaks"], in_range=False))
     for other in plan.scenario.cluster.other_gpus or ():
-        text = f"{other.gpu} in {len(other.hosts)} hosts: the interval is that of {gpu.name}"
+        where = "a host" if len(other.hosts) == 1 else f"{len(other.hosts)} hosts"
+        text = f"{other.gpu} in {where}: the interval is that of {gpu.name}"
         found.append(Assumption(text=text, source="cluster.other_gpus", in_range=False))
     away = plan.cluster.nodes > 1
     for what, carried in (("gpu", gpu.carried), ("interconnect", network.carried if away else ())):

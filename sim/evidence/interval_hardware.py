@@ -23,7 +23,7 @@ _PATH: Mapping[Moves, tuple[str, ...]] = {
 }
 """Parts of the critical path that a figure decides."""
 
-_NO_TIME: tuple[Moves, ...] = ("capacity",)
+_NO_TIME: tuple[Moves, ...] = ("details", "capacity", "energy")
 
 
 def unmeasured_hardware(

@@ -44,6 +44,8 @@ def ask(
     from ..scenario.checked import checked_campaign
     from ..scenario.load import load_campaign
 
+    if replications is not None and (isinstance(replications, bool) or replications < 1):
+        raise ValueError(f"replications {replications!r}: a whole number of 1 or more is needed")
     say = progress or (lambda _: None)
     say("building the campaign")
     blocks = blocks_of(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..result.result import Result
-from ..result.step import AXES, PEERS, StageMemory
+from ..result.step import AXES, PEERS
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
@@ -72,7 +72,7 @@ def comparison(a: Result, b: Result) -> Comparison:
     """
     if not (a.scenario and a.memory and b.scenario and b.memory):
         raise ValueError("only simulated scenarios can be compared, not replayed programs")
-    fullest_a, fullest_b = _fullest(a), _fullest(b)
+    fullest_a, fullest_b = a.fullest, b.fullest
     return Comparison(
         name_a=a.scenario.name,
         name_b=b.scenario.name,
@@ -106,10 +106,6 @@ def comparison(a: Result, b: Result) -> Comparison:
 def _full_mfu(a: Result, b: Result) -> str:
     """What the MFU of full scores is called: nothing else, where it is what people should read of both."""
     return "MFU" if {a.headline_mfu, b.headline_mfu} == {"mfu"} else "MFU, full"
-
-
-def _fullest(result: Result) -> StageMemory:
-    return max(result.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
 
 
 def _path(result: Result) -> dict[str, float]:

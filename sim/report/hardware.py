@@ -13,14 +13,16 @@ from ...hardware.own_interconnect import interconnect_from
 
 if TYPE_CHECKING:
     from ...hardware.carried import CarriedFigure, Moves
-    from ..scenario.own_hardware import HardwareFile
+    from ..scenario.machine_file import HardwareFile
 
 _DECIDES: dict[Moves, str] = {
     "matrix": "matrix products and attention",
     "memory": "kernels bound by memory",
     "node": "communication inside a host",
     "network": "communication between hosts",
-    "capacity": "what fits, and little of the time",
+    "details": "details of kernels, and little of the time",
+    "capacity": "what fits, and no time",
+    "energy": "energy, and no time",
 }
 
 
@@ -85,7 +87,10 @@ def _figure(one: CarriedFigure) -> dict[str, Any]:
 
 def check_lines(machine: HardwareFile) -> Iterator[str]:
     """The same for people, a line each; widths are those of 90 % intervals."""
-    for part, facts in check_document(machine).items():
+    parts = check_document(machine)
+    if not parts:
+        yield "nothing is described here: GPU, network and host are of the catalogue, or follow from it"
+    for part, facts in parts.items():
         kernels = f", kernels as {facts['kernels_of']}" if "kernels_of" in facts else ""
         yield f"{part}: {facts['name']}{kernels}"
         for doubt in facts["doubts"]:

@@ -25,7 +25,7 @@ def memory_table(result: Result, width: int) -> Table:
 
     names = _terms(result.memory, width)
     hidden = any(size for stage in result.memory for name, size in stage.terms.items() if name not in names)
-    fullest = sorted(result.memory, key=lambda stage: -stage.peak_bytes)[:MOST_ROWS]
+    fullest = sorted(result.memory, key=lambda stage: -stage.fullness)[:MOST_ROWS]
     table = Table(box=None, padding=(0, 1), caption=_caption(result), caption_justify="left", header_style="")
     table.add_column(" pp", justify="right")
     for name in (*names, *(("other",) if hidden else ()), "peak"):
@@ -38,8 +38,9 @@ def memory_table(result: Result, width: int) -> Table:
 
 
 def _caption(result: Result) -> str:
-    capacity = min(stage.capacity_bytes for stage in result.memory)
-    caption = f"  GB = 1e9 bytes; {_gb(capacity)} GB per GPU"
+    sizes = sorted({stage.capacity_bytes for stage in result.memory})
+    per_gpu = " or ".join(f"{_gb(size)} GB" for size in sizes)
+    caption = f"  GB = 1e9 bytes; {per_gpu} per GPU"
     if len(result.memory) > MOST_ROWS:
         caption += f"; the fullest {MOST_ROWS} of {len(result.memory)} pipeline ranks"
     return caption

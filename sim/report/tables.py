@@ -205,7 +205,7 @@ def _published_mfu(result: Result) -> str:
 
 
 def _fit(result: Result) -> str:
-    fullest = max(result.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
+    fullest = result.fullest
     capacity = gigabytes(fullest.capacity_bytes)
     if result.fits:
         return f"of {capacity}, {fit_words(result.fit_probability)} (pp {fullest.pp} is fullest)"

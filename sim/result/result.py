@@ -278,7 +278,13 @@ class Result:
 
     @property
     def peak_memory_bytes(self) -> float:
-        return max((stage.peak_bytes for stage in self.memory), default=math.nan)
+        """Of the fullest pipeline rank; nan where nothing says what is held."""
+        return self.fullest.peak_bytes if self.memory else math.nan
+
+    @property
+    def fullest(self) -> StageMemory:
+        """The pipeline rank that holds most of what its GPUs have. ValueError where ``memory`` is empty."""
+        return max(self.memory, key=lambda stage: stage.fullness)
 
     @property
     def fits(self) -> bool:

@@ -106,6 +106,11 @@ class StageMemory:
         return self.peak_bytes <= self.capacity_bytes
 
     @property
+    def fullness(self) -> float:
+        """The peak over what the rank's GPU has; GPUs of one job may be of several kinds."""
+        return self.peak_bytes / self.capacity_bytes
+
+    @property
     def needed_bytes(self) -> float:
         """The least that the rank runs in."""
         return self.peak_bytes - self.releasable_bytes

@@ -82,7 +82,10 @@ def _find(source: str | Path, asked_at: Mark, folder: Path) -> Path:
         why = error
     if str(source) in scenario_names():
         return _shipped_folder() / f"{source}.yaml"
-    if path.suffix in _SUFFIXES or len(Path(source).parts) > 1 or os.path.lexists(path):
+    longer = f"{path}.yaml"
+    if os.path.isfile(longer):  # noqa: PTH113  (Path.is_file raises for names that are too long)
+        message = f"there is no file {clipped(str(path))!r}, but one called {clipped(longer)!r}"
+    elif path.suffix in _SUFFIXES or len(Path(source).parts) > 1 or os.path.lexists(path):
         name = clipped(str(path))
         message = f"{name!r} {why.reason}" if os.path.lexists(path) else f"there is no file {name!r}"
     else:

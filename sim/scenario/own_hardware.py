@@ -12,16 +12,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from ...hardware.calibrated.overlay import is_file
-from ...hardware.explain import dotted, errors_of, field_path
 from ...hardware.fields import FROM_DOCUMENT
 from ...hardware.files import FileError, read_text
-from ...hardware.own_gpu import OwnGpu
-from ...hardware.own_interconnect import OwnInterconnect
-from ...hardware.own_node import OwnNode
-from .blocks import ScenarioBlock
-from .errors import Mark, Problem, ScenarioError
-from .explain import explained
-from .tree import TreeNode, nearest
+from .errors import Problem, ScenarioError
+from .tree import TreeNode
 from .yaml_source import LIMITS, read_tree
 
 PARTS = ("gpu", "interconnect", "node")
@@ -100,40 +94,3 @@ def described(part: type[Described], fields: Any) -> Described | None:
         return part.model_validate(fields, context=FROM_DOCUMENT)
     except ValidationError:
         return None
-
-
-class HardwareFile(ScenarioBlock):
-    """What a file beside a scenario may hold."""
-
-    gpu: OwnGpu | None = None
-    interconnect: OwnInterconnect | None = None
-    node: OwnNode | None = None
-
-
-def read_machine(path: Path) -> HardwareFile:
-    """The machine of a hardware file, or what a scenario's cluster describes of its own.
-
-    Raises:
-        ScenarioError: with every problem found, each at its file, line and column.
-    """
-    try:
-        tree = hardware_tree(path)
-    except FileError as error:
-        raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=error.reason)]) from None
-    prefix: tuple[str, ...] = ()
-    if "cluster" in tree.entries:
-        whole = with_hardware_files(tree).entries["cluster"]
-        kept = {part: node for part in PARTS if (node := whole.entries.get(part)) and node.entries}
-        tree, prefix = whole.with_entries(kept), ("cluster",)
-    elif not set(tree.entries) & set(PARTS):
-        message = f"no machine is described here: write {', '.join(PARTS)}, or a scenario with a cluster"
-        raise ScenarioError([Problem(mark=tree.mark, path="", message=message)])
-    try:
-        return HardwareFile.model_validate(tree.plain(), context=FROM_DOCUMENT)
-    except ValidationError as failure:
-        found = []
-        for wrong in errors_of(failure):
-            at = field_path(wrong)
-            message = explained(wrong, HardwareFile, {})
-            found.append(Problem(mark=nearest(tree, at).mark, path=dotted((*prefix, *at)), message=message))
-        raise ScenarioError(found) from None

@@ -12,7 +12,9 @@ Sources:
         False for the final norm and head); torch/distributed/pipelining/stage.py, backward_maybe_with_nosync
         (under a pipeline gradients stay unsharded until a stage's last backward, then all are reduced).
     deepspeed: runtime/zero/partitioned_param_coordinator.py (fetch_sub_module), stage3.py, stage_1_and_2.py,
-        runtime/zero/config.py; runtime/pipe/engine.py refuses ZeRO-2 and -3.
+        runtime/zero/config.py; runtime/pipe/engine.py refuses ZeRO-2 and -3. Without overlap_comm gathers
+        and reductions are issued on the stream that computes: nothing runs beside them (parameter_offload.py,
+        __allgather_stream; stage3.py, reduce_and_partition_stream; stage_1_and_2.py, average_tensor).
     xla: openxla/xla xla/service/gpu/gpu_latency_hiding_scheduler.cc at 019c04ae (NodeCost: "the LHS will try
         to schedule approximately 5 of these", products and other calls of libraries, between a collective's
         start and its end; GetNumAvailableResources: one outstanding collective);
@@ -59,7 +61,7 @@ class ShardingRule:
     and ``gathers_again``, once more for the backward that follows.
     ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others
     beside it, and nothing ahead of its turn.
-    ``waits``: compute waits for a unit's reduction.
+    ``waits``: compute waits for a unit's reduction; ``gathers_alone``: and for its gather.
     ``products_each``: a scheduler that knows no times lets one collective at a time run beside so many
     products, and compute waits for those that it has no products left for; 0: no such scheduler.
     ``by_matrices``: a unit's matrices are gathered and reduced one by one, but joined up to so many bytes a
@@ -83,6 +85,7 @@ class ShardingRule:
     master_only: bool = False
     in_turn: bool = False
     waits: bool = False
+    gathers_alone: bool = False
     products_each: int = 0
     by_matrices: bool = False
     combine_gathers: float = math.inf
@@ -118,6 +121,7 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
         if pipelined:
             reason = f"DeepSpeed's pipeline engine takes ZeRO 0 or 1, not {zero} (runtime/pipe/engine.py)"
             raise NotSupported("parallelism.zero", reason)
+        overlaps = software.gradients.overlap_grad_reduce
         return ShardingRule(
             gathers="each" if zero == 3 else "never",
             regathers=zero == 3,
@@ -125,6 +129,8 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             live=sharding.max_live_elements,
             reduce_bucket=software.gradients.bucket(),
             copies_in=True,
+            gathers_alone=not overlaps,
+            waits=not overlaps,
             persistent=sharding.persistent_elements if zero == 3 else 0.0,
             calls=MATRICES,
             gathers_again=True,

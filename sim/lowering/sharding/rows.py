@@ -149,7 +149,7 @@ class Rows:
     def _ahead(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> float:
         """The part of piece k's unit that is gathered while piece k - 1 computes."""
         unit = fetches[k]
-        if unit is None or k == 0 or self.rule.in_turn:
+        if unit is None or k == 0 or self.rule.in_turn or self.rule.gathers_alone:
             return 0.0
         return min(1.0, max(0.0, self.rule.live - row[k - 1].unit.sharded) / unit.sharded)
 

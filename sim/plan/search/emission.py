@@ -33,6 +33,12 @@ class Emission:
 
         return export(scenario, self.framework, self.version)
 
+    def left_out(self, text: str, scenario: Scenario) -> list[str]:
+        """What of a scenario its text says nothing of, a sentence for each."""
+        from ...scenario.importers.export import left_out
+
+        return left_out(text, scenario, self.framework, self.version)
+
     def version_for(self, scenario: Scenario) -> str | None:
         """The version that is written; None where the framework's files are the same in all."""
         from ...scenario.importers.registry import EXPORTERS

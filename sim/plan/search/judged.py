@@ -75,7 +75,7 @@ class ReplayOf:
         from ...evidence.measured_memory import fit_probability
 
         step = self._search.step_of(scenario)
-        fullest = max(step.memory, key=lambda stage: stage.peak_bytes / stage.capacity_bytes)
+        fullest = max(step.memory, key=lambda stage: stage.fullness)
         return JudgedLayout(
             step_time_s=step.step_time_s,
             peak_memory_bytes=fullest.peak_bytes,

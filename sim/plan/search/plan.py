@@ -45,12 +45,16 @@ LEAST_FITS = 0.001
 @dataclass(frozen=True, kw_only=True)
 class Means:
     """Who does the replays and where they are kept: ``jobs`` processes (None: one for each core), or a Ray
-    cluster, so many at a time; a ``journal`` file, or none.
+    cluster, so many at a time; a ``journal`` file, or none. ValueError for jobs below 1.
     """
 
     jobs: int | None = None
     ray: bool = False
     journal: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs is not None:
+            _check_whole("jobs", self.jobs, 1)
 
     def workers(
         self, function: Callable[[Any], Any], base: Scenario, *, many: bool = False
@@ -104,7 +108,7 @@ def plan(
         ScenarioError: with every problem of the scenario, and of what is fixed and varied; or what of the run
             the framework cannot say in any layout.
         NotSupported: the scenario lacks what the objective or a limit counts.
-        ValueError: an unknown objective, a probability outside LEAST_FITS to 1, a journal that is none.
+        ValueError: an unknown objective, a probability outside LEAST_FITS to 1, or 1, a journal that is none.
     """
     wishes = wishes_of(
         top=top,
@@ -274,7 +278,11 @@ def _check_whole(name: str, value: object, least: int) -> None:
 def _check_probability(name: str, value: object) -> None:
     """The same of a probability."""
     if isinstance(value, bool) or not isinstance(value, Real) or not LEAST_FITS <= float(value) <= 1.0:
-        raise ValueError(f"{name} {value!r}: a probability is from {LEAST_FITS:g} to 1, as in 0.9")
+        raise ValueError(f"{name} {value!r}: a probability is from {LEAST_FITS:g} to below 1, as in 0.9")
+    if float(value) == 1.0:
+        raise ValueError(
+            f"{name} {value!r}: no prediction is certain, so that nothing would do; ask for less, as in 0.99"
+        )
 
 
 def _objective(name: str) -> Objective:

@@ -75,6 +75,8 @@ def print_emitted(plan: LayoutPlan, console: Console, *, whole: bool) -> None:
         if changed:
             console.print()
         console.print(text.rstrip("\n"), soft_wrap=True)
-    if note := passed_over(plan):
+    emission = plan.wishes.emission
+    notes = [passed_over(plan), *(emission.left_out(text, plan.best) if emission else ())]
+    for note in filter(None, notes):
         console.print()
         console.print(note, soft_wrap=True)

@@ -20,10 +20,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from rich.console import Console
 
-LINE = 0.16
-"""Of the height of a cell."""
+LINE = 14.0
+"""Points from one line of a cell to the next."""
 
 WIDTH, HEIGHT = 900.0, 460.0
+FRAME, ROW, COLUMN = 150.0, 34.0, 62.0
+"""Points that a map needs besides its rows, and for each row and each column at least."""
+
+SIDES = 90.0
+"""Points beside a panel: its ticks and what they are of."""
 
 
 def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
@@ -112,7 +117,9 @@ def layout_sweep_svg(sweep: FieldSweep) -> str:
         raise ValueError("--picture draws figures, and every point was refused")
     title = f"Sweep of {captions.subject(sweep.scenario, sweep.axes)}"
     note = sweep.scaling.strong or sweep.scaling.weak
-    with chart.canvas(WIDTH, HEIGHT) as figure:
+    rows, columns = [len(sweep.axes[field]) for field in fields] if len(fields) == 2 else (0, 0)
+    wide, high = max(WIDTH, SIDES + COLUMN * columns), max(HEIGHT, FRAME + ROW * rows)
+    with chart.canvas(wide, high) as figure:
         if len(fields) == 1:
             left, right = figure.subplots(1, 2)
             _curve(left, sweep, fields[0], "step time", lambda point: _of(point, "step_time_s"), _ticks)
@@ -153,7 +160,7 @@ def _curve(panel: Axes, sweep: FieldSweep, field: str, what: str, figure: Any, w
         drawn = chart.dots(panel, [x], [figure(point)], chart.BLUE if point.fits else chart.GREY)
         drawn.set_markersize(9)
         chart.hint(drawn, [f"{_named(point.values)}: {write(figure(point))}"])
-    chart.named(panel.xaxis, [_text(value) for value in values])
+    chart.slanted(panel, [_text(value) for value in values], (WIDTH / 2 - SIDES) / len(values))
     chart.written(panel.yaxis, write)
     panel.set(xlabel=field, title=what, xlim=(-0.4, len(values) - 0.6))
     panel.set_ylim(0, 1.1 * max(figure(point) for _, point in shown))
@@ -183,9 +190,13 @@ def _map(panel: Axes, sweep: FieldSweep, fields: Sequence[str]) -> None:
             panel.bar(column, 0.96, 0.97, bottom=row - 0.48, fill=False, edgecolor=chart.AMBER, linewidth=3)
         ink = palette.ink_on(fill)
         for place, line in enumerate(lines):  # a text of its own each: one with a line feed is spelt out
-            y = row + LINE * (place - (len(lines) - 1) / 2)
-            panel.text(column, y, line, size=11, ha="center", va="center", color=ink)
-    chart.named(panel.xaxis, [_text(value) for value in sweep.axes[second]])
+            up = LINE * ((len(lines) - 1) / 2 - place)
+            panel.annotate(
+                line, (column, row), (0.0, up), textcoords="offset points", size=11, color=ink,
+                ha="center", va="center",
+            )  # fmt: skip
+    columns = [_text(value) for value in sweep.axes[second]]
+    chart.slanted(panel, columns, max(COLUMN, (WIDTH - SIDES) / len(columns)))
     chart.named(panel.yaxis, [_text(value) for value in sweep.axes[first]])
     panel.set(xlabel=second, ylabel=first, title="step time, and tokens/s per GPU; grey does not fit")
     panel.set_ylim(len(sweep.axes[first]) - 0.5, -0.5)

@@ -74,7 +74,8 @@ def import_files(
         paths: a launch script, a configuration, and what belongs to it (ds_config.json, config.json).
         given: facts that the files do not hold, as lines ``gpus=64``.
         framework: whose files they are, by name; None: what stands in them says it.
-        version: of the framework, as its releases are called.
+        version: of the framework, as its releases are called; None: what an export wrote, else what the
+            importer tells from the options.
 
     Raises:
         ValueError: a file cannot be read, or nobody knows whose it is.
@@ -91,6 +92,7 @@ def import_files(
             f"{own}: is a scenario already: stepsim run takes it as it is, export turns it into flags"
         )
     importer = importer_of(files, framework)
+    version = version or next((file.written_version for file in files if file.written_version), None)
     return importer.read(ImportJob(files=files, given=given_of(given), version=version))
 
 

@@ -16,7 +16,7 @@ from ..load import scenario_from_document
 from ..models import Scenario
 from ..software.software import GROUP_OF
 from .chunk_layers import chunk_layers
-from .importer import ImportJob
+from .importer import Exporter, ImportJob
 from .registry import EXPORTERS, IMPORTERS
 from .settings import Given
 from .sources import source_of
@@ -48,15 +48,8 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
     exporter = EXPORTERS.get(framework)
     version = version or exporter.version_for(scenario)
     text = exporter.write(scenario, version)
-    file = source_of(text, Path(f"exported{exporter.suffix}"))
-    given = {
-        "gpu": scenario.cluster.gpu_name,
-        "interconnect": scenario.cluster.interconnect_name,
-        "gpus_per_node": str(scenario.cluster.gpus_per_node),
-    }
-    job = ImportJob(files=(file,), given=Given(values=given), version=version)
     try:
-        read = scenario_from_document(IMPORTERS.get(exporter.name).read(job).document, "exported")
+        read = _read_back(text, scenario, exporter, version)
     except ScenarioError as error:
         raise ScenarioError([_refusal(one.path, one.message, framework) for one in error.problems]) from None
     problems = [
@@ -66,6 +59,45 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
     if problems:
         raise ScenarioError(problems)
     return text
+
+
+def left_out(text: str, scenario: Scenario, framework: str, version: str | None = None) -> list[str]:
+    """What ``text``, the exported file, reads back as otherwise since no file of the framework says it: a
+    sentence for each, of the software's preset and of how the job lies on its machine."""
+    exporter = EXPORTERS.get(framework)
+    read = _read_back(text, scenario, exporter, version or exporter.version_for(scenario))
+    mine, theirs = _plain(scenario, "cluster"), _plain(read, "cluster")
+    pairs = [("software.preset", scenario.software.name, read.software.name)] + [
+        (path, mine.get(path), theirs.get(path))
+        for path in sorted(mine.keys() | theirs.keys())
+        if path.split(".")[1] not in _ASKED_AGAIN
+    ]
+    return [
+        f"a file of {framework} does not say {path}: {_shown(said)} reads back as {_shown(back)}, and "
+        "is predicted so"
+        for path, said, back in pairs
+        if said != back
+    ]
+
+
+_ASKED_AGAIN = ("gpu", "interconnect", "price_per_gpu_hour", "currency", "price_list")
+"""Fields of the cluster that ``import`` asks for, and money."""
+
+
+def _shown(value: Any) -> str:
+    return "unset" if value is None else f"{value!s:.80}"
+
+
+def _read_back(text: str, scenario: Scenario, exporter: Exporter, version: str | None) -> Scenario:
+    """The scenario that the exported file is imported as, on the same machine."""
+    file = source_of(text, Path(f"exported{exporter.suffix}"))
+    given = {
+        "gpu": scenario.cluster.gpu_name,
+        "interconnect": scenario.cluster.interconnect_name,
+        "gpus_per_node": str(scenario.cluster.gpus_per_node),
+    }
+    job = ImportJob(files=(file,), given=Given(values=given), version=version)
+    return scenario_from_document(IMPORTERS.get(exporter.name).read(job).document, "exported")
 
 
 def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]]:

@@ -32,6 +32,9 @@ LIMITS = YamlLimits(bytes=2 * 2**20, keys=5000, nodes=50_000, depth=32)
 
 MOST_WORDS = 20_000
 
+_WRITTEN = re.compile(r"^# Megatron-LM (\S+), for .*\. Written by stepsim export\.$", re.MULTILINE)
+"""Of the frameworks that are exported, the one whose version decides what its defaults are."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFile:
@@ -64,6 +67,12 @@ class SourceFile:
     def keys(self) -> set[str]:
         """The outermost keys of a document."""
         return set(self.document) if isinstance(self.document, dict) else set()
+
+    @property
+    def written_version(self) -> str | None:
+        """The version that ``stepsim export`` wrote the file for; None of any other file."""
+        found = _WRITTEN.search(self.text)
+        return None if found is None else found[1]
 
     def at(self, dotted: str) -> Any:
         """The value at a dotted name; None where there is none."""

@@ -80,7 +80,7 @@ class GradientSoftware(SoftwareGroup):
     overlap_grad_reduce: bool = Field(
         default=True,
         description="buckets are reduced during backward; false, where parameters or gradients"
-        " are sharded: each unit's reduction is waited for",
+        " are sharded: each unit's reduction is waited for, and under DeepSpeed (overlap_comm) each gather",
     )
     zero1_reduce_scatters: bool = Field(
         default=True, description="ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce"
