@@ -326,7 +326,7 @@ TE_LAYER = ((4096, 12288), (4096, 4096), (4096, 16384), (16384, 4096))
 TE_ON_B300 = {"bf16": 13.102e-3, "fp8": 6.812e-3, "mxfp8": 7.161e-3, "nvfp4": 3.764e-3}
 """Inputs and outputs of the matrices of a layer, and what their products of 15,872 tokens take both ways,
 quantised before (NVIDIA/TransformerEngine docs/examples/gemm_profiling, NVIDIA B300 SXM6 AC). One of five
-boards that Blackwell's watts are the median of; no fit has seen them but for the ratio of the two in 8 bits."""
+boards whose median Blackwell's watts are; no fit has seen them but for the ratio of the two in 8 bits."""
 
 
 def test_four_types_agree_with_a_b300_that_runs_at_its_power_limit() -> None:
