@@ -21,6 +21,7 @@ from ...lowering.memory import (
     CONTEXT_BYTES,
     stage_buffers,
     state_terms,
+    unusable_logits,
     workspace_bytes,
 )
 from ...lowering.overlapped import runs_as_one
@@ -112,8 +113,12 @@ class MemoryScreen:
         tables = self.tables
         shards, several = self._shards()
         sharded = tables.shards & (several > 1)
-        same = ~sharded & tables.base.software.gradients.persistent_gradients  # no buffers, whatever is held
-        gathered = tables.code("parallelism.tp"), tables.sizes, np.where(sharded, tables.rule + 1, 0)
+        lasting = tables.base.software.gradients.persistent_gradients
+        copies = tables.base.software.gradients.update_copy
+        same = ~sharded & (lasting and not copies)  # no buffers, whatever is held
+        gathered = [tables.code("parallelism.tp"), tables.sizes, np.where(sharded, tables.rule + 1, 0)]
+        if copies or not lasting:  # what comes and goes of the shards
+            gathered += [several, *shards, tables.code("parallelism.zero"), tables.code("parallelism.ep")]
         self.gathered = dense([np.where(same, 0, code + 1) for code in gathered])[0]
         held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
         held.append(np.minimum(_column(tables, "parallelism.pp"), 2))
@@ -127,6 +132,14 @@ class MemoryScreen:
         self.workspace = np.array(
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
+
+        self.unusable_logits = np.array(
+            [
+                [unusable_logits(one.local, tables.base.software, stages=stages) for stages in (1, 2)]
+                for one in tables.layers
+            ],
+            dtype=np.float64,
+        ).reshape(-1, 2)
 
     def needs(self, wanted: Codes) -> tuple[Floats, Floats]:
         """Two figures of each ``wanted`` layout in bytes; 0 for all others.
@@ -234,15 +247,20 @@ class MemoryScreen:
         for stage in one.kinds:  # in the order of ``QUANTITIES``
             columns += activations_of(stage, sizes, layer)
             columns += self._buffers(stage, rows, one.ends_meet)
-        moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
+        amounts = np.stack(columns, axis=1)
+        held = amounts @ one.rows.T
+        moving, fullest = held.max(axis=1), one.rows[held.argmax(axis=1)]
         outside = CONTEXT_BYTES + self._network(one, rows)
         workspace = self.workspace[layer]
         flat, late = self._flat(one, rows).T
         static = self._state(one, rows) + flat + workspace + outside + self._outputs(one, sizes, rows)
-        allocator = (moving + workspace) * software.host.allocator_overhead
+        at_loss = np.arange(len(columns)) % len(QUANTITIES) == QUANTITIES.index("logits")
+        logits = (amounts * fullest)[:, at_loss].sum(axis=1)
+        unusable = logits * self.unusable_logits[layer, int(bool(one.giving))]
+        allocator = (moving + unusable + workspace) * software.host.allocator_overhead + unusable
         moving = moving + allocator + self._in_flight(one, rows, layer)
-        held = static - np.minimum(late, moving)
-        return held + moving, held
+        static = static - np.minimum(late, moving)
+        return static + moving, static
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """Buffers of a stage beside activations, in bytes and in the order of ``QUANTITIES``."""
