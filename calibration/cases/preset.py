@@ -263,6 +263,7 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("reentrant checkpoints", {"recompute_stops_early": False}),  # all of a layer runs again
     ("reduces last", {"reduce": "last"}),  # no_sync, or set_requires_gradient_sync(False)
     ("fused update", {"update_copy": False}),  # AdamW in one kernel, not torch's foreach
+    ("repeated heads", {"repeats_kv": True}),  # K and V are expanded to all query heads
     ("eager loss", {"cross_entropy": "eager", "logits_fp32": True}),  # not compiled, of FP32 logits
     ("16-bit loss", {"logits_fp32": False}),  # logits stay in the type of the products
     ("fused loss", {"cross_entropy": "fused", "logits_fp32": False}),  # a kernel for 16-bit logits

@@ -201,6 +201,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         "norm outputs": 2 * _gathered(local, software) * narrow,
         "qkv": float(tokens * local.qkv_width * e),
         "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
+        "repeated heads": _repeated(local) if software.kernels.repeats_kv else 0.0,
         "attention": tokens * local.attention_width * outputs,
         "scores": 0.0 if fused else scores,
         "log-sum-exp": 4.0 * tokens * local.heads if fused else 0.0,
@@ -216,6 +217,13 @@ def _copied(local: LocalShape) -> float:
     if local.kv_heads != local.heads:
         return 0.0
     return float(local.tokens * (local.qkv_width - local.attention_width) * local.element_bytes)
+
+
+def _repeated(local: LocalShape) -> float:
+    """What K and V take more where each query head has its own copy of those that it shares."""
+    if local.latent:
+        return 0.0
+    return float(local.tokens * (3 * local.attention_width - local.qkv_width) * local.element_bytes)
 
 
 def _mlp(local: LocalShape, silu: int, small: bool) -> dict[str, float]:
