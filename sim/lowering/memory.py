@@ -86,7 +86,7 @@ def _bill(
         buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
         lead_s = host_leads_s.get(r, math.inf)
         static = static_terms(plan, r, sharding, known[r])
-        kept = sum(sizes.kept_output(plan.stages[s]) for s in plan.held_stages(r))
+        kept = sum(sizes.kept_messages(plan.stages[s]) for s in plan.held_stages(r))
         if kept and len(plan.stages) > 1:
             static["outputs"] = microbatches * kept / (2 if plan.two_way else 1)
         found.append(_stage_memory(plan, r, most(r, sizes, buffers), static, lead_s, known[r]))

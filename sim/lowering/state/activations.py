@@ -68,19 +68,29 @@ class ActivationBytes:
             layers = sum(self.layer(group[0]).kept for group in _groups(stage))
         if self.offloaded and stage.runs:
             layers = self.layer(stage.runs[-1]).kept
-        return layers + stage.embedding * self.embedding + stage.heads * self.head
+        return layers + stage.embedding * self.embedding + stage.heads * self.head + self._messages(stage)
 
     def kept_by_input_grad(self, stage: Stage) -> float:
         """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
         layers = sum(run.count * self.layer(run).operands for run in stage.runs)
         return layers + stage.heads * self.head_operands
 
-    def kept_output(self, stage: Stage) -> float:
-        """Bytes of a microbatch that a stage of several keeps of what it gives until the step ends."""
-        kept = self.software.pipeline.keeps_outputs
+    def kept_messages(self, stage: Stage) -> float:
+        """Bytes of a microbatch that a stage of several keeps until the step ends, of what it gives and what
+        it gets: activations but for the first stage, and gradients of them but for the last one."""
+        pipeline = self.software.pipeline
+        got = ((not stage.embedding) + (not stage.loss)) * self.passed if pipeline.keeps_received else 0.0
         if stage.losses:
-            return 0.0 if kept == "none" else self.output
-        return self.passed if kept == "all" else 0.0
+            return got + (0.0 if pipeline.keeps_outputs == "none" else self.output)
+        return got + (self.passed if pipeline.keeps_outputs == "all" else 0.0)
+
+    def _messages(self, stage: Stage) -> float:
+        """What a microbatch keeps until its backward more than its layers do: what the stage gives, unless it
+        stays longer, but not the first layer's input, which is what came and stays."""
+        if not self.software.pipeline.keeps_received or self.offloaded:
+            return 0.0
+        gives = not stage.loss and self.software.pipeline.keeps_outputs != "all"
+        return (int(gives) - (not stage.embedding)) * self.passed
 
     def working(self, stage: Stage) -> float:
         """What a backward on a stage holds besides while it recomputes one layer after the other.

@@ -301,7 +301,7 @@ class MemoryScreen:
 
     def _outputs(self, one: AlikeRanks, sizes: ActivationBytes, rows: Codes) -> Floats:
         """Bytes of the outputs that stages keep, of all microbatches that pass them."""
-        kept = np.asarray(sum(sizes.kept_output(stage) for stage in one.giving), dtype=np.float64)
+        kept = np.asarray(sum(sizes.kept_messages(stage) for stage in one.giving), dtype=np.float64)
         each = kept[self.tables.layer[rows]] if kept.ndim else kept
         found: Floats = each * self.outputs[rows]
         return found
