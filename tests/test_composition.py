@@ -24,13 +24,14 @@ from stepsim.sim.engine.collection import collection_paused
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.whole import unfolded
 from stepsim.sim.lowering.lower import Lowered, lower
-from stepsim.sim.lowering.memory import gradient_bytes
+from stepsim.sim.lowering.memory import gradient_bytes, shard_gradient_bytes
+from stepsim.sim.lowering.optimizers import updated_parameters
 from stepsim.sim.program.program import Collective, Compute, Exchange, Op
 from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
-from stepsim.sim.scenario.sharding import sharding_rule
+from stepsim.sim.scenario.sharding import gradients_last, sharding_rule
 from stepsim.sim.scenario.software.software import GROUP_OF
 from stepsim.sim.simulate import build_cluster, simulate
 from stepsim.sim.step_result import stage_memory
@@ -175,14 +176,16 @@ def sends_the_closed_forms(run: Scenario, step: Lowered) -> None:
 
 
 def frees_what_it_took(step: Lowered, result: Result) -> None:
-    """But for gradients that a first backward allocated whole, which the optimizer takes."""
+    """But for gradients that came with a first backward, which the optimizer takes."""
     plan = step.plan
-    kept = sharding_rule(plan.scenario) is None or plan.groups["dp"].ranks == 1
-    lazy = kept and not plan.scenario.software.gradients.persistent_gradients
+    rule = sharding_rule(plan.scenario) if plan.groups["dp"].ranks > 1 else None
+    lazy = not gradients_last(plan.scenario, rule)
     for stage in result.memory:
         assert stage.peak_bytes == pytest.approx(sum(stage.terms.values()))
         slack = 1e-6 * stage.peak_bytes
-        left = plan.held_parameters(stage.pp) * gradient_bytes(plan) if lazy else 0.0
+        whole = plan.held_parameters(stage.pp) * gradient_bytes(plan)
+        shards = updated_parameters(plan, stage.pp) * shard_gradient_bytes(plan, rule) if rule else whole
+        left = shards if lazy else 0.0
         assert stage.timeline[-1][1] == pytest.approx(left, abs=slack)
         assert all(value >= -slack for value in stage.terms.values())
 

@@ -154,9 +154,10 @@ def test_every_activation_is_freed(run: Scenario) -> None:
 @settings(max_examples=40)
 @given(layouts())
 def test_the_peak_is_the_sum_of_its_terms_at_its_moment(run: Scenario) -> None:
-    for stage in simulate(run).memory:
+    for stage, held in zip(simulate(run).memory, parameters_of_ranks(run), strict=True):
+        buckets = held * reducer_bytes(run)
         assert stage.peak_bytes == pytest.approx(sum(stage.terms.values()))
-        lazy = 0.0 if run.software.gradients.persistent_gradients else stage.terms["gradients"]
+        lazy = 0.0 if run.software.gradients.persistent_gradients else stage.terms["gradients"] - buckets
         moving = stage.terms["activations"] + stage.terms["logits"] + lazy
         assert moving == pytest.approx(max(size for _, size in stage.timeline))
         assert stage.static_bytes + moving <= stage.peak_bytes * (1 + 1e-12)
@@ -173,6 +174,12 @@ def gradient_bytes(run: Scenario) -> int:
     replicas = run.parallelism.dp * (2 if run.schedule == "dualpipe" else 1)
     copies = run.software.gradients.keeps_copies(run.parallelism.zero, replicas)
     return accumulated + (e if copies and e < accumulated else 0)
+
+
+def reducer_bytes(run: Scenario) -> int:
+    """Bytes per parameter of the buckets of torch's DDP."""
+    copies = run.software.gradients.reducer_copy and run.parallelism.dp > 1
+    return main_gradient_bytes(run) if copies else 0
 
 
 def state_bytes(stage: StageMemory) -> float:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oracles.bare import ActionTimes, bare_programs
 from refusals import refused_at
 from schedule_shapes import legal
-from small_scenarios import layouts, lowered, scenario
+from small_scenarios import layouts, lowered, main_gradient_bytes, scenario
 
 from stepsim.schedules.orders.action import Action, ActionKind
 from stepsim.schedules.orders.schedule import Costs, Shape
@@ -94,11 +94,11 @@ def test_between_the_halves_only_operands_are_held(heads: int, batch: int, lengt
 @settings(max_examples=40)
 @given(layouts())
 def test_activations_end_the_step_as_they_began(run: Scenario) -> None:
+    each = 0 if run.software.gradients.persistent_gradients else main_gradient_bytes(run)
     for stage in simulate(run).memory:
         if stage.timeline:
             peak = max(held for _, held in stage.timeline)
-            left = stage.timeline[-1][1]
-            gradients = 0.0 if run.software.gradients.persistent_gradients else stage.terms["gradients"]
+            left, gradients = stage.timeline[-1][1], stage.parameters * each
             assert left == pytest.approx(gradients, abs=1e-6 * peak)
 
 

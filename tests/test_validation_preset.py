@@ -14,7 +14,7 @@ from stepsim.calibration.cases.preset import (
     RULES,
     model_facts,
     preset_of,
-    reports_first_rank,
+    reported_rank,
     software_document,
     training_facts,
 )
@@ -129,11 +129,22 @@ def test_all_that_a_case_may_set_are_fields_of_the_software() -> None:
     assert Software.model_validate(document)  # extra fields are forbidden
 
 
-def test_who_prints_the_memory_of_rank_0() -> None:
-    rounds = "NeMo / Megatron core (MLPerf 5.0)"
-    assert reports_first_rank(replace(SOFTWARE, framework="nanotron", year=2024))
-    assert reports_first_rank(replace(SOFTWARE, framework=rounds, year=2025))
-    assert not reports_first_rank(SOFTWARE)
+def test_who_prints_the_memory_of_which_rank() -> None:
+    rounds, tests = "NeMo / Megatron core (MLPerf 5.0)", "Megatron core (memory of the last rank)"
+    assert reported_rank(replace(SOFTWARE, framework="nanotron", year=2024)) == "first"
+    assert reported_rank(replace(SOFTWARE, framework=rounds, year=2025)) == "first"
+    assert reported_rank(replace(SOFTWARE, framework=tests, year=2025)) == "last"
+    assert reported_rank(SOFTWARE) == "fullest"
+
+
+def test_torchtitan_compiles_its_loss_with_the_model() -> None:
+    def loss(**said: Any) -> str:
+        run = replace(SOFTWARE, framework="torchtitan (FSDP2)", year=2025, **said)
+        kernels = software_document(run).get("kernels", {})
+        return str(kernels.get("cross_entropy", get_software("torchtitan-2025").kernels.cross_entropy))
+
+    assert loss(torch_compile=True) == "fused"
+    assert loss(torch_compile=False) == "eager"
 
 
 def test_the_dispatcher_is_what_the_framework_says() -> None:

@@ -223,17 +223,18 @@ MEMORY = (
 
 
 @pytest.mark.parametrize(
-    ("kind", "first_rank", "seen"),
+    ("kind", "rank", "seen"),
     [
-        ("allocated", False, 40.0),
-        ("reserved", False, 45.0),  # the fullest rank by what is measured: stage 1
-        ("reserved", True, 44.0),
-        ("nvidia_smi", False, 47.0),
-        (None, False, 47.0),
+        ("allocated", "fullest", 40.0),
+        ("allocated", "last", 30.0),
+        ("reserved", "fullest", 45.0),  # the fullest rank by what is measured: stage 1
+        ("reserved", "first", 44.0),
+        ("nvidia_smi", "fullest", 47.0),
+        (None, "fullest", 47.0),
     ],
 )
-def test_memory_is_what_the_measurement_sees(kind: Any, first_rank: bool, seen: float) -> None:
-    assert memory_as_measured(MEMORY, kind, first_rank) == seen
+def test_memory_is_what_the_measurement_sees(kind: Any, rank: Any, seen: float) -> None:
+    assert memory_as_measured(MEMORY, kind, rank) == seen
 
 
 FAMILIES_OF_ERRORS = st.lists(st.tuples(st.sampled_from("abcdef"), st.floats(-0.9, 5.0)), min_size=1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ...sim.scenario.frameworks import applies, lookup_in
 from ...sim.scenario.presets import WITHOUT_CUDNN
@@ -36,6 +36,9 @@ class PresetChoice:
             self.since <= year <= self.until and re.search(self.pattern, framework, re.IGNORECASE) is not None
         )
 
+
+ReportedRank = Literal["first", "last", "fullest"]
+"""The rank whose memory a run printed."""
 
 # The first rule that matches holds: names that contain others ("Megatron-DeepSpeed") come before those.
 RULES = (
@@ -278,8 +281,10 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("ulysses", {"cp_comm": "a2a"}),  # context parallelism by exchanging heads for sequence
     ("reentrant checkpoints", {"recompute_stops_early": False}),  # all of a layer runs again
     ("reduces last", {"reduce": "last"}),  # no_sync, or set_requires_gradient_sync(False)
-    # pytorch/torchtitan components/loss.py, ChunkedCELoss.Config of 2026: num_chunks 8
     ("uncompiled loss", LOSS_EAGER),  # torchtitan's compile.components without loss
+    ("fused update", {"update_copy": False}),  # AdamW in one kernel, not torch's foreach
+    ("repeated heads", {"repeats_kv": True}),  # K and V are expanded to all query heads
+    ("16-bit loss", {"logits_fp32": False}),  # logits stay in the type of the products
     ("fused loss", {"cross_entropy": "fused", "logits_fp32": False}),  # a kernel for 16-bit logits
     ("float8 all-gather", {"fp8_parameters": True}),  # weights are cast before they are gathered
     ("16-bit moments", {"moment_bytes": 2}),  # Megatron core: --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16
@@ -376,6 +381,9 @@ def software_document(
         fields |= UNFUSED
     elif preset.startswith("generic-"):
         fields |= FUSED
+    if preset == "torchtitan-2025" and not software.torch_compile:
+        # components/loss.py, build_cross_entropy_loss: compiled if training.compile is
+        fields = {"cross_entropy": "eager", "logits_fp32": True} | fields
     if gpu.startswith("MI") and software.attention in ("cudnn", "fa3"):
         fields["attention"] = WITHOUT_CUDNN  # the word of a case for TransformerEngine's fused attention
     if preset == "llm-foundry-2023" and software.attention == "fa2":
@@ -431,10 +439,15 @@ def stage_split(
     return parts
 
 
-def reports_first_rank(software: CaseSoftware) -> bool:
-    """Whether the memory that this software prints is that of global rank 0, not of the fullest rank.
+def reported_rank(software: CaseSoftware) -> ReportedRank:
+    """The rank whose memory this software prints: global rank 0, the last one, or the fullest.
 
     nanotron logs from rank 0 alone (helpers.py, log_memory; the README of the case files says so too). So do
-    MLPerf's runs of NeMo 2: max_memory_usage of their logs (the notes of the cases).
+    MLPerf's runs of NeMo 2: max_memory_usage of their logs (the notes of the cases). What Megatron-LM writes
+    for TensorBoard is of the last rank (megatron/training/global_vars.py, _set_tensorboard_writer), which is
+    in the last stage of a pipeline.
     """
-    return preset_of(software) in ("nanotron-2024", "mlperf-5.0", "mlperf-5.1")
+    if "memory of the last rank" in software.framework.lower():
+        return "last"
+    first = preset_of(software) in ("nanotron-2024", "mlperf-5.0", "mlperf-5.1")
+    return "first" if first else "fullest"

@@ -6,7 +6,7 @@ configuration alone, never what was measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
@@ -18,7 +18,7 @@ from ...sim.scenario.errors import ScenarioError
 from ..cases.case import Case, MemoryKind, Outcome
 from ..cases.gpu_left_out import profile_left_out
 from ..cases.halves import with_constants
-from ..cases.preset import reports_first_rank
+from ..cases.preset import ReportedRank, reported_rank
 from ..cases.to_scenario import to_scenario
 
 if TYPE_CHECKING:
@@ -83,22 +83,20 @@ def predict(
         return Prediction(refused=_internal(mistake), internal=True)
 
 
-def memory_as_measured(stages: Iterable[StageMemory], kind: MemoryKind | None, first_rank: bool) -> float:
-    """Bytes as a measurement of that kind shows them: of the first pipeline rank, or of the fullest one."""
+def memory_as_measured(stages: Sequence[StageMemory], kind: MemoryKind | None, rank: ReportedRank) -> float:
+    """Bytes as a measurement of that kind shows them: of the first pipeline rank, of the last, or of the
+    fullest."""
     unseen = BEYOND[kind]
-    return max(
-        stage.peak_bytes - sum(stage.terms.get(term, 0.0) for term in unseen)
-        for stage in stages
-        if stage.pp == 0 or not first_rank
-    )
+    seen = {"first": stages[:1], "last": stages[-1:], "fullest": stages}[rank]
+    return max(stage.peak_bytes - sum(stage.terms.get(term, 0.0) for term in unseen) for stage in seen)
 
 
 def _prediction(case: Case, scenario: Scenario, step: Brief) -> Prediction:
-    first_rank = case.measured.memory_bytes is not None and reports_first_rank(case.software)
+    rank = "fullest" if case.measured.memory_bytes is None else reported_rank(case.software)
     return Prediction(
         step_time_s=step.step_time_s,
         interval_s=(step.interval.low_s, step.interval.high_s),
-        memory_bytes=memory_as_measured(step.memory, case.measured.memory_kind, first_rank),
+        memory_bytes=memory_as_measured(step.memory, case.measured.memory_kind, rank),
         outcome="ok" if step.fits else "oom",
         doubt=step.doubt,
         framework=framework_name(scenario.software.name),

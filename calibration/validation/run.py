@@ -16,7 +16,7 @@ from ...sim.engine.collection import collection_paused
 from ..cases.case import Case, read_cases
 from ..cases.constants import Constants
 from ..cases.halves import Halves, are_shipped, left_out
-from ..cases.preset import reports_first_rank
+from ..cases.preset import reported_rank
 from ..cases.regime import regime_of
 from ..cases.to_scenario import scenario_document, to_scenario
 from .predict import Prediction, predict
@@ -141,10 +141,10 @@ def configuration(case: Case) -> str:
     """What a prediction depends on, as text: cases of several releases often are of one configuration."""
     try:
         scenario = scenario_document(case)
-        first_rank = reports_first_rank(case.software)
+        rank = reported_rank(case.software)
     except ValueError:
         return case.id  # refused, each with its own reason
-    return repr((scenario, case.measured.memory_kind, case.measured.memory_bytes is None, first_rank))
+    return repr((scenario, case.measured.memory_kind, case.measured.memory_bytes is None, rank))
 
 
 def _with_left_out(sources: Sequence[tuple[str, Case]], halves: Halves | None) -> dict[_Unseen, _Task]:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..result.step import ActionSpan, StageMemory
-from ..scenario.sharding import sharding_rule
+from ..scenario.sharding import ShardingRule, gradients_last, sharding_rule
 from ..scenario.software.software import Software
 from .communicators import communicators_by_rank
 from .layers.context import received_bytes
 from .layers.layer import forward_block
 from .layers.local_shape import LocalShape
+from .layers.loss import unusable_share
 from .optimizers import parts_of, update_width, updated_parameters
 from .own_blocks import flat_buffer_bytes, widest_bytes
 from .sharding_of import sharding_of
@@ -84,7 +86,7 @@ def _bill(
         buffers = {s: stage_buffers(plan, s, sharding) for s in plan.held_stages(r)}
         lead_s = host_leads_s.get(r, math.inf)
         static = static_terms(plan, r, sharding, known[r])
-        kept = sum(sizes.kept_output(plan.stages[s]) for s in plan.held_stages(r))
+        kept = sum(sizes.kept_messages(plan.stages[s]) for s in plan.held_stages(r))
         if kept and len(plan.stages) > 1:
             static["outputs"] = microbatches * kept / (2 if plan.two_way else 1)
         found.append(_stage_memory(plan, r, most(r, sizes, buffers), static, lead_s, known[r]))
@@ -105,7 +107,9 @@ def _stage_memory(
     for name, size in peak.held.terms().items():
         terms[name] = terms.get(name, 0.0) + size
     # what stays all step long was allocated once, each piece in a block of its own size
-    terms["allocator"] = (peak.held.total + terms["workspace"]) * software.host.allocator_overhead
+    unusable = peak.held.logits * unusable_logits(plan.local, software, stages=len(plan.stages))
+    moving = peak.held.total + unusable + terms["workspace"]
+    terms["allocator"] = moving * software.host.allocator_overhead + unusable
     terms["in flight"] = _in_flight(plan, r, host_lead_s)
     moving = peak.held.total + terms["allocator"] + terms["in flight"]
     releasable = min(flat_buffer_bytes(plan, r)[1], moving)
@@ -131,6 +135,13 @@ def _stage_memory(
     )
 
 
+def unusable_logits(local: LocalShape, software: Software, *, stages: int) -> float:
+    """Bytes of free blocks that nothing at the loss fits into, by byte of logits; none where a pipeline of
+    several ``stages`` keeps what the head gives, which is counted with its outputs."""
+    keeps = stages > 1 and software.pipeline.keeps_outputs != "none"
+    return 0.0 if keeps else unusable_share(local, software)
+
+
 def _capacity_bytes(plan: StepPlan, r: int) -> float:
     """Of the smallest GPU of a pipeline rank."""
     held = plan.placed.kinds_of(plan.process_groups.stages[r])
@@ -139,11 +150,23 @@ def _capacity_bytes(plan: StepPlan, r: int) -> float:
 
 def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buffers:
     """What a stage takes besides activations as it goes."""
-    if sharding:
-        return sharding.buffers(stage)
-    if plan.scenario.software.gradients.persistent_gradients:
-        return Buffers()
-    return Buffers(gradients=plan.parameters[stage].total * gradient_bytes(plan))
+    software, buffers = plan.scenario.software, sharding.buffers(stage) if sharding else Buffers()
+    own = sum(part.elements for part in parts_of(plan, (stage,)))
+    if software.gradients.update_copy and not plan.scenario.training.offloads_state:
+        buffers = replace(buffers, updating=own * update_width(plan))
+    if gradients_last(plan.scenario, sharding.rule if sharding else None):
+        return buffers
+    if sharding is None:
+        return replace(buffers, gradients=plan.parameters[stage].total * gradient_bytes(plan))
+    return replace(buffers, gradients=own * shard_gradient_bytes(plan, sharding.rule))
+
+
+def shard_gradient_bytes(plan: StepPlan, rule: ShardingRule) -> float:
+    """Bytes per parameter of the gradients that a rank keeps of its shard; none where they go to the host."""
+    offloaded = plan.scenario.training.offloads_state
+    if offloaded and rule.reduces_each:
+        return 0.0
+    return 4.0 if rule.master_only and not offloaded else float(plan.local.grad_bytes)
 
 
 def _layers_in_flight(plan: StepPlan, actions: Sequence[ActionSpan]) -> int:
@@ -180,6 +203,12 @@ def gradient_bytes(plan: StepPlan) -> float:
     return float(plan.local.grad_bytes + copy)
 
 
+def reducer_bytes(plan: StepPlan) -> float:
+    """Bytes per parameter of the buckets that replicas reduce gradients in, where these are copied there."""
+    copies = plan.scenario.software.gradients.reducer_copy and plan.groups["dp"].ranks > 1
+    return float(plan.local.grad_bytes) if copies else 0.0
+
+
 def static_terms(
     plan: StepPlan, r: int, sharding: Sharding | None, own: Sequence[CommunicatorBuffers]
 ) -> dict[str, float]:
@@ -195,25 +224,24 @@ def static_terms(
 
 def state_terms(plan: StepPlan, r: int, sharding: Sharding | None) -> dict[str, float]:
     """Weights, gradients and optimizer state of a pipeline rank, so far as they stay all step long."""
-    software, e, held = plan.scenario.software, plan.local.element_bytes, plan.held_parameters(r)
+    e, held = plan.local.element_bytes, plan.held_parameters(r)
     own, master = updated_parameters(plan, r), 4.0 if e != update_width(plan) else 0.0
     training = plan.scenario.training
     on_host = training.offloads_state
     if sharding is None:
         weights = sum(plan.weights_bytes(plan.parameters[s]) for s in plan.held_stages(r))
+        gradients = gradient_bytes(plan) if gradients_last(plan.scenario, None) else 0.0
         return {
             "weights": weights * plan.weight_versions(r),
-            "gradients": held * gradient_bytes(plan) if software.gradients.persistent_gradients else 0.0,
+            "gradients": held * (gradients + reducer_bytes(plan)),
             "optimizer": 0.0 if on_host else optimizer_bytes(plan, r, master),
         }
-    rule = sharding.rule
-    parameter, gradient = (4.0, 4.0) if rule.master_only else (float(e), float(plan.local.grad_bytes))
-    if on_host:
-        parameter, gradient = float(e), 0.0 if rule.reduces_each else gradient
+    rule, lasts = sharding.rule, gradients_last(plan.scenario, sharding.rule)
+    parameter = 4.0 if rule.master_only and not on_host else float(e)
     master = 0.0 if rule.master_only else master
     return {
         "weights": held * e if rule.gathers == "never" else own * parameter,
-        "gradients": own * gradient,
+        "gradients": own * shard_gradient_bytes(plan, rule) if lasts else 0.0,
         "optimizer": 0.0 if on_host else optimizer_bytes(plan, r, master),
     }
 

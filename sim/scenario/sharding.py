@@ -11,7 +11,8 @@ Sources:
         models/llama3/infra/parallelize.py, apply_fsdp (reshard_after_forward is ``not pp_enabled``, and
         False for the final norm and head); torch/distributed/pipelining/stage.py, backward_maybe_with_nosync
         (under a pipeline gradients stay unsharded until a stage's last backward, then all are reduced).
-    deepspeed: runtime/zero/partitioned_param_coordinator.py (fetch_sub_module), stage3.py, stage_1_and_2.py,
+    deepspeed: runtime/zero/partitioned_param_coordinator.py (fetch_sub_module), stage3.py (which makes
+        grad_partitions_flat_buffer once, of all gradients of a rank's shards), stage_1_and_2.py,
         runtime/zero/config.py; runtime/pipe/engine.py refuses ZeRO-2 and -3. Without overlap_comm gathers
         and reductions are issued on the stream that computes: nothing runs beside them (parameter_offload.py,
         __allgather_stream; stage3.py, reduce_and_partition_stream; stage_1_and_2.py, average_tensor).
@@ -19,7 +20,8 @@ Sources:
         to schedule approximately 5 of these", products and other calls of libraries, between a collective's
         start and its end; GetNumAvailableResources: one outstanding collective);
         xla/service/collective_utils.h (what combines).
-    megatron-fsdp: megatron/core/distributed/fsdp/src/megatron_fsdp (AllGatherPipeline, GradReducePipeline).
+    megatron-fsdp: megatron/core/distributed/fsdp/src/megatron_fsdp (AllGatherPipeline, GradReducePipeline;
+        buffers of gradients are made with the model).
 """
 
 from __future__ import annotations
@@ -67,6 +69,7 @@ class ShardingRule:
     ``by_matrices``: a unit's matrices are gathered and reduced one by one, but joined up to so many bytes a
     kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``).
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
+    ``lasting``: gradients of shards lie in one buffer all step long, whatever software.gradients says.
     """
 
     gathers: When
@@ -93,6 +96,7 @@ class ShardingRule:
     combine_reductions: float = math.inf
     calls: int = 1
     gathers_again: bool = False
+    lasting: bool = False
 
 
 def sharding_rule(scenario: Scenario) -> ShardingRule | None:
@@ -134,11 +138,18 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
             persistent=sharding.persistent_elements if zero == 3 else 0.0,
             calls=MATRICES,
             gathers_again=True,
+            lasting=zero == 3,
         )
     return ShardingRule(
         gathers="each" if zero == 3 else "never",
         regathers=zero == 3,
+        lasting=True,
     )
+
+
+def gradients_last(scenario: Scenario, rule: ShardingRule | None) -> bool:
+    """Whether gradients lie in a buffer all step long, and do not come with a step's first backward."""
+    return scenario.software.gradients.persistent_gradients or (rule is not None and rule.lasting)
 
 
 def _xla(rule: ShardingRule, sharding: ShardingSoftware) -> ShardingRule:

@@ -77,8 +77,8 @@ def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
     """The same of a loss that takes all tokens of a microbatch at once."""
     e, wide = local.element_bytes, logit_bytes(local, software)
     if software.kernels.cross_entropy == "gathered":
-        # gathered, as FP32, log-softmax of it, and the gradient of that; and what the gather went through
-        return _share(local) * local.tp * (e + 3 * wide + _gathered_through(local))
+        # gathered, as FP32, log-softmax of it, and the gradient of that
+        return _share(local) * local.tp * (e + 3 * wide)
     if software.kernels.cross_entropy == "eager":
         # log-softmax, the gradient of the loss by it, and of what it took; DTensor's has an exponential too
         return _share(local) * (4 if local.tp > 1 else 3) * wide
@@ -87,14 +87,19 @@ def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
     return _share(local) * (wide + e)
 
 
-def _gathered_through(local: LocalShape) -> int:
-    """Bytes per gathered logit of the list that torch's all_gather fills, and of the flat buffer behind it.
+def unusable_share(local: LocalShape, software: Software) -> float:
+    """Bytes of blocks that are free at the loss's peak and too small for what is there, by byte of logits.
 
-    Both are free by the time of the peak, but no FP32 logits fit into their blocks, which are half as large
-    (torch ProcessGroupNCCL.cpp, allgather: newLikeFlat; Aleph-Alpha/scaling core/nn/linear/utils.py,
-    _all_concat).
+    FP32 logits fit into no block of 16-bit ones, which are half as large. eager: the head's output, which the
+    caller lets go once it is cast (torchtitan train.py, ``del pred``). gathered: the list that torch's
+    all_gather fills and the flat buffer behind it (torch ProcessGroupNCCL.cpp, allgather: newLikeFlat;
+    Aleph-Alpha/scaling core/nn/linear/utils.py, _all_concat).
     """
-    return 2 * local.element_bytes if local.tp > 1 else 0
+    e, loss = local.element_bytes, software.kernels.cross_entropy
+    if logit_bytes(local, software) == e:
+        return 0.0
+    freed = {"eager": e, "gathered": 2 * e * local.tp * (local.tp > 1)}.get(loss, 0)
+    return _share(local) * freed / logits_bytes(local, software)
 
 
 def _share(local: LocalShape) -> float:

@@ -68,7 +68,7 @@ class ActivationBytes:
             layers = sum(self.layer(group[0]).kept for group in _groups(stage))
         if self.offloaded and stage.runs:
             layers = self.layer(stage.runs[-1]).kept
-        return layers + stage.embedding * self.embedding + stage.heads * self.head
+        return layers + stage.embedding * self.embedding + stage.heads * self.head + self._messages(stage)
 
     def kept_by_layer(self, stage: Stage) -> float:
         """Bytes of a microbatch once the largest layer of a stage has run, and what comes before layers."""
@@ -80,12 +80,22 @@ class ActivationBytes:
         layers = sum(run.count * self.layer(run).operands for run in stage.runs)
         return layers + stage.heads * self.head_operands
 
-    def kept_output(self, stage: Stage) -> float:
-        """Bytes of a microbatch that a stage of several keeps of what it gives until the step ends."""
-        kept = self.software.pipeline.keeps_outputs
+    def kept_messages(self, stage: Stage) -> float:
+        """Bytes of a microbatch that a stage of several keeps until the step ends, of what it gives and what
+        it gets: activations but for the first stage, and gradients of them but for the last one."""
+        pipeline = self.software.pipeline
+        got = ((not stage.embedding) + (not stage.loss)) * self.passed if pipeline.keeps_received else 0.0
         if stage.losses:
-            return 0.0 if kept == "none" else self.output
-        return self.passed if kept == "all" else 0.0
+            return got + (0.0 if pipeline.keeps_outputs == "none" else self.output)
+        return got + (self.passed if pipeline.keeps_outputs == "all" else 0.0)
+
+    def _messages(self, stage: Stage) -> float:
+        """What a microbatch keeps until its backward more than its layers do: what the stage gives, unless it
+        stays longer, but not the first layer's input, which is what came and stays."""
+        if not self.software.pipeline.keeps_received or self.offloaded:
+            return 0.0
+        gives = not stage.loss and self.software.pipeline.keeps_outputs != "all"
+        return (int(gives) - (not stage.embedding)) * self.passed
 
     def working(self, stage: Stage) -> float:
         """What a backward on a stage holds besides while it recomputes one layer after the other.
@@ -206,6 +216,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         "norm outputs": 2 * _gathered(local, software) * narrow,
         "qkv": float(tokens * local.qkv_width * e),
         "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
+        "repeated heads": _repeated(local) if software.kernels.repeats_kv else 0.0,
         "attention": tokens * local.attention_width * outputs,
         "scores": 0.0 if fused else scores,
         "log-sum-exp": 4.0 * tokens * local.heads if fused else 0.0,
@@ -221,6 +232,13 @@ def _copied(local: LocalShape) -> float:
     if local.kv_heads != local.heads:
         return 0.0
     return float(local.tokens * (local.qkv_width - local.attention_width) * local.element_bytes)
+
+
+def _repeated(local: LocalShape) -> float:
+    """What K and V take more where each query head has its own copy of those that it shares."""
+    if local.latent:
+        return 0.0
+    return float(local.tokens * (3 * local.attention_width - local.qkv_width) * local.element_bytes)
 
 
 def _mlp(local: LocalShape, silu: int, small: bool) -> dict[str, float]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ....schedules.orders.action import ActionKind
-from .timeline import Held, Peak, StageSizes
+from .timeline import UPDATE, Held, Peak, StageSizes
 
 if TYPE_CHECKING:
     from ....schedules.orders.action import Action, Order
@@ -32,12 +32,12 @@ def peak_of_order(
     """Of a rank that runs these actions, none of which are pairs. ``Peak.at_s`` is not known."""
     known = {s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()}
     actions = cast("Sequence[Action]", order)
-    most, parts, fullest = 0.0, (0.0, 0.0, 0.0, 0.0), None
+    most, parts, fullest = 0.0, (0.0, 0.0, 0.0, 0.0), cast("Action | str", "")
     for action, held in _held(actions, known):
         total = held[0] + held[1] + held[2] + held[3]
         if total > most:
             most, parts, fullest = total * (1 + 1e-12), held, action
-    return Peak(held=Held(*parts), action=str(fullest or "")), _layers_in_flight(actions, stages)
+    return Peak(held=Held(*parts), action=str(fullest)), _layers_in_flight(actions, stages)
 
 
 def _layers_in_flight(actions: Sequence[Action], stages: Sequence[Stage]) -> int:
@@ -54,9 +54,10 @@ def _layers_in_flight(actions: Sequence[Action], stages: Sequence[Stage]) -> int
     return most
 
 
-def _held(actions: Sequence[Action], known: Mapping[int, StageSizes]) -> Iterator[tuple[Action, Parts]]:
-    """What is held while each action runs, and after an input gradient, which leaves what waits for its
-    weight gradient.
+def _held(actions: Sequence[Action], known: Mapping[int, StageSizes]) -> Iterator[tuple[Action | str, Parts]]:
+    """What is held while each action runs, at a loss behind a forward, when a stage's first backward has
+    given all of its gradients, after an input gradient, which leaves what waits for its weight gradient, and
+    in the update.
     """
     activations = logits = gradients = gathered = 0.0
     forwards, backwards = set[int](), set[int]()  # stages that have begun one
@@ -71,20 +72,26 @@ def _held(actions: Sequence[Action], known: Mapping[int, StageSizes]) -> Iterato
             begun.add(stage)
         if kind is FORWARD:
             activations += one.kept
-            logits += one.logits
             gathered += own.forward + (own.gathered if first else 0.0)
             yield action, (activations, logits, gradients, gathered)
             gathered -= own.forward
+            if one.logits:
+                logits += one.logits
+                yield action, (activations, logits, gradients, gathered)
             continue
         if kind is WEIGHT_GRAD:
             activations -= one.operands
         else:
             activations += one.working
-            gathered += own.backward
-            gradients += own.reducing + (own.gradients + own.unreduced if first else 0.0)
-            yield action, (activations, logits, gradients, gathered)
-            activations -= one.kept + one.working
             logits -= one.logits
+            gathered += own.backward
+            gradients += own.reducing + (own.unreduced if first else 0.0)
+            yield action, (activations, logits, gradients, gathered)
+            activations -= one.kept
+            if first and own.gradients:
+                gradients += own.gradients
+                yield action, (activations, logits, gradients, gathered)
+            activations -= one.working
             gathered -= own.backward
             gradients -= own.reducing
             gathered -= own.gathered if last[stage] == i else 0.0
@@ -92,3 +99,5 @@ def _held(actions: Sequence[Action], known: Mapping[int, StageSizes]) -> Iterato
                 activations += one.operands
                 yield action, (activations, logits, gradients, gathered)
         gradients -= own.unreduced if kind is not INPUT_GRAD and reduced[stage] == i else 0.0
+    if actions and (updating := sum(one.own.updating for one in known.values())):
+        yield UPDATE, (activations, logits, gradients + updating, gathered)

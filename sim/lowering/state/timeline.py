@@ -1,14 +1,15 @@
 """What a rank holds over the step: the parts that come and go with its actions, and their largest sum.
 
-Activations live from the start of a forward to the end of its backward, gathered parameters from a
-stage's first forward to its last backward or while an action runs, gradients from where they are allocated.
+Activations live from the start of a forward to the end of its backward, and the loss's logits between both:
+a backward has used them up when it comes to the layers, so that they are never there beside a layer that is
+recomputed, what is gathered for it, or gradients on their way. Gathered parameters live from a stage's first
+forward to its last backward or while an action runs, gradients from where they are allocated.
 
 A forward and a backward that run as one hold one microbatch between them, and a layer: what a layer of the
 forward takes, the layer of the backward beside it has just let go. The rest of the forward counts when both
 have ended. Megatron core pairs the first layer with the last and releases each backward's layer when its
 pair is done (models/common/model_chunk_schedule_plan.py at 01cf4fb5, TransformerModelChunkSchedulePlan.run,
-release_state); the logits of the backward are gone before those of the forward are made (the same,
-post_process).
+release_state).
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from ...result.step import MOVING, ActionSpan
 from ..layers.stages import Stage
 from .activations import ActivationBytes
 
+UPDATE = "update"
+"""What is told to run at the peak, where that is behind all actions."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffers:
-    """Bytes that a stage takes besides activations: ``gradients`` with its first backward, for good;
-    ``unreduced`` ones until its last one has given its own, when shards are left; ``gathered`` from its
-    first forward to its last backward; ``forward`` and ``backward`` while one runs, ``reducing`` of the
-    latter as gradients."""
+    """Bytes that a stage takes besides activations: ``gradients`` as its first backward goes on, for good,
+    all of them when what that microbatch kept is gone; ``unreduced`` ones until its last one has given its
+    own, when shards are left; ``gathered`` from its first forward to its last backward; ``forward`` and
+    ``backward`` while one runs, ``reducing`` of the latter as gradients; ``updating`` beside them in the
+    update."""
 
     gradients: float = 0.0
     unreduced: float = 0.0
@@ -35,6 +40,7 @@ class Buffers:
     forward: float = 0.0
     backward: float = 0.0
     reducing: float = 0.0
+    updating: float = 0.0
 
 
 @dataclass(slots=True)
@@ -80,40 +86,90 @@ def peak_held(
     """Walk one rank's actions in time. ``buffers`` by the stages that the rank holds. Where ``traced``, every
     change is kept, not the peak alone.
     """
-    held, peak, most = Held(), Peak(), 0.0
-    fullest: ActionSpan | None = None
-    parts = held.parts
-    known = {s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()}
-    left = Counter(span.stage for span in actions if span.kind in "BI")
-    owed = Counter(span.stage for span in actions if span.kind in "BW")
-    begun: set[tuple[int, str]] = set()
-    pairs = pairs_of(actions)
+    walk = _Walk(
+        known={s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()},
+        left=Counter(span.stage for span in actions if span.kind in "BI"),
+        owed=Counter(span.stage for span in actions if span.kind in "BW"),
+        pairs=pairs_of(actions),
+        traced=traced,
+    )
     # of what ends at once, a forward comes last: what it has kept took the place of what its backward had
-    for at_s, ends, span in sorted(
-        _moments(actions, buffers, pairs), key=lambda m: (m[0], not m[1], m[1] and m[2].kind == "F")
-    ):
-        one, paired = known[span.stage], (span.start_s, span.end_s) in pairs
+    moments = _moments(actions, walk.known, walk.pairs)
+    for at_s, ends, span in sorted(moments, key=lambda m: (m[0], not m[1], m[1] and m[2].kind == "F")):
         if ends:
-            _release(held, span, one, paired=paired)
-            if span.kind in "BI":
-                left[span.stage] -= 1
-                held.gathered -= 0.0 if left[span.stage] else one.own.gathered
-            if span.kind in "BW":
-                owed[span.stage] -= 1
-                held.gradients -= 0.0 if owed[span.stage] else one.own.unreduced
+            walk.end(span, at_s)
         else:
-            first = (span.stage, "F" if span.kind == "F" else "B") not in begun
-            begun.add((span.stage, "F" if span.kind == "F" else "B"))
-            _keep(held, span, one, first=first, paired=paired)
-        if traced:
-            peak.timeline.append((at_s, held.parts))
-        total = held.total
-        if total > most:
-            parts, fullest, peak.at_s, most = held.parts, span, at_s, total * (1 + 1e-12)
-    peak.held = Held(*parts)
-    if fullest:
-        peak.action = f"{fullest.stage}{fullest.kind}{fullest.microbatch}"
-    return peak
+            walk.begin(span)
+        walk.note(_name(span), at_s)
+    walk.update(max((span.end_s for span in actions), default=0.0))
+    walk.peak.held = Held(*walk.parts)
+    return walk.peak
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    """What a rank holds on its way through its actions, and the most that it held so far."""
+
+    known: Mapping[int, StageSizes]
+    left: Counter[int]  # backwards and input gradients to come, by stage
+    owed: Counter[int]  # backwards and weight gradients to come
+    pairs: Set[tuple[float, float]]
+    traced: bool
+    held: Held = field(default_factory=Held)
+    peak: Peak = field(default_factory=Peak)
+    most: float = 0.0
+    parts: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    begun: set[tuple[int, str]] = field(default_factory=set)
+    given: set[int] = field(default_factory=set)
+
+    def begin(self, span: ActionSpan) -> None:
+        """Add what an action takes as it starts."""
+        kind = span.stage, "F" if span.kind == "F" else "B"
+        first, paired = kind not in self.begun, self._paired(span)
+        _keep(self.held, span, self.known[span.stage], first=first, paired=paired)
+        self.begun.add(kind)
+
+    def end(self, span: ActionSpan, at_s: float) -> None:
+        """Take off what an action frees; before that its stage's first gradients are all there."""
+        one = self.known[span.stage]
+        if span.kind in "BI":
+            self.held.activations -= one.kept
+            if one.own.gradients and span.stage not in self.given:
+                self.given.add(span.stage)
+                self.held.gradients += one.own.gradients
+                self.note(_name(span), at_s)
+        _release(self.held, span, one, paired=self._paired(span))
+        if span.kind in "BI":
+            self.left[span.stage] -= 1
+            self.held.gathered -= 0.0 if self.left[span.stage] else one.own.gathered
+        if span.kind in "BW":
+            self.owed[span.stage] -= 1
+            self.held.gradients -= 0.0 if self.owed[span.stage] else one.own.unreduced
+
+    def _paired(self, span: ActionSpan) -> bool:
+        return (span.start_s, span.end_s) in self.pairs
+
+    def update(self, at_s: float) -> None:
+        """What the update holds besides, behind the last action."""
+        more = sum(one.own.updating for one in self.known.values())
+        if more:
+            self.held.gradients += more
+            self.note(UPDATE, at_s)
+            self.held.gradients -= more
+            self.note(UPDATE, at_s)
+
+    def note(self, action: str, at_s: float) -> None:
+        """Remember what is held now, if it is the most, or if every change is traced."""
+        if self.traced:
+            self.peak.timeline.append((at_s, self.held.parts))
+        total = self.held.total
+        if total > self.most:
+            self.parts, self.peak.action, self.peak.at_s = self.held.parts, action, at_s
+            self.most = total * (1 + 1e-12)
+
+
+def _name(span: ActionSpan) -> str:
+    return f"{span.stage}{span.kind}{span.microbatch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +205,14 @@ def pairs_of(actions: Sequence[ActionSpan]) -> Set[tuple[float, float]]:
 
 
 def _moments(
-    actions: Sequence[ActionSpan], buffers: Mapping[int, Buffers], pairs: Set[tuple[float, float]]
+    actions: Sequence[ActionSpan], known: Mapping[int, StageSizes], pairs: Set[tuple[float, float]]
 ) -> Iterator[tuple[float, bool, ActionSpan]]:
     """When something changes, and whether an action ends: what it frees is free for what starts then."""
     for span in actions:
+        one = known[span.stage]
         if span.kind != "W":
             yield span.start_s, False, span
-        if span.kind != "F" or buffers[span.stage].forward or (span.start_s, span.end_s) in pairs:
+        if span.kind != "F" or one.own.forward or one.logits or (span.start_s, span.end_s) in pairs:
             yield span.end_s, True, span
 
 
@@ -164,26 +221,26 @@ def _keep(held: Held, span: ActionSpan, one: StageSizes, *, first: bool, paired:
     own = one.own
     if span.kind == "F":
         held.activations += one.layer if paired else one.kept
-        held.logits += 0.0 if paired else one.logits
         held.gathered += own.forward + (own.gathered if first else 0.0)
         return
     held.activations += one.working
+    held.logits -= one.logits
     held.gathered += own.backward
-    held.gradients += own.reducing + (own.gradients + own.unreduced if first else 0.0)
+    held.gradients += own.reducing + (own.unreduced if first else 0.0)
 
 
 def _release(held: Held, span: ActionSpan, one: StageSizes, *, paired: bool) -> None:
-    """Take off ``held`` the bytes that an action frees as it ends; a ``paired`` forward has kept the rest."""
+    """Take off ``held`` the bytes that an action frees as it ends; after the layers of a forward come the
+    logits, and a ``paired`` forward has kept the rest of its layers."""
     if span.kind == "F":
         held.gathered -= one.own.forward
         held.activations += one.kept - one.layer if paired else 0.0
-        held.logits += one.logits if paired else 0.0
+        held.logits += one.logits
         return
     if span.kind == "W":
         held.activations -= one.operands
         return
-    held.activations -= one.kept + one.working
-    held.logits -= one.logits
+    held.activations -= one.working
     held.gathered -= one.own.backward
     held.gradients -= one.own.reducing
     if span.kind == "I":

@@ -40,6 +40,7 @@ QUANTITIES = (
     "forward",
     "backward",
     "reducing",
+    "updating",
 )
 _PLACE = {name: place for place, name in enumerate(QUANTITIES)}
 
@@ -93,37 +94,45 @@ def actions_of_rank(order: Order, runs_as_one: Callable[[Overlap], bool]) -> Ran
 def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     """What a rank holds at each moment, a row each: ``len(QUANTITIES)`` columns for each of ``kinds``.
 
-    ``kind_of`` is the kind of each virtual stage. A step changes what is held when it begins and when it ends
-    (``timeline._keep``, ``timeline._release``). Where no backward is split and no two actions are one step, a
-    step ends with less than it began with, and only the beginnings are listed.
+    ``kind_of`` is the kind of each virtual stage. A step changes what is held when it begins, when a backward
+    has used up what its microbatch kept, and when it ends (``timeline._keep``, ``timeline._release``). A
+    forward that shares its step with a backward takes a layer until both end. The last row is the update.
     """
-    rows = np.zeros((2 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
+    rows = np.zeros((3 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
     kind, of_stage, step = actions.kind, kind_of[actions.stage], actions.step
     forward, weight = kind == _FORWARD, kind == _WEIGHT_GRAD
     split = kind == _INPUT_GRAD
     back, gives = split | (kind == _BACKWARD), weight | (kind == _BACKWARD)
 
-    def change(which: Mask, names: tuple[str, ...], count: int, *, ends: bool) -> None:
+    def change(which: Mask, names: tuple[str, ...], count: int, moment: int) -> None:
         for name in names:
-            np.add.at(rows[:, :, _PLACE[name]], (2 * step[which] + ends, of_stage[which]), count)
+            np.add.at(rows[:, :, _PLACE[name]], (3 * step[which] + moment, of_stage[which]), count)
 
+    begins, used, ends = range(3)
     paired = forward & (np.bincount(step)[step] > 1)
-    change(forward & ~paired, ("kept", "logits"), 1, ends=False)
-    change(forward, ("forward",), 1, ends=False)
-    change(paired, ("layer",), 1, ends=False)
-    change(paired, ("layer",), -1, ends=True)
-    change(paired, ("kept", "logits"), 1, ends=True)
-    change(_outer(actions, forward, first=True), ("gathered",), 1, ends=False)
-    change(back, ("working", "backward", "reducing"), 1, ends=False)
-    change(_outer(actions, back, first=True), ("gradients", "unreduced"), 1, ends=False)
-    change(forward, ("forward",), -1, ends=True)
-    change(back, ("kept", "working", "logits", "backward", "reducing"), -1, ends=True)
-    change(_outer(actions, back, first=False), ("gathered",), -1, ends=True)
-    change(split, ("operands",), 1, ends=True)
-    change(weight, ("operands",), -1, ends=True)
-    change(_outer(actions, gives, first=False), ("unreduced",), -1, ends=True)
-    held: Rows = rows.reshape(len(rows), -1).cumsum(axis=0)
-    return held if split.any() or paired.any() else held[::2]
+    change(forward & ~paired, ("kept",), 1, begins)
+    change(forward, ("forward",), 1, begins)
+    change(paired, ("layer",), 1, begins)
+    change(paired, ("layer",), -1, ends)
+    change(paired, ("kept",), 1, ends)
+    change(_outer(actions, forward, first=True), ("gathered",), 1, begins)
+    change(back, ("working", "backward", "reducing"), 1, begins)
+    change(back, ("logits",), -1, begins)
+    change(_outer(actions, back, first=True), ("unreduced",), 1, begins)
+    change(back, ("kept",), -1, used)
+    change(_outer(actions, back, first=True), ("gradients",), 1, used)
+    change(forward, ("forward",), -1, ends)
+    change(forward, ("logits",), 1, ends)
+    change(back, ("working", "backward", "reducing"), -1, ends)
+    change(_outer(actions, back, first=False), ("gathered",), -1, ends)
+    change(split, ("operands",), 1, ends)
+    change(weight, ("operands",), -1, ends)
+    change(_outer(actions, gives, first=False), ("unreduced",), -1, ends)
+    held: Rows = rows.cumsum(axis=0)
+    update = held[-1:].copy()
+    of_kind = kind_of[np.unique(actions.stage)]
+    update[0, :, _PLACE["updating"]] = np.bincount(of_kind, minlength=kinds)
+    return np.concatenate([held, update]).reshape(len(held) + 1, -1)
 
 
 def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:

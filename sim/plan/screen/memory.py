@@ -21,6 +21,7 @@ from ...lowering.memory import (
     CONTEXT_BYTES,
     stage_buffers,
     state_terms,
+    unusable_logits,
     workspace_bytes,
 )
 from ...lowering.overlapped import runs_as_one
@@ -62,7 +63,8 @@ class AlikeRanks:
     ``first`` is the lowest of the ranks, ``whole`` all its stages as one, ``leading`` its first run of
     layers. ``rows`` are those of ``in_flight.held_rows`` for the ``kinds`` in order. With ``shares_table``
     the other end of the model, on another rank, also holds this one's word table; with ``ends_meet`` one rank
-    has both ends. ``giving`` are all its stages, if the model has others.
+    has both ends. ``giving`` are all its stages, if the model has others. ``placed`` is ``first`` where ranks
+    of the layout are placed in several ways, so that NCCL's buffers are this rank's own; else -1.
     """
 
     first: int
@@ -74,6 +76,7 @@ class AlikeRanks:
     versions: int
     rows: Floats
     giving: tuple[Stage, ...]
+    placed: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +115,12 @@ class MemoryScreen:
         tables = self.tables
         shards, several = self._shards()
         sharded = tables.shards & (several > 1)
-        same = ~sharded & tables.base.software.gradients.persistent_gradients  # no buffers, whatever is held
-        gathered = tables.code("parallelism.tp"), tables.sizes, np.where(sharded, tables.rule + 1, 0)
+        lasting = tables.base.software.gradients.persistent_gradients
+        copies = tables.base.software.gradients.update_copy
+        same = ~sharded & (lasting and not copies)  # no buffers, whatever is held
+        gathered = [tables.code("parallelism.tp"), tables.sizes, np.where(sharded, tables.rule + 1, 0)]
+        if copies or not lasting:  # what comes and goes of the shards
+            gathered += [several, *shards, tables.code("parallelism.zero"), tables.code("parallelism.ep")]
         self.gathered = dense([np.where(same, 0, code + 1) for code in gathered])[0]
         held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
         held.append(np.minimum(_column(tables, "parallelism.pp"), 2))
@@ -128,6 +135,14 @@ class MemoryScreen:
             [workspace_bytes(one.local, tables.base.software) for one in tables.layers], dtype=np.float64
         )
 
+        self.unusable_logits = np.array(
+            [
+                [unusable_logits(one.local, tables.base.software, stages=stages) for stages in (1, 2)]
+                for one in tables.layers
+            ],
+            dtype=np.float64,
+        ).reshape(-1, 2)
+
     def needs(self, wanted: Codes) -> tuple[Floats, Floats]:
         """Two figures of each ``wanted`` layout in bytes; 0 for all others.
 
@@ -137,7 +152,7 @@ class MemoryScreen:
         found, static = np.zeros(len(self.tables.rows)), np.zeros(len(self.tables.rows))
         alike: list[tuple[Codes, list[AlikeRanks]]] = []
         layouts: dict[int, list[Codes]] = {}
-        for rows in alike_layouts(self.tables, wanted):
+        for rows in self._alike(wanted):
             classes = self.classes(int(rows[0]))
             alike.append((rows, classes))
             for one in classes:
@@ -153,6 +168,17 @@ class MemoryScreen:
                 static[rows] = np.where(fuller, kept, static[rows])
         return found, static
 
+    def _alike(self, wanted: Codes) -> Iterator[Codes]:
+        """Layouts whose pipeline ranks are of the same classes: where ranks are placed in several ways, in
+        the same ways."""
+        for rows in alike_layouts(self.tables, wanted):
+            uneven = self.tables.uneven[rows]
+            if not uneven.all():
+                yield rows[~uneven]
+            group = self.tables.group[rows]
+            for number in np.unique(group[uneven]):
+                yield rows[group == number]
+
     def _needs(self, one: AlikeRanks, parts: Sequence[Codes]) -> Iterator[tuple[Floats, Floats]]:
         """What a class of ranks needs, for several parts of the layouts in turn."""
         need, static = self._need(one, np.concatenate(parts))
@@ -164,34 +190,46 @@ class MemoryScreen:
         draft, pipeline = self.tables.draft(row), self.tables.pipeline(row)
         shape, found = self.tables.shape(row), []
         depth = pipeline.ends_meet, shape.ranks, shape.chunks, draft.training.activation_offload
-        for like in self._like_ranks(draft, pipeline):
+        ways = self._ways_placed(row)
+        for like in self._like_ranks(draft, pipeline, ways):
             rows = self._moments(row, shape, like)
-            same = like.stages, like.shares_table, like.versions, depth, rows.tobytes()
+            placed = like.ranks[0] if ways else -1
+            same = like.stages, like.shares_table, like.versions, depth, placed, rows.tobytes()
             if same not in self.known_classes:
-                self.known_classes[same] = _alike_ranks(
-                    pipeline, like.ranks[0], like.shares_table, like.versions, rows
-                )
+                self.known_classes[same] = _alike_ranks(pipeline, like, rows, placed)
             found.append(self.known_classes[same])
         return found
 
-    def _like_ranks(self, draft: Scenario, pipeline: Pipeline) -> list[_LikeRanks]:
-        """The ranks of a pipeline, grouped by the kinds of their stages; worked out once for a pipeline."""
+    def _ways_placed(self, row: int) -> tuple[tuple[int, ...], ...]:
+        """The placements of the ranks of each pipeline rank; none where all ranks are placed alike."""
+        if not self.tables.uneven[row]:
+            return ()
+        of_rank = self.tables.placements(row).of_rank
+        stages = self.tables.groups(row)[0].process_groups.stages
+        return tuple(tuple(np.unique(of_rank[ranks]).tolist()) for ranks in stages)
+
+    def _like_ranks(
+        self, draft: Scenario, pipeline: Pipeline, ways: tuple[tuple[int, ...], ...]
+    ) -> list[_LikeRanks]:
+        """The ranks of a pipeline, grouped by the kinds of their stages and by the ``ways`` in which each is
+        placed; worked out once for a pipeline."""
         traits, model = schedule_named(draft.schedule), draft.model
         ties = model.table_at_both_ends and not pipeline.ends_meet
         several = bool(traits.weight_versions)
-        key = id(pipeline), ties, several, bool(traits.filling)  # of all pipelines, which tables keep
+        key = id(pipeline), ties, several, bool(traits.filling), ways  # of all pipelines, which tables keep
         if key not in self.alike:
             alike: dict[Any, list[int]] = {}
             for rank in range(len(pipeline.held)):
                 kinds = tuple(sorted(pipeline.of_rank(rank)))
-                same = kinds, ties and bool(pipeline.ends(rank)), rank if several else 0
+                way = ways[rank] if ways else ()
+                same = kinds, ties and bool(pipeline.ends(rank)), rank if several else 0, way
                 alike.setdefault(same, []).append(rank)
             number = [self.kinds.setdefault(stage, len(self.kinds)) for stage in pipeline.kinds]
             # Each next rank of a schedule that fills runs fewer forwards ahead, in the same turns.
             most = 1 if traits.filling else len(pipeline.held)
             self.alike[key] = [
                 _like_ranks(pipeline, tuple(ranks[:most]), number, shares_table, versions)
-                for (_, shares_table, versions), ranks in alike.items()
+                for (_, shares_table, versions, _), ranks in alike.items()
             ]
         return self.alike[key]
 
@@ -234,15 +272,20 @@ class MemoryScreen:
         for stage in one.kinds:  # in the order of ``QUANTITIES``
             columns += activations_of(stage, sizes, layer)
             columns += self._buffers(stage, rows, one.ends_meet)
-        moving = (np.stack(columns, axis=1) @ one.rows.T).max(axis=1)
+        amounts = np.stack(columns, axis=1)
+        held = amounts @ one.rows.T
+        moving, fullest = held.max(axis=1), one.rows[held.argmax(axis=1)]
         outside = CONTEXT_BYTES + self._network(one, rows)
         workspace = self.workspace[layer]
         flat, late = self._flat(one, rows).T
         static = self._state(one, rows) + flat + workspace + outside + self._outputs(one, sizes, rows)
-        allocator = (moving + workspace) * software.host.allocator_overhead
+        at_loss = np.arange(len(columns)) % len(QUANTITIES) == QUANTITIES.index("logits")
+        logits = (amounts * fullest)[:, at_loss].sum(axis=1)
+        unusable = logits * self.unusable_logits[layer, int(bool(one.giving))]
+        allocator = (moving + unusable + workspace) * software.host.allocator_overhead + unusable
         moving = moving + allocator + self._in_flight(one, rows, layer)
-        held = static - np.minimum(late, moving)
-        return held + moving, held
+        static = static - np.minimum(late, moving)
+        return static + moving, static
 
     def _buffers(self, stage: Stage, rows: Codes, meets: bool) -> list[Floats]:
         """Buffers of a stage beside activations, in bytes and in the order of ``QUANTITIES``."""
@@ -283,16 +326,17 @@ class MemoryScreen:
 
     def _outputs(self, one: AlikeRanks, sizes: ActivationBytes, rows: Codes) -> Floats:
         """Bytes of the outputs that stages keep, of all microbatches that pass them."""
-        kept = np.asarray(sum(sizes.kept_output(stage) for stage in one.giving), dtype=np.float64)
+        kept = np.asarray(sum(sizes.kept_messages(stage) for stage in one.giving), dtype=np.float64)
         each = kept[self.tables.layer[rows]] if kept.ndim else kept
         found: Floats = each * self.outputs[rows]
         return found
 
     def _network(self, one: AlikeRanks, rows: Codes) -> Floats:
         experts = any(run.kind.experts for run in one.whole.runs)
-        known = self.networks.get((experts, one.shares_table))
+        key = experts, one.shares_table, one.placed
+        known = self.networks.get(key)
         if known is None:
-            known = self.networks[experts, one.shares_table] = KnownFigures(self.tables.group)
+            known = self.networks[key] = KnownFigures(self.tables.group)
         return _of_each(self.tables.group, rows, known, lambda row: self._network_of(one, row))
 
     def _network_of(self, one: AlikeRanks, row: int) -> float:
@@ -350,9 +394,8 @@ def _like_ranks(
     )
 
 
-def _alike_ranks(
-    pipeline: Pipeline, first: int, shares_table: bool, versions: int, rows: Floats
-) -> AlikeRanks:
+def _alike_ranks(pipeline: Pipeline, like: _LikeRanks, rows: Floats, placed: int) -> AlikeRanks:
+    first = like.ranks[0]
     held = pipeline.of_rank(first)
     stages = [pipeline.kinds[kind] for kind in held]
     return AlikeRanks(
@@ -360,11 +403,12 @@ def _alike_ranks(
         kinds=tuple(pipeline.kinds[kind] for kind in sorted(set(held))),
         whole=merged(stages),
         leading=next((stage.runs[0] for stage in stages if stage.runs), None),
-        shares_table=shares_table,
+        shares_table=like.shares_table,
         ends_meet=pipeline.ends_meet,
-        versions=versions,
+        versions=like.versions,
         rows=rows,
         giving=tuple(stages) if len(pipeline.kind_of) > 1 else (),
+        placed=placed,
     )
 
 

@@ -63,7 +63,7 @@ WHAT = {
     "logits": "logits, probabilities and their gradient at the loss",
     "gathered": "parameters gathered from the shards for the layers at work",
     "workspace": "gathered activations, a layer's widest gradient or keys of other ranks, GEMM workspace",
-    "outputs": "outputs of all microbatches that torch.distributed.pipelining keeps until the step ends",
+    "outputs": "what torch.distributed.pipelining keeps of all microbatches: what stages get, and give",
     "flat buffers": "buffers of reductions, gathers and the update that are in one piece",
     "communication": "buffers of NCCL's communicators, which are listed below",
     "context": "CUDA context and loaded kernels",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...scenario.schedules import schedule_named
-from ...scenario.sharding import sharding_rule
+from ...scenario.sharding import gradients_last, sharding_rule
 
 if TYPE_CHECKING:
     from ...result.step import StageMemory
@@ -68,8 +68,6 @@ def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
             yield "FP32 and 16-bit ones (20 N)"
         elif wide:
             yield "accumulated in FP32 (18 N)"
-        if fewer and not software.gradients.persistent_gradients:
-            yield "allocated by the first backward of each chunk: some are not there at the peak"
     else:
         if wide:
             yield "shards in FP32"
@@ -79,6 +77,12 @@ def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
             wide = size == 4 and not (rule.waits_narrow and training.precision != "fp32")
             width = "FP32" if wide else "16 bit"
             yield f"whole ones in {width} from a stage's first backward to its last, which reduces them"
+    if software.gradients.reducer_copy and rule is None and run.parallelism.dp > 1:
+        yield "once more in the buckets of torch's DDP"
+    if not gradients_last(run, rule) and fewer:
+        yield "they come with the first backward of each chunk: some are not there at the peak"
+    if software.gradients.update_copy and not training.offloads_state:
+        yield "in the update, roots of all second moments are beside them"
     yield from _experts(run)
 
 

@@ -67,7 +67,17 @@ class GradientSoftware(SoftwareGroup):
     )
     persistent_gradients: bool = Field(
         default=True,
-        description="one gradient buffer all step long; false: allocated by the first backward",
+        description="one gradient buffer all step long; false: each comes with the step's first backward",
+    )
+    update_copy: bool = Field(
+        default=False,
+        description="an update makes the roots of all second moments at once, beside these (torch's"
+        " optimizers with `foreach`: torch/optim/adamw.py, _multi_tensor_adamw)",
+    )
+    reducer_copy: bool = Field(
+        default=False,
+        description="replicas copy gradients into buckets that are there all step long (torch's"
+        " DistributedDataParallel without gradient_as_bucket_view)",
     )
     wrapper: Wrapper = Field(default="none", description="what stands around the optimizer, as said above")
     reduction: Reduction = Field(

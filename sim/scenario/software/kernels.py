@@ -78,6 +78,11 @@ class KernelSoftware(SoftwareGroup):
         description="Q that attention keeps is a part of a copy of Q, K and V, all of which it keeps alive;"
         " K and V are kept once more (MHA; nanotron)",
     )
+    repeats_kv: bool = Field(
+        default=False,
+        description="keys and values that query heads share are copied for each of these before attention,"
+        " and the copies kept (torch's scaled_dot_product_attention without enable_gqa)",
+    )
     split_gate: bool = Field(
         default=False, description="the two input branches of SwiGLU are separate column-parallel layers"
     )

@@ -46,6 +46,11 @@ class PipelineSoftware(SoftwareGroup):
         " last stage, which torch.distributed.pipelining returns unless told not to, or those of all stages,"
         " which it had until May 2025",
     )
+    keeps_received: bool = Field(
+        default=False,
+        description="what stages get has a buffer of its own for each microbatch of a step, which stays, and"
+        " what they give stays until its backward (torch.distributed.pipelining)",
+    )
     scatter_gather_p2p: bool = Field(
         default=False,
         description="each TP rank sends 1/tp of the activation, all-gathered by the receiver"

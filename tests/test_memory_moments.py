@@ -1,0 +1,144 @@
+"""The four moments of a peak: the loss, the layers of a backward, the end of the first one, and the update.
+
+Each is made the fullest by a scenario, and what is held then is written out; nothing of the others is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_scenarios import scenario
+
+from stepsim.sim.result.step import StageMemory
+from stepsim.sim.simulate import simulate
+
+VOCABULARY = 65536
+"""So wide that the loss holds more than all layers."""
+
+TOKENS = 2 * 128
+"""Of a microbatch of the small scenario."""
+
+
+def fsdp(*, preset: str = "generic-fsdp", **groups: dict[str, Any]) -> dict[str, Any]:
+    """Software whose times are as small as the scenarios, with these fields of its groups."""
+    host = {"host_s_per_kernel": 6e-6, "allocator_overhead": 0.0, **groups.pop("host", {})}
+    gradients = {"update_copy": False, "reducer_copy": False, **groups.pop("gradients", {})}
+    return {"preset": preset, "host": host, "gradients": gradients, **groups}
+
+
+def bill_of(**fields: Any) -> StageMemory:
+    return simulate(scenario(**{"microbatches": 1, **fields})).memory[0]
+
+
+# The loss -------------------------------------------------------------------------------------------
+
+
+def test_at_the_loss_no_layer_is_recomputed_and_no_gradient_of_torch_is_there() -> None:
+    fields: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "ffn_hidden_size": 256}
+    bill = bill_of(**fields, recompute="full", software=fsdp())
+    kept = 8 * TOKENS * 64 * 2  # each layer's input alone
+    assert bill.peak_action == "0F0"
+    assert bill.terms["logits"] == TOKENS * VOCABULARY * 3 * 4  # eager: three of FP32
+    assert bill.terms["gradients"] == 0
+    assert kept <= bill.terms["activations"] < kept + 4 * TOKENS * 64 * 4  # and ends, but no layer's own
+
+
+@pytest.mark.parametrize(
+    ("kernels", "share"),
+    [
+        ({"cross_entropy": "eager", "logits_fp32": True}, 2),  # the head's 16-bit output
+        ({"cross_entropy": "eager", "logits_fp32": False}, 0),  # blocks of one size are used again
+        ({"cross_entropy": "fused", "logits_fp32": True}, 0),
+    ],
+)
+def test_freed_logits_of_16_bit_are_of_no_use_at_the_loss(kernels: dict[str, Any], share: int) -> None:
+    fields: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "ffn_hidden_size": 256}
+    bill = bill_of(**fields, software=fsdp(kernels=kernels))
+    assert bill.peak_action == "0F0"
+    assert bill.terms["allocator"] == pytest.approx(TOKENS * VOCABULARY * share)
+
+
+# The layers of a backward ---------------------------------------------------------------------------
+
+
+def test_at_the_layers_of_a_backward_the_logits_are_gone() -> None:
+    whole = bill_of(recompute="full", seq_length=1024, software=fsdp())
+    other = bill_of(recompute="full", seq_length=1024, vocab_size=1024, software=fsdp())
+    assert whole.peak_action == other.peak_action == "0B0"
+    assert whole.terms["logits"] == other.terms["logits"] == 0
+    assert whole.terms["activations"] == other.terms["activations"]
+
+
+# The end of the first backward, and of all later ones -----------------------------------------------
+
+
+def test_gradients_of_torch_come_with_the_first_backward_and_stay() -> None:
+    """With one microbatch they lie beside no activations, with two beside all of the second."""
+    one = bill_of(software=fsdp(), seq_length=1024)
+    two = bill_of(software=fsdp(), seq_length=1024, microbatches=2)
+    width = 4 * two.parameters
+    assert one.terms["gradients"] == 0
+    assert two.terms["gradients"] == width
+    assert two.terms["activations"] == one.terms["activations"]
+
+
+@pytest.mark.parametrize(("implementation", "lasts"), [("deepspeed", 1), ("megatron-fsdp", 1), ("fsdp2", 0)])
+def test_buffers_of_gradients_last_where_the_runtime_makes_them_once(implementation: str, lasts: int) -> None:
+    software = fsdp(sharding={"implementation": implementation})
+    bill = bill_of(dp=4, zero=3, hidden_size=1024, software=software)
+    shards = 4 * bill.parameters / 4
+    moving = max(bill.moving, key=lambda moment: sum(moment[1]))[1][2]
+    assert bill.terms["gradients"] - moving == pytest.approx(lasts * shards)
+
+
+# The update -----------------------------------------------------------------------------------------
+
+
+def test_torch_optimizers_for_all_parameters_hold_the_roots_of_all_second_moments() -> None:
+    fields: dict[str, Any] = {"hidden_size": 1024, "micro_batch": 1, "seq_length": 64}
+    with_roots = bill_of(**fields, software=fsdp(gradients={"update_copy": True}))
+    without = bill_of(**fields, software=fsdp())
+    n = without.parameters
+    assert with_roots.peak_action == "update"
+    assert with_roots.terms["gradients"] == pytest.approx((4 + 4) * n)  # gradients, and as many roots
+    assert with_roots.terms["activations"] == with_roots.terms["logits"] == 0
+    assert without.peak_action != "update"
+
+
+def test_an_update_on_the_host_holds_none_of_them() -> None:
+    copies = fsdp(gradients={"update_copy": True})
+    fields: dict[str, Any] = {"hidden_size": 1024, "dp": 4, "zero": 3, "cpu_offload": True}
+    assert bill_of(**fields, software=copies).moving == bill_of(**fields, software=fsdp()).moving
+
+
+# What is beside them all step long ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dp", "copies"), [(1, 0), (2, 1)])
+def test_replicas_of_torch_reduce_in_buckets_of_all_gradients(dp: int, copies: int) -> None:
+    run: dict[str, Any] = {"dp": dp, "seq_length": 64, "microbatches": 2}
+    with_buckets = bill_of(**run, software=fsdp(gradients={"reducer_copy": True}))
+    without = bill_of(**run, software=fsdp())
+    more = with_buckets.terms["gradients"] - without.terms["gradients"]
+    assert more == 4 * copies * without.parameters
+
+
+@pytest.mark.parametrize("queries_of_one", [1, 2, 4])
+def test_repeated_heads_keep_keys_and_values_of_each_query_head(queries_of_one: int) -> None:
+    def of_a_layer(repeats: bool) -> float:
+        def held(layers: int) -> float:
+            run = scenario(
+                num_layers=layers,
+                num_query_groups=4 // queries_of_one,
+                microbatches=1,
+                software=fsdp(kernels={"repeats_kv": repeats}, gradients={"persistent_gradients": True}),
+            )
+            return simulate(run).memory[0].terms["activations"]
+
+        return held(3) - held(2)
+
+    width = 256
+    assert of_a_layer(True) - of_a_layer(False) == pytest.approx(
+        TOKENS * 2 * (width - width / queries_of_one) * 2
+    )
