@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ..engine.collection import collection_paused
 from ..lowering.tables import Tables
 from .floor import step_floor
-from .least import least_programs
 from .memory import enough_microbatches, memory_of_plan
 from .pace import periods_until_paced
 from .steady import extended, of_length, shortened
@@ -76,6 +75,8 @@ class Search:
         """The step of ``scenario`` if nobody shared a link (least.py): none is longer than its own step, and
         what many messages and collectives take from one another is not worked out. Raises as ``simulate``
         does."""
+        from .least import least_programs
+
         with collection_paused():
             return self._step_of(scenario, least_programs)
 

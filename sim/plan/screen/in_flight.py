@@ -103,8 +103,9 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     back, gives = split | (kind == _BACKWARD), weight | (kind == _BACKWARD)
 
     def change(which: Mask, names: tuple[str, ...], count: int, *, ends: bool) -> None:
-        for name in names:
-            np.add.at(rows[:, :, _PLACE[name]], (2 * step[which] + ends, of_stage[which]), count)
+        # a step has one action of each kind, so that no place is named twice
+        places = [_PLACE[name] for name in names]
+        rows[(2 * step[which] + ends)[:, np.newaxis], of_stage[which][:, np.newaxis], places] += count
 
     change(forward, ("kept", "logits", "forward"), 1, ends=False)
     change(_outer(actions, forward, first=True), ("gathered",), 1, ends=False)
@@ -116,7 +117,7 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     change(split, ("operands",), 1, ends=True)
     change(weight, ("operands",), -1, ends=True)
     change(_outer(actions, gives, first=False), ("unreduced",), -1, ends=True)
-    held: Rows = rows.reshape(len(rows), -1).cumsum(axis=0)
+    held: Rows = rows.reshape(len(rows), -1).cumsum(axis=0, dtype=rows.dtype)
     return held if split.any() else held[::2]
 
 
@@ -132,9 +133,14 @@ def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:
 
 def largest(rows: Rows) -> Rows:
     """The rows that no other exceeds or equals in every column."""
-    left, kept = np.ascontiguousarray(rows.T), []  # a column each: comparisons go along what is long
+    used = rows.any(axis=0)
+    left, kept = np.ascontiguousarray(rows.T[used]), []  # a column each: comparisons go along what is long
+    sums = left.sum(axis=0)
     while left.shape[1]:
-        row = left[:, left.sum(axis=0).argmax()]
+        row = left[:, sums.argmax()]
         kept.append(row)
-        left = left[:, (left > row[:, np.newaxis]).any(axis=0)]
-    return np.array(kept).reshape(-1, rows.shape[1])
+        more = (left > row[:, np.newaxis]).any(axis=0)
+        left, sums = left[:, more], sums[more]
+    found = np.zeros((len(kept), rows.shape[1]), dtype=rows.dtype)
+    found[:, used] = np.array(kept).reshape(len(kept), -1)
+    return found
