@@ -75,9 +75,9 @@ def pipeline_of(scenario: Scenario) -> Pipeline:
         kind_of.append(number)
     shape, rank_of = scenario.pipeline_shape, schedule_named(scenario.schedule).rank_of
     held: list[list[int]] = [[] for _ in range(shape.ranks)]
-    for stage in range(shape.stages):
-        for rank in holders(stage, rank_of, shape):
-            held[rank].append(stage)
+    for index in range(shape.stages):
+        for rank in holders(index, rank_of, shape):
+            held[rank].append(index)
     return Pipeline(kinds=tuple(kinds), kind_of=tuple(kind_of), held=tuple(map(tuple, held)))
 
 
