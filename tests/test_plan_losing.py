@@ -6,9 +6,12 @@ import io
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rich.console import Console
 from small_plans import answer, small
 
+from stepsim.sim.brief.search import Search
 from stepsim.sim.plan.search import searching
 from stepsim.sim.plan.search.alternatives import Loser
 from stepsim.sim.plan.search.layout_plan import LayoutPlan
@@ -41,6 +44,47 @@ def planned(**asked: Any) -> LayoutPlan:
 
 def full_recomputation(found: LayoutPlan) -> Loser:
     return next(one for one in found.lost if one.name == "full recomputation")
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_step_is_shorter_than_without_shared_links(data: st.DataObject) -> None:
+    def drawn(*values: Any) -> Any:
+        return data.draw(st.sampled_from(values))
+
+    vpp = drawn(1, 2)
+    changes = NODES | {
+        "cluster__gpus_per_node": drawn(2, 4),
+        "model__num_layers": 16,
+        "software": drawn("megatron-core-2024", "mlperf-6.0", "torchtitan-2024", "generic-jax"),
+        "parallelism__tp": drawn(1, 2),
+        "parallelism__cp": drawn(2, 4),
+        "parallelism__pp": 2,
+        "parallelism__vpp": vpp,
+        "parallelism__zero": drawn(0, 1),
+        "schedule": "interleaved" if vpp > 1 else drawn("1f1b", "zb-h1"),
+        "training__micro_batch": drawn(1, 2),
+        "training__seq_length": drawn(4096, 16384),
+        "training__recompute": drawn("none", "full"),
+    }
+    try:
+        step_s = Search().step_of(run := small(**changes)).step_time_s
+    except ValueError:
+        return  # the software does not do that
+    assert 0.9 * step_s < Search().least_of(run).step_time_s <= step_s * (1 + 1e-9)
+
+
+def test_less_is_shared_where_nobody_shares_a_link() -> None:
+    layout = {
+        "parallelism__cp": 2,
+        "schedule": "interleaved",
+        "parallelism__vpp": 4,
+        "training__micro_batch": 1,
+    }
+    run = small(**{**NODES, **layout})
+    step_s = Search().step_of(run).step_time_s
+    assert 0.95 * step_s < Search().least_of(run).step_time_s < 0.9999 * step_s
 
 
 def test_what_loses_by_much_is_told_by_how_much_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
