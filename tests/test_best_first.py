@@ -179,6 +179,26 @@ def test_nobody_is_begun_beside_bounds_who_will_hardly_be_among_the_best() -> No
     assert beside == [([*range(8)], []), ([8, 9], [3])]
 
 
+def test_who_is_likely_to_be_judged_is_bounded_before_anyone_is() -> None:
+    """Two are sure to be judged, and a third is as likely as they are by its bound: it is judged beside them.
+    The last will hardly be, and nobody asks for its bound."""
+    values = [1.0, 1.5, *[1.6] * 6, 1.001, 1.4]
+    tight = [1.0, 1.0004, *[1.2] * 6, 1.001, 1.3]
+    done: list[tuple[str, list[int]]] = []
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        done.append(("bounded", [*numbers]))
+        return [tight[i] for i in numbers]
+
+    def judge(numbers: Iterable[int]) -> Generator[float, None, None]:
+        done.append(("judged", [*numbers]))
+        return (values[i] for i in done[-1][1])
+
+    found = best_first([0.5] * 8 + [1.0009, 1.1], judge, top=2, tighten=tighten)
+    assert found.best == (0, 8)
+    assert done == [("bounded", [*range(8)]), ("bounded", [8]), ("judged", [0, 1, 8])]
+
+
 def test_bounds_that_may_come_next_are_told_before() -> None:
     """All but those that are tightened now, and those that a lesser one may rule out without one."""
     values = [float(i) for i in range(1, 21)]

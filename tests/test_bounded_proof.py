@@ -16,7 +16,7 @@ from test_step_faults import TWIN
 
 from stepsim.sim.bounded.at_once import messages_between
 from stepsim.sim.bounded.conditions import why_exact
-from stepsim.sim.bounded.extremes import Extremes, apart
+from stepsim.sim.bounded.extremes import Extremes, apart, least
 from stepsim.sim.bounded.holds import holds_follow_kernels
 from stepsim.sim.bounded.programs import whole
 from stepsim.sim.bounded.replicas import replicas_of
@@ -54,7 +54,7 @@ def test_a_gather_beside_a_message_takes_between_its_least_and_its_most() -> Non
     """
     job = replicas(1.0)
     extremes = Extremes(job, 1.0)
-    steps = [step_s(one) for one in (extremes.least(job), job, extremes.most(job))]
+    steps = [step_s(one) for one in (least(job), job, extremes.most(job))]
     assert steps == pytest.approx([4.0, 4.5, 8.0])
     assert not apart(job)
 
@@ -84,7 +84,7 @@ def test_shares_are_between_the_least_and_the_most(
             for op in made.classes[0].ops
             if isinstance(op.work, Collective)
         ]
-        for made in (extremes.least(job), extremes.most(job))
+        for made in (least(job), extremes.most(job))
     )
     first = np.cumsum([0, *map(len, streams)])
     moving = data.draw(st.lists(st.sampled_from(range(len(streams))), min_size=1, unique=True))
@@ -184,7 +184,7 @@ def test_with_fixed_times_of_communication_a_step_grows_with_each_factor(data: s
     more = data.draw(wrong(one.plan.scenario.world_size)).slow
     slower = {r: less.slow.get(r, 1.0) * max(1.0, more.get(r, 1.0)) for r in {*less.slow, *more}}
     extremes = Extremes(one.programs, 0.5)
-    for made in (extremes.least, extremes.most):
+    for made in (least, extremes.most):
         steps = [step_s(made(unfolded(one, d).programs)) for d in (less, Degradation(slow=slower))]
         assert steps[0] <= steps[1] * (1 + 1e-9)
 

@@ -157,3 +157,4 @@ def test_the_bound_of_any_order_where_whole_backwards_hide_exchanges(
         step_s = simulate(run).step_time_s
         assert 0.5 * step_s < screen(space, within=float("inf")).bound_s[0] <= step_s * (1 + 1e-9)
         assert Search().floor_of(run) <= step_s * (1 + 1e-9)
+        assert Search().least_of(run).step_time_s <= step_s * (1 + 1e-9)

@@ -113,6 +113,7 @@ def test_memory_is_that_of_the_step_and_no_step_is_shorter_than_its_bound(
     assert found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
     assert found.bound_s[i] > 0
     assert Search().floor_of(run) <= result.step_time_s * (1 + 1e-9)
+    assert Search().least_of(run).step_time_s <= result.step_time_s * (1 + 1e-9)
     lighter = int(space.lighter[i])
     assert found.bound_s[lighter] <= result.step_time_s * (1 + 1e-9)
     assert Search().floor_of(space.scenario_of(lighter)) <= result.step_time_s * (1 + 1e-9)
@@ -209,6 +210,7 @@ def test_no_step_of_products_in_two_passes_is_shorter_than_its_bounds(preset: st
         step_s = simulate(space.scenario_of(i)).step_time_s
         assert 0.0 < found.bound_s[i] <= step_s * (1 + 1e-9)
         assert search.floor_of(space.scenario_of(i)) <= step_s * (1 + 1e-9)
+        assert search.least_of(space.scenario_of(i)).step_time_s <= step_s * (1 + 1e-9)
 
 
 def test_ranks_that_are_placed_unevenly_have_buffers_of_their_own() -> None:

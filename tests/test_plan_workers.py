@@ -19,7 +19,7 @@ from small_plans import FIX, answer, small
 
 from stepsim.hardware.files import FileError
 from stepsim.sim.plan.search.journal import Journal, key_of
-from stepsim.sim.plan.search.judged import JudgedLayout, refused
+from stepsim.sim.plan.search.judged import JudgedLayout, LeastStep, refused
 from stepsim.sim.plan.search.judging import Answered, Answering, Asked, Judging
 from stepsim.sim.plan.search.plan import plan
 from stepsim.sim.plan.search.workers import Local
@@ -246,6 +246,23 @@ class Instant:
 
     def floor_s(self, scenario: Scenario) -> float:
         return 0.5
+
+    def least(self, scenario: Scenario) -> LeastStep:
+        return LeastStep(JudgedLayout(step_time_s=0.75, peak_memory_bytes=2.0, capacity_bytes=3.0))
+
+
+def test_a_least_step_is_none_that_was_replayed() -> None:
+    """Nor is a replay taken for one; twins have theirs in common, and it may be worked out beside others."""
+    scenario = small()
+    judging = Judging(
+        scenario_of=lambda _: scenario, workers=Local(Answering(Instant()), 1), alike=lambda i: i // 2 * 2
+    )
+    judging.later_least = [4, 6]
+    judging.ahead([4])
+    assert [one.step_time_s for one in judging.least([4, 5, 7])] == [0.75] * 3
+    assert not judging.known
+    assert [one.step_time_s for one in judging([5, 7])] == [1.0, 1.0]
+    assert [*judging.known] == [5, 7]
 
 
 @settings(max_examples=20)

@@ -58,7 +58,7 @@ from ..result.step_bounds import StepBounds
 from .ahead import ahead_s
 from .choose import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
 from .conditions import awaiting, crossing
-from .extremes import Extremes, apart, held
+from .extremes import Extremes, apart, held, least
 from .gains import gains
 from .graph import graph_of
 from .holds import holds_follow_kernels
@@ -214,7 +214,7 @@ class _Search:
         extremes = Extremes(self.programs, min(1.0, float(self.replicas.slow.min())))
         above = from_above(self.programs, self.ranks, self.replicas, few.members)
         below, ahead_s, _ = self._below(self._chosen(few))
-        tasks = [partial(_step_s, extremes.least(below)), partial(_step_s, extremes.most(above))]
+        tasks = [partial(_step_s, least(below)), partial(_step_s, extremes.most(above))]
         with in_children(tasks) as steps:
             record = replay(above)
             lower_s, upper_s = steps()

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ..network.paths import NO_PATHS
 from ..program.program import UNORDERED, Collective, Exchange, MessageEnd
 from ..program.uncontended import Rewriter, rate_alone
 from .at_once import messages_between
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
     from ..network.transfer import Transfer
     from ..program.program import Program, Programs
@@ -84,37 +85,17 @@ class Extremes:
                 break  # the first to be more at once would have had to last longer before
             at_once = {pair: max(count, at_once[pair]) for pair, count in found.items()}
 
-    def least(self, programs: Programs) -> Programs:
-        """The programs with each communication as fast as it is alone, holding as few SMs and as little of
-        HBM as any communication of its stream."""
-        return self._rewritten(programs, lambda _, __, one: rate_alone(one.transfer, self._links), min)
-
     def most(self, programs: Programs) -> Programs:
         """The programs with each communication as slow as it is beside all that other streams of its ranks
         may move at the same time, holding as many SMs and as much of HBM as any communication of its stream.
         """
-        return self._rewritten(programs, self._slowest, max)
-
-    def _rewritten(
-        self,
-        programs: Programs,
-        rate: Callable[[int, str, Communication], float],
-        of: Callable[[Iterable[int]], int],
-    ) -> Programs:
         known: dict[tuple[object, ...], Transfer] = {}
 
         def change(r: int, stream: str, one: Communication) -> Transfer:
             ends = (one.send, one.peer) if isinstance(one, MessageEnd) else ()
             key = r, stream, one.transfer, *ends
             if key not in known:
-                held = self._held.get(stream, {(one.transfer.sms, one.transfer.hbm)})
-                known[key] = replace(
-                    one.transfer,
-                    ceiling_bytes_per_s=rate(r, stream, one),
-                    weights=(),
-                    sms=of(sms for sms, _ in held),
-                    hbm=of(hbm for _, hbm in held),
-                )
+                known[key] = _fixed(one.transfer, self._slowest(r, stream, one), self._held.get(stream), max)
             return known[key]
 
         writers = [Rewriter(partial(change, r)) for r in range(len(self._lanes))]
@@ -148,6 +129,48 @@ class Extremes:
             + (end.transfer.bytes / self._slowest(between[0], UNORDERED, end) if end.transfer.bytes else 0.0)
             for end in ends
         ]
+
+
+def least(programs: Programs) -> Programs:
+    """The programs with each communication as fast as the links of its class leave it alone, holding as few
+    SMs and as little of HBM as any communication of its stream."""
+    holding = held(programs)
+    writers: dict[tuple[tuple[str, float], ...], Rewriter] = {}
+
+    def alone(
+        links: Mapping[str, float],
+        known: dict[tuple[str, Transfer], Transfer],
+        stream: str,
+        one: Communication,
+    ) -> Transfer:
+        key = stream, one.transfer
+        if key not in known:
+            known[key] = _fixed(one.transfer, rate_alone(one.transfer, links), holding.get(stream), min)
+        return known[key]
+
+    classes = []
+    for program, links in zip(programs.classes, programs.links, strict=True):
+        writer = writers.setdefault(tuple(sorted(links.items())), Rewriter(partial(alone, links, {})))
+        classes.append(writer.program(program))
+    return replace(programs, classes=tuple(classes), paths=NO_PATHS)
+
+
+def _fixed(
+    transfer: Transfer,
+    bytes_per_s: float,
+    holding: Set[tuple[int, int]] | None,
+    of: Callable[[Iterable[int]], int],
+) -> Transfer:
+    """A communication at that rate, whoever else is on its links; of what its stream may be ``holding`` of
+    SMs and HBM it holds what ``of`` gives."""
+    both = holding or {(transfer.sms, transfer.hbm)}
+    return replace(
+        transfer,
+        ceiling_bytes_per_s=bytes_per_s,
+        weights=(),
+        sms=of(sms for sms, _ in both),
+        hbm=of(hbm for _, hbm in both),
+    )
 
 
 def apart(programs: Programs) -> bool:

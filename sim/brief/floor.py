@@ -253,9 +253,9 @@ class _Rank:
         if self.awaited >= 0 and self.arrivals.done_s[self.awaited] is None:
             return False
         self.awaited = -1
-        before = self.begun, len(self.ends_s)
+        begun, ended = self.begun, len(self.ends_s)
         whole = self._goes_on()
-        self.moved = before != (self.begun, len(self.ends_s))
+        self.moved = self.begun != begun or len(self.ends_s) != ended
         return whole
 
     def _goes_on(self) -> bool:
@@ -285,8 +285,9 @@ class _Rank:
         upto = self.apart[-1] if self.apart else len(rows)
         if self.written.last_compute < 0 or self.written.awaits:
             return True
-        free_s, whole = self.free_s.get("compute", 0.0), True
-        for kind, microbatch in rows[begun:upto]:
+        free_s, whole, taken_until_s = self.free_s.get("compute", 0.0), True, self.taken_until_s
+        for place in range(begun, upto):
+            kind, microbatch = rows[place]
             one = plain[kind]
             if one is None:
                 break
@@ -297,8 +298,10 @@ class _Rank:
                 if arrived_s is None:
                     self.awaited, whole = awaited + microbatch, False
                     break
-                start_s = max(start_s, arrived_s + message_s)
-            if start_s < self.taken_until_s:
+                arrived_s += message_s
+                if arrived_s > start_s:
+                    start_s = arrived_s
+            if start_s < taken_until_s:
                 alone_s = self._blocks_s(work, start_s)
             free_s = done_s[first + microbatch] = start_s + alone_s
             begun += 1

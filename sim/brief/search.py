@@ -20,10 +20,13 @@ from .steady import extended, of_length, shortened
 from .step import ShortStep, memory_of_step, path_of_step, replayed, seconds_of_step
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ..engine.record import Record
     from ..lowering.plan import StepPlan
+    from ..program.program import Programs
     from ..result.step import IntervalPart, PathSegment, StageMemory
     from ..scenario.blocks import ClusterSpec
     from ..scenario.models import Scenario
@@ -68,12 +71,21 @@ class Search:
         with collection_paused():
             return self._step_of(scenario)  # all but the answer is gone before the collector may look again
 
+    def least_of(self, scenario: Scenario) -> StepOf:
+        """The step of ``scenario`` if nobody shared a link (least.py): none is longer than its own step, and
+        what many messages and collectives take from one another is not worked out. Raises as ``simulate``
+        does."""
+        from .least import least_programs
+
+        with collection_paused():
+            return self._step_of(scenario, least_programs)
+
     def floor_of(self, scenario: Scenario) -> float:
         """A lower bound of the step of ``scenario`` in seconds (floor.py); 0 where none is known."""
         with collection_paused():
             return step_floor(self._plan(scenario, self._cluster(scenario)), self._tables)
 
-    def _step_of(self, scenario: Scenario) -> StepOf:
+    def _step_of(self, scenario: Scenario, written: Callable[[Programs], Programs] | None = None) -> StepOf:
         from ..evidence.interval import doubt_of, parts_of
         from ..evidence.measured_steps import measured_steps
 
@@ -82,7 +94,7 @@ class Search:
         memory = _memory(plan, scenario.num_microbatches)
 
         def run(one: Scenario) -> ShortStep:
-            return replayed(one, cluster, self.profile, self._tables, plan)
+            return replayed(one, cluster, self.profile, self._tables, plan, written)
 
         def record(one: ShortStep) -> Record:
             return one.record

@@ -7,7 +7,7 @@ hosts go on in the same way, and memory no longer grows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
@@ -16,6 +16,8 @@ from ..scenario.refusal import NotSupported
 from .steady import Extended, extended
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ..engine.record import Record
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ..lowering.lower import Lowered
     from ..lowering.plan import StepPlan
     from ..lowering.tables import Tables
+    from ..program.program import Programs
     from ..result.step import Interval, PathSegment, StageMemory
     from ..scenario.models import Scenario
 
@@ -140,9 +143,10 @@ def replayed(
     profile: GpuProfile | None,
     tables: Tables | None = None,
     like: StepPlan | None = None,
+    written: Callable[[Programs], Programs] | None = None,
 ) -> ShortStep:
     """One step, lowered and replayed whole. ``tables`` are those of a search, ``like`` is the plan of a step
-    that differs only in its microbatches."""
+    that differs only in its microbatches; programs are replayed as they are ``written`` anew, if at all."""
     from ..engine.replay import replay
     from ..fold.whole import folded
     from ..lowering.lower import lower
@@ -150,4 +154,6 @@ def replayed(
     check_work(step_work(scenario))
     lowered = lower(scenario, cluster, profile=profile, tables=tables, like=like)
     ready = folded(lowered)
+    if written is not None:
+        ready = replace(ready, programs=written(ready.programs))
     return ShortStep(lowered, ready, replay(ready.programs))

@@ -93,9 +93,9 @@ def peak_held(
         pairs=pairs_of(actions),
         traced=traced,
     )
-    # of what ends at once, a forward comes last: what it has kept took the place of what its backward had
+    # at one moment a forward comes last: what it keeps takes the place of what its backward had
     moments = _moments(actions, walk.known, walk.pairs)
-    for at_s, ends, span in sorted(moments, key=lambda m: (m[0], not m[1], m[1] and m[2].kind == "F")):
+    for at_s, ends, span in sorted(moments, key=lambda m: (m[0], not m[1], m[2].kind == "F")):
         if ends:
             walk.end(span, at_s)
         else:

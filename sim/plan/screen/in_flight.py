@@ -105,8 +105,9 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     back, gives = split | (kind == _BACKWARD), weight | (kind == _BACKWARD)
 
     def change(which: Mask, names: tuple[str, ...], count: int, moment: int) -> None:
-        for name in names:
-            np.add.at(rows[:, :, _PLACE[name]], (3 * step[which] + moment, of_stage[which]), count)
+        # a step has one action of each kind, so that no place is named twice
+        places = [_PLACE[name] for name in names]
+        rows[(3 * step[which] + moment)[:, np.newaxis], of_stage[which][:, np.newaxis], places] += count
 
     begins, used, ends = range(3)
     paired = forward & (np.bincount(step)[step] > 1)
@@ -128,7 +129,7 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     change(split, ("operands",), 1, ends)
     change(weight, ("operands",), -1, ends)
     change(_outer(actions, gives, first=False), ("unreduced",), -1, ends)
-    held: Rows = rows.cumsum(axis=0)
+    held: Rows = rows.cumsum(axis=0, dtype=rows.dtype)
     update = held[-1:].copy()
     of_kind = kind_of[np.unique(actions.stage)]
     update[0, :, _PLACE["updating"]] = np.bincount(of_kind, minlength=kinds)
@@ -147,9 +148,14 @@ def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:
 
 def largest(rows: Rows) -> Rows:
     """The rows that no other exceeds or equals in every column."""
-    left, kept = np.ascontiguousarray(rows.T), []  # a column each: comparisons go along what is long
+    used = rows.any(axis=0)
+    left, kept = np.ascontiguousarray(rows.T[used]), []  # a column each: comparisons go along what is long
+    sums = left.sum(axis=0)
     while left.shape[1]:
-        row = left[:, left.sum(axis=0).argmax()]
+        row = left[:, sums.argmax()]
         kept.append(row)
-        left = left[:, (left > row[:, np.newaxis]).any(axis=0)]
-    return np.array(kept).reshape(-1, rows.shape[1])
+        more = (left > row[:, np.newaxis]).any(axis=0)
+        left, sums = left[:, more], sums[more]
+    found = np.zeros((len(kept), rows.shape[1]), dtype=rows.dtype)
+    found[:, used] = np.array(kept).reshape(len(kept), -1)
+    return found

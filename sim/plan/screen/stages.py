@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...scenario.models import Scenario
+
+
+_but_index = attrgetter(*(one.name for one in fields(Stage) if one.name != "index"))
+"""All that makes the kind of a stage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,14 +65,20 @@ class Pipeline:
 
 def pipeline_of(scenario: Scenario) -> Pipeline:
     """The stages of a layout."""
-    known: dict[Stage, int] = {}
-    kind_of = tuple(known.setdefault(replace(stage, index=0), len(known)) for stage in build_stages(scenario))
+    known: dict[tuple[object, ...], int] = {}
+    kinds: list[Stage] = []
+    kind_of: list[int] = []
+    for stage in build_stages(scenario):
+        number = known.setdefault(_but_index(stage), len(known))
+        if number == len(kinds):
+            kinds.append(replace(stage, index=0))
+        kind_of.append(number)
     shape, rank_of = scenario.pipeline_shape, schedule_named(scenario.schedule).rank_of
     held: list[list[int]] = [[] for _ in range(shape.ranks)]
-    for stage in range(shape.stages):
-        for rank in holders(stage, rank_of, shape):
-            held[rank].append(stage)
-    return Pipeline(kinds=tuple(known), kind_of=kind_of, held=tuple(map(tuple, held)))
+    for index in range(shape.stages):
+        for rank in holders(index, rank_of, shape):
+            held[rank].append(index)
+    return Pipeline(kinds=tuple(kinds), kind_of=tuple(kind_of), held=tuple(map(tuple, held)))
 
 
 def without_recompute(stage: Stage) -> Stage:

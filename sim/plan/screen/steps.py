@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ....schedules.orders.action import Action, ActionKind, Overlap, parts
+from ....schedules.orders.action import Action, ActionKind, Overlap
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,9 +57,12 @@ def adds_up(orders: Orders) -> bool:
 
     DualPipeV splits those of ranks that fill and drain alone.
     """
-    kinds = {part.kind for order in orders for step in order for part in parts(step)}
-    pairs = any(isinstance(step, Overlap) for order in orders for step in order)
-    return not pairs and not {ActionKind.BACKWARD, ActionKind.INPUT_GRAD} <= kinds
+    kinds: set[ActionKind] = set()
+    for step in chain.from_iterable(orders):
+        if isinstance(step, Overlap):
+            return False
+        kinds.add(step.kind)
+    return not {ActionKind.BACKWARD, ActionKind.INPUT_GRAD} <= kinds
 
 
 def _kind(step: Step, pipeline: Pipeline) -> Kind:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,8 +67,12 @@ def turns_of(orders: Orders, pipeline: Pipeline) -> RankTurns:
 
 def _while(steps: Iterable[Step], kind: ActionKind) -> list[int]:
     """The stages of the leading steps that are of this kind."""
-    like = takewhile(lambda one: isinstance(one, Action) and one.kind is kind, steps)
-    return [_stage(step) for step in like]
+    stages: list[int] = []
+    for step in steps:
+        if not isinstance(step, Action) or step.kind is not kind:
+            break
+        stages.append(step.stage)
+    return stages
 
 
 def _stage(step: Step) -> int:

@@ -38,6 +38,7 @@ class Alternative:
 class Loser:
     """The best layout of an alternative. ``factor`` is its objective over the chosen one's; of one that does
     not fit (``fits`` is false), its memory over what a GPU has. ``settings`` is empty where there is none.
+    ``at_least``: the factor is that much or a little more, by a step in which nobody shares a link.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Loser:
     why: str
     factor: float
     fits: bool = True
+    at_least: bool = False
 
 
 def _is(**fields: Any) -> Callable[[Candidates], NDArray[np.bool_]]:

@@ -200,14 +200,25 @@ class _Search:
         near = itertools.takewhile(lambda i: self.bounds[i] <= reach, left)
         loose = [*itertools.islice(itertools.filterfalse(self._is_tight, near), FEW + 1)]
         few = self.worst < math.inf and len(loose) <= FEW
-        if loose and (few or len(tight) + self._better_than(self.bounds[loose[0]]) < self.top):
-            self.begin(likely[: self._up_to(self._foreseen(left), likely)] if few else [])
+        foreseen = self._foreseen()
+        asked = loose if few else self._asked_first(loose, len(tight), foreseen)
+        if asked:
+            self.begin(likely[: self._up_to(foreseen, likely)] if few else [])
             self.expect([] if few else self._asked_next(loose))
-            self._tighten(loose if few else loose[:AT_ONCE])
+            self._tighten(asked)
             return
         queue = [*dict.fromkeys([*(i for i in self.first if i not in self.value), *tight])]
         self.begin([i for place, i in enumerate(queue[:AT_ONCE]) if self._is_sure(i, place)])
         self.judge_all(queue, left)
+
+    def _asked_first(self, loose: Sequence[int], tight: int, foreseen: float) -> Sequence[int]:
+        """Whose bounds are tightened before anyone is judged: of the first, where fewer than are asked for
+        are ``tight`` before them; else of those that most likely have to be asked for in the end. So those
+        who are judged are known together, and none of them waits for the replay of another."""
+        first = loose[:AT_ONCE]
+        if first and tight + self._better_than(self.bounds[first[0]]) < self.top:
+            return first
+        return [i for i in first if self.bounds[i] <= foreseen < math.inf]
 
     def _reach(self, likely: Sequence[int]) -> float:
         """The value that the last of the best will have, if those who are ``likely`` among them are as good
@@ -228,13 +239,12 @@ class _Search:
             if j == i or (j not in before and self.tightened.get(j, -math.inf) <= self.bounds[i])
         ]
 
-    def _foreseen(self, left: Sequence[int]) -> float:
-        """The value that the last of the best will have, most likely; inf where too few of those who are
-        ``left`` have a bound that was of use to tighten."""
-        others = (i for i in left if i not in self.value)
-        told = (float(self.bounds[i]) for i in others if self.tightened.get(i, -math.inf) > self.loose[i])
+    def _foreseen(self) -> float:
+        """The value that the last of the best will have, most likely; inf where too few of those who are left
+        have a bound that was of use to tighten."""
+        bounds = ((float(self.bounds[i]), tight > self.loose[i]) for i, tight in self.tightened.items())
         values = [value for value, _ in self.best[: self.top]]
-        values += (CLOSE * bound for bound in itertools.islice(told, self.top))
+        values += [CLOSE * bound for bound, told in bounds if told and bound < self.worst]
         return sorted(values)[self.top - 1] if len(values) >= self.top else math.inf
 
     def _tighten(self, asked: Sequence[int]) -> None:
@@ -279,7 +289,7 @@ class _Search:
         where that is not known of anyone."""
         place = 0
         while place < len(queue):
-            foreseen = self._foreseen(left)
+            foreseen = self._foreseen()
             until = place + max(BESIDE, self._up_to(foreseen, queue[place:]))
             likely = self._likely(left, set(queue), foreseen) if until >= len(queue) else []
             if not self._judge_in_turn(queue[place:until], likely):

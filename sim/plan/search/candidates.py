@@ -108,12 +108,17 @@ class Candidates:
         gathers = self._of_each("parallelism.zero", parallel.zero, self._moves_shards) & (self._of("pp") > 1)
         whole = ~self._of_each("schedule", self.base.schedule, lambda name: bool(traits_of(name).filling))
         short = np.where(gathers | whole, self._groups, np.minimum(self._groups, SHORT_GROUPS))
+        stages = self._of("pp") * self._of("vpp")
+        layers = np.where(gathers | self.crossed, DETAIL * self.base.model.num_layers / stages, 0.0)
+        return np.asarray(BESIDES + 2 * short * self._of("pp") * stages * (1.0 + layers))
+
+    @cached_property
+    def crossed(self) -> NDArray[np.bool_]:
+        """Whether messages between the pipeline ranks of each layout share the network with the layers, whose
+        context parallelism crosses NVLink domains."""
         sizes = self._of("tp") * self._of("cp")
         crosses = (self._of("cp") > 1) & (sizes > cluster_of(self.base.cluster).nvlink_domain)
-        stages = self._of("pp") * self._of("vpp")
-        detailed = gathers | crosses & (self._of("pp") > 1)
-        layers = np.where(detailed, DETAIL * self.base.model.num_layers / stages, 0.0)
-        return np.asarray(BESIDES + 2 * short * self._of("pp") * stages * (1.0 + layers))
+        return np.asarray(crosses & (self._of("pp") > 1), dtype=bool)
 
     @cached_property
     def passes(self) -> NDArray[np.float64]:

@@ -102,10 +102,14 @@ class Findings:
         self._masks = {one.name: mask for one, mask in alternatives(self.among, best[0])}
         self._losers = {name: search.first_of(mask, LOSERS_BOUNDED) for name, mask in self._masks.items()}
         search.tighten(itertools.chain(drawn, *self._losers.values()), beside=drawn)
-        first = [i for few in self._losers.values() for i in self._asked_of(few)]
+        losing = {self._first_of(few) for few in self._losers.values() if self._loses(few, behind)}
+        first = [
+            i for few in self._losers.values() if not self._loses(few, behind) for i in self._asked_of(few)
+        ]
         self._promising = promising(search, behind)
         unbounded = unbounded_contenders(search)
         search.later([*first, *[*self._promising][:1]])
+        search.later_least(losing)
         search.ahead([*drawn, *unbounded])
 
     def _best_of(self, few: list[int]) -> int | None:
@@ -116,8 +120,16 @@ class Findings:
     def _most_of(self, few: list[int]) -> int:
         """How many of them are replayed."""
         search = self.search
-        told = few and search.floor_s[min(few, key=lambda i: float(search.bound[i]))]
+        told = few and search.floor_s[self._first_of(few)]
         return 1 if told and search.wishes.emission is None else LOSERS_REPLAYED
+
+    def _first_of(self, few: list[int]) -> int:
+        """The first of them by its bound."""
+        return min(few, key=lambda i: (float(self.search.bound[i]), i))
+
+    def _loses(self, few: list[int], best: float) -> bool:
+        """Whether the first of a few layouts of an alternative is not replayed, since it loses by much."""
+        return bool(few) and self.search.loses(self._first_of(few), best)
 
     def _asked_of(self, few: list[int]) -> list[int]:
         """Those that are, as far as bounds tell: the first, and whose bounds are so near that it may lose."""
@@ -187,8 +199,10 @@ class Findings:
         """The alternatives, the scenario's own layout first, the nearest to the best next."""
         self.say("comparing with well-known alternatives")
         search, best, own = self.search, self.choices[0].number, self.among.layouts.own
+        value = self.choices[0].value
         slower: dict[str, int] = {}
-        lost = []
+        losing = {name: self._first_of(few) for name, few in self._losers.items() if self._loses(few, value)}
+        lost = self._at_least(losing)
         if own is None:
             slower[OWN] = BASE
         elif not search.fits[own]:
@@ -198,7 +212,7 @@ class Findings:
         for name, mask in self._masks.items():
             if not (mask & search.fits).any():
                 lost.append(self._too_large(name, mask))
-            elif (number := self._best_of(self._losers[name])) is not None:
+            elif name not in losing and (number := self._best_of(self._losers[name])) is not None:
                 slower[name] = number
         self._predict(slower.values())
         lost += [self._slower(name, number) for name, number in slower.items()]
@@ -220,6 +234,24 @@ class Findings:
             faster=None if best is None else best.value / value - 1,
             promised=None if best is None else promised(tried, behind),
         )
+
+    def _at_least(self, losing: Mapping[str, int]) -> list[Loser]:
+        """Alternatives by steps that are no longer than theirs."""
+        search, best = self.search, self.choices[0]
+        steps = search.judging.least([*losing.values()])
+        found = []
+        for (name, number), judged in zip(losing.items(), steps, strict=True):
+            settings = self.among.layouts.settings(number)
+            if judged.refused:
+                found.append(Loser(name=name, settings=settings, why=judged.refused, factor=np.inf))
+                continue
+            figures = figures_of(self.among.layouts.scenario_of(number), judged)
+            least = max(search.value_of(number, judged), float(search.bound[number]))
+            why = why_slower(best.figures, figures)
+            found.append(
+                Loser(name=name, settings=settings, why=why, factor=least / best.value, at_least=True)
+            )
+        return found
 
     def _slower(self, name: str, number: int) -> Loser:
         settings = {} if number == BASE else self.among.layouts.settings(number)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...result.step import IntervalPart
 
 if TYPE_CHECKING:
-    from ...brief.search import Search
+    from ...brief.search import Search, StepOf
     from ...scenario.models import Scenario
 
 
@@ -47,6 +47,13 @@ class JudgedLayout:
         return cls(**{**row, "parts": tuple(IntervalPart(**part) for part in row["parts"])})
 
 
+@dataclass(frozen=True, slots=True)
+class LeastStep:
+    """What is ``judged`` of a step that is no longer than that of a layout."""
+
+    judged: JudgedLayout
+
+
 def refused(reason: str) -> JudgedLayout:
     """A layout that the simulator does not take, for that reason."""
     return JudgedLayout(
@@ -63,6 +70,13 @@ class ReplayOf:
         except ValueError as refusal:
             return refused(f"{refusal}".splitlines()[0])
 
+    def least(self, scenario: Scenario) -> LeastStep:
+        """As if nobody shared a link, which makes no step longer."""
+        try:
+            return LeastStep(self._judged(scenario, self._search.least_of(scenario)))
+        except ValueError as refusal:
+            return LeastStep(refused(f"{refusal}".splitlines()[0]))
+
     def floor_s(self, scenario: Scenario) -> float:
         """Seconds that the step takes at least, action by action; 0 of what the simulator does not take."""
         try:
@@ -72,9 +86,11 @@ class ReplayOf:
 
     def judged(self, scenario: Scenario) -> JudgedLayout:
         """Of one that the simulator takes. Raises as ``simulate`` does."""
+        return self._judged(scenario, self._search.step_of(scenario))
+
+    def _judged(self, scenario: Scenario, step: StepOf) -> JudgedLayout:
         from ...evidence.measured_memory import fit_probability
 
-        step = self._search.step_of(scenario)
         fullest = max(step.memory, key=lambda stage: stage.fullness)
         return JudgedLayout(
             step_time_s=step.step_time_s,

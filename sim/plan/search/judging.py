@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from .journal import Journal, key_of
-from .judged import JudgedLayout, refused
+from .judged import JudgedLayout, LeastStep, refused
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -22,15 +22,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """A layout to be replayed, by its number; or a scenario that has none or that workers do not know by it.
-    ``bounded``: its step is to be bounded action by action, in place of a replay.
+    ``bounded``: its step is to be bounded action by action, in place of a replay; ``least``: it is to be
+    replayed as if nobody shared a link.
     """
 
     scenario: Scenario | None = None
     number: int | None = None
     bounded: bool = False
+    least: bool = False
 
 
-Answered = tuple[int | None, JudgedLayout | float]
+Answered = tuple[int | None, JudgedLayout | LeastStep | float]
 
 
 class Replaying(Protocol):
@@ -42,6 +44,10 @@ class Replaying(Protocol):
 
     def floor_s(self, scenario: Scenario) -> float:
         """Seconds that the step takes at least; 0 where that is not known."""
+        ...
+
+    def least(self, scenario: Scenario) -> LeastStep:
+        """A step that is no longer."""
         ...
 
 
@@ -60,6 +66,8 @@ class Answering:
             scenario = self.scenario_of(asked.number)
         if asked.bounded:
             return asked.number, self.replay.floor_s(scenario)
+        if asked.least:
+            return asked.number, self.replay.least(scenario)
         return asked.number, self.replay(scenario)
 
 
@@ -72,8 +80,8 @@ class Judging:
     their numbers. ``unsayable`` gives why a layout is passed
     over without a replay, empty for all others; ``passed_over`` are those so far, with the reason. Workers
     begin with the ``soon``, of what is asked for next; those that have nothing else to do, whatever is asked
-    for, with the ``later``, which will be asked for in the end, and beside bounds with those of the
-    ``soon_bounded``, which may be.
+    for, with the ``later`` and the least steps of the ``later_least``, which will be asked for in the end,
+    and beside bounds with those of the ``soon_bounded``, which may be.
     """
 
     scenario_of: Callable[[int], Scenario]
@@ -88,7 +96,9 @@ class Judging:
     soon: Sequence[int] = ()
     soon_bounded: Sequence[int] = ()
     later: Sequence[int] = ()
+    later_least: Sequence[int] = ()
     _floors_s: dict[int, float] = field(default_factory=dict, repr=False)
+    _least: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
     _at_hand: dict[int, JudgedLayout] = field(default_factory=dict, repr=False)
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
     _ones: dict[int, int] = field(default_factory=dict, repr=False)
@@ -97,7 +107,7 @@ class Judging:
     def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
         wanted, ahead = itertools.tee(numbers)
         soon, self.soon = self.soon, ()
-        with self._results(self._tasks(itertools.chain(soon, ahead, self.later))) as results:
+        with self._results(self._tasks_and_later(itertools.chain(soon, ahead))) as results:
             for number in wanted:
                 if reason := self.passes_over(number):
                     self.passed_over[number] = reason
@@ -130,9 +140,18 @@ class Judging:
                 begun.add(number)
                 yield self._asked(number)
 
-    def _asked(self, number: int, *, bounded: bool = False) -> Asked:
+    def _tasks_and_later(self, numbers: Iterable[int]) -> Iterator[Asked]:
+        yield from self._tasks(itertools.chain(numbers, self.later))
+        yield from self._tasks_least(self.later_least)
+
+    def _tasks_least(self, numbers: Iterable[int]) -> Iterator[Asked]:
+        for one in dict.fromkeys(map(self.one_of, numbers)):
+            if one not in self._least:
+                yield self._asked(one, least=True)
+
+    def _asked(self, number: int, *, bounded: bool = False, least: bool = False) -> Asked:
         scenario = None if self.by_number else self.scenario_of(number)
-        return Asked(number=number, scenario=scenario, bounded=bounded)
+        return Asked(number=number, scenario=scenario, bounded=bounded, least=least)
 
     def one_of(self, number: int) -> int:
         """The layout whose replay stands for that of another."""
@@ -152,12 +171,11 @@ class Judging:
         """Replay what will be asked for; it is at hand then, but not known before."""
         wanted = [*numbers]
         left = {self.one_of(i) for i in wanted if not self.passes_over(i) and not self._is_at_hand(i)}
-        results = self.workers.run(self._tasks([*wanted, *self.later]), every=True)
+        results = self.workers.run(self._tasks_and_later(wanted), every=True)
         try:
             while left:
-                number, judged = next(results)
-                self._keep(number, judged)
-                left.discard(-1 if number is None else number)
+                self._keep(*next(results))
+                left -= self._at_hand.keys()
         finally:
             results.close()
             for spared in self.workers.spared():
@@ -174,11 +192,18 @@ class Judging:
         if not wanted:
             return [self._floors_s[one] for one in ones]
         beside = self._bounded(one for one in map(self.one_of, ahead) if one not in wanted)
-        tasks = itertools.chain(self._bounded(wanted), beside, self._tasks([*soon, *self.later]))
+        tasks = itertools.chain(self._bounded(wanted), beside, self._tasks_and_later(soon))
         with self._results(tasks) as results:
             for answered in itertools.islice(results, len(wanted)):
                 self._keep(*answered)
         return [self._floors_s[one] for one in ones]
+
+    def least(self, numbers: Sequence[int]) -> list[JudgedLayout]:
+        """Of layouts, steps that are no longer than theirs: those in which nobody shares a link."""
+        with self._results(self._tasks_least(numbers)) as results:
+            for answered in results:
+                self._keep(*answered)
+        return [self._least[self.one_of(number)] for number in numbers]
 
     def _bounded(self, ones: Iterable[int]) -> Iterator[Asked]:
         """Bounds of those that are not known yet, each once."""
@@ -207,10 +232,12 @@ class Judging:
             self.remembered.add(number)
         return found is not None
 
-    def _keep(self, number: int | None, judged: JudgedLayout | float) -> None:
+    def _keep(self, number: int | None, judged: JudgedLayout | LeastStep | float) -> None:
         if number is None:
             return
-        if not isinstance(judged, JudgedLayout):
+        if isinstance(judged, LeastStep):
+            self._least[number] = judged.judged
+        elif not isinstance(judged, JudgedLayout):
             self._floors_s[number] = judged
         elif number not in self._at_hand:
             self._at_hand[number] = judged

@@ -186,6 +186,7 @@ class LayoutPlan:
                     "factor": one.factor if math.isfinite(one.factor) else None,
                     "name": one.name,
                     "fits": one.fits,
+                    "at_least": one.at_least,
                 }
                 for one in self.lost
             ],

@@ -50,6 +50,15 @@ MANY_NEAR = 20
 """Layouts so near, of short replays, from which on bounds by actions take less than the replays they save."""
 
 
+LOSES = 1.02
+"""Times the best objective: a layout whose bound is above that needs no replay of LONG to tell that it loses.
+In place of its factor stands what this is at least."""
+
+LONG = 10_000
+"""Actions of a replay which are told so where messages share the network with blocks: some seconds, of which
+a step without shared links takes a tenth."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
     """``top`` best layouts by ``objective`` among those that fit with a probability of ``fits`` and meet the
@@ -159,6 +168,16 @@ class LayoutSearch:
             found.setdefault(int(lighter[i]), []).append(i)
         return found
 
+    def loses(self, i: int, best: float) -> bool:
+        """Whether a layout is known to lose by much to one whose objective is ``best``, and whether a step
+        that is no longer than its own (brief/least.py) tells by how much at least, in less time than a
+        replay."""
+        exactly = self.final is not None or self.wishes.emission is not None or self.most_s[i] < np.inf
+        if exactly or self.judging.one_of(i) in map(self.judging.one_of, self.judging.known):
+            return False
+        long = self.among.crossed[i] and self.among.replayed_actions[i] >= LONG
+        return bool(long and self.floor_s.get(i) and self.bound[i] >= LOSES * best)
+
     def tells(self, i: int) -> bool:
         """Whether actions tell a bound of a layout, as far as anyone asked of it or of the lighter one."""
         return any(self.floor_s.get(j) for j in (i, self.lighter(i)))
@@ -241,6 +260,10 @@ class LayoutSearch:
     def later(self, numbers: Iterable[int]) -> None:
         """Whoever has nothing else to do from now on begins with layouts that are asked for in the end."""
         self.judging.later = self._longest_first(numbers)
+
+    def later_least(self, numbers: Iterable[int]) -> None:
+        """The same of steps that are no longer than theirs."""
+        self.judging.later_least = [*numbers]
 
     def _begin(self, sure: Sequence[int]) -> None:
         """The first is first all the same, so that there is a best one for whoever interrupts."""

@@ -209,6 +209,8 @@ def _lost(plan: LayoutPlan) -> Table:
         if shared is None:
             continue
         factor = f"{one.factor:.2f} {TIMES}" if math.isfinite(one.factor) else "-"
+        if one.at_least:
+            factor = f"at least {factor}"
         cells = (factor if one.fits else f"{factor} memory", one.why, short(one.settings))
         table.add_row("; ".join(shared), *cells)
     return table
