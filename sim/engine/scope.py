@@ -96,19 +96,14 @@ class Scope:
         assert base is not None
         return base + offset
 
-    def issued_from(self, i: int, at: float) -> float:
-        """When the host issues op ``i``, but not before ``at``, when the op is ready."""
-        if self.issued_at is None:
-            return at
-        sync, offset = self.issue[i]
-        issued = (self.issued_at if sync < 0 else self.end[sync]) + offset
-        if issued > at:
-            return issued
-        return at
-
     def reached(self, i: int, at: float) -> float:
-        """Op ``i``, messages, which is ready at a time, is reached; when that is."""
-        self.start[i] = self.begin[i] = at = self.issued_from(i, at)
+        """Op ``i``, messages, which is ready at a time, is reached, once the host has issued it; when."""
+        if self.issued_at is not None:
+            sync, offset = self.issue[i]
+            issued = (self.issued_at if sync < 0 else self.end[sync]) + offset
+            if issued > at:
+                at = issued
+        self.start[i] = self.begin[i] = at
         return at
 
     def all_issued(self, i: int) -> float:

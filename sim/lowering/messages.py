@@ -20,6 +20,9 @@ from ..scenario.software.pipeline import HostSync
 new = tuple.__new__
 """Makes a named tuple of all its fields in half the time: its own constructor is a function of Python."""
 
+Head = tuple[bool, int, str, tuple[int, ActionKind, int]]
+"""What one end of a message has in any layout: whether it sends, its peer, its tag, the key of its price."""
+
 Posted = tuple[bool, Action, int]
 """A part by whether it sends, its action and its peer: tuples are looked up without a function of Python."""
 
@@ -29,8 +32,8 @@ class Messages:
     """The messages of one rank. ``transfer(part)`` prices one; ``host_s`` is the host cost of one call.
 
     ``done`` maps each finished action to the ops that end it, where messages wait for these (async).
-    ``tags`` are the names of actions, which all ranks may share; ``priced`` are transfers by stage, kind and
-    peer.
+    ``tags`` are the names of actions, which all ranks may share; ``heads``, by the identity of a part, those
+    of all instructions that live as long; ``priced`` are transfers by stage, kind and peer.
     """
 
     writer: ProgramBuilder
@@ -40,6 +43,7 @@ class Messages:
     host_sync: HostSync = "never"
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
+    heads: dict[int, Head] = field(default_factory=dict)
     posted: dict[Posted, int] = field(default_factory=dict)
     priced: dict[tuple[int, ActionKind, int], Transfer] = field(default_factory=dict)
 
@@ -47,6 +51,8 @@ class Messages:
         """Post a group. A blocking one holds up whatever the compute stream does next."""
         given, ops = exchange.parts, self.writer.ops
         if self.rule == "async":
+            if len(given) == 1 and not exchange.blocking:
+                return self._lone(given[0])
             after, stream = self._after_sends(given), UNORDERED
         else:
             after, stream = self.writer.frontier(), self._stream(exchange)
@@ -59,6 +65,16 @@ class Messages:
         else:
             for part in given:
                 self.posted[isinstance(part, Send), part.action, part.peer] = index
+        return index
+
+    def _lone(self, part: Send | Recv) -> int:
+        """Post a message by itself, which holds up nothing: half of the ops of a step with many chunks."""
+        ops, end = self.writer.ops, self._end(part)
+        index, after = len(ops), self.done[part.action] if end[0] else ()
+        if not end[0]:  # no rank waits to send
+            self.posted[False, part.action, end[1]] = index
+        work = new(program.Exchange, ((end,),))
+        ops.append(new(Op, ("exchange", UNORDERED, "pp", work, after, end[2], self.host_s, False)))
         return index
 
     def _after_sends(self, parts: tuple[Send | Recv, ...]) -> tuple[int, ...]:
@@ -95,12 +111,16 @@ class Messages:
         self.writer.awaited.add(self.posted[isinstance(part, Send), part.action, part.peer])
 
     def _end(self, part: Send | Recv) -> MessageEnd:
+        send, peer, tag, key = self.heads.get(id(part)) or self._head(part)
+        transfer = self.priced.get(key)
+        if transfer is None:
+            transfer = self.priced[key] = self.transfer(part)
+        return new(MessageEnd, (send, peer, tag, transfer))
+
+    def _head(self, part: Send | Recv) -> Head:
         action, peer = part.action, part.peer
         tag = self.tags.get(action)
         if tag is None:
             tag = self.tags[action] = str(action)
-        key = action[0], action[1], peer
-        transfer = self.priced.get(key)
-        if transfer is None:
-            transfer = self.priced[key] = self.transfer(part)
-        return new(MessageEnd, (isinstance(part, Send), peer, tag, transfer))
+        head = self.heads[id(part)] = isinstance(part, Send), peer, tag, (action.stage, action.kind, peer)
+        return head

@@ -23,7 +23,7 @@ from ..scenario.sharding import sharding_rule
 from .action_pieces import CountedBlocks, pieces_of
 from .actions import Owned, action_blocks, block_owners, owned
 from .message_sizes import MessageTransfers, gather_received, gathers_received
-from .messages import Messages
+from .messages import Head, Messages
 from .plan import StepPlan
 from .sharding_of import sharding_of
 from .shared_pieces import SharedPieces, copies_of
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from .overlapped import OverlappedBlocks
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
+
+Pieces = tuple[RepeatedBlocks, ...]
+"""The blocks of an action, in pieces where the host waits in between."""
 
 FORWARD = ActionKind.FORWARD  # read once: a member of an Enum is looked up by a function
 
@@ -66,8 +69,13 @@ class StepWriters:
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
-        tags = self.tables.get(("tags",), dict[Action, str])
-        shared = SharedPieces(sharding=sharding, copies=copies_of(plan), tags=tags, tables=self.tables)
+        shared = SharedPieces(
+            sharding=sharding,
+            copies=copies_of(plan),
+            tags=self.tables.get(("tags",), dict[Action, str]),
+            heads=self.tables.get(("heads",), dict[int, Head]),  # of instructions that these tables keep
+            tables=self.tables,
+        )
         return [
             RankWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
@@ -88,7 +96,7 @@ class RankWriter:
     chained: set[int] = field(default_factory=set)  # virtual stages to be gathered a bucket ahead
     rows: dict[tuple[int, ActionKind], Owned] = field(default_factory=dict)  # by stage
     plain: dict[tuple[int, ActionKind], CountedBlocks] = field(default_factory=dict)  # by its blocks
-    pieces: dict[int, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)  # of ``plain``, by identity
+    pieces: dict[tuple[int, ActionKind], Pieces] = field(default_factory=dict)  # those of ``plain``
     pairs: dict[tuple[int, int], OverlappedBlocks | None] = field(
         default_factory=dict
     )  # by stages forward, backward
@@ -106,6 +114,7 @@ class RankWriter:
             host_s=software.pipeline.p2p_messages * plan.costs.host_collective_s,
             host_sync=software.pipeline.p2p_host_sync,
             tags=self.shared.tags,
+            heads=self.shared.heads,
         )
         self.rebuilds = gathers_received(plan)
         self.sharding = self.shared.sharding
@@ -214,16 +223,28 @@ class RankWriter:
         stage, kind, _ = action
         gathers = self.gathers.pop(stage, []) if self.gathers and kind is FORWARD else []
         reduces = self.syncs and action == self.final.get(stage)
+        pieces = self.pieces.get((stage, kind))
+        if pieces is None or gathers or reduces:
+            self._blocks(action, gathers, reduces=reduces)
+        else:
+            self._repeat(action, pieces)
+        self.messages.ends((action,))
+        if self.acts_after and kind in GIVES_GRADIENT:
+            self._after_backward(action)
+
+    def _blocks(self, action: Action, gathers: list[tuple[int, ...]], *, reduces: bool) -> None:
+        """Append the blocks of an action that no other like it has had written, or that is in pieces."""
+        stage, kind, _ = action
         blocks = self.plain.get((stage, kind)) or self.blocks_of(action)
         if reduces:
             self.unreduced.remove(stage)
         if gathers or reduces:
             self.in_pieces.beside(action, blocks, gathers, reduces=reduces)
+        elif blocks and not self.sharding:
+            self.pieces[stage, kind] = self.shared.repeated(blocks)
+            self._repeat(action, self.pieces[stage, kind])
         else:
             self._run(action, blocks)
-        self.messages.ends((action,))
-        if self.acts_after and kind in GIVES_GRADIENT:
-            self._after_backward(action)
 
     def blocks_between(self, action: Action) -> CountedBlocks:
         """The blocks of actions like that one, but for the first and the last microbatch of its stage."""
@@ -286,19 +307,17 @@ class RankWriter:
         return True
 
     def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
-        row = blocks if isinstance(blocks, tuple) else tuple(blocks)
-        if not row:
-            return
+        row = tuple(blocks)
+        if row:
+            self._repeat(action, self.shared.repeated(row))
+
+    def _repeat(self, action: Action, pieces: Pieces) -> None:
+        """Append an op, or one for each of several pieces."""
         tags = self.shared.tags
         tag = tags.get(action)
         if tag is None:
             tag = tags[action] = str(action)
-        pieces = self.pieces.get(id(row))
-        if pieces is None:
-            pieces = self.shared.repeated(row)
-            if row is self.plain.get((action.stage, action.kind)):  # which lives as long
-                self.pieces[id(row)] = pieces
-        self.writer.repeat(NAMES[action.kind], pieces, action=tag)
+        self.writer.repeat(NAMES[action[1]], pieces, action=tag)
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
