@@ -174,9 +174,11 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
     """
     at, ended, begun, left = zero + base, scope.end, run.begun, scope.left
     over = since + SLACK_S  # what takes no time too: members that ended now are past it
-    for i, (known, start, begin, end) in enumerate(zip(ended, run.start, run.begin, run.end, strict=True)):
+    starts, begins, ends = run.start, run.begin, run.end
+    for i, known in enumerate(ended):
         if known >= 0:
             continue
+        start, begin, end = starts[i], begins[i], ends[i]
         if base + end <= over:
             if not begun or i not in begun:
                 scope.start[i], scope.begin[i] = at + start, at + begin

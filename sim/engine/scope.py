@@ -265,25 +265,25 @@ def _orders(ops: Sequence[Op]) -> tuple[Behind, Before, list[int], list[list[int
     each op the one before it on its stream (-1: none); the streams; and messages that no stream orders.
     """
     behind, before = Behind(), Before()
-    predecessors, streams, unordered = list[int](), dict[str | int, list[int]](), list[int]()
+    predecessors, streams, unordered = [-1] * len(ops), dict[str | int, list[int]](), list[int]()
     last: dict[str, int] = {}
     repeated: dict[str, int] = {}  # by stream, the last op on it where that is of repeated blocks
     others: dict[str, int] = {}  # and where it is not
     for i, (_, stream, _, work, _, _, _, _) in enumerate(ops):
         if stream == UNORDERED:
-            predecessors.append(-1)
             if isinstance(work, Exchange) and work.parts:
                 unordered.append(i)
                 continue
             streams[i] = [i]
         else:
-            predecessors.append(last.get(stream, -1))
-            last[stream] = i
             row = streams.get(stream)
             if row is None:
                 streams[stream] = [i]
             else:
                 row.append(i)
+            if stream in last:
+                predecessors[i] = last[stream]
+            last[stream] = i
         if isinstance(work, RepeatedBlocks):
             used = work.last_on
             if not used:

@@ -20,9 +20,6 @@ from ..scenario.software.pipeline import HostSync
 new = tuple.__new__
 """Makes a named tuple of all its fields in half the time: its own constructor is a function of Python."""
 
-Head = tuple[bool, int, str, tuple[int, ActionKind, int]]
-"""What one end of a message has in any layout: whether it sends, its peer, its tag, the key of its price."""
-
 Posted = tuple[bool, Action, int]
 """A part by whether it sends, its action and its peer: tuples are looked up without a function of Python."""
 
@@ -32,8 +29,9 @@ class Messages:
     """The messages of one rank. ``transfer(part)`` prices one; ``host_s`` is the host cost of one call.
 
     ``done`` maps each finished action to the ops that end it, where messages wait for these (async).
-    ``tags`` are the names of actions, which all ranks may share; ``heads``, by the identity of a part, those
-    of all instructions that live as long; ``priced`` are transfers by stage, kind and peer.
+    ``tags`` are the names of actions, which all ranks may share; ``priced`` are transfers by stage, kind and
+    peer. ``posted`` are the ops of parts; in its place, ``received`` has those of receives (async), by the
+    identity of a part.
     """
 
     writer: ProgramBuilder
@@ -43,19 +41,16 @@ class Messages:
     host_sync: HostSync = "never"
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
-    heads: dict[int, Head] = field(default_factory=dict)
     posted: dict[Posted, int] = field(default_factory=dict)
+    received: dict[int, int] = field(default_factory=dict)
     priced: dict[tuple[int, ActionKind, int], Transfer] = field(default_factory=dict)
 
     def exchange(self, exchange: MessageGroup) -> int:
         """Post a group. A blocking one holds up whatever the compute stream does next."""
         given, ops = exchange.parts, self.writer.ops
         if self.rule == "async":
-            if len(given) == 1 and not exchange.blocking:
-                return self._lone(given[0])
-            after, stream = self._after_sends(given), UNORDERED
-        else:
-            after, stream = self.writer.frontier(), self._stream(exchange)
+            return self._unordered(*given)
+        after, stream = self.writer.frontier(), self._stream(exchange)
         parts = (self._end(given[0]),) if len(given) == 1 else tuple([self._end(part) for part in given])
         waits = self.host_sync != "never" and exchange.blocking and self._host_waits(exchange)
         index, host_s, work = len(ops), len(given) * self.host_s, new(program.Exchange, (parts,))
@@ -67,22 +62,15 @@ class Messages:
                 self.posted[isinstance(part, Send), part.action, part.peer] = index
         return index
 
-    def _lone(self, part: Send | Recv) -> int:
-        """Post a message by itself, which holds up nothing: half of the ops of a step with many chunks."""
+    def _unordered(self, part: Send | Recv) -> int:
+        """Post a message by itself: sent when all is made, or a receive that waits for nothing."""
         ops, end = self.writer.ops, self._end(part)
         index, after = len(ops), self.done[part.action] if end[0] else ()
         if not end[0]:  # no rank waits to send
-            self.posted[False, part.action, end[1]] = index
+            self.received[id(part)] = index
         work = new(program.Exchange, ((end,),))
         ops.append(new(Op, ("exchange", UNORDERED, "pp", work, after, end[2], self.host_s, False)))
         return index
-
-    def _after_sends(self, parts: tuple[Send | Recv, ...]) -> tuple[int, ...]:
-        """What the parts of a group that sends when all is made wait for: receives for nothing."""
-        if len(parts) == 1:
-            return self.done[parts[0].action] if isinstance(parts[0], Send) else ()
-        sends = [part for part in parts if isinstance(part, Send)]
-        return tuple(sorted({i for send in sends for i in self.done[send.action]}))
 
     def _stream(self, exchange: MessageGroup) -> str:
         """Calls that go out as one group share a communicator, and with it a stream.
@@ -108,19 +96,19 @@ class Messages:
 
     def wait(self, part: Send | Recv) -> None:
         """The next kernel awaits an earlier part."""
-        self.writer.awaited.add(self.posted[isinstance(part, Send), part.action, part.peer])
+        if self.rule == "async":
+            index = self.received[id(part)]
+        else:
+            index = self.posted[isinstance(part, Send), part.action, part.peer]
+        self.writer.awaited.add(index)
 
     def _end(self, part: Send | Recv) -> MessageEnd:
-        send, peer, tag, key = self.heads.get(id(part)) or self._head(part)
-        transfer = self.priced.get(key)
-        if transfer is None:
-            transfer = self.priced[key] = self.transfer(part)
-        return new(MessageEnd, (send, peer, tag, transfer))
-
-    def _head(self, part: Send | Recv) -> Head:
         action, peer = part.action, part.peer
         tag = self.tags.get(action)
         if tag is None:
             tag = self.tags[action] = str(action)
-        head = self.heads[id(part)] = isinstance(part, Send), peer, tag, (action.stage, action.kind, peer)
-        return head
+        key = action[0], action[1], peer
+        transfer = self.priced.get(key)
+        if transfer is None:
+            transfer = self.priced[key] = self.transfer(part)
+        return new(MessageEnd, (isinstance(part, Send), peer, tag, transfer))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
-from ...schedules.p2p.point_to_point import Instruction, MessageGroup, Wait, point_to_point
+from ...schedules.p2p.point_to_point import Instruction, MessageGroup, RunAction, Wait, point_to_point
 from ..program.program import Block, Op, RepeatedBlocks
 from ..program.program_builder import ProgramBuilder
 from ..scenario.refusal import NotSupported
@@ -23,7 +23,7 @@ from ..scenario.sharding import sharding_rule
 from .action_pieces import CountedBlocks, pieces_of
 from .actions import Owned, action_blocks, block_owners, owned
 from .message_sizes import MessageTransfers, gather_received, gathers_received
-from .messages import Head, Messages
+from .messages import Messages
 from .plan import StepPlan
 from .sharding_of import sharding_of
 from .shared_pieces import SharedPieces, copies_of
@@ -69,13 +69,8 @@ class StepWriters:
     def write(self, plan: StepPlan, indices: Iterable[int]) -> list[list[Op]]:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
-        shared = SharedPieces(
-            sharding=sharding,
-            copies=copies_of(plan),
-            tags=self.tables.get(("tags",), dict[Action, str]),
-            heads=self.tables.get(("heads",), dict[int, Head]),  # of instructions that these tables keep
-            tables=self.tables,
-        )
+        tags = self.tables.get(("tags",), dict[Action, str])
+        shared = SharedPieces(sharding=sharding, copies=copies_of(plan), tags=tags, tables=self.tables)
         return [
             RankWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
@@ -114,7 +109,6 @@ class RankWriter:
             host_s=software.pipeline.p2p_messages * plan.costs.host_collective_s,
             host_sync=software.pipeline.p2p_host_sync,
             tags=self.shared.tags,
-            heads=self.shared.heads,
         )
         self.rebuilds = gathers_received(plan)
         self.sharding = self.shared.sharding
@@ -157,12 +151,14 @@ class RankWriter:
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         self.begin()
         exchange = self._exchange if self.rebuilds else self.messages.exchange
+        wait = self.messages.wait
         for instruction in instructions:
-            if isinstance(instruction, MessageGroup):
+            if type(instruction) is MessageGroup:
                 exchange(instruction)
-            elif isinstance(instruction, Wait):
-                self.messages.wait(instruction.part)
+            elif type(instruction) is Wait:
+                wait(instruction.part)
             else:
+                assert type(instruction) is RunAction
                 self.run(instruction.step)
         self.finish()
         return self.writer.ops

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from ..network.transfer import Transfer
     from .action_pieces import CountedBlocks
     from .activation_offload import ActivationCopies
-    from .messages import Head
     from .plan import StepPlan
     from .sharded import Sharding
 
@@ -28,7 +27,6 @@ class SharedPieces:
     repeated_blocks: dict[CountedBlocks, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)
     transfers: dict[Transfer, Transfer] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
-    heads: dict[int, Head] = field(default_factory=dict)
     tables: Tables = field(default_factory=Tables)
 
     def repeated(self, row: CountedBlocks) -> tuple[RepeatedBlocks, ...]:
