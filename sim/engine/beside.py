@@ -126,7 +126,9 @@ class BlocksBeside:
     def _lent(self, place: BlockPlace, group: JointGroup) -> Lent | None:
         """A run of the block from where it is, if it can be known beforehand."""
         scope, rank, i, block = place.scope, self.ranks[place.scope.r], place.i, place.block
-        if rank.changing or rank.stopped or any(number == i for number, _ in rank.awaited):
+        if rank.changing or rank.stopped:
+            return None
+        if rank.awaited and any(number == i for number, _ in rank.awaited):
             return None
         if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return None

@@ -139,9 +139,11 @@ class Chain:
             return False
         if work.transfer is not one and (work.transfer.sms, work.transfer.hbm) != (one.sms, one.hbm):
             return False
-        if any(scope.end[d] < 0 and d != i for d in scope.ops[k].after):
-            return False
+        end = scope.end
+        for dependency in scope.ops[k].after:
+            if end[dependency] < 0 and dependency != i:
+                return False
         if scope.issued_at is None:
             return True
         sync = scope.issue[k][0]
-        return (sync < 0 or scope.end[sync] >= 0) and scope.issued(k) <= self.env.time
+        return (sync < 0 or end[sync] >= 0) and scope.issued(k) <= self.env.time

@@ -34,6 +34,8 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
     since, until = between or (0.0, math.inf)
 
     def inside(first: float, last: float) -> float:
+        if since <= first <= last <= until:
+            return last - first
         return max(0.0, min(last, until) - max(first, since))
 
     parts, known = dict[str, float](), dict[int, Named]()
@@ -87,7 +89,8 @@ def _attribute(
                 known[id(run)] = named
         whole_s, shares = named
         for name, part in shares:  # all of it, but where its stream was awaited and not its end
-            _add(parts, name, part * seconds / whole_s)
+            if (share := part * seconds / whole_s) > 0:
+                parts[name] = parts.get(name, 0.0) + share
     elif isinstance(op.work, Compute):
         kind = NAMES.get(op.work.kind, op.work.kind)
         _add(parts, "optimizer" if op.category == "optimizer" and op.work.kind != "fixed" else kind, seconds)

@@ -15,7 +15,7 @@ from ..program.program import Exchange, MessageEnd
 from .clock import Clock
 from .rank_state import RankState
 from .rendezvous import Receiver, RendezvousPoints, Source
-from .scope import Layout, Scope
+from .scope import UNKNOWN, Layout, Scope
 from .signal import Signal
 
 
@@ -79,8 +79,8 @@ class P2PQueue:
     def leave(self, until_s: float) -> None:
         """Receives that nobody asked for are posted too, those that the host issues up to a time."""
         for i in self.layout.receives.values():
-            if self.scope.start[i] < 0 and self.scope.issued_from(i, self.late_s) <= until_s:
-                self.scope.reached(i, self.late_s)
+            if self.scope.start[i] < 0 and self.scope.reached(i, self.late_s) > until_s:
+                self.scope.start[i] = self.scope.begin[i] = UNKNOWN
 
     def forget(self) -> None:
         """The replay is over: nobody will be told."""

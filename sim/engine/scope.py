@@ -96,19 +96,14 @@ class Scope:
         assert base is not None
         return base + offset
 
-    def issued_from(self, i: int, at: float) -> float:
-        """When the host issues op ``i``, but not before ``at``, when the op is ready."""
-        if self.issued_at is None:
-            return at
-        sync, offset = self.issue[i]
-        issued = (self.issued_at if sync < 0 else self.end[sync]) + offset
-        if issued > at:
-            return issued
-        return at
-
     def reached(self, i: int, at: float) -> float:
-        """Op ``i``, messages, which is ready at a time, is reached; when that is."""
-        self.start[i] = self.begin[i] = at = self.issued_from(i, at)
+        """Op ``i``, messages, which is ready at a time, is reached, once the host has issued it; when."""
+        if self.issued_at is not None:
+            sync, offset = self.issue[i]
+            issued = (self.issued_at if sync < 0 else self.end[sync]) + offset
+            if issued > at:
+                at = issued
+        self.start[i] = self.begin[i] = at
         return at
 
     def all_issued(self, i: int) -> float:
@@ -270,25 +265,25 @@ def _orders(ops: Sequence[Op]) -> tuple[Behind, Before, list[int], list[list[int
     each op the one before it on its stream (-1: none); the streams; and messages that no stream orders.
     """
     behind, before = Behind(), Before()
-    predecessors, streams, unordered = list[int](), dict[str | int, list[int]](), list[int]()
+    predecessors, streams, unordered = [-1] * len(ops), dict[str | int, list[int]](), list[int]()
     last: dict[str, int] = {}
     repeated: dict[str, int] = {}  # by stream, the last op on it where that is of repeated blocks
     others: dict[str, int] = {}  # and where it is not
     for i, (_, stream, _, work, _, _, _, _) in enumerate(ops):
         if stream == UNORDERED:
-            predecessors.append(-1)
             if isinstance(work, Exchange) and work.parts:
                 unordered.append(i)
                 continue
             streams[i] = [i]
         else:
-            predecessors.append(last.get(stream, -1))
-            last[stream] = i
             row = streams.get(stream)
             if row is None:
                 streams[stream] = [i]
             else:
                 row.append(i)
+            if stream in last:
+                predecessors[i] = last[stream]
+            last[stream] = i
         if isinstance(work, RepeatedBlocks):
             used = work.last_on
             if not used:

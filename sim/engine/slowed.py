@@ -45,7 +45,9 @@ class Slowed:
     def add(self, demand: Demand, link: Link, seconds: float, rate: float) -> None:
         """One stretch at a constant rate."""
         self.demands[id(demand)] = demand
-        sums = self.sums.setdefault((id(demand), link), SlowedStretch())
+        sums = self.sums.get((id(demand), link))
+        if sums is None:
+            sums = self.sums[id(demand), link] = SlowedStretch()
         sums.seconds += seconds
         sums.bytes += seconds * rate
 

@@ -30,7 +30,8 @@ class Messages:
 
     ``done`` maps each finished action to the ops that end it, where messages wait for these (async).
     ``tags`` are the names of actions, which all ranks may share; ``priced`` are transfers by stage, kind and
-    peer.
+    peer. ``posted`` are the ops of parts; in its place, ``received`` has those of receives (async), by the
+    identity of a part.
     """
 
     writer: ProgramBuilder
@@ -41,15 +42,15 @@ class Messages:
     done: dict[Action, tuple[int, ...]] = field(default_factory=dict)
     tags: dict[Action, str] = field(default_factory=dict)
     posted: dict[Posted, int] = field(default_factory=dict)
+    received: dict[int, int] = field(default_factory=dict)
     priced: dict[tuple[int, ActionKind, int], Transfer] = field(default_factory=dict)
 
     def exchange(self, exchange: MessageGroup) -> int:
         """Post a group. A blocking one holds up whatever the compute stream does next."""
         given, ops = exchange.parts, self.writer.ops
         if self.rule == "async":
-            after, stream = self._after_sends(given), UNORDERED
-        else:
-            after, stream = self.writer.frontier(), self._stream(exchange)
+            return self._unordered(*given)
+        after, stream = self.writer.frontier(), self._stream(exchange)
         parts = (self._end(given[0]),) if len(given) == 1 else tuple([self._end(part) for part in given])
         waits = self.host_sync != "never" and exchange.blocking and self._host_waits(exchange)
         index, host_s, work = len(ops), len(given) * self.host_s, new(program.Exchange, (parts,))
@@ -61,12 +62,15 @@ class Messages:
                 self.posted[isinstance(part, Send), part.action, part.peer] = index
         return index
 
-    def _after_sends(self, parts: tuple[Send | Recv, ...]) -> tuple[int, ...]:
-        """What the parts of a group that sends when all is made wait for: receives for nothing."""
-        if len(parts) == 1:
-            return self.done[parts[0].action] if isinstance(parts[0], Send) else ()
-        sends = [part for part in parts if isinstance(part, Send)]
-        return tuple(sorted({i for send in sends for i in self.done[send.action]}))
+    def _unordered(self, part: Send | Recv) -> int:
+        """Post a message by itself: sent when all is made, or a receive that waits for nothing."""
+        ops, end = self.writer.ops, self._end(part)
+        index, after = len(ops), self.done[part.action] if end[0] else ()
+        if not end[0]:  # no rank waits to send
+            self.received[id(part)] = index
+        work = new(program.Exchange, ((end,),))
+        ops.append(new(Op, ("exchange", UNORDERED, "pp", work, after, end[2], self.host_s, False)))
+        return index
 
     def _stream(self, exchange: MessageGroup) -> str:
         """Calls that go out as one group share a communicator, and with it a stream.
@@ -92,7 +96,11 @@ class Messages:
 
     def wait(self, part: Send | Recv) -> None:
         """The next kernel awaits an earlier part."""
-        self.writer.awaited.add(self.posted[isinstance(part, Send), part.action, part.peer])
+        if self.rule == "async":
+            index = self.received[id(part)]
+        else:
+            index = self.posted[isinstance(part, Send), part.action, part.peer]
+        self.writer.awaited.add(index)
 
     def _end(self, part: Send | Recv) -> MessageEnd:
         action, peer = part.action, part.peer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...schedules.orders.action import Action, ActionKind, Overlap, Step, actions_of, parts
 from ...schedules.p2p.megatron_hooks import GIVES_GRADIENT, Hook, HookCall, Hooked, hooked
-from ...schedules.p2p.point_to_point import Instruction, MessageGroup, Wait, point_to_point
+from ...schedules.p2p.point_to_point import Instruction, MessageGroup, RunAction, Wait, point_to_point
 from ..program.program import Block, Op, RepeatedBlocks
 from ..program.program_builder import ProgramBuilder
 from ..scenario.refusal import NotSupported
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from .overlapped import OverlappedBlocks
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
+
+Pieces = tuple[RepeatedBlocks, ...]
+"""The blocks of an action, in pieces where the host waits in between."""
 
 FORWARD = ActionKind.FORWARD  # read once: a member of an Enum is looked up by a function
 
@@ -88,7 +91,7 @@ class RankWriter:
     chained: set[int] = field(default_factory=set)  # virtual stages to be gathered a bucket ahead
     rows: dict[tuple[int, ActionKind], Owned] = field(default_factory=dict)  # by stage
     plain: dict[tuple[int, ActionKind], CountedBlocks] = field(default_factory=dict)  # by its blocks
-    pieces: dict[int, tuple[RepeatedBlocks, ...]] = field(default_factory=dict)  # of ``plain``, by identity
+    pieces: dict[tuple[int, ActionKind], Pieces] = field(default_factory=dict)  # those of ``plain``
     pairs: dict[tuple[int, int], OverlappedBlocks | None] = field(
         default_factory=dict
     )  # by stages forward, backward
@@ -148,12 +151,14 @@ class RankWriter:
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         self.begin()
         exchange = self._exchange if self.rebuilds else self.messages.exchange
+        wait = self.messages.wait
         for instruction in instructions:
-            if isinstance(instruction, MessageGroup):
+            if type(instruction) is MessageGroup:
                 exchange(instruction)
-            elif isinstance(instruction, Wait):
-                self.messages.wait(instruction.part)
+            elif type(instruction) is Wait:
+                wait(instruction.part)
             else:
+                assert type(instruction) is RunAction
                 self.run(instruction.step)
         self.finish()
         return self.writer.ops
@@ -214,16 +219,28 @@ class RankWriter:
         stage, kind, _ = action
         gathers = self.gathers.pop(stage, []) if self.gathers and kind is FORWARD else []
         reduces = self.syncs and action == self.final.get(stage)
+        pieces = self.pieces.get((stage, kind))
+        if pieces is None or gathers or reduces:
+            self._blocks(action, gathers, reduces=reduces)
+        else:
+            self._repeat(action, pieces)
+        self.messages.ends((action,))
+        if self.acts_after and kind in GIVES_GRADIENT:
+            self._after_backward(action)
+
+    def _blocks(self, action: Action, gathers: list[tuple[int, ...]], *, reduces: bool) -> None:
+        """Append the blocks of an action that no other like it has had written, or that is in pieces."""
+        stage, kind, _ = action
         blocks = self.plain.get((stage, kind)) or self.blocks_of(action)
         if reduces:
             self.unreduced.remove(stage)
         if gathers or reduces:
             self.in_pieces.beside(action, blocks, gathers, reduces=reduces)
+        elif blocks and not self.sharding:
+            self.pieces[stage, kind] = self.shared.repeated(blocks)
+            self._repeat(action, self.pieces[stage, kind])
         else:
             self._run(action, blocks)
-        self.messages.ends((action,))
-        if self.acts_after and kind in GIVES_GRADIENT:
-            self._after_backward(action)
 
     def blocks_between(self, action: Action) -> CountedBlocks:
         """The blocks of actions like that one, but for the first and the last microbatch of its stage."""
@@ -286,19 +303,17 @@ class RankWriter:
         return True
 
     def _run(self, action: Action, blocks: Iterable[tuple[Block, int]]) -> None:
-        row = blocks if isinstance(blocks, tuple) else tuple(blocks)
-        if not row:
-            return
+        row = tuple(blocks)
+        if row:
+            self._repeat(action, self.shared.repeated(row))
+
+    def _repeat(self, action: Action, pieces: Pieces) -> None:
+        """Append an op, or one for each of several pieces."""
         tags = self.shared.tags
         tag = tags.get(action)
         if tag is None:
             tag = tags[action] = str(action)
-        pieces = self.pieces.get(id(row))
-        if pieces is None:
-            pieces = self.shared.repeated(row)
-            if row is self.plain.get((action.stage, action.kind)):  # which lives as long
-                self.pieces[id(row)] = pieces
-        self.writer.repeat(NAMES[action.kind], pieces, action=tag)
+        self.writer.repeat(NAMES[action[1]], pieces, action=tag)
 
     def _after_backward(self, action: Action) -> None:
         """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""

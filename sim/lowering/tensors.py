@@ -29,8 +29,9 @@ def tensors_of(plan: StepPlan, stage: int) -> Iterator[tuple[Parameter, bool]]:
     """Every tensor of a virtual stage, in the order of a forward, and whether a layer has it."""
     parameters = plan.parameters[stage]
     yield from ((one, False) for one in parameters.of_embedding)
+    of_layer = {kind: _of_layer(listed) for kind, (_, listed) in parameters.of_layers.items()}
     for kind in plan.stages[stage].kinds:
-        yield from ((one, True) for one in _of_layer(parameters.of_layers[kind][1]))
+        yield from ((one, True) for one in of_layer[kind])
     yield from ((one, False) for one in parameters.of_head)
 
 

@@ -43,7 +43,9 @@ class LayerRun:
 @lru_cache(maxsize=64)
 def layer_kinds(model: Model) -> tuple[LayerKind, ...]:
     """The kind of each layer of ``model``, first to last, without those of multi-token prediction."""
-    return tuple(kind_of(model, layer) for layer in range(model.num_layers))
+    kinds = [kind_of(model, layer) for layer in range(model.num_layers)]
+    one = {kind: kind for kind in kinds}  # for equal ones, so that tables find it without comparing
+    return tuple(one[kind] for kind in kinds)
 
 
 def kind_of(model: Model, layer: int) -> LayerKind:
