@@ -5,11 +5,11 @@ know how long the kernel has run; a burst shorter than the controller's reaction
 ``GpuProfile.power_limited`` says how far the limit acts.
 
 Dynamic power is C V^2 f, and near the top of the range voltage follows frequency, so that power follows the
-cube of the clock. The tensor cores are what draws it: eight-bit products at twice the rate draw about what
-16-bit ones do (an H200 662 W in either, the project's table of power), so that their gain in energy is their
-gain in time. So is that of four-bit ones on Blackwell Ultra, at six times the rate of 16-bit ones: a B300
-sustains 3.48 times their rate (docs/decisions/0094-watts-of-a-type-by-its-peak.md). Kernels that wait for HBM
-stay below the limit.
+cube of the clock. The tensor cores are what draws it: eight-bit products at twice the rate draw what 16-bit
+ones do (an H200 662 W in either, the project's table of power), so that their gain in energy is their gain in
+time. So is that of four-bit ones on Blackwell Ultra, at six times the rate of 16-bit ones: a B300 sustains
+3.48 times their rate (docs/decisions/0094-watts-of-a-type-by-its-peak.md). Kernels that wait for HBM stay
+below the limit.
 """
 
 from __future__ import annotations
@@ -81,30 +81,17 @@ def drawn_w(activity: Activity, gpu: Gpu, *, flops_per_s: float = 0.0, dtype: st
     return min(most_w, max(least_w, idle_w + flops_per_s * joules_per_flop(dtype, gpu)))
 
 
-_NARROW_DRAWS = {"blackwell": 1.11}
-"""What a FLOP of 8 or 4 bits draws beyond its share of a 16-bit one, by architecture: accumulators and
-outputs are as wide. Sustained products in 8 bits ask for 0.98 and 1.15 pJ a 16-bit FLOP on two systems of
-GB200, 0.96 on GB300 (Azure's results, egmsft/AI-benchmarking-guide at 0682f76f and 18e80a21 and
-samuel-bohman's copy at 3de0c294: 8,192 to 32,768 cubed after 10,000 others) and 1.06 on a B300
-(TransformerEngine docs/examples/gemm_profiling), those in 16 bits for 0.92 (``hardware/gpus.yaml``). In
-4 bits the B300 asks for 1.03. Hopper's are balanced by the clocks that its steps were fitted with
-(docs/decisions/0142-watts-of-blackwells-types.md)."""
-
-
 def joules_per_flop(dtype: str, gpu: Gpu) -> float:
-    """Of a FLOP at the boost clock: by the width of its operands, or by its peak where that gains more, and
-    on Blackwell a ninth above that where they are narrow (``_NARROW_DRAWS``).
+    """Of a FLOP at the boost clock: by the width of its operands, or by its peak where that gains more.
 
     >>> from ..hardware.gpus import get_gpu
     >>> ultra, before = get_gpu("GB300-NVL72"), get_gpu("GB200-NVL72")
     >>> [round(1e12 * joules_per_flop("nvfp4", gpu), 2) for gpu in (before, ultra)]
-    [0.26, 0.17]
+    [0.31, 0.2]
     """
     assert gpu.joules_per_flop is not None
     listed, peaks = PEAK_OF.get(dtype, dtype), gpu.peak_flops
     share = ELEMENT_BYTES[listed] / ELEMENT_BYTES["bf16"]
     if share < 1.0 and listed in peaks and "bf16" in peaks:  # which datasheets round
         share = min(share, 1.0 / max(1.0, round(peaks[listed] / peaks["bf16"], 1)))
-    if share < 1.0:
-        share *= _NARROW_DRAWS.get(gpu.architecture, 1.0)
     return gpu.joules_per_flop * share

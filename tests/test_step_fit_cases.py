@@ -158,19 +158,12 @@ def test_what_cannot_be_fitted_is_refused(options: list[str], message: str, case
 
 
 @pytest.mark.parametrize("sure", [FEW - 1, FEW])
-@pytest.mark.parametrize("sources", [1, 2])
-def test_where_few_families_are_sure_those_of_medium_trust_count(
-    sure: int, sources: int, tmp_path: Path
-) -> None:
-    """Few, or all of one source, whose boards are alike."""
+def test_where_few_families_are_sure_those_of_medium_trust_count(sure: int, tmp_path: Path) -> None:
     trusts = ["high"] * sure + ["medium", "low"]
     cases = [
         case_document({**SMALL, "id": f"{n}", "family": f"f{n}", "trust": trust})
         for n, trust in enumerate(trusts)
     ]
-    parts = [cases] if sources == 1 else [cases[:1], cases[1:]]
-    paths = [write_cases(tmp_path / f"source-{n}.yaml", part) for n, part in enumerate(parts)]
-    rows, refused = timed_rows(paths)
+    rows, refused = timed_rows([write_cases(tmp_path / "cases.yaml", cases)])
     assert refused == 0
-    unsure = sure < FEW or sources == 1
-    assert [row.family for row in rows] == [f"f{n}" for n in range(sure + unsure)]
+    assert [row.family for row in rows] == [f"f{n}" for n in range(sure + (sure < FEW))]

@@ -29,11 +29,10 @@ software preset the host's time per kernel and a fixed time per step. Nothing is
 
 The fit makes small the mean over sources of the mean over families of the mean |predicted / measured - 1|
 in a family, on the rows of high trust that can be expressed, and on those of medium trust of GPUs with
-fewer than {FEW} families of high trust, or with all of these from one source. A clock is always fitted;
-another constant only where it takes more than {WORTH * 100:g} points off that error, at least
-{FEWEST_FAMILIES} families have a step that it makes {percent(SHOWS, 0)} longer, and its best value does not
-end its range. Held out: the families are split in two halves by a hash of their names, and each half is
-predicted with the constants that the other half gives.
+fewer than {FEW} families of high trust. A clock is always fitted; another constant only where it takes
+more than {WORTH * 100:g} points off that error, at least {FEWEST_FAMILIES} families have a step that it makes
+{percent(SHOWS, 0)} longer, and its best value does not end its range. Held out: the families are split in two
+halves by a hash of their names, and each half is predicted with the constants that the other half gives.
 """
 
 

@@ -37,9 +37,6 @@ class TimedRow:
 
 FEW = 5
 """Families of high trust; where a GPU has fewer, one of them alone moves its clock."""
-FEWEST_SOURCES = 2
-"""Of rows of high trust: boards of one kind differ by a tenth and more, and those of one source are alike
-(docs/decisions/0142-watts-of-blackwells-types.md)."""
 
 SAME = 5e-4  # step times that differ by less are one
 FIRST_KNOT, KNOT = 0.60, 0.08  # of the clock: between two knots, a published step is off by 4e-3
@@ -52,7 +49,7 @@ Times = Callable[[Sequence[tuple[TimedRow, Trial]]], list[float]]
 def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
     """Rows of high trust with a step time that the simulator can express, and the number of those it cannot.
 
-    Where a GPU has few families of high trust, or all of one source, those of medium trust count as well.
+    Where a GPU has few families of high trust, those of medium trust count as well.
 
     Raises:
         ValueError: a file that is not a file of cases; the message names file, case and field.
@@ -64,9 +61,12 @@ def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
         for case in read_cases(path)
         if case.measured.step_time_s is not None
     ]
-    unsure = _unsure(timed)
+    sure = defaultdict(set)
+    for _, case in timed:
+        if case.trust == "high":
+            sure[case.hardware.gpu].add(case.family)
     for source, case in timed:
-        few = case.hardware.gpu in unsure
+        few = len(sure[case.hardware.gpu]) < FEW
         if case.trust != "high" and not (few and case.trust == "medium"):
             continue
         try:
@@ -74,18 +74,6 @@ def timed_rows(paths: Iterable[str | Path]) -> tuple[tuple[TimedRow, ...], int]:
         except ValueError:
             refused += 1  # `stepsim validate` lists the reasons
     return tuple(rows), refused
-
-
-def _unsure(timed: Iterable[tuple[str, Case]]) -> set[str]:
-    """GPUs of which rows of high trust are too few, or from too few sources, to tell their clock."""
-    families, sources = defaultdict(set), defaultdict(set)
-    gpus = set()
-    for source, case in timed:
-        gpus.add(case.hardware.gpu)
-        if case.trust == "high":
-            families[case.hardware.gpu].add(case.family)
-            sources[case.hardware.gpu].add(source)
-    return {gpu for gpu in gpus if len(families[gpu]) < FEW or len(sources[gpu]) < FEWEST_SOURCES}
 
 
 def step_time_s(scenario: Scenario, trial: Trial) -> float:
