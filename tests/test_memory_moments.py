@@ -114,6 +114,20 @@ def test_buffers_of_gradients_last_where_the_runtime_makes_them_once(implementat
     assert bill.terms["gradients"] - moving == pytest.approx(lasts * shards)
 
 
+@pytest.mark.parametrize("dp", [2, 4])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_shards_that_are_reduced_at_last_come_in_place_of_whole_gradients(dp: int, persistent: bool) -> None:
+    """Whole ones gather through all microbatches; a buffer that lasts is there meanwhile."""
+    software = fsdp(sharding={"reduce": "last"}, gradients={"persistent_gradients": persistent})
+    bill = bill_of(dp=dp, zero=3, microbatches=3, software=software)
+    whole = 4 * bill.parameters
+    after = [parts[2] for _, parts in bill.moving][
+        4:
+    ]  # the first backward, between microbatches and beside one
+    assert min(after[:-1]) == pytest.approx(whole)
+    assert after[-1] == pytest.approx(0 if persistent else whole / dp)
+
+
 # The update -----------------------------------------------------------------------------------------
 
 

@@ -166,7 +166,9 @@ def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buff
         return buffers
     if sharding is None:
         return replace(buffers, gradients=plan.parameters[stage].total * gradient_bytes(plan))
-    return replace(buffers, gradients=own * shard_gradient_bytes(plan, sharding.rule))
+    shard = own * shard_gradient_bytes(plan, sharding.rule)
+    # what is reduced at last comes in the place of whole gradients, and is not beside them
+    return replace(buffers, gradients=shard, unreduced=max(0.0, buffers.unreduced - shard))
 
 
 def shard_gradient_bytes(plan: StepPlan, rule: ShardingRule) -> float:
