@@ -89,8 +89,8 @@ def test_userbuffers_are_one_call_and_none_of_torchs() -> None:
 def test_a_product_in_a_loop_takes_what_was_measured_of_both_hosts() -> None:
     """torch's Linear forward on x86 and on GH200 (TransformerEngine issue 2053); of eight small products in a
     loop on Blackwell each takes 33 us (its pull request 3134)."""
-    assert PRODUCT_IN_LOOP_S == pytest.approx(13.48e-6)
-    assert PRODUCT_IN_LOOP_S * GRACE_LAUNCHES == pytest.approx(33e-6, rel=0.01)
+    assert pytest.approx(13.48e-6) == PRODUCT_IN_LOOP_S
+    assert pytest.approx(33e-6, rel=0.01) == PRODUCT_IN_LOOP_S * GRACE_LAUNCHES
 
 
 def test_no_loop_costs_more_than_launches_from_python() -> None:
