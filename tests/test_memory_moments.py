@@ -121,9 +121,7 @@ def test_shards_that_are_reduced_at_last_come_in_place_of_whole_gradients(dp: in
     software = fsdp(sharding={"reduce": "last"}, gradients={"persistent_gradients": persistent})
     bill = bill_of(dp=dp, zero=3, microbatches=3, software=software)
     whole = 4 * bill.parameters
-    after = [parts[2] for _, parts in bill.moving][
-        4:
-    ]  # the first backward, between microbatches and beside one
+    after = [parts[2] for _, parts in bill.moving][4:]  # behind the first backward
     assert min(after[:-1]) == pytest.approx(whole)
     assert after[-1] == pytest.approx(0 if persistent else whole / dp)
 
