@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stepsim.hardware.node import GRACE_LAUNCHES
 from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.lowering.lower import KERNEL_IN_LOOP_S, PRODUCT_IN_LOOP_S, lower
 from stepsim.sim.lowering.plan import StepPlan
@@ -83,6 +84,13 @@ def test_userbuffers_are_one_call_and_none_of_torchs() -> None:
     assert len(ring) == 3
     assert sum(op.host_s for op in chunks) == pytest.approx(1.6 * LAUNCH_S + 3 * PRODUCT_IN_LOOP_S)
     assert all(op.host_s == pytest.approx(2 * KERNEL_IN_LOOP_S) for op in ring)  # it sends and receives
+
+
+def test_a_product_in_a_loop_takes_what_was_measured_of_both_hosts() -> None:
+    """torch's Linear forward on x86 and on GH200 (TransformerEngine issue 2053); of eight small products in a
+    loop on Blackwell each takes 33 us (its pull request 3134)."""
+    assert pytest.approx(13.48e-6) == PRODUCT_IN_LOOP_S
+    assert pytest.approx(33e-6, rel=0.01) == PRODUCT_IN_LOOP_S * GRACE_LAUNCHES
 
 
 def test_no_loop_costs_more_than_launches_from_python() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from small_experts import with_experts
 
 from stepsim.sim.evidence.interval import REACHES
 from stepsim.sim.evidence.interval_host import MOST_LAUNCH_S, SLOWER_HOST, longer_at_most_s
@@ -66,6 +67,17 @@ def test_half_of_the_microbatches_are_held_up_half_as_long() -> None:
     plan = lower(run, build_cluster(run)).plan
     whole_s = longer_at_most_s(plan, 2.0, run.num_microbatches)
     assert longer_at_most_s(plan, 2.0, run.num_microbatches // 2) == pytest.approx(whole_s / 2)
+
+
+@pytest.mark.parametrize(("schedule", "vpp"), [("1f1b", 1), ("interleaved", 2), ("dualpipe", 1)])
+def test_stages_add_what_their_share_of_the_microbatches_takes_longer(schedule: str, vpp: int) -> None:
+    """DualPipe's ranks have two stages, each of which runs half of the microbatches."""
+    told = {"schedule": schedule, "pp": 4, "vpp": vpp, "ep": 4, "num_layers": 16, "microbatches": 16}
+    run = with_experts(**told, overlapped_point_to_point="batched")
+    plan = lower(run, build_cluster(run)).plan
+    twice = run.with_({"software.host.host_s_per_kernel": 4.8e-5})
+    longer_s = simulate(twice).step_time_s - simulate(run).step_time_s
+    assert longer_at_most_s(plan, 2.0, run.num_microbatches) == pytest.approx(longer_s, rel=0.15)
 
 
 def test_launches_that_are_priced_at_the_most_leave_no_doubt_above() -> None:

@@ -6,7 +6,10 @@ import math
 from typing import Any
 
 import pytest
+from validation_cases import MOE, case_document
 
+from stepsim.calibration.cases.case import build
+from stepsim.calibration.cases.to_scenario import scenario_document
 from stepsim.sim.evidence.interval import REACHES
 from stepsim.sim.evidence.interval_routing import MOST, ROUTER
 from stepsim.sim.result.result import Result
@@ -70,3 +73,11 @@ def test_what_is_known_of_the_router_leaves_no_such_doubt() -> None:
     assert not reach(step(EXPERTS | {"capacity_factor": 1.0}))
     assert not reach(step(ep=1))
     assert not reach(step(None, ep=1))
+
+
+@pytest.mark.parametrize(("stated", "routing"), [(True, "forced"), (False, None), (None, None)])
+def test_a_case_says_that_its_balance_was_forced(stated: bool | None, routing: str | None) -> None:
+    experts = case_document({"model.moe": MOE, "software.balanced_routing": stated})
+    assert scenario_document(build(experts))["training"].get("routing") == routing
+    dense = case_document({"software.balanced_routing": stated})
+    assert "routing" not in scenario_document(build(dense))["training"]

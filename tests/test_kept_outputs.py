@@ -44,6 +44,14 @@ def test_logits_and_what_stages_pass_are_there_once_a_microbatch(fields: dict[st
     assert outputs_bytes(piped("none", **fields)) == [0.0] * pp
 
 
+def test_a_loss_in_chunks_is_given_hidden_states_which_stay_in_place_of_logits() -> None:
+    """The head is in the loss (torchtitan components/loss.py, ChunkedCELoss)."""
+    run = piped("last").with_({"software.kernels.loss_chunks": 8})
+    tokens = run.training.micro_batch * run.training.seq_length
+    passed = 2.0 * tokens * run.model.hidden_size / run.parallelism.tp * MICROBATCHES
+    assert outputs_bytes(run) == [0.0, passed]
+
+
 @pytest.mark.parametrize("fields", [{}, {"schedule": "interleaved", "vpp": 2}, {"pp": 4}], ids=str)
 def test_what_stages_get_has_a_buffer_for_each_microbatch(fields: dict[str, Any]) -> None:
     """Both ends of the model get from one side, all others from two; an input in flight is that buffer, and

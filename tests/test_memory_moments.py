@@ -5,6 +5,7 @@ Each is made the fullest by a scenario, and what is held then is written out; no
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -59,6 +60,27 @@ def test_freed_logits_of_16_bit_are_of_no_use_at_the_loss(kernels: dict[str, Any
     assert bill.terms["allocator"] == pytest.approx(TOKENS * VOCABULARY * share)
 
 
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_of_a_loss_in_chunks_those_of_one_are_of_no_use(chunks: int) -> None:
+    fields: dict[str, Any] = {"vocab_size": VOCABULARY, "hidden_size": 64, "ffn_hidden_size": 256}
+    kernels = {"cross_entropy": "eager", "logits_fp32": True, "loss_chunks": chunks}
+    bill = bill_of(**fields, software=fsdp(kernels=kernels))
+    assert bill.peak_action == "0F0"
+    assert bill.terms["allocator"] == pytest.approx(TOKENS * VOCABULARY * 2 / chunks)
+
+
+def test_what_is_of_no_use_at_the_loss_decides_where_the_peak_is() -> None:
+    """As vocabularies widen, memory nowhere grows by more than where the loss is the peak throughout."""
+    kernels = {"cross_entropy": "eager", "logits_fp32": True}
+    wide = [
+        bill_of(vocab_size=64 * rows, recompute="full", seq_length=256, software=fsdp(kernels=kernels))
+        for rows in range(72, 120, 4)
+    ]
+    assert [wide[0].peak_action, wide[-1].peak_action] == ["0B0", "0F0"]
+    steps = [after.peak_bytes - before.peak_bytes for before, after in pairwise(wide)]
+    assert max(steps) == pytest.approx(steps[-1])
+
+
 # The layers of a backward ---------------------------------------------------------------------------
 
 
@@ -92,6 +114,18 @@ def test_buffers_of_gradients_last_where_the_runtime_makes_them_once(implementat
     assert bill.terms["gradients"] - moving == pytest.approx(lasts * shards)
 
 
+@pytest.mark.parametrize("dp", [2, 4])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_shards_that_are_reduced_at_last_come_in_place_of_whole_gradients(dp: int, persistent: bool) -> None:
+    """Whole ones gather through all microbatches; a buffer that lasts is there meanwhile."""
+    software = fsdp(sharding={"reduce": "last"}, gradients={"persistent_gradients": persistent})
+    bill = bill_of(dp=dp, zero=3, microbatches=3, software=software)
+    whole = 4 * bill.parameters
+    after = [parts[2] for _, parts in bill.moving][4:]  # behind the first backward
+    assert min(after[:-1]) == pytest.approx(whole)
+    assert after[-1] == pytest.approx(0 if persistent else whole / dp)
+
+
 # The update -----------------------------------------------------------------------------------------
 
 
@@ -104,6 +138,24 @@ def test_torch_optimizers_for_all_parameters_hold_the_roots_of_all_second_moment
     assert with_roots.terms["gradients"] == pytest.approx((4 + 4) * n)  # gradients, and as many roots
     assert with_roots.terms["activations"] == with_roots.terms["logits"] == 0
     assert without.peak_action != "update"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "share"), [("adamw", 1.0), ("sgd", 1.0), ("lion", 0.0), ("adafactor", 0.0)]
+)
+def test_other_optimizers_make_what_theirs_make(optimizer: str, share: float) -> None:
+    """SGD's gradients with weight decay are new ones; Lion and Adafactor go tensor by tensor."""
+    fields: dict[str, Any] = {"hidden_size": 1024, "micro_batch": 1, "seq_length": 64, "optimizer": optimizer}
+    bill = bill_of(**fields, software=fsdp(gradients={"update_copy": True}))
+    most = max(parts[2] for _, parts in bill.moving)
+    assert most == pytest.approx((4 + 4 * share) * bill.parameters)
+
+
+def test_of_muon_what_others_update_alone_has_roots() -> None:
+    fields: dict[str, Any] = {"hidden_size": 1024, "micro_batch": 1, "seq_length": 64, "optimizer": "muon"}
+    bill = bill_of(**fields, software=fsdp(gradients={"update_copy": True}))
+    most = max(parts[2] for _, parts in bill.moving)
+    assert 4 * bill.parameters < most < 4.2 * bill.parameters
 
 
 def test_an_update_on_the_host_holds_none_of_them() -> None:

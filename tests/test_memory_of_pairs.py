@@ -93,3 +93,16 @@ def test_the_screen_of_layouts_says_the_same(schedule: str) -> None:
     space = space_of(run, vary={name: [field_value(run, name)] for name in layout_values(run)})
     (needed,) = screen(space, within=float("inf")).needed_bytes
     assert needed == pytest.approx(max(stage.needed_bytes for stage in simulate(run).memory), rel=1e-9)
+
+
+def test_screened_layouts_whose_pairs_run_in_turn_are_told_from_those_whose_run_as_one() -> None:
+    """Of a schedule's own pairs those run as one that have exchanges of experts between ranks."""
+    fields: dict[str, Any] = {"pp": 2, "ep": 2, "seq_length": 1024, "overlapped_point_to_point": "batched"}
+    run = with_experts(schedule="dualpipe", microbatches=8, persistent_gradients=False, **fields)
+    fixed = {name: [field_value(run, name)] for name in layout_values(run)}
+    space = space_of(run, vary={**fixed, "parallelism.ep": [1, 2, 4]})
+    found = screen(space, within=float("inf")).needed_bytes
+    assert len(found) == 3
+    for i, needed in enumerate(found):
+        most = max(stage.needed_bytes for stage in simulate(space.scenario_of(i)).memory)
+        assert needed == pytest.approx(most, rel=1e-9)

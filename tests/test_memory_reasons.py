@@ -56,13 +56,14 @@ def test_fsdp_holds_16_n_over_the_group_and_does_not_speak_of_18() -> None:
 
 @pytest.mark.parametrize("reshard", ["default", "always"])
 def test_under_a_pipeline_fsdp2_keeps_whole_gradients(reshard: str) -> None:
-    """4 N / dp of shards and 4 N whole, until a stage's last backward, whatever becomes of parameters."""
+    """4 N whole until a stage's last backward, whatever becomes of parameters; then 4 N / dp of shards."""
     software = {"preset": "torchtitan-2024", "sharding": {"reshard_after_forward": reshard}}
     run = scenario(software=software, zero=3, dp=2, pp=2, schedule="1f1b")
     result = simulate(run)
     stage = result.memory[0]
-    most = max(sizes[2] for _, sizes in stage.moving)
-    assert most == pytest.approx(4 * stage.parameters * (1 + 1 / 2))
+    gradients = [sizes[2] for _, sizes in stage.moving]
+    assert max(gradients[:-2]) == pytest.approx(4 * stage.parameters)
+    assert gradients[-1] == pytest.approx(4 * stage.parameters / 2)
     why = {line.name: line.why for line in bill(run, stage)}["gradients"]
     assert "whole ones in FP32 from a stage's first backward to its last" in why
 

@@ -55,6 +55,24 @@ MOE = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 256}
 
 
 @st.composite
+def what_comes_and_goes(draw: st.DrawFn) -> dict[str, Any]:
+    """Fields by which a rank holds more or less at some moments of a step; often a preset's own."""
+    if draw(st.booleans()):
+        return {}
+    copies = ("persistent_gradients", "update_copy", "reducer_copy")
+    loss = {"cross_entropy": draw(st.sampled_from(["eager", "gathered", "fused"])), "logits_fp32": True}
+    return {
+        "gradients": {name: draw(st.booleans()) for name in copies},
+        "kernels": {"repeats_kv": draw(st.booleans()), "loss_chunks": draw(st.sampled_from([1, 2, 8]))}
+        | loss,
+        "pipeline": {
+            "keeps_received": draw(st.booleans()),
+            "keeps_outputs": draw(st.sampled_from(["none", "last", "all"])),
+        },
+    }
+
+
+@st.composite
 def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) -> Space:
     """A space with any schedule and preset, dense or with experts, over a few axes; ``recompute`` among them
     where asked for. ``uneven``: on hosts of six or three GPUs, of which groups fill parts."""
@@ -67,7 +85,10 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) ->
         software={
             "preset": preset,
             "sharding": {"reduce": draw(st.sampled_from(["each", "each", "last"]), label="reduce")},
+            **draw(what_comes_and_goes(), label="held"),
         },
+        vocab_size=draw(st.sampled_from([512, 512, 32_768]), label="vocabulary"),
+        optimizer=draw(st.sampled_from(["adamw", "adamw", "sgd", "muon", "adafactor"]), label="optimizer"),
         mlp=draw(st.sampled_from(["swiglu", "gelu"])),
         tied_embeddings=draw(st.booleans(), label="tied"),
         precision=draw(st.sampled_from(["bf16", "fp32"])),

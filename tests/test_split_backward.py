@@ -299,6 +299,8 @@ def test_the_head_keeps_its_input_and_the_gradient_of_its_logits() -> None:
     held = activation_bytes(plan.local, plan.scenario.software)
     tokens = plan.local.tokens
     assert held.head_operands == 2 * tokens * (plan.local.hidden + plan.local.vocabulary)
+    in_chunks = plan.scenario.software.with_fields(loss_chunks=8)
+    assert activation_bytes(plan.local, in_chunks).head_operands == 2 * tokens * plan.local.hidden
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,8 @@ def longer_at_most_s(plan: StepPlan, slower: float, microbatches: int) -> float:
     added: dict[Block, float] = {}
     each_s = [_longer_s(plan, stage, slower, added) for stage in range(plan.shape.stages)]
     ranks = range(plan.shape.ranks)
-    return microbatches * max(sum(each_s[stage] for stage in plan.held_stages(index)) for index in ranks)
+    most_s = max(sum(each_s[stage] for stage in plan.held_stages(index)) for index in ranks)
+    return microbatches / plan.ways * most_s
 
 
 def _longer_s(plan: StepPlan, stage: int, slower: float, added: dict[Block, float]) -> float:

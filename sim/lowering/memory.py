@@ -55,7 +55,8 @@ def memory_of(
 
     def most(r: int, sizes: ActivationBytes, buffers: Mapping[int, Buffers]) -> Most:
         own = by_rank.get(r, [])
-        return peak_held(own, plan.stages, sizes, buffers, traced=traced), _layers_in_flight(plan, own)
+        peak = peak_held(own, plan.stages, sizes, buffers, unusable=unusable_of(plan), traced=traced)
+        return peak, _layers_in_flight(plan, own)
 
     return _bill(plan, most, host_leads_s, microbatches)
 
@@ -66,7 +67,7 @@ def memory_of_orders(
     """The same by the orders of the plan alone: not when the peak is."""
 
     def most(r: int, sizes: ActivationBytes, buffers: Mapping[int, Buffers]) -> Most:
-        return peak_of_order(plan.orders[r], plan.stages, sizes, buffers)
+        return peak_of_order(plan.orders[r], plan.stages, sizes, buffers, unusable=unusable_of(plan))
 
     return _bill(plan, most, host_leads_s, microbatches)
 
@@ -88,7 +89,7 @@ def _bill(
         static = static_terms(plan, r, sharding, known[r])
         kept = sum(sizes.kept_messages(plan.stages[s]) for s in plan.held_stages(r))
         if kept and len(plan.stages) > 1:
-            static["outputs"] = microbatches * kept / (2 if plan.two_way else 1)
+            static["outputs"] = microbatches * kept / plan.ways
         found.append(_stage_memory(plan, r, most(r, sizes, buffers), static, lead_s, known[r]))
     return tuple(found)
 
@@ -107,7 +108,7 @@ def _stage_memory(
     for name, size in peak.held.terms().items():
         terms[name] = terms.get(name, 0.0) + size
     # what stays all step long was allocated once, each piece in a block of its own size
-    unusable = peak.held.logits * unusable_logits(plan.local, software, stages=len(plan.stages))
+    unusable = peak.held.logits * unusable_of(plan)
     moving = peak.held.total + unusable + terms["workspace"]
     terms["allocator"] = moving * software.host.allocator_overhead + unusable
     terms["in flight"] = _in_flight(plan, r, host_lead_s)
@@ -135,10 +136,15 @@ def _stage_memory(
     )
 
 
+def unusable_of(plan: StepPlan) -> float:
+    """Those of a lowered step."""
+    return unusable_logits(plan.local, plan.scenario.software, stages=len(plan.stages))
+
+
 def unusable_logits(local: LocalShape, software: Software, *, stages: int) -> float:
     """Bytes of free blocks that nothing at the loss fits into, by byte of logits; none where a pipeline of
     several ``stages`` keeps what the head gives, which is counted with its outputs."""
-    keeps = stages > 1 and software.pipeline.keeps_outputs != "none"
+    keeps = stages > 1 and software.pipeline.keeps_outputs != "none" and software.kernels.loss_chunks == 1
     return 0.0 if keeps else unusable_share(local, software)
 
 
@@ -151,14 +157,18 @@ def _capacity_bytes(plan: StepPlan, r: int) -> float:
 def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buffers:
     """What a stage takes besides activations as it goes."""
     software, buffers = plan.scenario.software, sharding.buffers(stage) if sharding else Buffers()
-    own = sum(part.elements for part in parts_of(plan, (stage,)))
+    parts = parts_of(plan, (stage,))
+    own = sum(part.elements for part in parts)
     if software.gradients.update_copy and not plan.scenario.training.offloads_state:
-        buffers = replace(buffers, updating=own * update_width(plan))
+        copied = sum(part.elements for part in parts if part.optimizer.copies)
+        buffers = replace(buffers, updating=copied * update_width(plan))
     if gradients_last(plan.scenario, sharding.rule if sharding else None):
         return buffers
     if sharding is None:
         return replace(buffers, gradients=plan.parameters[stage].total * gradient_bytes(plan))
-    return replace(buffers, gradients=own * shard_gradient_bytes(plan, sharding.rule))
+    shard = own * shard_gradient_bytes(plan, sharding.rule)
+    # what is reduced at last comes in the place of whole gradients, and is not beside them
+    return replace(buffers, gradients=shard, unreduced=max(0.0, buffers.unreduced - shard))
 
 
 def shard_gradient_bytes(plan: StepPlan, rule: ShardingRule) -> float:

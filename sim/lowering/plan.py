@@ -135,6 +135,11 @@ class StepPlan:
         return stage_to_rank(self.schedule.rank_of, self.shape) is None
 
     @property
+    def ways(self) -> int:
+        """In how many directions microbatches travel: each stage of a rank has its share of them."""
+        return 2 if self.two_way else 1
+
+    @property
     def ends(self) -> Ending:
         """How the next step follows this one."""
         if self.schedule.weight_versions:  # no flush: a microbatch finds the weights of its own start

@@ -53,6 +53,7 @@ class Optimizer(BaseModel):
     on_host: bool = False
     momentum: bool | None = None
     orthogonalizes: bool = False
+    copies: str = ""
     others: str = ""
     aliases: tuple[str, ...] = ()
 
@@ -129,3 +130,8 @@ class OptimizerSpec(BaseModel):
     def row(self) -> Optimizer:
         """Its entry."""
         return get_optimizer(self.name)
+
+    @property
+    def copies(self) -> str:
+        """What its update makes of all parameters at once, or of those that it leaves to another."""
+        return self.row.copies or (get_optimizer(self.row.others).copies if self.row.others else "")

@@ -93,13 +93,14 @@ def unusable_share(local: LocalShape, software: Software) -> float:
     FP32 logits fit into no block of 16-bit ones, which are half as large. eager: the head's output, which the
     caller lets go once it is cast (torchtitan train.py, ``del pred``). gathered: the list that torch's
     all_gather fills and the flat buffer behind it (torch ProcessGroupNCCL.cpp, allgather: newLikeFlat;
-    Aleph-Alpha/scaling core/nn/linear/utils.py, _all_concat).
+    Aleph-Alpha/scaling core/nn/linear/utils.py, _all_concat). Of a loss in chunks, those of one: the next
+    takes the same blocks.
     """
     e, loss = local.element_bytes, software.kernels.cross_entropy
     if logit_bytes(local, software) == e:
         return 0.0
     freed = {"eager": e, "gathered": 2 * e * local.tp * (local.tp > 1)}.get(loss, 0)
-    return _share(local) * freed / logits_bytes(local, software)
+    return _share(local) * freed / software.kernels.loss_chunks / logits_bytes(local, software)
 
 
 def _share(local: LocalShape) -> float:

@@ -119,7 +119,10 @@ def _groups(stage: Stage) -> Iterator[tuple[LayerRun, ...]]:
 
 def activation_bytes(local: LocalShape, software: Software, *, offloaded: bool = False) -> ActivationBytes:
     """Bytes by place. ``offloaded``: layers' are on the host, but for a stage's last and two on their way."""
-    gathered = _gathered(local, software)
+    gathered, passed = _gathered(local, software), local.norm_bytes
+    # a loss in chunks has the head inside: it is given hidden states, and uses up gradients of logits at once
+    inside = software.kernels.loss_chunks > 1
+    logits = 0.0 if inside else float(local.tokens * local.vocabulary * local.element_bytes)
     return ActivationBytes(
         local=local,
         software=software,
@@ -127,9 +130,9 @@ def activation_bytes(local: LocalShape, software: Software, *, offloaded: bool =
         embedding=_mask(local),
         head=local.norm_bytes + gathered,
         logits=logits_bytes(local, software),
-        head_operands=gathered + local.tokens * local.vocabulary * local.element_bytes,
-        output=float(local.tokens * local.vocabulary * local.element_bytes),
-        passed=local.norm_bytes,
+        head_operands=gathered + logits,
+        output=passed if inside else logits,
+        passed=passed,
     )
 
 

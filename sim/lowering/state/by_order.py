@@ -27,14 +27,19 @@ FORWARD, BACKWARD, INPUT_GRAD, WEIGHT_GRAD = ActionKind  # read once: a member i
 
 
 def peak_of_order(
-    order: Order, stages: Sequence[Stage], sizes: ActivationBytes, buffers: Mapping[int, Buffers]
+    order: Order,
+    stages: Sequence[Stage],
+    sizes: ActivationBytes,
+    buffers: Mapping[int, Buffers],
+    *,
+    unusable: float = 0.0,
 ) -> Most:
     """Of a rank that runs these actions, none of which are pairs. ``Peak.at_s`` is not known."""
     known = {s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()}
     actions = cast("Sequence[Action]", order)
     most, parts, fullest = 0.0, (0.0, 0.0, 0.0, 0.0), cast("Action | str", "")
     for action, held in _held(actions, known):
-        total = held[0] + held[1] + held[2] + held[3]
+        total = held[0] + held[1] + held[2] + held[3] + unusable * held[1]
         if total > most:
             most, parts, fullest = total * (1 + 1e-12), held, action
     return Peak(held=Held(*parts), action=str(fullest)), _layers_in_flight(actions, stages)

@@ -81,16 +81,19 @@ def peak_held(
     sizes: ActivationBytes,
     buffers: Mapping[int, Buffers],
     *,
+    unusable: float = 0.0,
     traced: bool = True,
 ) -> Peak:
-    """Walk one rank's actions in time. ``buffers`` by the stages that the rank holds. Where ``traced``, every
-    change is kept, not the peak alone.
+    """Walk one rank's actions in time. ``buffers`` by the stages that the rank holds; ``unusable`` are bytes
+    of free blocks beside each byte of logits, which count where the peak is. Where ``traced``, every change
+    is kept, not the peak alone.
     """
     walk = _Walk(
         known={s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()},
         left=Counter(span.stage for span in actions if span.kind in "BI"),
         owed=Counter(span.stage for span in actions if span.kind in "BW"),
         pairs=pairs_of(actions),
+        unusable=unusable,
         traced=traced,
     )
     # at one moment a forward comes last: what it keeps takes the place of what its backward had
@@ -114,6 +117,7 @@ class _Walk:
     left: Counter[int]  # backwards and input gradients to come, by stage
     owed: Counter[int]  # backwards and weight gradients to come
     pairs: Set[tuple[float, float]]
+    unusable: float
     traced: bool
     held: Held = field(default_factory=Held)
     peak: Peak = field(default_factory=Peak)
@@ -162,7 +166,7 @@ class _Walk:
         """Remember what is held now, if it is the most, or if every change is traced."""
         if self.traced:
             self.peak.timeline.append((at_s, self.held.parts))
-        total = self.held.total
+        total = self.held.total + self.unusable * self.held.logits
         if total > self.most:
             self.parts, self.peak.action, self.peak.at_s = self.held.parts, action, at_s
             self.most = total * (1 + 1e-12)

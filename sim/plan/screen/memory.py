@@ -236,7 +236,8 @@ class MemoryScreen:
     def _moments(self, row: int, shape: Shape, like: _LikeRanks) -> Floats:
         """The rows of counts that may be the peak of a rank of this class."""
         draft = self.tables.draft(row)
-        key = draft.schedule, shape, runs_pairs(draft), like.own, like.ranks
+        spread = draft.parallelism.ep > 1  # pairs of DualPipe run as one where experts exchange
+        key = draft.schedule, shape, runs_pairs(draft), spread, like.own, like.ranks
         if key not in self.moments:
             orders, together = self.tables.orders(row), self._runs_as_one(row)
             each = [
@@ -273,15 +274,14 @@ class MemoryScreen:
             columns += activations_of(stage, sizes, layer)
             columns += self._buffers(stage, rows, one.ends_meet)
         amounts = np.stack(columns, axis=1)
-        held = amounts @ one.rows.T
-        moving, fullest = held.max(axis=1), one.rows[held.argmax(axis=1)]
+        at_loss = np.arange(len(columns)) % len(QUANTITIES) == QUANTITIES.index("logits")
+        beside = amounts * at_loss * self.unusable_logits[layer, int(bool(one.giving))][:, np.newaxis]
+        fullest = one.rows[((amounts + beside) @ one.rows.T).argmax(axis=1)]
+        moving, unusable = (amounts * fullest).sum(axis=1), (beside * fullest).sum(axis=1)
         outside = CONTEXT_BYTES + self._network(one, rows)
         workspace = self.workspace[layer]
         flat, late = self._flat(one, rows).T
         static = self._state(one, rows) + flat + workspace + outside + self._outputs(one, sizes, rows)
-        at_loss = np.arange(len(columns)) % len(QUANTITIES) == QUANTITIES.index("logits")
-        logits = (amounts * fullest)[:, at_loss].sum(axis=1)
-        unusable = logits * self.unusable_logits[layer, int(bool(one.giving))]
         allocator = (moving + unusable + workspace) * software.host.allocator_overhead + unusable
         moving = moving + allocator + self._in_flight(one, rows, layer)
         static = static - np.minimum(late, moving)

@@ -72,7 +72,7 @@ class GradientSoftware(SoftwareGroup):
     update_copy: bool = Field(
         default=False,
         description="an update makes the roots of all second moments at once, beside these (torch's"
-        " optimizers with `foreach`: torch/optim/adamw.py, _multi_tensor_adamw)",
+        " optimizers with `foreach`: torch/optim/adam.py, _multi_tensor_adam; sgd.py: gradients with decay)",
     )
     reducer_copy: bool = Field(
         default=False,
