@@ -143,6 +143,31 @@ def test_what_no_file_says_is_told(framework: str, name: str, field: str | None)
     assert [str(field) in note for note in notes] == ([] if field is None else [True])
 
 
+def test_what_the_environment_of_a_script_says_reads_back() -> None:
+    said = {
+        "software": "megatron-core-2025",
+        "software.host.launch_blocking": True,
+        "software.exchange.nccl_algo": "allreduce:Ring;broadcast:Ring",
+        "software.exchange.nccl_proto": "^LL128",
+        "cluster.message_chunk": "2 MiB",
+        "training.routing": "forced",
+    }
+    scenario = load_scenario("mixtral-8x7b-h100", said)
+    script = export(scenario, "megatron-lm")
+    assert left_out(script, scenario, "megatron-lm") == []
+    read = imported_scenario({"train.sh": script}, {"gpus": str(scenario.cluster.gpus)})
+    assert read.cluster.message_chunk == 2 * 2**20
+    assert read.training.routing == "forced"
+    assert read.software.exchange.nccl_proto == "^LL128"
+
+
+def test_a_router_that_is_forced_to_balance_is_told_where_no_option_says_it() -> None:
+    scenario = load_scenario("mixtral-8x7b-h100", {"training.routing": "forced"})
+    for framework, version in (("megatron-bridge", None), ("megatron-lm", "core_v0.12.0")):
+        notes = left_out(export(scenario, framework, version), scenario, framework, version)
+        assert any("training.routing: forced reads back as balanced" in note for note in notes)
+
+
 def test_an_exported_script_is_read_as_the_version_that_it_was_written_for(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(export(load_scenario("gpt-22b-a100"), "megatron-lm"))
