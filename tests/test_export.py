@@ -186,6 +186,14 @@ def test_export_and_plan_tell_what_the_file_does_not_say() -> None:
     assert "software.preset: nemo-2025" in " ".join(planned.stdout.split())
 
 
+def test_a_version_that_is_none_is_told_by_itself() -> None:
+    """Whatever it came from: an option of export, of plan or of import, or the first lines of a script."""
+    words = ["export", "llama3-8b-h100", "--to", "megatron-lm", "--to-version", "v99"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 2
+    assert "stepsim: version v99: no Megatron-LM is called so" in " ".join(told.output.split())
+
+
 def test_an_older_version_has_fewer_options() -> None:
     """Selective recomputation came with v3.0."""
     scenario = load_scenario("gpt-22b-a100")
