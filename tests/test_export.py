@@ -3,6 +3,7 @@ by field."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +183,11 @@ def test_export_and_plan_tell_what_the_file_does_not_say() -> None:
     assert "software.preset: nemo-2025" in written.stderr
     assert "nemo-2025" not in written.stdout
     fixed = ["--fix", "parallelism", "--fix", "training", "--fix", "schedule"]
-    planned = CliRunner().invoke(app, ["plan", "llama3-8b-h100", *fixed, "--emit", "megatron-lm"])
+    planned_as = ["plan", "llama3-8b-h100", *fixed, "--emit", "megatron-lm"]
+    planned = CliRunner().invoke(app, planned_as)
     assert "software.preset: nemo-2025" in " ".join(planned.stdout.split())
+    told = json.loads(CliRunner().invoke(app, [*planned_as, "--json"]).stdout)
+    assert ["software.preset: nemo-2025" in note for note in told["not_emitted"]] == [True]
 
 
 def test_a_version_that_is_none_is_told_by_itself() -> None:
