@@ -56,6 +56,7 @@ def memory(
     from ..sim.report.memory.document import memory_document
     from ..sim.report.memory.picture import memory_svg
     from ..sim.report.memory.table import print_memory
+    from ..sim.result.step import fullest_of
 
     beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     loaded = load_any(scenario, overrides or (), beside)
@@ -67,7 +68,7 @@ def memory(
     if as_json and result:
         echo_json(memory_document(result))
     else:
-        fullest = max(memory, key=lambda one: one.fullness)
+        fullest = fullest_of(memory)
         print_memory(loaded, memory, fullest if stage is None else memory[stage], console())
     if picture:
         wrote("picture", picture)

@@ -3,6 +3,7 @@ by field."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,31 @@ def test_what_no_file_says_is_told(framework: str, name: str, field: str | None)
     assert [str(field) in note for note in notes] == ([] if field is None else [True])
 
 
+def test_what_the_environment_of_a_script_says_reads_back() -> None:
+    said = {
+        "software": "megatron-core-2025",
+        "software.host.launch_blocking": True,
+        "software.exchange.nccl_algo": "allreduce:Ring;broadcast:Ring",
+        "software.exchange.nccl_proto": "^LL128",
+        "cluster.message_chunk": "2 MiB",
+        "training.routing": "forced",
+    }
+    scenario = load_scenario("mixtral-8x7b-h100", said)
+    script = export(scenario, "megatron-lm")
+    assert left_out(script, scenario, "megatron-lm") == []
+    read = imported_scenario({"train.sh": script}, {"gpus": str(scenario.cluster.gpus)})
+    assert read.cluster.message_chunk == 2 * 2**20
+    assert read.training.routing == "forced"
+    assert read.software.exchange.nccl_proto == "^LL128"
+
+
+def test_a_router_that_is_forced_to_balance_is_told_where_no_option_says_it() -> None:
+    scenario = load_scenario("mixtral-8x7b-h100", {"training.routing": "forced"})
+    for framework, version in (("megatron-bridge", None), ("megatron-lm", "core_v0.12.0")):
+        notes = left_out(export(scenario, framework, version), scenario, framework, version)
+        assert any("training.routing: forced reads back as balanced" in note for note in notes)
+
+
 def test_an_exported_script_is_read_as_the_version_that_it_was_written_for(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(export(load_scenario("gpt-22b-a100"), "megatron-lm"))
@@ -157,8 +183,19 @@ def test_export_and_plan_tell_what_the_file_does_not_say() -> None:
     assert "software.preset: nemo-2025" in written.stderr
     assert "nemo-2025" not in written.stdout
     fixed = ["--fix", "parallelism", "--fix", "training", "--fix", "schedule"]
-    planned = CliRunner().invoke(app, ["plan", "llama3-8b-h100", *fixed, "--emit", "megatron-lm"])
+    planned_as = ["plan", "llama3-8b-h100", *fixed, "--emit", "megatron-lm"]
+    planned = CliRunner().invoke(app, planned_as)
     assert "software.preset: nemo-2025" in " ".join(planned.stdout.split())
+    told = json.loads(CliRunner().invoke(app, [*planned_as, "--json"]).stdout)
+    assert ["software.preset: nemo-2025" in note for note in told["not_emitted"]] == [True]
+
+
+def test_a_version_that_is_none_is_told_by_itself() -> None:
+    """Whatever it came from: an option of export, of plan or of import, or the first lines of a script."""
+    words = ["export", "llama3-8b-h100", "--to", "megatron-lm", "--to-version", "v99"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == 2
+    assert "stepsim: version v99: " in " ".join(told.output.split())
 
 
 def test_an_older_version_has_fewer_options() -> None:

@@ -197,3 +197,28 @@ def test_memory_is_told_of_the_rank_that_is_fullest_by_its_own_gpus() -> None:
     assert last.fullness > first.fullness
     assert found.fullest is last
     assert found.peak_memory_bytes == last.peak_bytes
+
+
+def test_every_command_tells_the_same_peak_of_unequal_gpus(tmp_path: Path) -> None:
+    """The first stage holds more, of GPUs with more memory, so that the largest peak is not the fullest."""
+    job = {
+        "extends": "llama3-8b-h100",
+        "cluster": {
+            "gpus": 16,
+            "interconnect": "ib-ndr400-x8",
+            "other_gpus": [{"gpu": "H200-SXM-141GB", "hosts": [0]}],
+        },
+        "parallelism": {"tp": 4, "pp": 2, "dp": 2},
+        "schedule": "1f1b",
+    }
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
+    (tmp_path / "own.yaml").write_text("scenario: job.yaml\nmeasured: {step_time_s: 8.0}\n")
+
+    def told(*words: str) -> Any:
+        return json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+
+    memory = told("memory", str(tmp_path / "job.yaml"))
+    assert memory["peak_memory_bytes"] < max(one["peak_bytes"] for one in memory["stages"])
+    assert told("run", str(tmp_path / "job.yaml"))["peak_memory_bytes"] == memory["peak_memory_bytes"]
+    judged = told("validate", str(tmp_path / "own.yaml"))["runs"][0]
+    assert judged["memory_bytes"] == memory["peak_memory_bytes"]

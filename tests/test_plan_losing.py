@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -102,7 +104,17 @@ def test_what_loses_by_much_is_told_by_how_much_at_least(monkeypatch: pytest.Mon
     assert next(one for one in found.to_dict()["lost"] if one["name"] == told.name)["at_least"]
     out = io.StringIO()
     print_plan(found, Console(file=out, width=200), "small")
-    assert f"at least {told.factor:.2f}" in out.getvalue()
+    assert f"at least {math.floor(100 * told.factor) / 100:.2f}" in out.getvalue()
+
+
+def test_a_factor_that_is_a_bound_is_rounded_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "WORTH_TIGHTENING", 0)
+    monkeypatch.setattr(searching, "LONG", 0)
+    found = planned()
+    lost = [replace(one, factor=1.2961) if one.at_least else one for one in found.lost]
+    out = io.StringIO()
+    print_plan(replace(found, lost=tuple(lost)), Console(file=out, width=200), "small")
+    assert "at least 1.29 ×" in out.getvalue()
 
 
 @pytest.mark.parametrize("name", ["LOSES", "LONG"])

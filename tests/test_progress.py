@@ -7,11 +7,13 @@ import sys
 import threading
 
 import pytest
+from small_plans import FIX, small
 from small_scenarios import scenario
 
 from stepsim.cli import progress as module
 from stepsim.cli.progress import EVERY_S, Progress, progress
 from stepsim.sim.engine import clock
+from stepsim.sim.plan.search.plan import plan
 from stepsim.sim.simulate import simulate
 
 
@@ -105,3 +107,11 @@ def test_stdout_is_kept_for_the_answer(capsys: pytest.CaptureFixture[str]) -> No
         noise.join()
     sys.stdout.write("the answer\n")
     assert capsys.readouterr() == ("the answer\n", "a node was lost\n")
+
+
+def test_a_plan_is_not_screening_while_it_bounds_and_replays() -> None:
+    """The first replay may take seconds, and bounds come before it."""
+    said: list[str] = []
+    plan(small(), fix=FIX, jobs=1, audit=0, progress=said.append)
+    first = next(place for place, text in enumerate(said) if text.startswith("replayed"))
+    assert said[first - 1].startswith("bounding")

@@ -209,9 +209,9 @@ def test_results_go_from_process_to_process(lines: tuple[str, ...]) -> None:
 
 
 def test_explain_takes_one_trace_by_itself_and_none_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give a trace"):
+    with pytest.raises(ValueError, match="trace"):
         stepsim.explain([])
-    with pytest.raises(ValueError, match=r"missing\.json: there is no file"):
+    with pytest.raises(ValueError, match=r"missing\.json"):
         stepsim.explain(str(tmp_path / "missing.json"))
 
 

@@ -39,9 +39,11 @@ def judge_run(path: Path) -> JudgedRun:
     """
     own, scenario = read_run(path)
     result = simulate(scenario)
-    peak = max(one.peak_bytes for one in result.memory)
     return JudgedRun(
-        file=str(path), measured=own.measured, step_time_s=result.step_time_s, memory_bytes=float(peak)
+        file=str(path),
+        measured=own.measured,
+        step_time_s=result.step_time_s,
+        memory_bytes=result.peak_memory_bytes,
     )
 
 

@@ -156,7 +156,7 @@ export class Plan {
     const rows = choices.map((/** @type {any} */ one, /** @type {number} */ i) => [h("span", {}, `${i + 1}. `, linked(short(one.set), this.laidOut(one.set))), seconds(one.step_time_s),
       i ? `+${percent(one.step_time_s / first.step_time_s - 1)}` : "best", percent(one.mfu), gigabytes(one.peak_memory_bytes), percent(one.fit_probability),
       percent(one.probability_best), one.days === null ? "–" : one.days.toFixed(1), act(one)]);
-    const losers = lost.map((/** @type {any} */ one) => [one.name, Object.keys(one.set).length ? linked(short(one.set), this.laidOut(one.set)) : "", one.factor === null ? "–" : `${one.at_least ? "at least " : ""}× ${one.factor.toFixed(2)}`, one.why,
+    const losers = lost.map((/** @type {any} */ one) => [one.name, Object.keys(one.set).length ? linked(short(one.set), this.laidOut(one.set)) : "", one.factor === null ? "–" : one.at_least ? `at least × ${(Math.floor(100 * one.factor) / 100).toFixed(2)}` : `× ${one.factor.toFixed(2)}`, one.why,
       Object.keys(one.set).length ? act(one) : ""]);
     this.best.replaceChildren(
       choices.length ? table("The best layouts", ["layout", "step time", "slower by", "MFU", "memory", "fits", "is best", "days", ""], rows)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
 from ..lowering.tables import Tables
+from ..result.step import fullest_of
 from .floor import step_floor
 from .memory import enough_microbatches, memory_of_plan
 from .pace import periods_until_paced
@@ -49,7 +50,7 @@ class StepOf:
     @property
     def peak_memory_bytes(self) -> float:
         """Of the fullest pipeline rank."""
-        return max(stage.peak_bytes for stage in self.memory)
+        return fullest_of(self.memory).peak_bytes
 
     @property
     def fits(self) -> bool:

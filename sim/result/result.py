@@ -36,6 +36,7 @@ from .step import (
     RankClass,
     Span,
     StageMemory,
+    fullest_of,
 )
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ class Result:
     @property
     def fullest(self) -> StageMemory:
         """The pipeline rank that holds most of what its GPUs have. ValueError where ``memory`` is empty."""
-        return max(self.memory, key=lambda stage: stage.fullness)
+        return fullest_of(self.memory)
 
     @property
     def fits(self) -> bool:

@@ -5,7 +5,7 @@ Knows no clock and no scenario language.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -124,6 +124,11 @@ class StageMemory:
     def beside_bytes(self) -> float:
         """What the bill has beside the terms that are held and that come and go: what allocators add."""
         return self.peak_bytes - self.static_bytes - max((size for _, size in self.timeline), default=0.0)
+
+
+def fullest_of(memory: Iterable[StageMemory]) -> StageMemory:
+    """The pipeline rank that holds most of what its GPUs have. ValueError where there is none."""
+    return max(memory, key=lambda stage: stage.fullness)
 
 
 @dataclass(frozen=True, kw_only=True)

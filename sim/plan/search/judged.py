@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ...result.step import IntervalPart
+from ...result.step import IntervalPart, fullest_of
 
 if TYPE_CHECKING:
     from ...brief.search import Search, StepOf
@@ -91,7 +91,7 @@ class ReplayOf:
     def _judged(self, scenario: Scenario, step: StepOf) -> JudgedLayout:
         from ...evidence.measured_memory import fit_probability
 
-        fullest = max(step.memory, key=lambda stage: stage.fullness)
+        fullest = fullest_of(step.memory)
         return JudgedLayout(
             step_time_s=step.step_time_s,
             peak_memory_bytes=fullest.peak_bytes,

@@ -94,6 +94,12 @@ class LayoutPlan:
         return None if emission is None or not self.choices else emission.text(self.best)
 
     @property
+    def not_emitted(self) -> list[str]:
+        """What of the best layout the ``emitted`` text says nothing of, a sentence for each."""
+        emission, text = self.wishes.emission, self.emitted
+        return [] if emission is None or text is None else emission.left_out(text, self.best)
+
+    @property
     def frame(self) -> pd.DataFrame:
         """The choices, one row each: the fields of each layout, and its figures."""
         import pandas as pd
@@ -196,6 +202,7 @@ class LayoutPlan:
             "tied": [written(settings) for settings in self.tied],
             "passed_over": dict(self.passed_over),
             "emitted": self.emitted,
+            "not_emitted": self.not_emitted,
             "remembered": self.remembered,
             "timing": dict(self.timing),
         }

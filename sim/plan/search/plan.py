@@ -179,6 +179,7 @@ def planned(
         if wishes.objective is Objective.GOODPUT:
             search.final = partial(_under_faults, search)
         found = Findings(search=search, say=say)
+        say("bounding and replaying the most promising layouts")
         found.run()
     finally:
         workers.close()

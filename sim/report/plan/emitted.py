@@ -75,8 +75,6 @@ def print_emitted(plan: LayoutPlan, console: Console, *, whole: bool) -> None:
         if changed:
             console.print()
         console.print(text.rstrip("\n"), soft_wrap=True)
-    emission = plan.wishes.emission
-    notes = [passed_over(plan), *(emission.left_out(text, plan.best) if emission else ())]
-    for note in filter(None, notes):
+    for note in filter(None, [passed_over(plan), *plan.not_emitted]):
         console.print()
         console.print(note, soft_wrap=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...figures import TIMES, chance, count, gigabytes, percent, seconds
 from ...plan.certainty import TIED
+from ...plan.search.alternatives import Loser
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
 from ...plan.search.shown import BoldChoice, Choice
@@ -208,12 +209,16 @@ def _lost(plan: LayoutPlan) -> Table:
         shared = names.pop((short(one.settings), one.why), None)
         if shared is None:
             continue
-        factor = f"{one.factor:.2f} {TIMES}" if math.isfinite(one.factor) else "-"
-        if one.at_least:
-            factor = f"at least {factor}"
+        factor = _factor(one)
         cells = (factor if one.fits else f"{factor} memory", one.why, short(one.settings))
         table.add_row("; ".join(shared), *cells)
     return table
+
+
+def _factor(one: Loser) -> str:
+    if one.at_least:  # rounded down, so that it stays true
+        return f"at least {math.floor(100 * one.factor) / 100:.2f} {TIMES}"
+    return f"{one.factor:.2f} {TIMES}" if math.isfinite(one.factor) else "-"
 
 
 def _grid(*names: str) -> Table:

@@ -63,11 +63,15 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
 
 def left_out(text: str, scenario: Scenario, framework: str, version: str | None = None) -> list[str]:
     """What ``text``, the exported file, reads back as otherwise since no file of the framework says it: a
-    sentence for each, of the software's preset and of how the job lies on its machine."""
+    sentence for each, of the software's preset, of a router that is forced to balance, and of how the job
+    lies on its machine."""
     exporter = EXPORTERS.get(framework)
     read = _read_back(text, scenario, exporter, version or exporter.version_for(scenario))
     mine, theirs = _plain(scenario, "cluster"), _plain(read, "cluster")
-    pairs = [("software.preset", scenario.software.name, read.software.name)] + [
+    pairs = [
+        ("software.preset", scenario.software.name, read.software.name),
+        ("training.routing", scenario.training.routing, read.training.routing),
+    ] + [
         (path, mine.get(path), theirs.get(path))
         for path in sorted(mine.keys() | theirs.keys())
         if path.split(".")[1] not in _ASKED_AGAIN

@@ -5,6 +5,8 @@ Source: as of the importer (megatron_model.py, megatron_layout.py, megatron_soft
 
 from __future__ import annotations
 
+import shlex
+
 from ..models import Scenario
 from .importer import Exporter
 from .megatron_version import SINCE, Version, parse_version
@@ -52,11 +54,20 @@ def write_script(scenario: Scenario, version: str | None) -> str:
 
 
 def _environment(scenario: Scenario) -> list[str]:
-    """One hardware queue keeps communication ahead of compute; Megatron-FSDP refuses to start with it.
+    """Variables that the importer reads, and one hardware queue, which keeps communication ahead of compute;
+    Megatron-FSDP refuses to start with it.
 
     Source: megatron/training/arguments.py, validate_args.
     """
-    return [] if scenario.parallelism.zero > 1 else ["export CUDA_DEVICE_MAX_CONNECTIONS=1"]
+    exchange, chunk = scenario.software.exchange, scenario.cluster.message_chunk
+    variables = {
+        "CUDA_DEVICE_MAX_CONNECTIONS": None if scenario.parallelism.zero > 1 else "1",
+        "CUDA_LAUNCH_BLOCKING": "1" if scenario.software.host.launch_blocking else None,
+        "NCCL_ALGO": exchange.nccl_algo,
+        "NCCL_PROTO": exchange.nccl_proto,
+        "NCCL_P2P_NET_CHUNKSIZE": None if chunk is None else f"{float(chunk):.0f}",
+    }
+    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items() if value]
 
 
 def version_for(scenario: Scenario) -> str:
@@ -119,10 +130,10 @@ def _model(scenario: Scenario, version: Version) -> Options:
         options.append(("make_vocab_size_divisible_by", model.make_vocab_size_divisible_by))
     elif model.embedding_rows == model.vocab_size and model.vocab_size % (128 * scenario.parallelism.tp):
         options.append(("make_vocab_size_divisible_by", max(1, model.vocab_size // scenario.parallelism.tp)))
-    return [*options, *_experts(scenario)]
+    return [*options, *_experts(scenario, version)]
 
 
-def _experts(scenario: Scenario) -> Options:
+def _experts(scenario: Scenario, version: Version) -> Options:
     model = scenario.model
     moe = model.moe
     if moe is None:
@@ -143,6 +154,8 @@ def _experts(scenario: Scenario) -> Options:
         ("moe_router_num_groups", moe.node_limit + 1 if moe.node_limit else None),
         ("moe_router_group_topk", moe.node_limit),
         ("moe_grouped_gemm", True),
+        # Its commit, 022bcb5afe88 (merge request 3274), lies among those of core 0.14.
+        ("moe_router_force_load_balancing", scenario.training.routing == "forced" and version >= (4, 14)),
     ]  # fmt: skip
 
 

@@ -103,9 +103,7 @@ def parse_version(text: str) -> Version:
         return (3, 0)
     if re.fullmatch(r"v?3\.0\.[12]|23\.\d\d|2023", plain):
         return (3, 1)
-    raise ValueError(
-        f"--framework-version {text}: no Megatron-LM is called so; write v2.5, 23.04, core_v0.12.0 or HEAD"
-    )
+    raise ValueError(f"version {text}: no Megatron-LM is called so; write v2.5, 23.04, core_v0.12.0 or HEAD")
 
 
 def version_of(settings: Settings, told: str | None) -> Megatron:
