@@ -209,6 +209,11 @@ def test_one_mistake_gives_one_message(tmp_path: Path, case: str) -> None:
         assert word in message
 
 
+def test_a_dense_model_has_no_router_to_make_even(tmp_path: Path) -> None:
+    problem = the_problem(tmp_path, GOOD, "training.routing=forced")
+    assert "the model is dense: there is no router" in str(problem)
+
+
 def test_what_divides_by_several_sizes(tmp_path: Path) -> None:
     sequence = the_problem(tmp_path, GOOD, "parallelism.sequence_parallel=true", "training.seq_length=8190")
     assert "8190 is not a multiple of cp × tp = 4; seq_length can be 8188 or 8192" in str(sequence)

@@ -316,8 +316,8 @@ def sequence_divides(par: Parallelism, training: Training) -> Iterator[Finding]:
 
 
 def routing_fits(model: Model, training: Training) -> Iterator[Finding]:
-    """Only a router can be uneven."""
-    if model.moe is None and not isinstance(training.routing, str):
+    """Only a router can be uneven, or be made even."""
+    if model.moe is None and training.routing != "balanced":
         message = "the model is dense: there is no router; leave routing out, or give model.moe"
         yield Finding(path=("training", "routing"), message=message)
 
