@@ -36,7 +36,7 @@ from stepsim.sim.scenario.software.software import GROUP_OF
 from stepsim.sim.simulate import build_cluster, simulate
 from stepsim.sim.step_result import stage_memory
 
-DRAWS = 200
+DRAWS = 140
 """Legal ones, half of them with experts; the refused come on top."""
 
 law = settings(
