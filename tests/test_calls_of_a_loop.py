@@ -9,7 +9,8 @@ import pytest
 
 from stepsim.hardware.node import GRACE_LAUNCHES
 from stepsim.schedules.orders.action import ActionKind
-from stepsim.sim.lowering.lower import KERNEL_IN_LOOP_S, PRODUCT_IN_LOOP_S, lower
+from stepsim.sim.lowering.host_prices import KERNEL_IN_LOOP_S, PRODUCT_IN_LOOP_S
+from stepsim.sim.lowering.lower import lower
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.program.program import Op
 from stepsim.sim.scenario.load import scenario_from_document

@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
+from .host_prices import host_prices, loop_prices
 from .layers.experts import copies_of
-from .layers.layer_builder import Kernel, KernelPricing, LoopPrices
+from .layers.layer_builder import Kernel, KernelPricing
 from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads, rank_loads
@@ -316,7 +317,7 @@ def kernel_pricing(
         late = stays(gemm, beside.sms)
         return late_seconds(gemm, seconds, beside, cluster.gpu, profile, stays=late)
 
-    host = _host_prices(scenario, own.host * cluster.node.launch_factor)
+    host = host_prices(scenario, own.host * cluster.node.launch_factor)
     return KernelPricing(
         seconds=seconds,
         transfer=transfer,
@@ -330,52 +331,7 @@ def kernel_pricing(
         blocks=software.host.launch_blocking,
         ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
         eager=host.eager,
-        loop=_loop_prices(software.host.host_s_per_kernel),
-    )
-
-
-PRODUCT_IN_LOOP_S, KERNEL_IN_LOOP_S = 13.48e-6, 6e-6
-"""The most that launches which a loop in C++ issues cost a host of x86.
-
-For a product torch's whole Linear forward, with Python and autograd around its one launch (TransformerEngine
-issue 2053, a DGX H100). For any other kernel CUDA's own launch: on Grace that is what fewer kernels of a
-router save each (docs/decisions/0118-what-twenty-nine-runs-of-experts-showed.md).
-"""
-
-
-def _loop_prices(launch_s: float) -> LoopPrices:
-    """What a loop in C++ costs for each of its launches, where one from Python takes ``launch_s``."""
-    if not launch_s:
-        return LoopPrices()
-    return LoopPrices(
-        product=min(1.0, PRODUCT_IN_LOOP_S / launch_s),
-        kernel=min(1.0, KERNEL_IN_LOOP_S / launch_s),
-    )
-
-
-class _HostPrices(NamedTuple):
-    """Seconds that a launch of a kernel, of an operator on distributed tensors and of a collective take.
-
-    ``eager`` are those of a kernel and a collective that CUDA graphs leave out; None without graphs.
-    """
-
-    kernel_s: float
-    operator_s: float
-    collective_s: float
-    eager: tuple[float, float] | None
-
-
-def _host_prices(scenario: Scenario, slower: float) -> _HostPrices:
-    """What the host takes for launches, on one that is so many times ``slower`` than that of the preset."""
-    host, calls = scenario.software.host, scenario.software.host.launches_per_collective
-    launch_s = slower * host.host_s_per_kernel
-    kernel_s = 0.0 if host.cuda_graphs else launch_s
-    eager = scenario.parallelism.tp > 1 and kernel_s > 0 and not scenario.software.kernels.torch_compile
-    return _HostPrices(
-        kernel_s=kernel_s,
-        operator_s=slower * host.host_s_per_dtensor if eager else 0.0,
-        collective_s=calls * kernel_s,
-        eager=(launch_s, calls * launch_s) if host.cuda_graphs else None,
+        loop=loop_prices(software.host.host_s_per_kernel),
     )
 
 

@@ -1,0 +1,55 @@
+"""What launches cost the host: of a kernel, an operator, a collective, and of a loop in C++.
+
+Knows the software's host and how much slower the machine's is. Does not know which kernels there are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..scenario.models import Scenario
+from .layers.layer_builder import LoopPrices
+
+PRODUCT_IN_LOOP_S, KERNEL_IN_LOOP_S = 13.48e-6, 6e-6
+"""The most that launches which a loop in C++ issues cost a host of x86.
+
+For a product torch's whole Linear forward, with Python and autograd around its one launch (TransformerEngine
+issue 2053, a DGX H100). For any other kernel CUDA's own launch: on Grace that is what fewer kernels of a
+router save each (docs/decisions/0118-what-twenty-nine-runs-of-experts-showed.md).
+"""
+
+
+def loop_prices(launch_s: float) -> LoopPrices:
+    """What a loop in C++ costs for each of its launches, where one from Python takes ``launch_s``."""
+    if not launch_s:
+        return LoopPrices()
+    return LoopPrices(
+        product=min(1.0, PRODUCT_IN_LOOP_S / launch_s),
+        kernel=min(1.0, KERNEL_IN_LOOP_S / launch_s),
+    )
+
+
+class HostPrices(NamedTuple):
+    """Seconds that a launch of a kernel, of an operator on distributed tensors and of a collective take.
+
+    ``eager`` are those of a kernel and a collective that CUDA graphs leave out; None without graphs.
+    """
+
+    kernel_s: float
+    operator_s: float
+    collective_s: float
+    eager: tuple[float, float] | None
+
+
+def host_prices(scenario: Scenario, slower: float) -> HostPrices:
+    """What the host takes for launches, on one that is so many times ``slower`` than that of the preset."""
+    host, calls = scenario.software.host, scenario.software.host.launches_per_collective
+    launch_s = slower * host.host_s_per_kernel
+    kernel_s = 0.0 if host.cuda_graphs else launch_s
+    eager = scenario.parallelism.tp > 1 and kernel_s > 0 and not scenario.software.kernels.torch_compile
+    return HostPrices(
+        kernel_s=kernel_s,
+        operator_s=slower * host.host_s_per_dtensor if eager else 0.0,
+        collective_s=calls * kernel_s,
+        eager=(launch_s, calls * launch_s) if host.cuda_graphs else None,
+    )
