@@ -1,6 +1,7 @@
 # Two commands do all the set-up: `make demo` and `make test`. Both need Python 3.11 or newer and the network once.
 #   PYTHON=python3.12 make demo          another interpreter than the first that is new enough
-#   LOCKED=1 make test               with the very versions of requirements-dev.lock
+#   UV=uv make test                      installed by uv, which is quicker than pip
+#   LOCKED=1 make test                   with the very versions of requirements-dev.lock
 #   STEPSIM_SHARED=/data make validate   where the measured cases lie (default ../shared)
 
 SHELL := /bin/bash
@@ -11,6 +12,13 @@ PYTHON ?= python3.11 python3 python3.12 python3.13 python3.14
 VENV := .venv
 BIN := $(VENV)/bin
 export STEPSIM_SHARED ?= ../shared
+
+# What installs into environment $(1). uv takes seconds where pip takes a minute, and is not on every machine.
+ifdef UV
+install = $(UV) pip install --quiet --python $(1)
+else
+install = $(1)/bin/python -m pip install --quiet --disable-pip-version-check
+endif
 
 SCENARIO := llama3.1-405b-16k
 TIMELINE := out/$(SCENARIO).svg
@@ -41,7 +49,7 @@ test-ray: .venv-ray/.installed-ray ## install ray beside that, then run plans ov
 .venv-ray/.installed-ray: $(VENV)/.installed-test
 	rm -rf .venv-ray
 	cp -al $(VENV) .venv-ray
-	.venv-ray/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cluster]'
+	$(call install,.venv-ray) --editable '.[cluster]'
 	@touch $@
 
 check: check-style check-types check-types-of-tests
@@ -109,7 +117,7 @@ benchmarks: $(VENV)/.installed ## time the program on this machine; rewrite docs
 # One file for every Python of the matrix and every platform; `make ... LOCKED=1` installs by it.
 LOCK := requirements-dev.lock
 lock: $(VENV)/.installed-test ## pin what development needs, with hashes, as requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(call install,$(VENV)) uv
 	$(BIN)/uv pip compile pyproject.toml --extra test --extra dev --extra page --universal --generate-hashes --upgrade \
 	  --python-version 3.11 --no-annotate --quiet --custom-compile-command 'make lock' --output-file $(LOCK)
 
@@ -130,14 +138,14 @@ $(VENV)/bin/python:
 	echo "Name yours: PYTHON=/path/to/python make $(MAKECMDGOALS)" >&2; exit 2
 
 $(VENV)/.installed: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(call install,$(VENV)) --editable .
 	@touch $@
 
 $(VENV)/.installed-test: $(VENV)/bin/python pyproject.toml
 ifdef LOCKED
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(call install,$(VENV)) --require-hashes -r $(LOCK)
+	$(call install,$(VENV)) --no-deps --no-build-isolation --editable .
 else
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,dev]'
+	$(call install,$(VENV)) --editable '.[test,dev]'
 endif
 	@touch $@ $(VENV)/.installed
