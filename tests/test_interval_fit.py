@@ -38,6 +38,8 @@ from stepsim.sim.result.step import IntervalPart
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster
 
+NONE = RoutedExperts()
+
 
 def made_rows(
     seed: int = 1, many: int = 240, experts_sigma: float = 0.2, waits: float = 0.0
@@ -105,6 +107,17 @@ def test_the_fit_finds_what_many_gpus_wait_for_one_another() -> None:
     some, none = (fit_interval_terms(made_rows(waits=waits)) for waits in (0.1, 0.0))
     assert some.terms[WAITS].sigma == pytest.approx(0.1, rel=0.4)
     assert none.terms[WAITS].sigma < 0.4 * some.terms[WAITS].sigma
+
+
+def test_one_sweep_of_many_families_is_no_witness_of_each() -> None:
+    """Thirty sources whose steps wait, and one of a hundred and twenty families whose steps do not."""
+    rows = made_rows(waits=0.1)
+    sweep = [
+        replace(row, family=f"of the sweep {place}", source="sweep", doubt=replace(row.doubt, experts=NONE))
+        for place, row in enumerate(made_rows(seed=2, many=120, experts_sigma=0.0))
+    ]
+    found, bare = (fit_interval_terms(some).terms[WAITS].sigma for some in (rows + sweep, rows))
+    assert found > 0.9 * bare
 
 
 def test_what_the_slowest_gpu_explains_no_wait_does() -> None:

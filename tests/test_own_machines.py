@@ -112,13 +112,15 @@ def width(result: Any) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_datasheet_is_enough(name: str) -> None:
-    """It runs, at less than its peak, and is less sure than the nearest GPU that was measured."""
-    mine = stepsim.simulate(scenario(MACHINES[name]))
+    """It runs, at less than its peak, and is less sure than the nearest GPU that was measured, where neither
+    waits for its host: that is another doubt, and greater on the faster GPU."""
+    compiled = {"preset": "torchtitan-2025", "attention": "fa2", "torch_compile": True}
+    mine = stepsim.simulate(scenario(MACHINES[name], software=compiled))
     assert 0.0 < mine.mfu < 1.0
     assert any(not one.in_range and MACHINES[name]["gpu"]["name"] in one.text for one in mine.assumptions)
     network = "ib-ndr400-x8" if MACHINES[name]["gpus"] > 8 else "nvlink-only"
     gpus = {"gpu": "H100", "gpus": MACHINES[name]["gpus"], "interconnect": network}
-    assert width(mine) > width(stepsim.simulate(scenario(gpus)))
+    assert width(mine) > width(stepsim.simulate(scenario(gpus, software=compiled)))
 
 
 def test_twice_the_figures_are_twice_the_rates() -> None:

@@ -6,16 +6,17 @@ with constants that never saw its source, and is as unlike measured runs as it i
 sources. Its error is scaled by a standard deviation whose terms are found together: Student's t with four
 degrees of freedom, since errors of runs have heavy tails, and with a scale of its own above the prediction,
 since waits only lengthen a step (a two-piece distribution). It holds nine in ten within as much as a normal
-distribution of that standard deviation, as which all causes are stated. Families count alike; each term has a
-wide prior, so that one that few families show stays near what was measured otherwise. How many such standard
-deviations, each with NOISE, hold nine in ten of one more source is then counted with sources alike (a
-normalised score, hierarchically conformal). And everything is done again without each source in turn, which
-says what the intervals hold of a source that they never saw.
+distribution of that standard deviation, as which all causes are stated. A source counts as many times as it
+has families that are as good as independent, since their errors go together; each term has a wide prior,
+worth one of them, so that one that few families show stays near what was measured otherwise. How many such
+standard deviations, each with NOISE, hold nine in ten of one more source is then counted with sources alike
+(a normalised score, hierarchically conformal). And everything is done again without each source in turn,
+which says what the intervals hold of a source that they never saw.
 
 Sources: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018, J. Am. Stat. Assoc. 113, section 5.2 (scores
 scaled by their local spread); Lee, Barber and Willett 2023, arXiv:2306.06342 (groups of rows, and one more);
 Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's t); Wallis 2014, Statistical
-Science 29 (two pieces with one mode).
+Science 29 (two pieces with one mode); Kish 1965, Survey Sampling (families of one source).
 """
 
 from __future__ import annotations
@@ -48,7 +49,14 @@ from ....sim.evidence.measured_steps import (
 )
 from ....sim.evidence.run_noise import NOISE
 from ....sim.figures import significant
-from ..growth import NORMAL_NINTH, level_for_another, spreads_that_hold, weighted_quantile, witnesses
+from ..growth import (
+    NORMAL_NINTH,
+    independent_witnesses,
+    level_for_another,
+    spreads_that_hold,
+    weighted_quantile,
+    witnesses,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -195,11 +203,10 @@ def _left_out(rows: Sequence[StepRow]) -> dict[str, float]:
 
 def _table(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> _Table:
     """``others`` is what is measured for a run of each source."""
-    many = Counter(row.family for row in rows)
     most = max(len(one.families) for one in others.values())
     return _Table(
         errors=np.array([row.error for row in rows]),
-        weights=np.array([1.0 / many[row.family] for row in rows]),
+        weights=np.array(independent_witnesses((row.source, row.family) for row in rows)),
         known=np.array([_known(row.doubt, others[row.source]) for row in rows]),
         weighed=np.array(
             [

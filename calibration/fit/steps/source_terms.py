@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
@@ -37,16 +37,19 @@ from ....sim.evidence.own_steps import (
     distances,
     variances_of_runs,
 )
-from ..growth import NORMAL_NINTH, level_for_another, spreads_that_hold, witnesses
+from ..growth import (
+    NORMAL_NINTH,
+    independent_witnesses,
+    level_for_another,
+    spreads_that_hold,
+    witnesses,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHOICES = 20
 """Runs of a source that are taken as the one that was measured, in turn."""
-TOGETHER = 0.1
-"""Correlation of the errors of a source's families beyond what its runs share; 0.03 to 0.10 was found of the
-misses of intervals (decision 86)."""
 NAMES = ("common", *CAUSES, "fixed_s", "kind", "run", "reach")
 UNREAD = ("unread_common", "unread_kind")
 """What comes to the spreads where nobody read the code of a trainer."""
@@ -269,7 +272,8 @@ def _clusters(rows: Sequence[SourceRow]) -> list[tuple[str, str]]:
 
 def _pairs(rows: Sequence[SourceRow]) -> _Pairs:
     """Every row with each choice of one run of its cluster."""
-    counts = {row.name: count for row, count in zip(rows, _counts(rows), strict=True)}
+    each = independent_witnesses((row.source, row.family) for row in rows)
+    counts = {row.name: count for row, count in zip(rows, each, strict=True)}
     seen: list[SourceRow] = []
     others: list[SourceRow] = []
     places: list[tuple[int, int]] = []
@@ -305,17 +309,6 @@ def _products(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[
     """Row by row, each load of one with each of the other."""
     found: NDArray[np.float64] = (left[:, :, None] * right[:, None, :]).reshape(len(left), -1)
     return found
-
-
-def _counts(rows: Sequence[SourceRow]) -> Iterator[float]:
-    """How often each row counts: its source as the families of it that are as good as independent (the design
-    effect: Kish 1965, Survey Sampling), its family as all others of its source."""
-    families: dict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        families[row.source].add(row.family)
-    for row, share in zip(rows, witnesses((row.source, row.family) for row in rows), strict=True):
-        number = len(families[row.source])
-        yield share * number / (1 + TOGETHER * (number - 1))
 
 
 def _apart(rows: Sequence[SourceRow], others: Sequence[SourceRow]) -> NDArray[np.float64]:
