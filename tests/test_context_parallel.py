@@ -115,8 +115,7 @@ def ring_ops(gpu: str, cp: int, attention: str = "cudnn") -> list[Op]:
         "kernels": {"attention": attention},
         "host": {"host_s_per_kernel": 1e-5, "launches_per_collective": 4},
     }
-    nodes = {"gpu": gpu, "interconnect": "ib-ndr400-x8"}
-    run = run_of("p2p", cp, **nodes, software=software)
+    run = run_of("p2p", cp, gpu=gpu, interconnect="ib-ndr400-x8", software=software)
     stage = lowered(run).plan
     (run_of_layers,) = stage.stages[0].runs
     kinds = (ActionKind.FORWARD, ActionKind.BACKWARD)
