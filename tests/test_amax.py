@@ -103,6 +103,14 @@ def test_kernels_wait_for_each() -> None:
     assert simulate(job).step_time_s - without.step_time_s == pytest.approx(8 * one, rel=1e-6)
 
 
+def test_the_host_joins_maxima_and_writes_scales_besides() -> None:
+    job = changed(run("tensor", tp=2), software={"host_s_per_kernel": 1e-5})
+    calls = lowered(job).plan.scenario.software.host.launches_per_collective
+    for op, _ in every_op(lowered(job).programs.classes[0]):
+        if isinstance(op.work, Collective) and op.work.communicator == "amax.tp":
+            assert op.host_s == pytest.approx((calls + 2) * 1e-5)
+
+
 def test_more_replicas_take_longer() -> None:
     def added(dp: int) -> float:
         fields = {"tp": 4, "dp": dp, "microbatches": 4}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 from refusals import refused_at
 from small_scenarios import every_op, lowered, payloads, scenario
 
+from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
 from stepsim.sim.fold.ranks import Degradation, ranks_of
-from stepsim.sim.program.program import Collective, Compute
+from stepsim.sim.program.program import Collective, Compute, Op
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
@@ -104,6 +106,69 @@ def test_torch_refuses_windows() -> None:
     run = run_of("all_gather", 4, sliding_window=64)
     with refused_at("model.sliding_window"):
         lowered(run.with_({"software.exchange.cp_engine": "torch"}))
+
+
+def ring_ops(gpu: str, cp: int, attention: str = "cudnn") -> list[Op]:
+    """Ops of a layer of a rank, forward and backward, as often as they are in it."""
+    software = {
+        "preset": "megatron-core-2025",
+        "kernels": {"attention": attention},
+        "host": {"host_s_per_kernel": 1e-5, "launches_per_collective": 4},
+    }
+    run = run_of("p2p", cp, gpu=gpu, interconnect="ib-ndr400-x8", software=software)
+    stage = lowered(run).plan
+    (run_of_layers,) = stage.stages[0].runs
+    kinds = (ActionKind.FORWARD, ActionKind.BACKWARD)
+    return [op for kind in kinds for op in stage.blocks.layer_of(kind, run_of_layers).ops]
+
+
+COPIES = [
+    "KV packed",
+    "half of KV",
+    "softmax sums cast",
+    "attention output begun",
+    "attention correction",
+    "half of softmax sums",
+    "KV copy",
+    "dQ copy",
+    "dKV copy",
+    "dQ add",
+    "dKV add",
+]
+
+
+@pytest.mark.parametrize(("attention", "halves"), [("cudnn", 1), ("fa2", 0)])
+def test_a_ring_packs_corrects_and_copies(attention: str, halves: int) -> None:
+    """Two ranks: each kernel of torch's that TransformerEngine runs around its two tiles, of which cuDNN's
+    alone are made contiguous; what runs beside forward's costs the host alone."""
+    ops = ring_ops("H100-SXM5-80GB", 2, attention)
+    names, host_s = Counter(op.name for op in ops), {op.name: op.host_s for op in ops}
+    expected = dict.fromkeys(COPIES, 1) | {"half of KV": halves}
+    assert {name: names[name] for name in COPIES} == expected
+    assert host_s["softmax sums cast"] == pytest.approx((4 + halves) * host_s["KV packed"])
+
+
+def test_copies_move_a_tensor_twice() -> None:
+    bytes_of = {
+        op.name: op.work.bytes for op in ring_ops("B200-SXM-180GB", 2) if isinstance(op.work, Compute)
+    }
+    output, keys = 1024 / 2 * 512 * 2, 2 * 1024 / 2 * 512 * 2
+    assert bytes_of["KV packed"] == bytes_of["KV copy"] == 2 * keys
+    assert bytes_of["attention output begun"] == 2 * output
+    assert bytes_of["half of KV"] == keys  # half of it, read and written
+    assert bytes_of["dQ copy"] == 2 * output
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cp", "calls"),
+    [("H100-SXM5-80GB", 2, 1), ("H100-SXM5-80GB", 4, 2), ("B200-SXM-180GB", 2, 2), ("B200-SXM-180GB", 4, 2)],
+)
+def test_a_ring_sends_and_receives_in_one_call_where_two_ranks_batch(gpu: str, cp: int, calls: int) -> None:
+    ops = ring_ops(gpu, cp)
+    (launch_s,) = {op.host_s for op in ops if op.name == "KV packed"}
+    for op in ops:
+        if op.name == "KV exchange":
+            assert op.host_s == pytest.approx(calls * 4 * launch_s)
 
 
 def test_a_ring_hides_what_a_gather_shows() -> None:

@@ -1,4 +1,4 @@
-"""Intervals of layers of experts reach to the step whose launches take as long as any published."""
+"""Intervals of layers that hosts may hold up reach to the step of the slowest launches that are published."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ import pytest
 from small_experts import with_experts
 
 from stepsim.sim.evidence.interval import REACHES
-from stepsim.sim.evidence.interval_host import MOST_LAUNCH_S, SLOWER_HOST, longer_at_most_s
+from stepsim.sim.evidence.interval_host import (
+    MOST_DENSE_LAUNCH_S,
+    MOST_LAUNCH_S,
+    SLOWER_HOST,
+    longer_at_most_s,
+)
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.result.result import Result
 from stepsim.sim.result.step import LENGTHENS, Interval
@@ -85,10 +90,33 @@ def test_launches_that_are_priced_at_the_most_leave_no_doubt_above() -> None:
     assert not reached(scenario(host={"host_s_per_kernel": MOST_LAUNCH_S}))
 
 
-def test_dense_layers_graphs_and_compilers_have_no_such_doubt() -> None:
-    assert not reached(scenario(moe=None))
+def test_graphs_and_compilers_have_no_such_doubt() -> None:
     assert not reached(scenario(host={"cuda_graphs": True}))
     assert not reached(scenario(kernels={"torch_compile": True}))
+
+
+def dense(gpu: str = "GH200-96GB", *, tokens: int = 4096, **software: Any) -> Scenario:
+    run = scenario(gpu, moe=None, **software)
+    return run.with_({"training.seq_length": tokens})
+
+
+def test_dense_layers_have_it_where_launches_may_outlast_kernels() -> None:
+    """Grace may launch 2,048 tokens more slowly than a GH200 runs them, and 32,768 tokens never."""
+    assert reached(dense(tokens=2048))
+    assert not reached(dense(tokens=32768))
+    assert not reached(dense(tokens=2048, host={"cuda_graphs": True}))
+    assert not reached(
+        dense(tokens=2048, host={"launches_per_product": 1})
+    )  # whose price is one that steps have shown
+
+
+def test_hosts_of_dense_layers_keep_their_lead() -> None:
+    """Forward and backward count together, as the host's lead goes from one to the other."""
+    run, most = dense(tokens=2048), dense(tokens=2048, host={"host_s_per_kernel": MOST_DENSE_LAUNCH_S})
+    plan = lower(run, build_cluster(run)).plan
+    longer_s = longer_at_most_s(plan, MOST_DENSE_LAUNCH_S / 2.4e-5, run.num_microbatches)
+    assert simulate(most).step_time_s < interval_of_step(simulate(run)).high_s
+    assert longer_s == pytest.approx(simulate(most).step_time_s - simulate(run).step_time_s, rel=0.15)
 
 
 def test_graphs_that_leave_experts_out_keep_the_doubt_of_these() -> None:

@@ -1,9 +1,10 @@
-"""What a step with routed experts would take if launching their layers cost its host what it costs at most.
+"""What a step would take if launching its layers cost its host what it costs at most.
 
 A launch is priced once for a framework, and what is published of it differs by more than twice: by what runs
-around it in Python, by what it allocates, by how processes are bound to cores. Dense layers hardly show it,
-since their GPUs are the slower; layers of experts have hundreds of small launches, and their hosts wait for
-the rows of every layer and so lose their lead. Knows what launches and kernels of such layers take alone;
+around it in Python, by what it allocates, by how processes are bound to cores. Layers of experts launch
+hundreds of small kernels, and their hosts wait for the rows of every layer and so lose their lead. Hosts of
+dense layers keep it: one waits only where all that it launches takes longer than all that its GPU does, as on
+Grace with 8-bit products and context parallelism. Knows what launches and kernels of such layers take alone;
 replays nothing, and fits nothing.
 """
 
@@ -31,31 +32,41 @@ constants.py; docs/decisions/0087-launches-counted.md). A module of TransformerE
 takes longer still: 115 to 140 us forward (NVIDIA/TransformerEngine pull request 1191), and 37 at 2.46 times
 less than on Grace (its issue 2053)."""
 
+MOST_DENSE_LAUNCH_S = 4.3e-5
+"""The longest launch of eager training that steps of dense layers show: nanotron's, on hosts of H100. Two
+other sources say 40 and 42 us (docs/decisions/0087-launches-counted.md)."""
+
 
 def slower_hosts(step_time_s: float, plan: StepPlan, microbatches: int) -> Iterator[IntervalPart]:
-    """The part of a step of ``microbatches`` by which hosts of its layers of experts may hold it up; none
-    where graphs or a compiler launch them, or their launches are priced at the most already."""
+    """The part of a step of ``microbatches`` by which hosts of its layers may hold it up; none where graphs
+    or a compiler launch them, or their launches are priced at the most already. Of dense layers, those that
+    are TransformerEngine's modules alone, whose price no step has shown."""
     host, kernels = plan.scenario.software.host, plan.scenario.software.kernels
-    if plan.scenario.model.moe is None or kernels.torch_compile or not host.host_s_per_kernel:
+    if kernels.torch_compile or not host.host_s_per_kernel:
         return
-    slower = MOST_LAUNCH_S / host.host_s_per_kernel
+    dense = plan.scenario.model.moe is None
+    if dense and host.launches_per_product <= 1:
+        return
+    slower = (MOST_DENSE_LAUNCH_S if dense else MOST_LAUNCH_S) / host.host_s_per_kernel
     longer_s = longer_at_most_s(plan, slower, microbatches) if slower > 1.0 else 0.0
     if longer_s > 0:
         share = longer_s / step_time_s
         yield IntervalPart(
-            name=f"software.host.host_s_per_kernel {host.host_s_per_kernel:g}: layers of experts wait for"
-            " hosts whose launches take as long as any published",
+            name=f"software.host.host_s_per_kernel {host.host_s_per_kernel:g}: layers wait for hosts"
+            " whose launches take as long as any published",
             share=share,
             sigma=math.log1p(share) / share,
-            source="launches of 24 to 56 us; docs/decisions/0132-hosts-of-experts-in-intervals.md",
+            source="launches of 24 to 56 us, of dense layers 24 to 43;"
+            " docs/decisions/0132-hosts-of-experts-in-intervals.md",
             kind=SLOWER_HOST,
         )
 
 
 def longer_at_most_s(plan: StepPlan, slower: float, microbatches: int) -> float:
-    """Seconds that hosts of layers of experts would add to a step of ``microbatches`` if each launch took so
-    many times as long, on the rank that would lose most: each part of a layer between two waits of its host
-    takes what the slower of host and GPU does. A backward that a schedule splits counts as a whole one."""
+    """Seconds that hosts of layers of experts, or of a dense model's, would add to a step of ``microbatches``
+    if each launch took so many times as long, on the rank that would lose most: each part of a layer between
+    two waits of its host takes what the slower of host and GPU does, and so do all layers of a virtual stage
+    together where hosts wait for nothing. A backward that a schedule splits counts as a whole one."""
     added: dict[Block, float] = {}
     each_s = [_longer_s(plan, stage, slower, added) for stage in range(plan.shape.stages)]
     ranks = range(plan.shape.ranks)
@@ -65,6 +76,8 @@ def longer_at_most_s(plan: StepPlan, slower: float, microbatches: int) -> float:
 
 def _longer_s(plan: StepPlan, stage: int, slower: float, added: dict[Block, float]) -> float:
     """What a microbatch would take longer on a virtual stage, forward and back."""
+    if plan.scenario.model.moe is None:
+        return _dense_longer_s(plan, stage, slower)
     seconds = 0.0
     for run in plan.stages[stage].runs:
         if not run.kind.experts:
@@ -75,6 +88,16 @@ def _longer_s(plan: StepPlan, stage: int, slower: float, added: dict[Block, floa
                 added[block] = sum(_added_s(part, plan, slower) for part in block.parts or (block,))
             seconds += run.count * added[block]
     return seconds
+
+
+def _dense_longer_s(plan: StepPlan, stage: int, slower: float) -> float:
+    gpu_s = host_s = 0.0
+    for run in plan.stages[stage].runs:
+        for kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
+            block = plan.blocks.layer_of(kind, run)
+            gpu_s += run.count * solo_ends(block, sms=plan.cluster.gpu.sms)[0]
+            host_s += run.count * block.host_s
+    return max(gpu_s, slower * host_s) - max(gpu_s, host_s)
 
 
 def _added_s(part: Block, plan: StepPlan, slower: float) -> float:

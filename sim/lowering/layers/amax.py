@@ -7,7 +7,8 @@ stream waits for it. Releases before 1.6 did so as well, or beside what follows 
 
 References:
     TransformerEngine v0.8 pytorch/fp8.py, global_amax_reduction (async_op=False).
-    TransformerEngine v1.6, reduce_and_update_fp8_tensors (pull request 575).
+    TransformerEngine v1.6, reduce_and_update_fp8_tensors (pull request 575): torch.cat, the all-reduce,
+    fused_amax_and_scale_update_after_reduction (one kernel: pull request 593).
     NeMo pull request 4833: one fp8_autocast around all layers.
     Megatron core parallel_state.py, get_amax_reduction_group.
 """
@@ -27,6 +28,10 @@ AMAX_GROUPS = {"tensor": "amax.tp", "replicas": "amax"}
 
 _BYTES = 512.0  # some FP32 maxima a layer and direction: it is the latency that counts
 
+_LAUNCHES = 2
+"""Kernels beside the reduction, of some KB each, which count for the host alone: all maxima are joined before
+it, their histories and scales written behind."""
+
 
 def amax_group(scenario: Scenario) -> str | None:
     """The group over which maxima of 8-bit tensors are reduced; None where they are not, or by one rank."""
@@ -41,5 +46,8 @@ def amax_reduction(builder: LayerBuilder) -> Block:
     """The reduction behind the layers of a virtual stage, forward or backward."""
     among = builder.software.exchange.amax_group
     category = "dp" if among == "replicas" else "tp"
-    builder.collective(AMAX_GROUPS[among], "amax all_reduce", "all_reduce", _BYTES, category=category)
+    launches = builder.software.host.launches_per_collective + _LAUNCHES
+    builder.collective(
+        AMAX_GROUPS[among], "amax all_reduce", "all_reduce", _BYTES, category=category, launches=launches
+    )
     return builder.block("amax reduction")

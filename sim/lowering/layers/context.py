@@ -4,8 +4,8 @@ A rank holds two of 2 cp slices, one from either end, so that a causal mask leav
 ``p2p``: keys and values go around a ring while the part at hand is attended to. ``all_gather``: they are
 gathered first, not overlapped. ``a2a`` (Ulysses): heads are exchanged for tokens before and after; beside
 one of the others where only ``cp_a2a`` neighbours do it (hierarchical). Knows what is exchanged when;
-the attention kernels themselves are attention_core's. What torch does in place of the first two is in
-context_torch.py.
+the attention kernels themselves are attention_core's. What a ring copies besides is in context_copies.py,
+what torch does in place of the first two in context_torch.py.
 
 References:
     Liu et al. 2023, arXiv:2310.01889 (ring attention). Jacobs et al. 2023, arXiv:2309.14509 (Ulysses).
@@ -17,6 +17,14 @@ References:
 from __future__ import annotations
 
 from ...scenario.software.software import Software
+from .context_copies import (
+    COPY,
+    exchange_launches,
+    halve_sums,
+    make_contiguous,
+    merge_outputs,
+    output_bytes,
+)
 from .context_tiles import AttentionKernel, ContextTile, tiles_of
 from .context_torch import torch_backward, torch_forward, torch_received_bytes
 from .layer_builder import LayerBuilder
@@ -105,41 +113,47 @@ def _gathered(local: LocalShape) -> ContextTile:
 
 def _ring_forward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:
     """The next part's keys and values are on their way while this part's are attended to."""
-    local = builder.local
+    local, tiles = builder.local, tiles_of(builder.local)
+    builder.memory("KV packed", COPY * local.kv_bytes)
     arrived: int | None = None
-    for step, tile in enumerate(tiles_of(local)):
+    for step, tile in enumerate(tiles):
         posted = builder.last_kernel() if arrived is None else arrived
         if arrived is not None:
             builder.join(arrived)
         if step < local.cp - 1:
-            arrived = builder.collective(
-                ring, "KV exchange", "neighbours", local.kv_bytes, after=posted, wait=False
-            )
+            arrived = _pass_on(builder, ring, "KV exchange", local.kv_bytes, after=posted)
         attend(builder, tile)
-        if step:  # the softmax of both parts put right: read two outputs, write one
-            builder.memory("attention correction", 3.0 * _output_bytes(local, tile))
+    merge_outputs(builder, tiles)
 
 
 def _ring_backward(builder: LayerBuilder, ring: str, attend: AttentionKernel) -> None:
     """Key gradients follow their keys one step behind; the last step sends gradients only."""
     local = builder.local
     tiles = tiles_of(local)
+    own = tiles[0].queries
+    halve_sums(builder, tiles[0])
+    builder.memory("KV copy", COPY * local.kv_bytes)
     arrived: int | None = None
     for step, tile in enumerate(reversed(tiles)):
         if arrived is not None:
             builder.join(arrived)
         # what is sent: the keys while a next step needs them, gradients once there are any
         parts = (step < local.cp - 1) + (step > 0)
-        arrived = builder.collective(
-            ring, "KV and gradient exchange", "neighbours", parts * local.kv_bytes, wait=False
-        )
+        arrived = _pass_on(builder, ring, "KV and gradient exchange", parts * local.kv_bytes)
+        make_contiguous(builder, tile)
         attend(builder, tile)
-        if step:
-            builder.memory("dQ add", 3.0 * _output_bytes(local, tile))
-            builder.memory("dKV add", 3.0 * local.kv_bytes)
+        passes, verb = (3.0, "add") if step else (COPY, "copy")  # of two read, or one
+        builder.memory(f"dQ {verb}", passes * output_bytes(local, tile.queries))
+        builder.memory(f"dKV {verb}", passes * local.kv_bytes * tile.keys / own)
     assert arrived is not None
     builder.join(arrived)
 
 
-def _output_bytes(local: LocalShape, tile: ContextTile) -> float:
-    return float(local.batch * tile.queries * local.attention_width * local.element_bytes)
+def _pass_on(
+    builder: LayerBuilder, ring: str, name: str, payload_bytes: float, *, after: int | None = None
+) -> int:
+    """A step of the ring, which kernels run beside. Returns its index."""
+    launches = exchange_launches(builder.local, builder.software)
+    return builder.collective(
+        ring, name, "neighbours", payload_bytes, after=after, wait=False, launches=launches
+    )

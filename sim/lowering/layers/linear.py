@@ -23,9 +23,10 @@ from .local_shape import LocalShape, regathers_input
 
 PIPELINED_SPLITS = 4  # TransformerEngine's num_splits of GEMM + reduce-scatter
 
-SEND_AND_RECEIVE = 2
-"""Kernels of a step around userbuffers' ring, launched by the call that launches the products, and no call of
-torch's (TransformerEngine comm_gemm_overlap.cpp: userbuffers_send, userbuffers_recv)."""
+SEND_AND_RECEIVE = 3
+"""Launches of a step around userbuffers' ring, by the call that launches the products, and no call of
+torch's: a copy by a copy engine, the signal behind it, the wait for the neighbour's (TransformerEngine
+comm_gemm_overlap.cpp; userbuffers.cu: userbuffers_send with use_ce, the default, and userbuffers_recv)."""
 
 OPERATORS = 4
 """Operators that torch runs for one product of a linear layer on distributed tensors: the weight transposed,

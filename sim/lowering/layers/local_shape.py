@@ -37,7 +37,7 @@ class LocalShape:
     head, each a part of its columns. ``head_dim`` is that of queries and keys,
     ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
     query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
-    stream of two.
+    stream of two. ``batches_pairs``: two ranks of context parallelism send and receive in one call.
     """
 
     batch: int
@@ -72,6 +72,7 @@ class LocalShape:
     window: int | None = None
     experts: Experts | None = None
     prediction: bool = False
+    batches_pairs: bool = True
 
     def with_(self, **sizes: Any) -> LocalShape:
         """The same with other ``sizes``. Blocks ask for it all the time: ``dataclasses.replace``, which goes
@@ -227,6 +228,7 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
     """The layer share of one rank of ``scenario``."""
     par, training, software = scenario.parallelism, scenario.training, scenario.software
     rule, precision = sharding_rule(scenario), training.precision
+    architecture = gpu_of(scenario.cluster).architecture
     return local_shape_of_model(scenario.model, tp=par.tp, experts=experts_of(scenario)).with_(
         batch=training.micro_batch,
         sequence=training.seq_length,
@@ -238,7 +240,8 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         dtype=precision if precision in ("fp32", "fp16") else "bf16",
         quantised_weights=software.kernels.fp8_parameters,
         quantised_dispatch=software.exchange.fp8_dispatch,
-        recipe=recipe_of(scenario, gpu_of(scenario.cluster).architecture),
+        recipe=recipe_of(scenario, architecture),
+        batches_pairs=not architecture.startswith(("blackwell", "rubin")),
         accumulates=rule is None or not rule.reduces_each,
         split_gate=software.kernels.split_gate,
     )

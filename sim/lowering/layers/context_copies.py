@@ -1,0 +1,81 @@
+"""What TransformerEngine's ring of context parallelism copies and puts right around its attention kernels.
+
+Keys and values are packed before they travel, halves of the sequence made contiguous for cuDNN, the sums of
+all softmaxes kept in 64 bit, outputs written anew by them, gradients gathered in buffers of their own. All of
+these are kernels of torch's, launched one by one: they move little, and cost the host more than attention
+does. Knows what is copied; which tile is attended to when is context.py's.
+
+References:
+    TransformerEngine pytorch/dot_product_attention/context_parallel.py at 4790d3d4 (2.3),
+    AttnFuncWithCPAndKVP2P.forward and backward, flash_attn_p2p_communicate; Megatron core's layout is sbhd.
+"""
+
+from __future__ import annotations
+
+from ...scenario.software.software import Software
+from .context_tiles import ContextTile
+from .layer_builder import LayerBuilder
+from .local_shape import LocalShape
+
+COPY = 2.0
+"""Passes over a tensor that is copied: read, written."""
+
+CAST_SUMS, HALF_SUMS = 12.0, 4.0
+"""Bytes for each query and head of log-sum-exps: cast from 64 to 32 bit; of half the queries, made contiguous
+for the tiles of backward that take no others."""
+
+
+def exchange_launches(local: LocalShape, software: Software) -> float:
+    """What a step of the ring costs the host, in launches: a send and a receive, each a call of its own where
+    they are not batched (``batch_p2p_comm``: two ranks, before Blackwell)."""
+    batched = local.cp == 2 and local.batches_pairs
+    return software.host.launches_per_collective * (1 if batched else 2)
+
+
+def output_bytes(local: LocalShape, queries: int) -> float:
+    """Bytes of the attention output of so many ``queries`` of each sequence on this rank."""
+    return float(local.batch * queries * local.attention_width * local.element_bytes)
+
+
+def beside_tiles(local: LocalShape, software: Software) -> int:
+    """Launches of kernels that run beside the tiles of forward, and so cost the host alone.
+
+    Tiles take turns on two streams, so that the copy of the half that one takes, and what keeps the sums of
+    the one before, pass while the attention of the other runs: two kernels for the first sums, one for each
+    correction.
+    """
+    copies = local.cp - 1 if software.kernels.attention == "cudnn" else 0
+    return copies + 2 + (local.cp - 1)
+
+
+def merge_outputs(builder: LayerBuilder, tiles: list[ContextTile]) -> None:
+    """The outputs of all tiles as one: the first written anew, each later one added, by the final sums."""
+    local = builder.local
+    first, *later = tiles
+    launches = 1 + beside_tiles(local, builder.software)
+    builder.memory("softmax sums cast", CAST_SUMS * _sums(local, first), counted=launches)
+    builder.memory("attention output begun", COPY * output_bytes(local, first.queries))
+    for tile in later:  # read two outputs, write one
+        builder.memory("attention correction", 3.0 * output_bytes(local, tile.queries))
+
+
+def make_contiguous(builder: LayerBuilder, tile: ContextTile) -> None:
+    """Copies of the half of a sequence that a tile of backward takes, of keys and values, or of queries,
+    outputs and their gradients. cuDNN alone wants them."""
+    local = builder.local
+    own = local.sequence // local.cp
+    if builder.software.kernels.attention != "cudnn":
+        return
+    if tile.keys < own:
+        builder.memory("half of KV", COPY * local.kv_bytes * tile.keys / own)
+    if tile.queries < own:
+        builder.memory("half of Q, O and dO", 3 * COPY * output_bytes(local, tile.queries), launches=3)
+
+
+def halve_sums(builder: LayerBuilder, tile: ContextTile) -> None:
+    """The second half of the queries' sums, as backward's tiles of half the queries want them."""
+    builder.memory("half of softmax sums", HALF_SUMS * _sums(builder.local, tile))
+
+
+def _sums(local: LocalShape, tile: ContextTile) -> float:
+    return float(local.batch * tile.queries * local.heads)
