@@ -21,6 +21,7 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.schedules import schedule_names
 from stepsim.sim.scenario.software import software_names
 from stepsim.sim.scenario.software.rules import PresetRule, framework_of, rules_of
+from stepsim.sim.scenario.software.software import GROUP_OF
 from stepsim.sim.simulate import simulate
 
 GPT2 = {
@@ -93,7 +94,11 @@ def test_a_rule_fixes_a_field_that_there_is_in_one_way_that_it_can_be_broken() -
         assert bool(rule.path) == (bool(rule.severity) or rule.default is not None), rule
         for path in (rule.path, *(name for key in rule.when for name in key.split("*"))):
             block, _, name = path.partition(".")
-            assert path in ("", "schedule") or name in BLOCKS[block].model_fields, rule
+            if block == "software":
+                group, _, name = name.partition(".")
+                assert GROUP_OF[name] == group, rule
+            else:
+                assert path in ("", "schedule") or name in BLOCKS[block].model_fields, rule
         if rule.path == "schedule":
             assert {rule.always, *rule.among} - {None} <= set(schedule_names()), rule
 
@@ -132,6 +137,18 @@ def test_one_replica_shards_nothing() -> None:
 def test_nanotron_balances_its_stages() -> None:
     assert a_run("nanotron-2024", {"pp": 2}).parallelism.stage_split == "flops_balanced"
     assert a_run("nanotron-2024", {"pp": 1}).parallelism.stage_split == "uniform"
+
+
+@pytest.mark.parametrize("preset", ["megatron-2023", "megatron-zero-bubble-2023", "megatron-core-2025"])
+def test_megatron_accumulates_in_fp16_under_fp16_unless_told(preset: str) -> None:
+    def width(precision: str, **software: Any) -> int:
+        run = a_run({"preset": preset, **software}, {}, training={"precision": precision})
+        return int(run.software.gradients.main_grad_bytes)
+
+    assert width("bf16") == 4
+    assert width("fp16") == 2
+    assert width("fp16", gradients={"main_grad_bytes": 4}) == 4
+    assert a_run(preset, {}, training={"precision": "fp16"}).software.gradients.main_grad_bytes == 2
 
 
 # The vocabulary -----------------------------------------------------------------------------------------

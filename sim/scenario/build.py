@@ -31,7 +31,7 @@ from .faults.detection import Detection
 from .faults.faults import Faults
 from .faults.recovery import Checkpoint, Recovery, Run
 from .files_beside import beside, with_cluster_files, with_counts_file, with_fault_traces
-from .frameworks import with_defaults_of
+from .frameworks import lookup_in, with_defaults_of, with_own_defaults
 from .machine import gpu_of
 from .model.model import Model
 from .own_hardware import with_hardware_files
@@ -154,6 +154,8 @@ class _Builder:
             layout = with_defaults_of(preset, "parallelism", layout, plain)
         parallelism = self._part(Parallelism, "parallelism", layout)
         training = self._part(Training, "training", with_counts_file(self.tree, plain.get("training")))
+        if software and training:
+            software = with_own_defaults(software, lookup_in({**plain, "training": training}))
         published = self._part(PublishedFigures, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)

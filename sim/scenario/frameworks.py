@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from .finding import Finding, choices, neighbours
 from .schedules import is_table
 from .software.rules import PresetRule, rules_of
+from .software.software import Software
 
 Lookup = Callable[[str], Any]
 """The value of a field by its dotted path; None where it is not there."""
@@ -33,6 +34,20 @@ def with_defaults_of(
         if owner == block and name not in filled and rule.fills is not None and applies(rule, lookup):
             filled[name] = rule.fills
     return filled
+
+
+def with_own_defaults(software: Software, stated: Lookup) -> Software:
+    """``software`` with what its framework makes of it under the scenario's other blocks, as gradients of 16
+    bits under FP16. What the scenario itself states stays; ``stated`` finds that, and the other blocks."""
+    fills = {
+        rule.path.rpartition(".")[2]: rule.fills
+        for rule in rules_of(software.name)
+        if rule.path.startswith("software.")
+        and rule.fills is not None
+        and stated(rule.path) is None
+        and applies(rule, stated)
+    }
+    return software.with_fields(**fills) if fills else software
 
 
 def contradictions(preset: str, lookup: Lookup, severity: str) -> Iterator[tuple[PresetRule, Any]]:
