@@ -10,7 +10,7 @@ from ..hardware.profile import GpuProfile
 from .kernel import MemoryBound
 
 BLOCKS_ON_SM = 16
-"""Blocks of 128 threads that an SM holds of its 2,048, and so the parts that rows are cut into for each SM."""
+"""Blocks of 128 threads that an SM holds of its 2,048: so many parts for each SM are rows cut into."""
 
 ADDERS = 4
 """Warps that share a column's parts between them, one a turn (TransformerEngine
