@@ -40,6 +40,7 @@ from .pointwise import (
     residual_add_backward,
     rope,
     small_kernels,
+    split_heads,
 )
 from .prediction import join_backward, join_forward, join_weight_grad
 from .recompute import FULL, NOTHING, Recompute, by_operators, title
@@ -210,6 +211,7 @@ def _attention(builder: LayerBuilder) -> None:
         column_forward(builder, (_qkv(local),), cast=not norm_quantises(local))
         gather_shared_heads(builder)
     rearrange(builder)
+    split_heads(builder)
     head_norms(builder)
     rope(builder)
     attention_forward(builder)

@@ -27,13 +27,36 @@ def rearrange(builder: LayerBuilder) -> None:
         )
 
 
+def split_heads(builder: LayerBuilder) -> None:
+    """The product of Q, K and V as three. Each group has its queries, its key and its value there, so that
+    queries which share a key are not evenly apart: a reshape copies them (Megatron-LM
+    core/transformer/attention.py, get_query_key_value_tensors)."""
+    local = builder.local
+    if builder.software.kernels.grouped_heads_copied and not local.latent and _grouped(local):
+        size = float(local.tokens * local.heads * local.head_dim * local.element_bytes)
+        builder.memory("queries in a row", 2 * size)  # read, write
+
+
+def _grouped(local: LocalShape) -> bool:
+    return local.heads != local.kv_heads
+
+
+def _joins_gradients(builder: LayerBuilder) -> bool:
+    """Whether gradients of Q, K and V are copied into one. TransformerEngine's attention writes those of heads
+    that lay side by side into one tensor as they lay, and its split then passes that on; of others they are
+    joined (TransformerEngine pytorch/attention.py, _SplitAlongDim.backward: noop_ok)."""
+    local, kernels = builder.local, builder.software.kernels
+    apart = kernels.grouped_heads_copied and (_grouped(local) or local.rope)
+    return (kernels.qkv_grad_joined or apart) and not local.latent
+
+
 def rearrange_backward(builder: LayerBuilder) -> None:
     """The copies of ``rearrange`` for gradients, their joining into one tensor, and the sum that is the
     gradient of the biases."""
     local, kernels = builder.local, builder.software.kernels
     rearrange(builder)
     size = float(local.tokens * local.qkv_width * local.element_bytes)
-    if kernels.qkv_grad_joined and not local.latent:
+    if _joins_gradients(builder):
         builder.memory("join gradients of QKV", 2 * size)  # read, write
     if kernels.bias_grad_apart and local.has_qkv_biases:
         builder.memory("bias gradient", size)
