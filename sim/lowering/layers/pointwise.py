@@ -42,9 +42,9 @@ def _grouped(local: LocalShape) -> bool:
 
 
 def _joins_gradients(builder: LayerBuilder) -> bool:
-    """Whether gradients of Q, K and V are copied into one. TransformerEngine's attention writes those of heads
-    that lay side by side into one tensor as they lay, and its split then passes that on; of others they are
-    joined (TransformerEngine pytorch/attention.py, _SplitAlongDim.backward: noop_ok)."""
+    """Whether gradients of Q, K and V are copied into one. TransformerEngine's attention writes those of
+    heads that lay side by side into one tensor as they lay, and its split then passes that on; of others
+    they are joined (TransformerEngine pytorch/attention.py, _SplitAlongDim.backward: noop_ok)."""
     local, kernels = builder.local, builder.software.kernels
     apart = kernels.grouped_heads_copied and (_grouped(local) or local.rope)
     return (kernels.qkv_grad_joined or apart) and not local.latent

@@ -46,8 +46,8 @@ class KernelSoftware(SoftwareGroup):
     )
     grouped_heads_copied: bool = Field(
         default=False,
-        description="queries that share keys are copied out of the product of Q, K and V, and gradients of grouped"
-        " or turned heads into its gradient (Megatron core with TransformerEngine)",
+        description="queries that share keys are copied out of the product of Q, K and V, and gradients of"
+        " grouped or turned heads into its gradient (Megatron core with TransformerEngine)",
     )
     norm_parts_in_turn: bool = Field(
         default=False,
