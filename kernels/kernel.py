@@ -139,12 +139,14 @@ class MemoryBound:
     """A kernel whose time is its traffic: pointwise, norm, softmax, loss, optimizer.
 
     ``hbm_bytes`` is bytes read plus written; ``launches`` is the number of kernels that it stands
-    for, each of which pays the fixed latency on the GPU.
+    for, each of which pays the fixed latency on the GPU. ``parts`` are blocks of rows whose partial sums one
+    block adds up for each column, of as many as are on the GPU at once.
     """
 
     hbm_bytes: float
     flops: float = 0.0
     launches: int = 1
+    parts: float = 0.0
 
 
 Kernel = Gemm | Attention | MemoryBound

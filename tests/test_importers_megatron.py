@@ -87,6 +87,9 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("--exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "software.gradients.moment_bytes", None),
         # Latent attention has its own sizes.
         ("--multi-latent-attention --kv-lora-rank 512", "model.mla.qk_nope_head_dim", 128),
+        # Norms of heads, which with latents are theirs.
+        ("--qk-layernorm", "model.qk_norm", True),
+        ("--qk-layernorm --multi-latent-attention --kv-lora-rank 512", "model.qk_norm", None),
         # A window of so many to the left is one key more.
         ("--window-size 127,0 --window-attn-skip-freq 2", "model.sliding_window", 128),
         ("--attention-head-type multiquery", "model.num_query_groups", 1),

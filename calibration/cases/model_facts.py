@@ -51,6 +51,8 @@ def _facts_of(model: Model) -> dict[str, Any]:
         facts |= {"sliding_window": model.sliding_window, "full_attention_every": model.full_attention_every}
     if model.biases:
         facts["biases"] = True
+    if model.qk_norm:
+        facts["qk_norm"] = True
     return facts
 
 

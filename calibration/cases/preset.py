@@ -237,7 +237,10 @@ nothing (pytorch/torchtitan components/loss.py, build_cross_entropy_loss: ``if t
 LOSS_EAGER = {"cross_entropy": "eager", "logits_fp32": True}
 """Their loss where nothing is compiled, in words of a preset."""
 
-MODEL_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (("without dropout", {"dropout": 0.0}),)
+MODEL_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("without dropout", {"dropout": 0.0}),
+    ("norms of heads", {"qk_norm": True}),  # of queries and keys: Megatron core's --qk-layernorm, Qwen3
+)
 """What a framework's text says of the models that ran, in words of a model."""
 
 TRAINING_WORDS: tuple[tuple[str, dict[str, Any]], ...] = (

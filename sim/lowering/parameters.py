@@ -74,6 +74,8 @@ def attention_parameters(shape: LocalShape) -> Iterator[Parameter]:
         yield Parameter(name=name, shape=(width, h), sharded_over=("tp",))
         if shape.has_qkv_biases:
             yield Parameter(name=f"{name} bias", shape=(width,), sharded_over=("tp",))
+        if shape.qk_norm and name != "value":
+            yield Parameter(name=f"{name} norm", shape=(shape.head_dim,))  # one for all heads
     yield from _projection(shape)
 
 

@@ -29,6 +29,8 @@ from .mlp import mlp_backward, mlp_forward, mlp_in_forward, mlp_out_forward, mlp
 from .moe import moe_backward, moe_forward, moe_forward_again, moe_weight_grad
 from .operators import operators_again
 from .pointwise import (
+    head_norms,
+    head_norms_backward,
     norm,
     norm_backward,
     norm_quantises,
@@ -38,6 +40,7 @@ from .pointwise import (
     residual_add_backward,
     rope,
     small_kernels,
+    split_heads,
 )
 from .prediction import join_backward, join_forward, join_weight_grad
 from .recompute import FULL, NOTHING, Recompute, by_operators, title
@@ -208,6 +211,8 @@ def _attention(builder: LayerBuilder) -> None:
         column_forward(builder, (_qkv(local),), cast=not norm_quantises(local))
         gather_shared_heads(builder)
     rearrange(builder)
+    split_heads(builder)
+    head_norms(builder)
     rope(builder)
     attention_forward(builder)
 
@@ -232,6 +237,7 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
         attention_forward(builder)
     attention_backward(builder)
     rope(builder, backward=True)
+    head_norms_backward(builder)
     rearrange_backward(builder)
     if "layernorm" in recompute:
         norm(builder)

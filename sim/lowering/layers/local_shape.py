@@ -65,6 +65,7 @@ class LocalShape:
     rms_norm: bool
     accumulates: bool = True
     qkv_biases: bool = False
+    qk_norm: bool = False
     split_gate: bool = False
     value_dim: int = 0
     kv_sharers: int = 1
@@ -221,6 +222,7 @@ def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None =
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
         qkv_biases=model.qkv_biases and not model.biases,
+        qk_norm=model.qk_norm,
     )
 
 

@@ -10,6 +10,10 @@ from .layer_builder import LayerBuilder
 from .linear import activation_quantises
 from .local_shape import LocalShape
 
+_ROWS_OF_BLOCK = 4
+"""Rows of 128 columns that a block of TransformerEngine's norms has at once, one for each of its warps
+(common/normalization/rmsnorm/rmsnorm_bwd_semi_cuda_kernel.cu, hidden size 128)."""
+
 
 def rearrange(builder: LayerBuilder) -> None:
     """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
@@ -23,13 +27,36 @@ def rearrange(builder: LayerBuilder) -> None:
         )
 
 
+def split_heads(builder: LayerBuilder) -> None:
+    """The product of Q, K and V as three. Each group has its queries, its key and its value there, so that
+    queries which share a key are not evenly apart: a reshape copies them (Megatron-LM
+    core/transformer/attention.py, get_query_key_value_tensors)."""
+    local = builder.local
+    if builder.software.kernels.grouped_heads_copied and not local.latent and _grouped(local):
+        size = float(local.tokens * local.heads * local.head_dim * local.element_bytes)
+        builder.memory("queries in a row", 2 * size)  # read, write
+
+
+def _grouped(local: LocalShape) -> bool:
+    return local.heads != local.kv_heads
+
+
+def _joins_gradients(builder: LayerBuilder) -> bool:
+    """Whether gradients of Q, K and V are copied into one. TransformerEngine's attention writes those of
+    heads that lay side by side into one tensor as they lay, and its split then passes that on; of others
+    they are joined (TransformerEngine pytorch/attention.py, _SplitAlongDim.backward: noop_ok)."""
+    local, kernels = builder.local, builder.software.kernels
+    apart = kernels.grouped_heads_copied and (_grouped(local) or local.rope)
+    return (kernels.qkv_grad_joined or apart) and not local.latent
+
+
 def rearrange_backward(builder: LayerBuilder) -> None:
     """The copies of ``rearrange`` for gradients, their joining into one tensor, and the sum that is the
     gradient of the biases."""
     local, kernels = builder.local, builder.software.kernels
     rearrange(builder)
     size = float(local.tokens * local.qkv_width * local.element_bytes)
-    if kernels.qkv_grad_joined and not local.latent:
+    if _joins_gradients(builder):
         builder.memory("join gradients of QKV", 2 * size)  # read, write
     if kernels.bias_grad_apart and local.has_qkv_biases:
         builder.memory("bias gradient", size)
@@ -120,6 +147,49 @@ def _latent_rope(builder: LayerBuilder) -> None:
         builder.memory("rope", size * (turned + made), launches=2)
     else:  # Q is split and joined again (r w each), K joined, V made contiguous
         builder.memory("rope", size * (5 * turned + 2 * local.head_dim + 2 * made), launches=16)
+
+
+def head_norms(builder: LayerBuilder) -> None:
+    """RMSNorm of each head's queries and keys, where the model has it.
+
+    Compiled, it comes with the rotary positions, which read and write the same. A kernel wants rows that lie
+    together: keys are a part of one product and are copied first, and queries that no others share keys with
+    (Megatron-LM core/transformer/attention.py, where a reshape copies others; TransformerEngine
+    pytorch/ops/basic/rmsnorm.py, op_forward; NVIDIA/Megatron-LM pull request 6459).
+    """
+    local, kernels = builder.local, builder.software.kernels
+    if not local.qk_norm or local.latent or kernels.torch_compile:
+        return
+    if not kernels.norm_is_one_kernel(rms_norm=True):
+        size = _heads_normed(local) * (4 * local.element_bytes + 28)
+        builder.memory("norms of heads", size, launches=16)  # both as ``norm``
+        return
+    apart = local.kv_heads * (2 if local.heads == local.kv_heads else 1)
+    copied = 2.0 * local.tokens * apart * local.head_dim * local.element_bytes
+    builder.memory("keys in a row", copied, launches=apart // local.kv_heads)
+    builder.memory("norms of heads", 2.0 * _heads_normed(local) * local.element_bytes, launches=2)
+
+
+def head_norms_backward(builder: LayerBuilder) -> None:
+    """Gradients of ``head_norms``: one kernel each for queries and keys, and one for each weight."""
+    local, kernels = builder.local, builder.software.kernels
+    if not local.qk_norm or local.latent:
+        return
+    e, elements = local.element_bytes, _heads_normed(local)
+    if kernels.torch_compile:
+        builder.memory("norms of heads backward", e * elements)  # the inputs, beside what positions read
+    elif not kernels.norm_is_one_kernel(rms_norm=True):
+        builder.memory("norms of heads backward", elements * (8 * e + 76), launches=32)  # ``norm_backward``
+    else:
+        builder.memory("norms of heads backward", 3.0 * e * elements, launches=2)  # read dY and X, write dX
+        if kernels.norm_parts_in_turn:
+            for heads in (local.heads, local.kv_heads):
+                parts = local.tokens * heads / _ROWS_OF_BLOCK
+                builder.memory("weight gradient of heads' norm", 0.0, counted=0, parts=parts)
+
+
+def _heads_normed(local: LocalShape) -> float:
+    return float(local.tokens * (local.heads + local.kv_heads) * local.head_dim)
 
 
 def activation(builder: LayerBuilder) -> None:

@@ -218,6 +218,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         * (1 if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm) else 3),
         "norm outputs": 2 * _gathered(local, software) * narrow,
         "qkv": float(tokens * local.qkv_width * e),
+        "heads to be normed": _heads_to_be_normed(local, software),
         "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
         "repeated heads": _repeated(local) if software.kernels.repeats_kv else 0.0,
         "attention": tokens * local.attention_width * outputs,
@@ -228,6 +229,14 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         "joined streams": 4 * local.norm_bytes if local.prediction else 0.0,
         "masks": 2 * _mask(local),
     }
+
+
+def _heads_to_be_normed(local: LocalShape, software: Software) -> float:
+    """Queries and keys before their norms, beside those that attention reads; a chain keeps FP32 copies."""
+    if not local.qk_norm or local.latent:
+        return 0.0
+    size = float(local.tokens * (local.heads + local.kv_heads) * local.head_dim * local.element_bytes)
+    return size * (1 if software.kernels.norm_is_one_kernel(rms_norm=True) else 3)
 
 
 def _copied(local: LocalShape) -> float:

@@ -39,6 +39,8 @@ def put_model(settings: Settings, megatron: Megatron) -> None:
     draft.put(
         "model.qkv_biases", True if settings.flag("add_qkv_bias") else None, settings.origin("add_qkv_bias")
     )
+    if settings.flag("qk_layernorm") and not settings.flag("multi_latent_attention"):
+        draft.put("model.qk_norm", True, settings.origin("qk_layernorm"))  # with latents it is their norms
     norm = settings.choice(
         "normalization", among={"layernorm": "layernorm", "rmsnorm": "rmsnorm"}, default="layernorm"
     )

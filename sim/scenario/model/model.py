@@ -160,6 +160,9 @@ class Model(BaseModel):
         description="with sliding_window: each layer of that number sees all keys (2: every second); 0: none",
     )
     qkv_biases: Flag = Field(default=False, description="biases of queries, keys and values alone (Qwen2)")
+    qk_norm: Flag = Field(
+        default=False, description="each head's queries and keys are normed before their positions (Qwen3)"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -181,6 +184,8 @@ class Model(BaseModel):
             raise ValueError(
                 f"attention is mha, but num_query_groups {groups} is not num_attention_heads {heads}"
             )
+        if self.qk_norm and self.mla is not None:
+            raise ValueError("qk_norm is not for mla, whose latents are normed in any case")
         if self.full_attention_every and self.sliding_window is None:
             raise ValueError(
                 "full_attention_every needs sliding_window: without it every layer sees all keys"

@@ -44,6 +44,16 @@ class KernelSoftware(SoftwareGroup):
         description="a fused norm's weight gradient is a kernel of its own, which reads again what that of"
         " the input has read (torch's LayerNorm, Apex's FusedLayerNorm); false: one pass makes both",
     )
+    grouped_heads_copied: bool = Field(
+        default=False,
+        description="queries that share keys are copied out of the product of Q, K and V, and gradients of"
+        " grouped or turned heads into its gradient (Megatron core with TransformerEngine)",
+    )
+    norm_parts_in_turn: bool = Field(
+        default=False,
+        description="the weight's gradient of a norm of single heads is added up by one block a column"
+        " (TransformerEngine)",
+    )
     bias_grad_apart: bool = Field(
         default=False,
         description="bias gradients of an attention's and an MLP's first matrix are sums of their own"

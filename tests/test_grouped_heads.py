@@ -1,0 +1,37 @@
+"""Queries that share keys are copied out of their product, and gradients of such heads into its gradient."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from small_scenarios import scenario
+
+from stepsim.sim.simulate import simulate
+
+COPY, JOIN = "queries in a row", "join gradients of QKV"
+
+
+def copies(*, groups: int, rope: bool, preset: str = "megatron-core-2025", **fields: Any) -> Counter[str]:
+    run = scenario(software=preset, num_attention_heads=8, num_query_groups=groups, **fields)
+    step = simulate(run.with_({"model.position": "rope" if rope else "learned"}))
+    return Counter(span.name for span in step.iter_spans() if span.name in (COPY, JOIN))
+
+
+@pytest.mark.parametrize(
+    ("groups", "rope", "names"),
+    [(8, False, set()), (8, True, {JOIN}), (4, False, {COPY, JOIN}), (4, True, {COPY, JOIN})],
+)
+def test_heads_that_lie_side_by_side_are_not_copied(groups: int, rope: bool, names: set[str]) -> None:
+    assert set(copies(groups=groups, rope=rope)) == names
+
+
+def test_what_splits_by_itself_is_as_it_says() -> None:
+    assert not copies(groups=4, rope=True, preset="torchtitan-2025")
+    assert set(copies(groups=8, rope=False, preset="megatron-2021")) == {JOIN}
+
+
+def test_each_layer_copies_once_each_way() -> None:
+    found = copies(groups=4, rope=True)
+    assert found[COPY] == found[JOIN] > 0

@@ -1,0 +1,89 @@
+"""Norms of each head's queries and keys: their kernels, what they keep, and where they are read from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from small_scenarios import lowered, scenario
+from validation_cases import case_document
+
+from stepsim.calibration.cases.case import build
+from stepsim.calibration.cases.model_facts import known_facts
+from stepsim.calibration.cases.preset import model_facts
+from stepsim.hardware.calibrated.overlay import load_profile
+from stepsim.hardware.gpus import get_gpu
+from stepsim.kernels.cost import kernel_seconds
+from stepsim.kernels.kernel import MemoryBound
+from stepsim.sim.scenario.model.catalogue import get_model
+from stepsim.sim.simulate import simulate
+
+NAMES = ("keys in a row", "norms of heads", "norms of heads backward", "weight gradient of heads' norm")
+
+
+def heads(preset: str = "megatron-core-2025", *, qk_norm: bool = True, **fields: Any) -> Any:
+    run = scenario(software=preset, num_query_groups=4, num_attention_heads=8, **fields)
+    return run.with_({"model.qk_norm": qk_norm})
+
+
+def kernels(run: Any) -> Counter[str]:
+    return Counter(span.name for span in simulate(run).iter_spans() if span.name in NAMES)
+
+
+@pytest.mark.parametrize("parts", [100_000, 1e9])
+def test_a_weights_gradient_takes_as_long_as_the_blocks_that_a_gpu_holds(parts: float) -> None:
+    """A GH200 was measured at 71.9 to 82.3 us, whatever the rows (memory_bound.PART_S)."""
+    gpu, profile = get_gpu("GH200-96GB"), load_profile("GH200-96GB")
+    alone = kernel_seconds(MemoryBound(hbm_bytes=0.0), gpu, profile)
+    added = kernel_seconds(MemoryBound(hbm_bytes=0.0, parts=parts), gpu, profile)
+    assert 71.9e-6 < added - alone < 82.3e-6
+
+
+def test_few_rows_have_few_parts() -> None:
+    gpu, profile = get_gpu("GH200-96GB"), load_profile("GH200-96GB")
+    alone = kernel_seconds(MemoryBound(hbm_bytes=0.0), gpu, profile)
+    half = kernel_seconds(MemoryBound(hbm_bytes=0.0, parts=8 * gpu.sms), gpu, profile)
+    whole = kernel_seconds(MemoryBound(hbm_bytes=0.0, parts=16 * gpu.sms), gpu, profile)
+    assert half - alone == pytest.approx((whole - alone) / 2)
+
+
+def test_queries_and_keys_are_normed_in_each_layer_and_microbatch() -> None:
+    run = heads()
+    training = run.training
+    turns = run.model.num_layers * training.global_batch // training.micro_batch // run.parallelism.dp
+    assert not kernels(heads(qk_norm=False))
+    assert kernels(run) == {name: turns * (2 if "weight" in name else 1) for name in NAMES}
+
+
+def test_a_compiler_norms_with_positions() -> None:
+    run = heads("torchtitan-2025").with_({"software.kernels.torch_compile": True})
+    assert set(kernels(run)) == {"norms of heads backward"}
+
+
+def test_a_step_is_longer_and_keeps_what_is_normed() -> None:
+    plain, normed = simulate(heads(qk_norm=False)), simulate(heads())
+    local = lowered(heads()).plan.local
+    kept = local.tokens * (local.heads + local.kv_heads) * local.head_dim * local.element_bytes
+    assert normed.step_time_s > plain.step_time_s
+    assert normed.memory[0].terms["activations"] - plain.memory[0].terms["activations"] >= kept
+
+
+@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "qwen3-235b-a22b"])
+def test_qwen3_has_them_in_the_catalogue_and_in_cases_of_its_shape(name: str) -> None:
+    model = get_model(name)
+    assert model.qk_norm
+    told = model.model_dump(exclude={"qk_norm"})
+    assert known_facts(told)["qk_norm"] is True
+
+
+def test_a_cases_text_says_that_heads_are_normed() -> None:
+    software = replace(build(case_document()).software, framework="Megatron core (norms of heads)")
+    assert model_facts(software)["qk_norm"] is True
+
+
+def test_latents_are_normed_in_any_case() -> None:
+    model = get_model("deepseek-v3").model_dump()
+    with pytest.raises(ValueError, match="qk_norm"):
+        type(get_model("deepseek-v3"))(**model | {"qk_norm": True})
