@@ -49,8 +49,7 @@ def _facts_of(model: Model) -> dict[str, Any]:
         facts["moe"] = {"node_limit": model.moe.node_limit}
     if model.sliding_window:
         facts |= {"sliding_window": model.sliding_window, "full_attention_every": model.full_attention_every}
-    if model.biases:
-        facts["biases"] = True
+    facts |= {name: True for name in ("biases", "clamped_gate") if getattr(model, name)}
     return facts
 
 

@@ -152,6 +152,43 @@ RECIPE_FACTS = (
         gpus=("H",),
         fields={"cuda_graphs": False, "grouped_gemm": "streams", "moe_dispatcher": "deepep"},
     ),
+    # cutedsl_fused_grouped_mlp is of MXFP8 and NVFP4 (perf_recipes/_common.py); in 16 bits GroupedLinear
+    # issues a product for each expert (TransformerEngine pytorch/cpp_extensions/gemm.py,
+    # general_grouped_gemm).
+    RecipeFact(
+        presets=("megatron-bridge-2026", "megatron-bridge-26.06"),
+        precisions=("bf16",),
+        experts=True,
+        fields={"grouped_gemm": "streams"},
+    ),
+    # GPT-OSS, models/gpt_oss/gpt_oss_bridge.py: bias_dropout_fusion False, moe_token_dispatcher_type alltoall
+    # unless a recipe names another. Its recipes, scripts/performance/configs/gpt_oss and
+    # perf_recipes/gpt_oss: graphs on GB300 and B300 alone (cuda_graph_impl), HybridEP on B300, and from 26.04
+    # to 26.06 on B200 and GB200 (pull requests 2906, 2915, 3561).
+    RecipeFact(presets=_BRIDGE, widths=(2880,), fields={"fused_residual": False}),
+    RecipeFact(presets=_BRIDGE, widths=(2880,), gpus=("H", "GB300"), fields={"moe_dispatcher": "alltoall"}),
+    RecipeFact(
+        presets=("megatron-bridge-26.06",),
+        widths=(2880,),
+        gpus=("B200", "GB200"),
+        precisions=("bf16",),
+        fields={"moe_dispatcher": "alltoall"},
+    ),
+    RecipeFact(
+        presets=("megatron-bridge-2026", "megatron-bridge-26.06"),
+        widths=(2880,),
+        gpus=("B200", "GB200"),
+        precisions=("bf16",),
+        fields={"cuda_graphs": False},
+    ),
+    # Its positions are YaRN's, whose scale TransformerEngine's fused rotary kernel does not know: Megatron
+    # core from 0.16 on, models/common/embeddings/rope_utils.py, apply_rotary_pos_emb ("mscale is not
+    # supported").
+    RecipeFact(
+        presets=("megatron-bridge-2026", "megatron-bridge-26.06"),
+        widths=(2880,),
+        fields={"fused_rope": False},
+    ),
     # training/mixed_precision.py, bf16_with_nvfp4_mixed: with the random Hadamard transform, whose own kernel
     # takes the maximum (TransformerEngine pytorch/csrc/extensions/normalization.cpp).
     RecipeFact(presets=_BRIDGE, precisions=("nvfp4",), fields={"fused_amax": False}),

@@ -65,6 +65,7 @@ class LocalShape:
     rms_norm: bool
     accumulates: bool = True
     qkv_biases: bool = False
+    clamped_gate: bool = False
     split_gate: bool = False
     value_dim: int = 0
     kv_sharers: int = 1
@@ -220,6 +221,7 @@ def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None =
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
         qkv_biases=model.qkv_biases and not model.biases,
+        clamped_gate=model.clamped_gate,
     )
 
 

@@ -160,6 +160,9 @@ class Model(BaseModel):
         description="with sliding_window: each layer of that number sees all keys (2: every second); 0: none",
     )
     qkv_biases: Flag = Field(default=False, description="biases of queries, keys and values alone (Qwen2)")
+    clamped_gate: Flag = Field(
+        default=False, description="both inputs of a gated activation are clamped before it (GPT-OSS)"
+    )
 
     @model_validator(mode="before")
     @classmethod
