@@ -26,7 +26,8 @@ BLOCKS = {
     "training": ("micro_batch", "seq_length", "recompute", "routing", "precision"),
     "moe": ("num_experts", "topk", "expert_ffn_hidden_size", "shared_expert_ffn_hidden_size",
             "num_dense_layers", "capacity_factor", "layer_freq", "node_limit"),
-    "model": ("num_layers", "mla", "mtp_layers", "biases", "sliding_window", "full_attention_every", "moe"),
+    "model": ("num_layers", "mla", "mtp_layers", "biases", "clamped_gate", "sliding_window",
+              "full_attention_every", "moe"),
     "cluster": ("gpus", "gpus_per_node", "gpu"),
     "schedule_options": ("group",),
 }  # fmt: skip

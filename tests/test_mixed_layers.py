@@ -143,10 +143,10 @@ def test_deepseek_v3_is_known_by_its_shape() -> None:
 
 def test_gpt_oss_is_known_by_its_shape_with_its_windows_and_biases() -> None:
     """A case has no field for them; a model of other shapes, or a dense one, gets none."""
-    own = ("sliding_window", "full_attention_every", "biases")
+    own = ("sliding_window", "full_attention_every", "biases", "clamped_gate")
     shape = {name: value for name, value in get_model("gpt-oss-20b").model_dump().items() if name not in own}
     known = known_facts(shape | {"num_layers": 24, "vocab_size": 128256})
-    assert [known[name] for name in own] == [128, 2, True]
+    assert [known[name] for name in own] == [128, 2, True, True]
     assert known["moe"] == shape["moe"]
     assert "sliding_window" not in known_facts(shape | {"kv_channels": 128})
 

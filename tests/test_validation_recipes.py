@@ -94,6 +94,38 @@ def test_products_of_four_bits_overlap_no_tensor_parallelism_in_megatron_bridge(
     assert "tp_comm_overlap" not in recipe_fields(name, a_case("GB200-NVL72", "mxfp8"))
 
 
+@pytest.mark.parametrize(
+    ("gpu", "release", "vpp", "expected"),
+    [
+        ("B200-SXM-180GB", "26.02", 4, {"moe_dispatcher": "alltoall", "cuda_graphs": False}),
+        ("B200-SXM-180GB", "26.04.01", 1, {"moe_dispatcher": "alltoall", "cuda_graphs": False}),
+        ("B300-SXM", "26.04", 1, {"moe_dispatcher": "alltoall", "cuda_graphs": False}),
+        (
+            "B300-SXM", "26.02.01", 4,
+            {"moe_dispatcher": "alltoall", "cuda_graphs": False, "moe_a2a_overlap": True},
+        ),
+        ("B300-SXM", "26.04.01", 1, {}),
+        ("GB300-NVL72", "26.02", 1, {}),
+    ],
+)  # fmt: skip
+def test_hosts_of_eight_blackwells_run_qwen3_235b_without_hybridep_and_graphs(
+    gpu: str, release: str, vpp: int, expected: dict[str, object]
+) -> None:
+    """As recipes of Megatron-Bridge have it until April 2026; the framework's text says the release."""
+    case = build(case_document({"model.moe": MOE, "model.hidden_size": 4096, "layout.tp": 1}))
+    named = replace(case.software, framework=f"Megatron-Bridge / Megatron core {release}", year=2026)
+    run = replace(
+        case, hardware=replace(case.hardware, gpu=gpu), layout=replace(case.layout, vpp=vpp), software=named
+    )
+    assert recipe_fields(preset_of(named), run) == expected
+
+
+def test_experts_of_megatron_bridge_are_one_kernel_once_megatron_has_it() -> None:
+    """Megatron-LM pull request 4636, of May 2026."""
+    found = [get_software(f"megatron-bridge-{at}").kernels.grouped_gemm for at in ("2025", "2026", "26.06")]
+    assert found == ["streams", "streams", "one-kernel"]
+
+
 def test_torchtitan_gathers_in_eight_bits_where_its_command_says_so() -> None:
     h200, h100 = (a_case(gpu, "fp8") for gpu in ("H200-SXM-141GB", "H100-SXM-HBM2e-96GB-500W"))
     small, large = (replace(h200, model=replace(h200.model, hidden_size=width)) for width in (4096, 8192))

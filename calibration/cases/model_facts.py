@@ -49,10 +49,7 @@ def _facts_of(model: Model) -> dict[str, Any]:
         facts["moe"] = {"node_limit": model.moe.node_limit}
     if model.sliding_window:
         facts |= {"sliding_window": model.sliding_window, "full_attention_every": model.full_attention_every}
-    if model.biases:
-        facts["biases"] = True
-    if model.qk_norm:
-        facts["qk_norm"] = True
+    facts |= {name: True for name in ("biases", "clamped_gate", "qk_norm") if getattr(model, name)}
     return facts
 
 

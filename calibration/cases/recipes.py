@@ -7,6 +7,7 @@ preset.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,14 @@ class RecipeFact:
     """Fields of the software of ``presets`` where all that is said of a run holds.
 
     ``gpus`` are beginnings of their names, ``widths`` hidden sizes, which tell the models of a release apart;
-    what is empty or None says nothing. ``order`` is that of the rank grid, fastest axis first. ``instead``
-    holds over what a case says, too: what the code of a run does where the settings that its case was read
-    off have no effect.
+    what is empty or None says nothing. ``release`` is a regular expression that the framework's text has to
+    match, of facts that a preset's releases differ in. ``order`` is that of the rank grid, fastest axis
+    first. ``instead`` holds over what a case says, too: what the code of a run does where the settings that
+    its case was read off have no effect.
     """
 
     presets: tuple[str, ...]
+    release: str = ""
     fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
     instead: Mapping[str, Any] = field(default_factory=dict, hash=False)
     order: str | None = None
@@ -48,6 +51,7 @@ class RecipeFact:
         )
         return (
             preset in self.presets
+            and re.search(self.release, case.software.framework) is not None
             and (not self.gpus or case.hardware.gpu.startswith(self.gpus))
             and case.hardware.gpus >= self.least_gpus
             and (not self.precisions or case.layout.precision in self.precisions)
@@ -59,6 +63,9 @@ class RecipeFact:
 STAGES_BEFORE_REPLICAS = "tp-cp-ep-pp-dp"
 """Megatron core's ``use_tp_pp_dp_mapping``: all stages of a replica lie side by side, where they may share an
 NVLink domain, and replicas lie apart (Megatron-LM core parallel_state.py, initialize_model_parallel)."""
+
+UNTIL_26_04 = r"26\.0[0-3]|26\.04(?!\.)"
+"""Releases of Megatron-Bridge of 2026 before 26.04.01."""
 
 _BRIDGE = ("megatron-bridge-2025", "megatron-bridge-2026", "megatron-bridge-26.06")
 
@@ -151,6 +158,70 @@ RECIPE_FACTS = (
         presets=("megatron-bridge-2026", "megatron-bridge-26.06"),
         gpus=("H",),
         fields={"cuda_graphs": False, "grouped_gemm": "streams", "moe_dispatcher": "deepep"},
+    ),
+    # cutedsl_fused_grouped_mlp is of MXFP8 and NVFP4 (perf_recipes/_common.py); in 16 bits GroupedLinear
+    # issues a product for each expert (TransformerEngine pytorch/cpp_extensions/gemm.py,
+    # general_grouped_gemm).
+    RecipeFact(
+        presets=("megatron-bridge-26.06",),
+        precisions=("bf16",),
+        experts=True,
+        fields={"grouped_gemm": "streams"},
+    ),
+    # Qwen3 235B, scripts/performance/configs/qwen/qwen3_llm_pretrain.py and qwen3_workload_base_configs.py
+    # (at f29a269f): on B200 and B300 moe_token_dispatcher_type alltoall and no cuda_graph_impl; of B300 until
+    # pull request 3490 of May 2026, which is in 26.04.01, and with moe_a2a_overlap where stages are virtual.
+    RecipeFact(
+        presets=("megatron-bridge-2026",),
+        widths=(4096,),
+        experts=True,
+        gpus=("B200",),
+        fields={"moe_dispatcher": "alltoall", "cuda_graphs": False},
+    ),
+    RecipeFact(
+        presets=("megatron-bridge-2026",),
+        release=UNTIL_26_04,
+        widths=(4096,),
+        experts=True,
+        gpus=("B300",),
+        fields={"moe_dispatcher": "alltoall", "cuda_graphs": False},
+    ),
+    RecipeFact(
+        presets=("megatron-bridge-2026",),
+        release=UNTIL_26_04,
+        widths=(4096,),
+        experts=True,
+        gpus=("B300",),
+        virtual_stages=True,
+        fields={"moe_a2a_overlap": True},
+    ),
+    # GPT-OSS, models/gpt_oss/gpt_oss_bridge.py: bias_dropout_fusion False, moe_token_dispatcher_type alltoall
+    # unless a recipe names another. Its recipes, scripts/performance/configs/gpt_oss and
+    # perf_recipes/gpt_oss: graphs on GB300 and B300 alone (cuda_graph_impl), HybridEP on B300, and from 26.04
+    # to 26.06 on B200 and GB200 (pull requests 2906, 2915, 3561).
+    RecipeFact(presets=_BRIDGE, widths=(2880,), fields={"fused_residual": False}),
+    RecipeFact(presets=_BRIDGE, widths=(2880,), gpus=("H", "GB300"), fields={"moe_dispatcher": "alltoall"}),
+    RecipeFact(
+        presets=("megatron-bridge-26.06",),
+        widths=(2880,),
+        gpus=("B200", "GB200"),
+        precisions=("bf16",),
+        fields={"moe_dispatcher": "alltoall"},
+    ),
+    RecipeFact(
+        presets=("megatron-bridge-2026", "megatron-bridge-26.06"),
+        widths=(2880,),
+        gpus=("B200", "GB200"),
+        precisions=("bf16",),
+        fields={"cuda_graphs": False},
+    ),
+    # Its positions are YaRN's, whose scale TransformerEngine's fused rotary kernel does not know: Megatron
+    # core from 0.16 on, models/common/embeddings/rope_utils.py, apply_rotary_pos_emb ("mscale is not
+    # supported").
+    RecipeFact(
+        presets=("megatron-bridge-2026", "megatron-bridge-26.06"),
+        widths=(2880,),
+        fields={"fused_rope": False},
     ),
     # training/mixed_precision.py, bf16_with_nvfp4_mixed: with the random Hadamard transform, whose own kernel
     # takes the maximum (TransformerEngine pytorch/csrc/extensions/normalization.cpp).

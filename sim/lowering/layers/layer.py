@@ -184,7 +184,7 @@ def write_backward(
     """
     local = builder.local
     if half is not Half.EXPERTS:
-        residual_add_backward(builder)
+        residual_add_backward(builder, biased=not local.experts)
     if half is not Half.ATTENTION:
         backward = moe_backward if local.experts else mlp_backward
         backward(builder, recompute=recompute, split=split)
@@ -254,5 +254,5 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
 
 def end_forward(builder: LayerBuilder) -> None:
     """Append what follows the MLP or the experts: the residual, and the framework's small kernels."""
-    residual_add(builder)
+    residual_add(builder, biased=not builder.local.experts)
     small_kernels(builder)

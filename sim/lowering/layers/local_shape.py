@@ -66,6 +66,7 @@ class LocalShape:
     accumulates: bool = True
     qkv_biases: bool = False
     qk_norm: bool = False
+    clamped_gate: bool = False
     split_gate: bool = False
     value_dim: int = 0
     kv_sharers: int = 1
@@ -223,6 +224,7 @@ def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None =
         rms_norm=model.norm == "rmsnorm",
         qkv_biases=model.qkv_biases and not model.biases,
         qk_norm=model.qk_norm,
+        clamped_gate=model.clamped_gate,
     )
 
 

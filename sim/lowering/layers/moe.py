@@ -14,9 +14,11 @@ References:
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
+from .expert_biases import add_biases, add_biases_backward
 from .experts import Experts
 from .layer_builder import LayerBuilder
 from .linear import Linear, accumulate_gradient, quantise, row_input_grad, row_weight_grad, transpose
@@ -167,6 +169,7 @@ def work(builder: LayerBuilder) -> None:
     first_half(builder)
     _grouped(builder, _matrices(local)[1], "forward")
     _pad(builder, "unpad rows")
+    _biases(builder, _matrices(local)[1], "forward")
     _sort(builder, "sort by source")
     _etp(builder, "reduce_scatter")
 
@@ -180,6 +183,7 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
     if product:
         _pad(builder, "pad rows")
         _grouped(builder, _matrices(local)[0], "forward")
+        _biases(builder, _matrices(local)[0], "forward")
     if _activation_in_products(builder):
         # The first product's kernel writes the quantised copies beside its own output.
         builder.memory("quantised activation", _activation_elements(local) * _gathered(local), launches=0)
@@ -198,11 +202,14 @@ def work_backward(
     local = builder.local
     _etp(builder, "all_gather")
     _sort(builder, "sort by source backward")
-    _pad(builder, "pad rows backward")
     first, second = _matrices(local)
+    _biases(builder, second, "backward")
+    _pad(builder, "pad rows backward")
     for linear in (second, first):
         if linear is second and "moe_act" in recompute:
             activation(builder.on(_rows(local)))
+        if linear is first:
+            _biases(builder, first, "backward")
         _grouped(builder, linear, "dgrad")
         if not split:
             _grouped(builder, linear, "wgrad")
@@ -323,6 +330,19 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
         accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
+
+
+def _biases(builder: LayerBuilder, linear: Linear, direction: Literal["forward", "backward"]) -> None:
+    """The biases of a product of the experts, or their gradients, where its kernel does not add them."""
+    local, kernels = builder.local, builder.software.kernels
+    weighted = linear == _matrices(local)[1]
+    apart = kernels.expert_biases == "apart" or (weighted and kernels.expert_biases == "second-apart")
+    if not local.biases or not apart or _activation_in_products(builder):
+        return
+    add = add_biases if direction == "forward" else add_biases_backward
+    experts = _held(local)
+    elements = float(experts.rows_each(local.norm_tokens) * experts.held * linear.outputs)
+    add(builder, experts=experts.held, elements=elements, weighted=weighted)
 
 
 def _quantised_apart(builder: LayerBuilder) -> int:

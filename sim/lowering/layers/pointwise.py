@@ -6,6 +6,7 @@ stack fuses; not where in a layer they stand (layer.py).
 
 from __future__ import annotations
 
+from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .linear import activation_quantises
 from .local_shape import LocalShape
@@ -192,9 +193,17 @@ def _heads_normed(local: LocalShape) -> float:
     return float(local.tokens * (local.heads + local.kv_heads) * local.head_dim)
 
 
+def clamps_apart(local: LocalShape, software: Software) -> bool:
+    """Whether the inputs of a gated activation are clamped by operations of their own."""
+    return local.clamped_gate and software.kernels.clamps_gate_apart and not software.kernels.torch_compile
+
+
 def activation(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
+    if clamps_apart(local, software):
+        # each branch by itself (r 1 w 1), then both joined (r 2 w 2)
+        builder.memory("clamp gate", 4 * local.gate * wide, launches=local.gate + 1)
     if software.kernels.fuses_activation:
         written = 1.0  # of 16 bit; quantised, what a gather would bring
         if activation_quantises(builder) and local.recipe:
@@ -222,27 +231,31 @@ def activation_backward(builder: LayerBuilder) -> None:
         builder.memory("activation backward", 3 * wide, launches=1)
     if local.biases and (software.kernels.bias_grad_apart or not software.kernels.fused_activation):
         builder.memory("bias gradient", wide)
+    if clamps_apart(local, software):
+        # each branch by itself (r its gradient, r input, w 1), then both joined (r 2 w 2)
+        builder.memory("clamp gate backward", 5 * local.gate * wide, launches=local.gate + 1)
 
 
-def residual_add(builder: LayerBuilder) -> None:
-    """Bias, dropout and residual addition after a row-parallel layer."""
+def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:
+    """Bias, dropout and residual addition after a row-parallel layer; not ``biased``: its bias is added."""
     local, software = builder.local, builder.software
+    biases = local.biases and biased
     mask = local.norm_tokens * local.hidden if local.dropout else 0
     if software.kernels.fused_residual or software.kernels.torch_compile:
         builder.memory("bias, dropout, add", 3 * local.norm_bytes + mask)  # read both, write one
         return
-    passes = 3 + (2 if local.biases else 0) + (2 if local.dropout else 0)
+    passes = 3 + (2 if biases else 0) + (2 if local.dropout else 0)
     builder.memory(
-        "bias, dropout, add", passes * local.norm_bytes + mask, launches=1 + local.biases + local.dropout
+        "bias, dropout, add", passes * local.norm_bytes + mask, launches=1 + biases + local.dropout
     )
 
 
-def residual_add_backward(builder: LayerBuilder) -> None:
-    """Dropout's gradient and the bias gradient; a plain residual passes the gradient through."""
+def residual_add_backward(builder: LayerBuilder, *, biased: bool = True) -> None:
+    """Dropout's gradient and, if ``biased``, that of the bias; a plain residual passes the gradient on."""
     local = builder.local
     if local.dropout:
         builder.memory("dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)
-    if local.biases:
+    if local.biases and biased:
         builder.memory("bias gradient", local.norm_bytes)
 
 

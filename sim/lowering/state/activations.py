@@ -18,6 +18,7 @@ from ..layers.latent import latent_elements
 from ..layers.local_shape import LocalShape, regathers_input
 from ..layers.loss import logits_bytes
 from ..layers.operators import kept_products
+from ..layers.pointwise import clamps_apart
 from ..layers.recompute import FULL, Recompute, by_operators, keeps, keeps_attention
 from ..layers.stages import Stage
 
@@ -187,8 +188,9 @@ _DROPPED = {
     "core_attn": frozenset({"scores"}),
     "layernorm": frozenset({"norm outputs"}),
     "mlp": frozenset({"branches", "product"}),
-    "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"}),
-    "moe_act": frozenset({"row product"}),
+    "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"})
+    | {"clamped rows"},
+    "moe_act": frozenset({"row product", "clamped rows"}),
     "shared_experts": frozenset({"shared branches", "shared product"}),
     "mla_up_proj": frozenset({"qkv"}),
 }
@@ -207,6 +209,8 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     silu = 1 if local.gate == 2 and not software.kernels.fuses_activation else 0
     small = software.kernels.fp8_activations and local.recipe is not None
     ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
+    if local.experts and clamps_apart(local, software):  # what the activation reads, beside what was clamped
+        ahead["clamped rows"] = ahead["row branches"]
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
     # 12 bits (E5M6), for both (arXiv:2412.19437 section 3.3.3).
     outputs = 1.5 if small else e + (narrow * e if local.recipe else 0)

@@ -139,6 +139,8 @@ _EXPERTS = (
     "grouped_gemm",
     "fused_grouped_mlp",
     "expert_rows_padded",
+    "expert_biases",
+    "clamps_gate_apart",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
 _EIGHT_BITS = (
@@ -171,6 +173,8 @@ def _unused(scenario: Scenario) -> set[str]:
         (("overlap_param_gather",), alone or par.zero == 0),
         (("tp_comm_overlap",), not par.sequence_parallel),
         (_EXPERTS, scenario.model.moe is None),
+        (("expert_biases",), not scenario.model.biases),
+        (("clamps_gate_apart",), not scenario.model.clamped_gate),
         (("moe_shared_expert_overlap",), not (scenario.model.moe and scenario.model.moe.num_shared_experts)),
         (("cp_comm",), par.cp == 1),
         (("point_to_point",), par.pp == 1),

@@ -21,6 +21,8 @@ PRESETS = {
 }
 """The version that a preset of software is of."""
 
+_CLAMP = 7.0  # of GPT-OSS; what it is, no time depends on
+
 _PRECISIONS = {
     "fp16": ["--fp16"],
     "bf16": ["--bf16"],
@@ -97,6 +99,7 @@ def _model(scenario: Scenario, version: Version) -> Options:
         model.ffn_hidden_size),
         ("num_attention_heads", model.num_attention_heads),
         ("swiglu", model.mlp == "swiglu"), ("squared_relu", model.mlp == "relu2"),
+        ("activation_func_clamp_value", _CLAMP if model.clamped_gate else None),
         ("normalization", "RMSNorm" if model.norm == "rmsnorm" else None),
         ("position_embedding_type", {"rope": "rope", "none": "none", "learned": None}[model.position]),
         ("untie_embeddings_and_output_weights", not model.tied_embeddings), ("disable_bias_linear",

@@ -111,6 +111,12 @@ def _mlp(settings: Settings) -> None:
     relu = settings.flag("squared_relu")
     kind = "swiglu" if gated else "relu2" if relu else "gelu"
     draft.put("model.mlp", kind, settings.origin(*(gated or ["squared_relu"]), default=DEFAULT))
+    clamp = settings.number("activation_func_clamp_value")
+    draft.put(
+        "model.clamped_gate",
+        True if gated and clamp is not None else None,
+        settings.origin("activation_func_clamp_value"),
+    )
     width, hidden = settings.integer("ffn_hidden_size"), draft.get("model.hidden_size")
     origin = settings.origin("ffn_hidden_size")
     if width is None:

@@ -226,6 +226,7 @@ def _gpt_oss(config: Config) -> Fields:
         "mlp": "swiglu",
         "tied_embeddings": config.get("tie_word_embeddings", False),
         "biases": bool(config.get("attention_bias", True)),
+        "clamped_gate": True,  # transformers models/gpt_oss: swiglu_limit
         "moe": moe,
         **_window(config),
     }

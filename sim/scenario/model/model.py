@@ -163,6 +163,9 @@ class Model(BaseModel):
     qk_norm: Flag = Field(
         default=False, description="each head's queries and keys are normed before their positions (Qwen3)"
     )
+    clamped_gate: Flag = Field(
+        default=False, description="both inputs of a gated activation are clamped before it (GPT-OSS)"
+    )
 
     @model_validator(mode="before")
     @classmethod

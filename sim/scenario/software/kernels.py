@@ -14,6 +14,7 @@ AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel"]
+ExpertBiases = Literal["in-products", "second-apart", "apart"]
 HopperProducts = Literal["two-passes", "share"]
 Few = Annotated[int, *whole(0, 100)]
 LossChunks = Annotated[int, *whole(1, 1_000_000)]
@@ -140,6 +141,17 @@ class KernelSoftware(SoftwareGroup):
         default=False,
         description="experts under a recipe of fewer bits: the kernels of the products on either side of the"
         " activation apply it and quantise (TransformerEngine pull request 2622, cuDNN's CuTe DSL kernels)",
+    )
+    expert_biases: ExpertBiases = Field(
+        default="in-products",
+        description="biases of experts: the products' kernels add them, or torch does, expert by expert in"
+        " operations of its own, those behind the second product, weighted by the router (Megatron core,"
+        " TEGroupedMLP._apply_bias), or all (NeMo AutoModel); fused_grouped_mlp adds them in its kernels",
+    )
+    clamps_gate_apart: bool = Field(
+        default=False,
+        description="inputs of a gated activation that are clamped are so by torch, which joins them again"
+        " for the fused activation (Megatron core, weighted_bias_quick_geglu_impl)",
     )
     hopper_products: HopperProducts = Field(
         default="share",
