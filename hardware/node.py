@@ -20,8 +20,8 @@ class Node:
     that every two GPUs of a domain have a link of their own. ``pcie_switches`` is per host.
     ``memory_bytes_per_s`` is the rate of the host's memory, ``c2c_bytes_per_s`` a GPU's own way to it in one
     direction where that is not PCIe. ``nics_on_cpu``: NCCL looks for the way to a NIC through the CPU.
-    ``launch_factor``: how many times as long a launch from Python takes as on a host of x86, ``loop_factor`` one
-    that a loop in C++ issues.
+    ``launch_factor``: how many times as long a launch from Python takes as on a host of x86, ``loop_factor``
+    one that a loop in C++ issues.
     """
 
     name: str
@@ -44,12 +44,12 @@ superchip)."""
 
 GRACE_LAUNCHES = 0.3093 / 0.2150
 """A step of Megatron core whose GPUs wait for their hosts on eight GB200, 309.3 ms, against the same on a DGX
-H100, 215.0 (NVIDIA/Megatron-LM tests/functional_tests/test_cases/gpt, gpt3_mcore_te_tp4_pp1_dist_optimizer
-_overlap_grad_reduce_param_gather: twelve dense layers 512 wide; iteration-time of its golden values at 191d70cf
-and c30b0464). Without tensor parallelism it is 1.44, too, with experts 1.22 to 1.60 (docs/decisions/
-0147-launches-in-megatron-core.md). That work on GH200 waits for its host up to four times the batch of work on
-H100 PCIe and A100 hosts, of which it computes 1.9 to 2.7 times as fast (Vellaisamy et al. 2025, ISPASS,
-arXiv:2504.11750), makes it 1.5 to 2.1 times."""
+H100, 215.0 (NVIDIA/Megatron-LM tests/functional_tests/test_cases/gpt,
+gpt3_mcore_te_tp4_pp1_dist_optimizer_overlap_grad_reduce_param_gather: twelve dense layers 512 wide;
+iteration-time of its golden values at 191d70cf and c30b0464). Without tensor parallelism it is 1.44, too,
+with experts 1.22 to 1.60 (docs/decisions/0147-launches-in-megatron-core.md). That work on GH200 waits for its
+host up to four times the batch of work on H100 PCIe and A100 hosts, of which it computes 1.9 to 2.7 times as
+fast (Vellaisamy et al. 2025, ISPASS, arXiv:2504.11750), makes it 1.5 to 2.1 times."""
 
 GRACE_LOOPS = 33.17 / 13.48
 """A torch.nn.Linear's forward, again and again, on a GH200's host, 33.17 us, against 13.48 us on a DGX H100's

@@ -74,6 +74,9 @@ def attention_parameters(shape: LocalShape) -> Iterator[Parameter]:
         yield Parameter(name=name, shape=(width, h), sharded_over=("tp",))
         if shape.has_qkv_biases:
             yield Parameter(name=f"{name} bias", shape=(width,), sharded_over=("tp",))
+    if shape.qk_norm:
+        for name in ("query norm", "key norm"):
+            yield from norm_parameters(name, shape, width=shape.head_dim)
     yield from _projection(shape)
 
 
@@ -171,11 +174,12 @@ def prediction_parameters(shape: LocalShape) -> Iterator[Parameter]:
     yield Parameter(name="joint projection", shape=joint, sharded_over=("tp",))
 
 
-def norm_parameters(name: str, shape: LocalShape) -> Iterator[Parameter]:
-    """A weight; LayerNorm has a bias too."""
-    yield Parameter(name=name, shape=(shape.hidden,))
+def norm_parameters(name: str, shape: LocalShape, *, width: int | None = None) -> Iterator[Parameter]:
+    """A weight, as wide as the residual stream unless a ``width`` is given; LayerNorm has a bias too."""
+    wide = width or shape.hidden
+    yield Parameter(name=name, shape=(wide,))
     if not shape.rms_norm:
-        yield Parameter(name=f"{name} bias", shape=(shape.hidden,))
+        yield Parameter(name=f"{name} bias", shape=(wide,))
 
 
 def table_parameter(name: str, shape: LocalShape) -> Parameter:

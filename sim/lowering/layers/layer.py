@@ -32,6 +32,7 @@ from .pointwise import (
     norm,
     norm_backward,
     norm_quantises,
+    query_norms,
     rearrange,
     rearrange_backward,
     residual_add,
@@ -208,6 +209,7 @@ def _attention(builder: LayerBuilder) -> None:
         column_forward(builder, (_qkv(local),), cast=not norm_quantises(local))
         gather_shared_heads(builder)
     rearrange(builder)
+    query_norms(builder)
     rope(builder)
     attention_forward(builder)
 
@@ -232,6 +234,7 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
         attention_forward(builder)
     attention_backward(builder)
     rope(builder, backward=True)
+    query_norms(builder, backward=True)
     rearrange_backward(builder)
     if "layernorm" in recompute:
         norm(builder)

@@ -65,6 +65,7 @@ class LocalShape:
     rms_norm: bool
     accumulates: bool = True
     qkv_biases: bool = False
+    qk_norm: bool = False
     split_gate: bool = False
     value_dim: int = 0
     kv_sharers: int = 1
@@ -153,6 +154,11 @@ class LocalShape:
         return (self.heads + self.kv_heads) * self.head_dim + values
 
     @property
+    def query_bytes(self) -> float:
+        """Bytes of the queries and keys held here, which norms and rotary embeddings read and write."""
+        return float(self.tokens * (self.heads + self.kv_heads) * self.head_dim * self.element_bytes)
+
+    @property
     def qkv_columns(self) -> int:
         """Columns that this rank's own product makes of them: of heads that ranks share, a part each."""
         shared = self.kv_heads * (self.head_dim + self.v_head_dim)
@@ -220,6 +226,7 @@ def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None =
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
         qkv_biases=model.qkv_biases and not model.biases,
+        qk_norm=model.qk_norm and model.mla is None,
     )
 
 

@@ -23,7 +23,7 @@ from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
 from .local_shape import LocalShape
 from .moe import arrive, exchange, first_half, route
-from .pointwise import activation, norm, norm_quantises, rearrange, residual_add, rope
+from .pointwise import activation, norm, norm_quantises, query_norms, rearrange, residual_add, rope
 from .prediction import join_forward
 from .recompute import Recompute, keeps, keeps_attention
 
@@ -95,6 +95,7 @@ def operators_again(builder: LayerBuilder, recompute: Recompute) -> None:
         latent_again(builder, kept)
     else:
         _run_again(builder, _queries_keys_values(local), kept)
+    query_norms(builder)
     rope(builder)
     if not keeps_attention(recompute, software.kernels.attention):
         rearrange(builder)

@@ -81,6 +81,27 @@ def norm_backward(builder: LayerBuilder) -> None:
     builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
 
 
+def query_norms(builder: LayerBuilder, *, backward: bool = False) -> None:
+    """The norms of queries and of keys, head by head, or their gradients: two modules, of as many kernels as
+    the framework's norms of the residual stream."""
+    local, kernels = builder.local, builder.software.kernels
+    if not local.qk_norm:
+        return
+    single = kernels.norm_is_one_kernel(rms_norm=local.rms_norm)
+    name, each = "query norms", 1 if single else 8
+    size = local.query_bytes * (2 if single else 4 + 28 / local.element_bytes)
+    if backward:
+        name, each = "query norms backward", 1 if single else 16
+        size = local.query_bytes * (3 if single else 8 + 76 / local.element_bytes)
+    builder.memory(name, size, launches=2 * each, operators=_of_heads(builder, 2 * each))
+
+
+def _of_heads(builder: LayerBuilder, operators: int) -> int:
+    """How many of ``operators`` on queries and keys see distributed tensors."""
+    local = builder.local
+    return operators if local.qk_norm and builder.software.exchange.heads_distributed else 0
+
+
 def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     """Rotary embedding of Q and K, or its gradient."""
     local, software = builder.local, builder.software
@@ -90,19 +111,19 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
         _latent_rope(builder)
         return
     name = "rope backward" if backward else "rope"
-    size = local.tokens * (local.heads + local.kv_heads) * local.head_dim * local.element_bytes
+    size = local.query_bytes
     if software.kernels.fused_rope or software.kernels.torch_compile:
         builder.memory(name, 2.0 * size)  # read, write
-    elif software.kernels.complex_rope:
+    elif software.kernels.complex_rope and not local.qk_norm:  # torchtitan's Qwen3 turns real halves
         # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
         builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
     elif backward:
         # two multiplications; negation of a half; both halves put into zeros (w, r w of a half); two
         # additions of what comes together: 2 + 2 + 1 + 4 + 6 passes
-        builder.memory(name, 15.0 * size, launches=18)
+        builder.memory(name, 15.0 * size, launches=18, operators=_of_heads(builder, 18))
     else:
         # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
-        builder.memory(name, 10.0 * size, launches=10)
+        builder.memory(name, 10.0 * size, launches=10, operators=_of_heads(builder, 10))
 
 
 def _latent_rope(builder: LayerBuilder) -> None:

@@ -216,6 +216,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         "norms": 2
         * local.norm_bytes
         * (1 if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm) else 3),
+        "query norms": _query_norms(local, software),
         "norm outputs": 2 * _gathered(local, software) * narrow,
         "qkv": float(tokens * local.qkv_width * e),
         "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
@@ -228,6 +229,13 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         "joined streams": 4 * local.norm_bytes if local.prediction else 0.0,
         "masks": 2 * _mask(local),
     }
+
+
+def _query_norms(local: LocalShape, software: Software) -> float:
+    """Inputs of the norms of queries and keys, whose outputs attention keeps; a chain has FP32 copies."""
+    if not local.qk_norm:
+        return 0.0
+    return local.query_bytes * (1 if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm) else 3)
 
 
 def _copied(local: LocalShape) -> float:

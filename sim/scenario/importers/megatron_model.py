@@ -39,6 +39,8 @@ def put_model(settings: Settings, megatron: Megatron) -> None:
     draft.put(
         "model.qkv_biases", True if settings.flag("add_qkv_bias") else None, settings.origin("add_qkv_bias")
     )
+    normed = settings.flag("qk_layernorm") and not settings.flag("multi_latent_attention")
+    draft.put("model.qk_norm", True if normed else None, settings.origin("qk_layernorm"))
     norm = settings.choice(
         "normalization", among={"layernorm": "layernorm", "rmsnorm": "rmsnorm"}, default="layernorm"
     )

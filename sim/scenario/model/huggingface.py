@@ -151,8 +151,8 @@ def _qwen2(config: Config) -> Fields:
 
 
 def _qwen3(config: Config) -> Fields:
-    """Llama with head dimensions of its own; the norms of queries and keys are left out (0.01 % of it)."""
-    return {**_qwen2(config), "qkv_biases": False}
+    """Llama with head dimensions of its own, and norms of queries and keys."""
+    return {**_qwen2(config), "qkv_biases": False, "qk_norm": True}
 
 
 def _qwen3_moe(config: Config) -> Fields:

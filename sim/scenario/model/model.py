@@ -160,6 +160,9 @@ class Model(BaseModel):
         description="with sliding_window: each layer of that number sees all keys (2: every second); 0: none",
     )
     qkv_biases: Flag = Field(default=False, description="biases of queries, keys and values alone (Qwen2)")
+    qk_norm: Flag = Field(
+        default=False, description="queries and keys are normed head by head (Qwen3); latent attention: in it"
+    )
 
     @model_validator(mode="before")
     @classmethod
