@@ -20,7 +20,8 @@ class Node:
     that every two GPUs of a domain have a link of their own. ``pcie_switches`` is per host.
     ``memory_bytes_per_s`` is the rate of the host's memory, ``c2c_bytes_per_s`` a GPU's own way to it in one
     direction where that is not PCIe. ``nics_on_cpu``: NCCL looks for the way to a NIC through the CPU.
-    ``launch_factor``: how many times as long a launch from Python takes as on a host of x86.
+    ``launch_factor``: how many times as long a launch from Python takes as on a host of x86, ``loop_factor``
+    one that a loop in C++ issues.
     """
 
     name: str
@@ -34,17 +35,26 @@ class Node:
     c2c_bytes_per_s: float | None = None
     nics_on_cpu: bool = False
     launch_factor: float = 1.0
+    loop_factor: float = 1.0
 
 
 C2C_BYTES_PER_S = 450e9
 """NVLink-C2C between a Grace and its GPUs, one way (NVIDIA Grace data sheet: 900 GB/s both ways, a
 superchip)."""
 
-GRACE_LAUNCHES = 33.17 / 13.48
-"""A torch.nn.Linear's forward on a GH200's host, 33.17 us, against 13.48 us on a DGX H100's Xeon 8480C
-(github.com/NVIDIA/TransformerEngine/issues/2053, which measured 37.08 us on a GB200's). That work on GH200
-waits for its host up to four times the batch of work on H100 PCIe and A100 hosts, of which it computes 1.9 to
-2.7 times as fast (Vellaisamy et al. 2025, ISPASS, arXiv:2504.11750), makes it 1.5 to 2.1 times."""
+GRACE_LAUNCHES = 0.3093 / 0.2150
+"""A step of Megatron core whose GPUs wait for their hosts on eight GB200, 309.3 ms, against the same on a DGX
+H100, 215.0 (NVIDIA/Megatron-LM tests/functional_tests/test_cases/gpt,
+gpt3_mcore_te_tp4_pp1_dist_optimizer_overlap_grad_reduce_param_gather: twelve dense layers 512 wide;
+iteration-time of its golden values at 191d70cf and c30b0464). Without tensor parallelism it is 1.44, too,
+with experts 1.22 to 1.60 (docs/decisions/0147-launches-in-megatron-core.md). That work on GH200 waits for its
+host up to four times the batch of work on H100 PCIe and A100 hosts, of which it computes 1.9 to 2.7 times as
+fast (Vellaisamy et al. 2025, ISPASS, arXiv:2504.11750), makes it 1.5 to 2.1 times."""
+
+GRACE_LOOPS = 33.17 / 13.48
+"""A torch.nn.Linear's forward, again and again, on a GH200's host, 33.17 us, against 13.48 us on a DGX H100's
+Xeon 8480C (github.com/NVIDIA/TransformerEngine/issues/2053, which measured 37.08 us on a GB200's): little
+Python, and a launch in each."""
 
 DGX_A100 = Node(
     name="DGX A100",
@@ -88,6 +98,7 @@ NVL72_TRAY = Node(
     memory_bytes_per_s=2 * 500e9,
     c2c_bytes_per_s=C2C_BYTES_PER_S / 2,  # two GPUs share a Grace
     launch_factor=GRACE_LAUNCHES,
+    loop_factor=GRACE_LOOPS,
 )
 MI300X_PLATFORM = Node(
     name="MI300X platform",
@@ -142,6 +153,7 @@ GRACE_HOPPER = Node(
     memory_bytes_per_s=4 * 500e9,
     c2c_bytes_per_s=C2C_BYTES_PER_S,
     launch_factor=GRACE_LAUNCHES,
+    loop_factor=GRACE_LOOPS,
     nics_on_cpu=True,  # so are those of GB200's trays; the one log, 20 racks with NCCL 2.26, does not show it
 )
 MI250X_NODE = Node(

@@ -34,7 +34,7 @@ class OwnNode(BaseModel):
     memory_bandwidth: Rate | None = Field(default=None, description="of the host's memory")
     launch_factor: Annotated[float, number(gt=0, le=100)] | None = Field(
         default=None,
-        description="how many times as long a kernel's launch takes as on a host of x86; Grace: 2.46",
+        description="how many times as long a kernel's launch takes as on a host of x86; Grace: 1.44",
     )
 
 
@@ -52,6 +52,7 @@ def node_from(own: OwnNode, gpu: Gpu) -> Node:
         pcie_switches=usual.pcie_switches if own.pcie_switches is None else own.pcie_switches,
         memory_bytes_per_s=own.memory_bandwidth or usual.memory_bytes_per_s,
         launch_factor=own.launch_factor or usual.launch_factor,
+        loop_factor=own.launch_factor or usual.loop_factor,
         source="the scenario",
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stepsim.hardware.node import GRACE_LAUNCHES
+from stepsim.hardware.node import GRACE_LAUNCHES, GRACE_LOOPS
 from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.lowering.host_prices import KERNEL_IN_LOOP_S, PRODUCT_IN_LOOP_S
 from stepsim.sim.lowering.lower import lower
@@ -16,11 +16,13 @@ from stepsim.sim.program.program import Op
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.simulate import build_cluster
 
-LAUNCH_S = 2.4e-5
+LAUNCH_S = 4e-5
 HELD = 4
 
 
-def plan_of(*, tp: int = 1, precision: str = "bf16", **software: Any) -> StepPlan:
+def plan_of(
+    *, tp: int = 1, precision: str = "bf16", gpu: str = "B200-SXM-180GB", **software: Any
+) -> StepPlan:
     document: dict[str, Any] = {
         "model": {
             "num_layers": 2,
@@ -31,7 +33,7 @@ def plan_of(*, tp: int = 1, precision: str = "bf16", **software: Any) -> StepPla
             "mlp": "swiglu",
             "moe": {"num_experts": HELD, "topk": 2, "expert_ffn_hidden_size": 2048},
         },
-        "cluster": {"gpu": "B200-SXM-180GB", "gpus": tp, "gpus_per_node": 8, "interconnect": "nvlink-only"},
+        "cluster": {"gpu": gpu, "gpus": tp, "gpus_per_node": 4, "interconnect": "nvlink-only"},
         "parallelism": {"tp": tp, "dp": 1, "ep": 1, "sequence_parallel": tp > 1},
         "training": {"seq_length": 4096, "global_batch": 1, "micro_batch": 1, "precision": precision},
         "software": {"preset": "megatron-core-2025"} | software,
@@ -91,7 +93,15 @@ def test_a_product_in_a_loop_takes_what_was_measured_of_both_hosts() -> None:
     """torch's Linear forward on x86 and on GH200 (TransformerEngine issue 2053); of eight small products in a
     loop on Blackwell each takes 33 us (its pull request 3134)."""
     assert pytest.approx(13.48e-6) == PRODUCT_IN_LOOP_S
-    assert pytest.approx(33e-6, rel=0.01) == PRODUCT_IN_LOOP_S * GRACE_LAUNCHES
+    assert pytest.approx(33e-6, rel=0.01) == PRODUCT_IN_LOOP_S * GRACE_LOOPS
+
+
+def test_a_loop_on_grace_has_its_own_factor() -> None:
+    forward = [plan_of(gpu=gpu) for gpu in ("B200-SXM-180GB", "GH200-96GB")]
+    x86, grace = ([op.host_s for op in ops(plan) if op.name == "expert fc1"] for plan in forward)
+    calls = 1.6 * LAUNCH_S * GRACE_LAUNCHES + (HELD - 1) * PRODUCT_IN_LOOP_S * GRACE_LOOPS
+    assert grace == pytest.approx([calls])
+    assert x86 == pytest.approx([1.6 * LAUNCH_S + (HELD - 1) * PRODUCT_IN_LOOP_S])
 
 
 def test_no_loop_costs_more_than_launches_from_python() -> None:

@@ -58,7 +58,7 @@ def test_what_the_prediction_rests_on_says_so() -> None:
     def told(result: Result) -> list[str]:
         return [one.text for one in result.assumptions if one.text.startswith("launches take")]
 
-    assert told(step(256, 128)) == ["launches take 2.46 times as long as on x86: a Grace for each GPU"]
+    assert told(step(256, 128)) == ["launches take 1.44 times as long as on x86: a Grace for each GPU"]
     assert not told(step(256, 128, launch_factor=1.0))
     assert not told(step(256, 128, gpu="H100-SXM5-80GB"))
 

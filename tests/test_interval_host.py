@@ -56,12 +56,12 @@ def reached(run: Scenario) -> bool:
 def test_the_step_of_the_slowest_published_host_lies_inside() -> None:
     usual = simulate(scenario())
     slow = simulate(scenario(host={"host_s_per_kernel": MOST_LAUNCH_S}))
-    assert slow.step_time_s > 1.5 * usual.step_time_s
+    assert slow.step_time_s > 1.25 * usual.step_time_s
     assert slow.step_time_s < interval_of_step(usual).high_s
 
 
 def test_what_is_estimated_is_what_a_replay_takes_longer() -> None:
-    run, twice = scenario(), scenario(host={"host_s_per_kernel": 4.8e-5})
+    run, twice = scenario(), scenario(host={"host_s_per_kernel": 8e-5})
     plan = lower(run, build_cluster(run)).plan
     longer_s = simulate(twice).step_time_s - simulate(run).step_time_s
     assert longer_at_most_s(plan, 2.0, run.num_microbatches) == pytest.approx(longer_s, rel=0.15)
@@ -80,7 +80,7 @@ def test_stages_add_what_their_share_of_the_microbatches_takes_longer(schedule: 
     told = {"schedule": schedule, "pp": 4, "vpp": vpp, "ep": 4, "num_layers": 16, "microbatches": 16}
     run = with_experts(**told, overlapped_point_to_point="batched")
     plan = lower(run, build_cluster(run)).plan
-    twice = run.with_({"software.host.host_s_per_kernel": 4.8e-5})
+    twice = run.with_({"software.host.host_s_per_kernel": 8e-5})
     longer_s = simulate(twice).step_time_s - simulate(run).step_time_s
     assert longer_at_most_s(plan, 2.0, run.num_microbatches) == pytest.approx(longer_s, rel=0.15)
 

@@ -139,15 +139,13 @@ HOSTS_CARRIED = {"nanotron-2025": "nanotron-2024"}
 """Presets whose host time is another's, as presets.yaml says beside them: one source shows both."""
 
 MODULE_HOST_S = 2.4e-5
-"""Host time of a launch where autograd records nothing, as inside a module that is one autograd function.
+"""Host time of a launch where autograd records nothing, as in an update.
 
 Llama 7B written in plain PyTorch decodes 25.5 tokens a second on an A100 that waits for its host
 (pytorch.org/blog/accelerating-generative-ai-2, "Starting Point") with some 1,620 launches a token
-(docs/decisions/0087-launches-counted.md)."""
-
-IN_MODULES = ("megatron-core-2025",)
-"""Presets that are fitted on steps, none of which waits for its host, and whose layers are such modules."""
-
+(docs/decisions/0087-launches-counted.md). MLPerf's layers of 2023 and 2024, each one module of
+TransformerEngine, have it too; what launches Megatron core's, module by module, is no faster than other eager
+training (docs/decisions/0147-launches-in-megatron-core.md)."""
 
 FIXED_BY_LOGS = ("mlperf-3.0", "mlperf-3.1", "mlperf-4")
 """Presets whose fixed time is no fit: what their own logs' step timer leaves out of the wall clock."""
@@ -155,10 +153,6 @@ FIXED_BY_LOGS = ("mlperf-3.0", "mlperf-3.1", "mlperf-4")
 UNFITTED_PRESET = _of_software(Software())
 
 
-def untimed_preset(name: str) -> PresetConstants:
-    """The constants of a preset of which no step was seen: what launches cost otherwise, no fixed time.
-
-    Steps of CUDA graphs ask for no launch.
-    """
-    host_s = MODULE_HOST_S if name in IN_MODULES else EAGER_HOST_S
-    return PresetConstants(host_s_per_kernel=host_s, step_fixed_s=0.0)
+UNTIMED_PRESET = PresetConstants(host_s_per_kernel=EAGER_HOST_S, step_fixed_s=0.0)
+"""The constants of a preset of which no step was seen: what launches cost otherwise, no fixed time. Steps of
+CUDA graphs ask for no launch."""

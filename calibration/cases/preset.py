@@ -272,6 +272,8 @@ WORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     # Megatron core from 0.16 on: more ranks of tensor parallelism than query groups (attention.py)
     ("shared key and value heads", {"shared_kv_heads": True}),
     ("synchronous tensor parallelism", {"tp_async_backward": False}),
+    # DeepSpeed module_inject/layers.py: LinearLayer and LinearAllreduce hold plain tensors
+    ("autotp", {"host_s_per_dtensor": 0.0}),
     ("reduces in 16 bit", {"reduce_grad_bytes": 2}),
     # Gradients stay in the type of the parameters and are reduced in it: InternEvo at 0aa6d26e,
     # internlm/solver/optimizer/hybrid_zero_optim.py (reduce_tensor with dtype None; its owner alone has FP32)

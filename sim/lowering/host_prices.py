@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ...hardware.node import Node
 from ..scenario.models import Scenario
 from .layers.layer_builder import LoopPrices
 
@@ -19,14 +20,12 @@ router save each (docs/decisions/0118-what-twenty-nine-runs-of-experts-showed.md
 """
 
 
-def loop_prices(launch_s: float) -> LoopPrices:
-    """What a loop in C++ costs for each of its launches, where one from Python takes ``launch_s``."""
+def loop_prices(launch_s: float, node: Node) -> LoopPrices:
+    """What a loop in C++ costs for each of its launches, where one from Python takes ``launch_s`` on x86."""
     if not launch_s:
         return LoopPrices()
-    return LoopPrices(
-        product=min(1.0, PRODUCT_IN_LOOP_S / launch_s),
-        kernel=min(1.0, KERNEL_IN_LOOP_S / launch_s),
-    )
+    share = node.loop_factor / (launch_s * node.launch_factor)
+    return LoopPrices(product=min(1.0, PRODUCT_IN_LOOP_S * share), kernel=min(1.0, KERNEL_IN_LOOP_S * share))
 
 
 class HostPrices(NamedTuple):

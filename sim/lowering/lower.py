@@ -331,7 +331,7 @@ def kernel_pricing(
         blocks=software.host.launch_blocking,
         ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
         eager=host.eager,
-        loop=loop_prices(software.host.host_s_per_kernel),
+        loop=loop_prices(software.host.host_s_per_kernel, cluster.node),
     )
 
 

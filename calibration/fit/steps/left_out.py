@@ -17,12 +17,12 @@ from ...cases.constants import (
     EAGER_HOST_S,
     FIXED_BY_LOGS,
     HOSTS_CARRIED,
+    UNTIMED_PRESET,
     Constants,
     PresetConstants,
     Wanted,
     shipped_preset,
     unfitted,
-    untimed_preset,
 )
 from .rows import TimedRow
 from .step_constants import Data, fit_constants, fittable
@@ -84,7 +84,7 @@ def _untimed(presets: Sequence[str]) -> dict[str, PresetConstants]:
         for name, origin in HOSTS_CARRIED.items()
         if origin in presets
     }
-    return {**carried, **{name: untimed_preset(name) for name in presets}}
+    return {**carried, **dict.fromkeys(presets, UNTIMED_PRESET)}
 
 
 def _without_logs(rows: Iterable[TimedRow]) -> dict[str, PresetConstants]:

@@ -156,6 +156,11 @@ class LocalShape:
         return (self.heads + self.kv_heads) * self.head_dim + values
 
     @property
+    def query_bytes(self) -> float:
+        """Bytes of the queries and keys held here, which norms and rotary embeddings read and write."""
+        return float(self.tokens * (self.heads + self.kv_heads) * self.head_dim * self.element_bytes)
+
+    @property
     def qkv_columns(self) -> int:
         """Columns that this rank's own product makes of them: of heads that ranks share, a part each."""
         shared = self.kv_heads * (self.head_dim + self.v_head_dim)
@@ -223,7 +228,7 @@ def local_shape_of_model(model: Model, *, tp: int = 1, experts: Experts | None =
         rope=model.position == "rope",
         rms_norm=model.norm == "rmsnorm",
         qkv_biases=model.qkv_biases and not model.biases,
-        qk_norm=model.qk_norm,
+        qk_norm=model.qk_norm and model.mla is None,
         clamped_gate=model.clamped_gate,
     )
 

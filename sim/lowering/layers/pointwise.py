@@ -109,6 +109,12 @@ def norm_backward(builder: LayerBuilder) -> None:
     builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
 
 
+def _of_heads(builder: LayerBuilder, operators: int) -> int:
+    """How many of ``operators`` on queries and keys see distributed tensors."""
+    local = builder.local
+    return operators if local.qk_norm and builder.software.exchange.heads_distributed else 0
+
+
 def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     """Rotary embedding of Q and K, or its gradient."""
     local, software = builder.local, builder.software
@@ -118,19 +124,19 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
         _latent_rope(builder)
         return
     name = "rope backward" if backward else "rope"
-    size = local.tokens * (local.heads + local.kv_heads) * local.head_dim * local.element_bytes
+    size = local.query_bytes
     if software.kernels.fused_rope or software.kernels.torch_compile:
         builder.memory(name, 2.0 * size)  # read, write
-    elif software.kernels.complex_rope:
+    elif software.kernels.complex_rope and not local.qk_norm:  # torchtitan's Qwen3 turns real halves
         # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
         builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
     elif backward:
         # two multiplications; negation of a half; both halves put into zeros (w, r w of a half); two
         # additions of what comes together: 2 + 2 + 1 + 4 + 6 passes
-        builder.memory(name, 15.0 * size, launches=18)
+        builder.memory(name, 15.0 * size, launches=18, operators=_of_heads(builder, 18))
     else:
         # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
-        builder.memory(name, 10.0 * size, launches=10)
+        builder.memory(name, 10.0 * size, launches=10, operators=_of_heads(builder, 10))
 
 
 def _latent_rope(builder: LayerBuilder) -> None:
@@ -163,7 +169,7 @@ def head_norms(builder: LayerBuilder) -> None:
         return
     if not kernels.norm_is_one_kernel(rms_norm=True):
         size = _heads_normed(local) * (4 * local.element_bytes + 28)
-        builder.memory("norms of heads", size, launches=16)  # both as ``norm``
+        builder.memory("norms of heads", size, launches=16, operators=_of_heads(builder, 16))  # as ``norm``
         return
     apart = local.kv_heads * (2 if local.heads == local.kv_heads else 1)
     copied = 2.0 * local.tokens * apart * local.head_dim * local.element_bytes
@@ -180,7 +186,8 @@ def head_norms_backward(builder: LayerBuilder) -> None:
     if kernels.torch_compile:
         builder.memory("norms of heads backward", e * elements)  # the inputs, beside what positions read
     elif not kernels.norm_is_one_kernel(rms_norm=True):
-        builder.memory("norms of heads backward", elements * (8 * e + 76), launches=32)  # ``norm_backward``
+        size = elements * (8 * e + 76)  # as ``norm_backward``
+        builder.memory("norms of heads backward", size, launches=32, operators=_of_heads(builder, 32))
     else:
         builder.memory("norms of heads backward", 3.0 * e * elements, launches=2)  # read dY and X, write dX
         if kernels.norm_parts_in_turn:

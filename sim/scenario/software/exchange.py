@@ -40,6 +40,11 @@ class ExchangeSoftware(SoftwareGroup):
         description="each column-parallel matrix gathers its own input and reduces its own gradient, queries,"
         " keys and values apart (torch ColwiseParallel with sharded inputs); else those of one input do once",
     )
+    heads_distributed: bool = Field(
+        default=False,
+        description="under tensor parallelism, norms of queries and keys and the rotary embedding behind them"
+        " see torch's distributed tensors, as their projections hand them on (torchtitan's Qwen3)",
+    )
     tp_async_backward: bool = Field(
         default=True, description="backward TP collectives overlap the other gradient GEMM"
     )
