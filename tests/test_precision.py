@@ -259,8 +259,9 @@ def test_later_releases_lay_out_only_scales_of_weights_in_mxfp8() -> None:
 
 def test_scales_of_a_product_in_chunks_are_laid_out_once() -> None:
     """Beside userbuffers' exchange too, whose chunks are parts of one product."""
-    layout = {"tp": 2, "sequence_parallel": True}
-    whole, chunks = (run_of("mxfp8", {"tp_comm_overlap": flag}, **layout) for flag in (False, True))
+    whole, chunks = (
+        run_of("mxfp8", {"tp_comm_overlap": flag}, tp=2, sequence_parallel=True) for flag in (False, True)
+    )
     assert bytes_of(whole, "lay out scales") == pytest.approx(bytes_of(chunks, "lay out scales")) != 0
 
 

@@ -30,10 +30,9 @@ torch's (TransformerEngine comm_gemm_overlap.cpp: userbuffers_send, userbuffers_
 LAYOUT_PASSES = 5.0
 """Reads and writes of scales, at the rate of other kernels, that laying them out anew takes as long as.
 
-On a B200 a kernel takes 5.9 us for the 3.7 MB of 8,192 x 7,168 elements in NVFP4 (YigongQin/TransformerEngine
-benchmarks/linear/README_nvfp4_quant_overhead.md at b0457516, both copies without a transform), which is 6.5
-beside a launch; two take some 25 us for one of Llama's larger tensors (NVIDIA/TransformerEngine pull request
-3011), about 4.4."""
+On a B200 a kernel takes 5.5 us for the 3.7 MB of 8,192 x 7,168 elements in NVFP4 (YigongQin/TransformerEngine
+benchmarks/linear/README_nvfp4_quant_overhead.md at 60803143), of which a launch is 2: as long as 5.9 passes.
+Two take some 25 us for a tensor of Llama's size (NVIDIA/TransformerEngine pull request 3011), about 4.4."""
 
 OPERATORS = 4
 """Operators that torch runs for one product of a linear layer on distributed tensors: the weight transposed,
@@ -132,7 +131,7 @@ def _product(
 
 
 def lay_out_scales(builder: LayerBuilder, gemm: Gemm, *, weight: bool) -> None:
-    """What runs in front of a product of blocks: scales as cuBLAS reads them, and one number of both tensors'.
+    """What runs in front of a product of blocks: scales as cuBLAS reads them, one number of both tensors'.
 
     TransformerEngine quantises into another layout, and has a kernel for each operand of each product
     (pytorch/csrc/extensions/gemm.cpp, ``swizzle_scaling_factors``); the products of a microbatch share none.

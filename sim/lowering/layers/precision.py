@@ -101,7 +101,7 @@ _NVFP4 = 0.5 + 1 / 16
 _STOCHASTIC = (2 + 2 * _NVFP4) * (6.4 / 4.5 - 1)
 """The kernel that casts both copies to NVFP4 moves 6.4 TB/s where it rounds to nearest, and 4.5 where
 stochastically; that of one copy 7.2 and 7.0 (B300, NVIDIA/TransformerEngine pull request 2412). Behind a
-Hadamard transform copies are made by other kernels, of which no such figures are known."""
+Hadamard transform other kernels make the copies."""
 
 
 def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:

@@ -173,9 +173,9 @@ class KernelSoftware(SoftwareGroup):
     )
     scales_laid_out: ScalesLaidOut = Field(
         default="in-products",
-        description="scales of blocks (MXFP8, NVFP4) are read by products as they were written; each: a kernel"
-        " lays out those of either operand in front of each product of a dense matrix (TransformerEngine);"
-        " weights: in MXFP8 those of weights alone (TransformerEngine 2.12 on)",
+        description="scales of blocks (MXFP8, NVFP4) are read by products as they were written; each: a"
+        " kernel lays out those of either operand in front of each product of a dense matrix"
+        " (TransformerEngine); weights: in MXFP8 those of weights alone (TransformerEngine 2.12 on)",
     )
     hadamard_apart: bool = Field(
         default=False,
@@ -184,8 +184,8 @@ class KernelSoftware(SoftwareGroup):
     )
     stochastic_casts: bool = Field(
         default=False,
-        description="under NVFP4 the kernel that casts both copies of a gradient rounds stochastically (without"
-        " the Hadamard transform)",
+        description="under NVFP4 the kernel that casts both copies of a gradient rounds stochastically"
+        " (without the Hadamard transform)",
     )
     fp8_attention: bool = Field(
         default=False,
