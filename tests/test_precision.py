@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from small_scenarios import every_op, lowered, payloads, scenario
 
+from stepsim.sim.lowering.layers.linear import LAYOUT_PASSES
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
@@ -228,3 +229,65 @@ def test_weights_that_exist_in_fewer_bits_are_never_quantised_again() -> None:
         run_of("fp8", {"fp8_parameters": True, "caches_mlp_weights": caches}) for caches in (True, False)
     )
     assert bytes_of(kept, "quantise weights") == bytes_of(again, "quantise weights") == 0
+
+
+def scale_bytes(operands: int) -> float:
+    """Of so many elements' scales in NVFP4, laid out anew for the products of a step."""
+    return LAYOUT_PASSES * operands / 16 * LAYERS * 2
+
+
+def test_scales_of_both_operands_are_laid_out_in_front_of_each_product() -> None:
+    """Each of a layer's weights, inputs and gradients is an operand of two products."""
+    inputs, outputs = TOKENS * (3 * H + F), TOKENS * (3 * H + H + F + H)
+    operands = 2 * (LAYER + inputs + outputs)
+    each = run_of("nvfp4", {"scales_laid_out": "each"})
+    assert bytes_of(each, "lay out scales") == pytest.approx(scale_bytes(operands))
+    # Products that read them as they were written have nothing in front of them.
+    assert bytes_of(run_of("nvfp4", {"scales_laid_out": "in-products"}), "lay out scales") == 0
+    # One scale a tensor has no layout.
+    assert bytes_of(run_of("fp8", {"scales_laid_out": "each"}), "lay out scales") == 0
+
+
+def test_later_releases_lay_out_only_scales_of_weights_in_mxfp8() -> None:
+    every, weights = (run_of("mxfp8", {"scales_laid_out": flag}) for flag in ("each", "weights"))
+    of_weights = LAYOUT_PASSES * 2 * LAYER / 32 * LAYERS * 2
+    assert bytes_of(weights, "lay out scales") == pytest.approx(of_weights)
+    assert bytes_of(every, "lay out scales") > 2 * of_weights
+    both, in_four_bits = (run_of("nvfp4", {"scales_laid_out": flag}) for flag in ("each", "weights"))
+    assert bytes_of(in_four_bits, "lay out scales") == bytes_of(both, "lay out scales")
+
+
+def test_scales_of_a_product_in_chunks_are_laid_out_once() -> None:
+    """Beside userbuffers' exchange too, whose chunks are parts of one product."""
+    whole, chunks = (
+        run_of("mxfp8", {"tp_comm_overlap": flag}, tp=2, sequence_parallel=True) for flag in (False, True)
+    )
+    assert bytes_of(whole, "lay out scales") == pytest.approx(bytes_of(chunks, "lay out scales")) != 0
+
+
+def test_a_product_in_four_bits_has_a_kernel_more_for_scales_of_tensors() -> None:
+    def shortest_s(precision: str) -> float:
+        run = run_of(precision, {"scales_laid_out": "each"}, seq_length=16, micro_batch=1, hidden_size=256)
+        ops = every_op(lowered(run).programs.classes[0])
+        return min(op.work.seconds for op, _ in ops if op.name == "lay out scales")  # type: ignore[union-attr]
+
+    assert shortest_s("nvfp4") > shortest_s("mxfp8") * 1.4
+
+
+def test_a_transform_of_its_own_reads_what_is_quantised_again() -> None:
+    """Activations and gradients, for the copies of weight gradients; weights are not transformed."""
+    fused, apart = (run_of("nvfp4", {"hadamard_apart": flag}) for flag in (False, True))
+    quantised = TOKENS * (2 * H + H + F + 3 * H + H + F + H) * LAYERS * 2
+    assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx(2 * quantised)
+    assert bytes_of(apart, "quantise weights") == bytes_of(fused, "quantise weights")
+
+
+def test_random_numbers_slow_the_cast_of_gradients_alone() -> None:
+    nearest, random = (run_of("nvfp4", {"stochastic_casts": flag}) for flag in (False, True))
+    gradients = TOKENS * (3 * H + H + F + H) * LAYERS * 2
+    longer = 3.125 * (6.4 / 4.5 - 1)
+    more = bytes_of(random, "quantise") - bytes_of(nearest, "quantise")
+    assert more == pytest.approx(longer * gradients)
+    assert bytes_of(run_of("mxfp8", {"stochastic_casts": True}), "quantise") == bytes_of(
+        run_of("mxfp8"), "quantise"
+    )

@@ -263,6 +263,10 @@ RECIPE_FACTS = (
     RecipeFact(presets=("mlperf-5.1", "mlperf-6.0"), experts=False, order=STAGES_BEFORE_REPLICAS),
     # training_results_v5.1 config_common_fp4.sh: FP8_PARAM_GATHER False
     RecipeFact(presets=("mlperf-5.1",), precisions=("nvfp4",), fields={"fp8_parameters": False}),
+    # config_common_fp4.sh: NVTE_NVFP4_DISABLE_RHT 1; config_common_8b.sh: DISABLE_STOCHASTIC_ROUNDING 0
+    RecipeFact(
+        presets=("mlperf-5.1",), precisions=("nvfp4",), widths=(4096,), fields={"stochastic_casts": True}
+    ),
     # config_common_8b.sh: USE_TE_OPS; off where tensors are split (config_GB300_128x4x1xtp2pp1cp4_8b.sh)
     RecipeFact(presets=("mlperf-5.1",), tensor_parallel=False, fields={"fused_quantise": True}),
     # What that fuses quantises 16-bit weights in every forward: TransformerEngine 2.8 pytorch/ops/basic/

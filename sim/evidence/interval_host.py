@@ -35,8 +35,9 @@ still: 115 to 140 us forward (NVIDIA/TransformerEngine pull request 1191). On Gr
 times as long as one of a loop does (``Node.loop_factor``), which is the most that was measured there."""
 
 MOST_DENSE_LAUNCH_S = 4.3e-5
-"""The longest launch of eager training that steps of dense layers show: nanotron's, on hosts of H100. Two
-other sources say 40 and 42 us (docs/decisions/0087-launches-counted.md)."""
+"""The longest launch of dense layers that more than one step shows: nanotron's, on hosts of H100. Others say
+40 and 42 us (docs/decisions/0087-launches-counted.md); the one test behind ``MOST_LAUNCH_S`` has layers so
+small that what a step does besides counts as theirs."""
 
 
 def slower_hosts(step_time_s: float, plan: StepPlan, microbatches: int) -> Iterator[IntervalPart]:

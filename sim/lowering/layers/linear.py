@@ -28,6 +28,13 @@ SEND_AND_RECEIVE = 3
 torch's: a copy by a copy engine, the signal behind it, the wait for the neighbour's (TransformerEngine
 comm_gemm_overlap.cpp; userbuffers.cu: userbuffers_send with use_ce, the default, and userbuffers_recv)."""
 
+LAYOUT_PASSES = 5.0
+"""Reads and writes of scales, at the rate of other kernels, that laying them out anew takes as long as.
+
+On a B200 a kernel takes 5.5 us for the 3.7 MB of 8,192 x 7,168 elements in NVFP4 (YigongQin/TransformerEngine
+benchmarks/linear/README_nvfp4_quant_overhead.md at 60803143), of which a launch is 2: as long as 5.9 passes.
+Two take some 25 us for a tensor of Llama's size (NVIDIA/TransformerEngine pull request 3011), about 4.4."""
+
 OPERATORS = 4
 """Operators that torch runs for one product of a linear layer on distributed tensors: the weight transposed,
 rows folded, the product, rows unfolded (aten native/LinearAlgebra.cpp, _matmul_impl). Each of the two
@@ -115,9 +122,39 @@ def column_forward(
         transpose(builder, local.tokens * local.hidden)
 
 
-def _product(builder: LayerBuilder, name: str, linear: Linear, gemm: Gemm, *, rate: float = 1.0) -> None:
+def _product(
+    builder: LayerBuilder, name: str, linear: Linear, gemm: Gemm, *, rate: float = 1.0, weight: bool = True
+) -> None:
+    """A product, of a ``weight`` and of what comes in or back, or of these two."""
     operators = OPERATORS * linear.joined
+    lay_out_scales(builder, gemm, weight=weight)
     builder.kernel(name, gemm, launches=builder.products(1), rate=rate, operators=operators)
+
+
+def lay_out_scales(builder: LayerBuilder, gemm: Gemm, *, weight: bool) -> None:
+    """What runs in front of a product of blocks: scales as cuBLAS reads them, one number of both tensors'.
+
+    TransformerEngine quantises into another layout, and has a kernel for each operand of each product
+    (pytorch/csrc/extensions/gemm.cpp, ``swizzle_scaling_factors``); the products of a microbatch share none.
+    From 2.12 on activations and gradients in MXFP8 are quantised into it (pull request 2486), which leaves
+    ``weight``. In NVFP4 a kernel of one thread multiplies the maxima of both (common/gemm/cublaslt_gemm.cu,
+    ``nvte_nvfp4_compute_per_tensor_scale``). All are launched by the product's own call. Experts are not
+    counted: one kernel lays out the scales of many tensors, or products do.
+    """
+    recipe, laid_out = builder.local.recipe, builder.software.kernels.scales_laid_out
+    if recipe is None or not recipe.scales or gemm.dtype != recipe.gemm_dtype or laid_out == "in-products":
+        return
+    elements, launches = gemm.k * (gemm.m + gemm.n), 2
+    if laid_out == "weights" and not recipe.joins_scales:
+        elements, launches = (gemm.k * gemm.n, 1) if weight else (0, 0)
+    launches += recipe.joins_scales
+    if launches:
+        builder.memory(
+            "lay out scales",
+            LAYOUT_PASSES * elements * recipe.scales,
+            launches=launches,
+            counted=launches * builder.costs.loop.kernel,
+        )
 
 
 def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
@@ -140,6 +177,7 @@ def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other"
         and software.exchange.tp_comm_overlap
         and software.exchange.tp_overlap_style == "userbuffers"
     ):
+        lay_out_scales(builder, linear.forward(local), weight=True)
         for _ in range(PIPELINED_SPLITS):
             builder.part(linear.name, linear.forward(local), PIPELINED_SPLITS)
             last = builder.tp(
@@ -228,7 +266,7 @@ def row_backward(builder: LayerBuilder, linear: Linear) -> None:
 def row_input_grad(builder: LayerBuilder, linear: Linear) -> None:
     """dX = gather(dY) W^T alone; the gathered dY is kept for dW."""
     local, software = builder.local, builder.software
-    quantise(builder, local.norm_tokens * linear.outputs)
+    quantise(builder, local.norm_tokens * linear.outputs, gradients=True)
     if not local.sequence_parallel:
         _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
     elif not software.exchange.tp_comm_overlap:
@@ -247,22 +285,31 @@ def row_weight_grad(builder: LayerBuilder, linear: Linear) -> None:
 def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...], maker: Maker) -> None:
     local = builder.local
     for linear in linears:
-        quantise(builder, local.tokens * linear.outputs, maker=maker)
+        quantise(builder, local.tokens * linear.outputs, maker=maker, gradients=True)
         if maker != "activation" or not activation_quantises(builder):  # that wrote both layouts
             transpose(builder, local.tokens * linear.outputs)
 
 
-def quantise(builder: LayerBuilder, elements: float, *, maker: Maker = "other", tensors: int = 1) -> None:
+def quantise(
+    builder: LayerBuilder,
+    elements: float,
+    *,
+    maker: Maker = "other",
+    tensors: int = 1,
+    gradients: bool = False,
+) -> None:
     """From 16 bit to the recipe's type, in both layouts where only the original gives the second.
 
-    ``maker`` wrote the original, or what is wanted itself; it may be several ``tensors``. Without elements
-    too (experts that no token reached): blocks of ranks that meet have the same ops.
+    ``maker`` wrote the original, or what is wanted itself; it may be several ``tensors``. ``gradients`` may
+    be rounded stochastically. Without elements too (experts that no token reached): blocks of ranks that meet
+    have the same ops.
     """
     recipe, kernels = builder.local.recipe, builder.software.kernels
     if not recipe or (maker == "activation" and activation_quantises(builder)):
         return
     per_element = recipe.cast + (recipe.second if recipe.early else 0)
-    launches = recipe.launches
+    per_element += recipe.transformed + (recipe.stochastic if gradients else 0.0)
+    launches = recipe.launches + bool(recipe.transformed)
     takes_maximum = {"norm": kernels.fused_amax, "activation": kernels.fused_quantise, "other": False}
     if recipe.maximum and takes_maximum[maker]:
         per_element, launches = per_element - recipe.maximum, launches - 1
@@ -317,6 +364,7 @@ def _gathered_gemm(
         for _ in range(pieces):
             builder.kernel(name, gemm(local, max(1, rows * (local.tp - 1) // pieces)))
         return
+    lay_out_scales(builder, gemm(local, local.tokens), weight=True)
     arrived: int | None = None
     for chunk in range(local.tp):
         if arrived is not None:
@@ -338,7 +386,8 @@ def _gathered_gemm(
 def _weight_grad(builder: LayerBuilder, linear: Linear) -> None:
     local, software = builder.local, builder.software
     rate = software.kernels.fp8_wgrad_rate if local.recipe else 1.0
-    _product(builder, f"{linear.name} wgrad", linear, linear.weight_grad(local, software), rate=rate)
+    product = linear.weight_grad(local, software)
+    _product(builder, f"{linear.name} wgrad", linear, product, rate=rate, weight=False)
     accumulate_gradient(builder, linear.inputs * linear.outputs)
 
 

@@ -322,7 +322,8 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     if what != "wgrad" and not (inner and _activation_in_products(builder)):
         # rows on the way in, their gradients on the way back: the latter for both products
         width = linear.inputs if what == "forward" else linear.outputs
-        quantise(builder, experts.rows(local.norm_tokens) * width, tensors=_quantised_apart(builder))
+        rows, apart = experts.rows(local.norm_tokens), _quantised_apart(builder)
+        quantise(builder, rows * width, tensors=apart, gradients=what == "dgrad")
         transpose(builder, experts.rows(local.norm_tokens) * width)
     # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
     launches = builder.products(calls) + (experts.held if what == "wgrad" else 0)

@@ -3,8 +3,9 @@
 A product's inputs are quantised from 16 bit; attention, norms, embedding, head and what is accumulated stay
 as they are. Forward needs X, the input gradient dY, the weight gradient both again the other way around:
 where the GEMM takes only one layout (Hopper) or scales go with blocks of one direction, a second copy is
-made. Weights are quantised once a step (updates/optimizer.py). Not counted: the reductions of maxima over
-ranks (a few bytes for each microbatch), and layers that a recipe leaves in 16 bit.
+made. Weights are quantised once a step (updates/optimizer.py). Scales of blocks are laid out anew for each
+product (linear.py, ``lay_out_scales``). Not counted: the reductions of maxima over ranks (a few bytes for
+each microbatch), and layers that a recipe leaves in 16 bit.
 
 Sources:
     TransformerEngine common/recipe/__init__.py (DelayedScaling, Float8CurrentScaling,
@@ -37,7 +38,11 @@ class Recipe:
     16-bit original gives the second (blocks of one direction); else the second is a transpose of the
     first, after the gather. ``launches`` of a cast. ``fused_norm``: norms write quantised. ``maximum``: of
     ``cast``, a pass for the tensor's own maximum, which a kernel that makes the tensor may take with it.
-    ``fused_multi``: one kernel quantises many tensors.
+    ``fused_multi``: one kernel quantises many tensors. ``scales``: of one copy's blocks, in a layout that
+    products do not read; ``joins_scales``: a kernel makes one number of both operands' scales of tensors.
+    ``transformed``: what activations and gradients, not weights, are read again for by a kernel that
+    transforms and casts the second copy. ``stochastic``: what the random numbers of gradients cost, in bytes
+    that would take as long.
     """
 
     gemm_dtype: str
@@ -49,6 +54,10 @@ class Recipe:
     fused_norm: bool
     maximum: float = 0.0
     fused_multi: bool = False
+    scales: float = 0.0
+    joins_scales: bool = False
+    transformed: float = 0.0
+    stochastic: float = 0.0
 
     @property
     def blocks(self) -> bool:
@@ -89,10 +98,16 @@ def weight_bytes(element_bytes: int, recipe: Recipe | None, *, quantised: bool) 
 _MXFP8 = 1 + 1 / 32
 _NVFP4 = 0.5 + 1 / 16
 
+_STOCHASTIC = (2 + 2 * _NVFP4) * (6.4 / 4.5 - 1)
+"""The kernel that casts both copies to NVFP4 moves 6.4 TB/s where it rounds to nearest, and 4.5 where
+stochastically; that of one copy 7.2 and 7.0 (B300, NVIDIA/TransformerEngine pull request 2412). Behind a
+Hadamard transform other kernels make the copies."""
+
 
 def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
     """The recipe of ``training.precision``; None where products run in the activations' type."""
-    precision, scaling = scenario.training.precision, scenario.software.kernels.fp8_scaling
+    kernels = scenario.software.kernels
+    precision, scaling = scenario.training.precision, kernels.fp8_scaling
     transposes = architecture == "hopper"
     match precision:
         case "fp8" if scaling == "delayed":
@@ -109,12 +124,14 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
         case "mxfp8":
             return Recipe(
                 gemm_dtype="mxfp8", stored=_MXFP8, cast=2 + _MXFP8, second=_MXFP8, early=True, launches=2,
-                fused_norm=True,
+                fused_norm=True, scales=1 / 32 if architecture == "blackwell" else 0.0,
             )  # fmt: skip
         case "nvfp4":  # a pass for the maximum, then both copies, that for dW after a Hadamard transform
             return Recipe(
                 gemm_dtype="nvfp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=3,
-                fused_norm=False, maximum=2,
+                fused_norm=False, maximum=2, scales=1 / 16, joins_scales=True,
+                transformed=2 if kernels.hadamard_apart else 0,
+                stochastic=_STOCHASTIC if kernels.stochastic_casts else 0.0,
             )  # fmt: skip
     return None
 

@@ -152,6 +152,9 @@ _EIGHT_BITS = (
     "fused_amax",
     "fused_quantise",
     "caches_mlp_weights",
+    "scales_laid_out",
+    "hadamard_apart",
+    "stochastic_casts",
     "fused_grouped_mlp",
     "expert_rows_padded",
 )

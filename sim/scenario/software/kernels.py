@@ -16,6 +16,7 @@ Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel"]
 ExpertBiases = Literal["in-products", "second-apart", "apart"]
 HopperProducts = Literal["two-passes", "share"]
+ScalesLaidOut = Literal["in-products", "each", "weights"]
 Few = Annotated[int, *whole(0, 100)]
 LossChunks = Annotated[int, *whole(1, 1_000_000)]
 
@@ -191,6 +192,22 @@ class KernelSoftware(SoftwareGroup):
         default=True,
         description="copies of a dense MLP's weights in the products' type are made once a step; false: in"
         " every forward (TransformerEngine's op fuser, which takes no is_first_microbatch)",
+    )
+    scales_laid_out: ScalesLaidOut = Field(
+        default="in-products",
+        description="scales of blocks (MXFP8, NVFP4) are read by products as they were written; each: a"
+        " kernel lays out those of either operand in front of each product of a dense matrix"
+        " (TransformerEngine); weights: in MXFP8 those of weights alone (TransformerEngine 2.12 on)",
+    )
+    hadamard_apart: bool = Field(
+        default=False,
+        description="under NVFP4 a kernel of its own reads activations and gradients again to transform and"
+        " cast the copy for weight gradients (TransformerEngine until 2.12, with the Hadamard transform)",
+    )
+    stochastic_casts: bool = Field(
+        default=False,
+        description="under NVFP4 the kernel that casts both copies of a gradient rounds stochastically"
+        " (without the Hadamard transform)",
     )
     fp8_attention: bool = Field(
         default=False,
