@@ -16,7 +16,17 @@ from stepsim.sim.engine.record import Record, Stretch
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
-from stepsim.sim.program.program import Block, Collective, Compute, Op, Program, Programs, RepeatedBlocks
+from stepsim.sim.program.program import (
+    Block,
+    Collective,
+    Compute,
+    Exchange,
+    MessageEnd,
+    Op,
+    Program,
+    Programs,
+    RepeatedBlocks,
+)
 from stepsim.sim.scenario.models import Scenario
 
 NVLINK = (("nvlink.out", 1.0),)
@@ -45,9 +55,9 @@ def repeated(*ops: Op, times: int = 1) -> Op:
     return Op("repeated", "compute", "compute", work, action="0F0", host_s=work.host_s)
 
 
-def shape(record: Record, i: int) -> list[int | str]:
-    """How op ``i`` ran: so many blocks as a whole, or one in detail."""
-    return [piece.count if isinstance(piece, Stretch) else "open" for piece in record.pieces(0, i)]
+def shape(record: Record, i: int, r: int = 0) -> list[int | str]:
+    """How op ``i`` of class ``r`` ran: so many blocks as a whole, or one in detail."""
+    return [piece.count if isinstance(piece, Stretch) else "open" for piece in record.pieces(r, i)]
 
 
 def test_alone_it_never_opens() -> None:
@@ -205,6 +215,50 @@ def test_the_laws_see_repeated_blocks_that_open() -> None:
     full = replay(expanded(lowered(run).programs))
     assert not list(full.repeated_blocks())
     assert full.events > record.events
+
+
+def crossed(*at_s: float) -> Programs:
+    """A class whose block sums twice over its NIC, each time between kernels, and one that sends it messages
+    of two seconds at such times. Behind each sum the streams of the block join."""
+    nic = (("nic.out", 1.0), ("nic.in", 1.0))
+    mine, message = Transfer(0.1, 20.0, 10.0, nic, sms=10), Transfer(0.05, 20.0, 10.0, nic)
+    block = (kernel(1.0), kernel(0.5), collective("tp", mine, 1), kernel(1.0, 2), kernel(0.5), kernel(0.25))
+    again = (collective("tp", mine, 5), kernel(0.5), kernel(1.0, 6), kernel(0.25))
+
+    def end(k: int, *after: int, send: bool) -> Op:
+        return Op(
+            f"message {k}", "pp", "pp", Exchange((MessageEnd(send, int(send), f"m{k}", message),)), after
+        )
+
+    sends: list[Op] = []
+    for k, seconds in enumerate(at_s):
+        delay = Collective("all_reduce", f"delay{k}", Transfer(seconds, 0.0, math.inf))
+        sends += [Op("delay", f"delay{k}", "dp", delay), end(k, 2 * k, send=True)]
+    receives = [end(k, send=False) for k in range(len(at_s))]
+    classes = Program(ops=tuple(sends)), Program(ops=(*receives, repeated(*block, *again, times=2)))
+    return replace(programs(corun=0.1), classes=classes, links=(LINKS, LINKS))
+
+
+@pytest.mark.parametrize("host", [True, False])
+@pytest.mark.parametrize("second_s", [3.9, 6.0, 7.25, 7.6, 9.0, math.inf])
+@pytest.mark.parametrize("first_s", [0.0, 0.2, 1.45, 1.5, 1.6, 2.0, 4.5])
+def test_a_block_closes_again_behind_a_message(first_s: float, second_s: float, host: bool) -> None:
+    """Wherever messages begin and end in a block: what sums and messages do is the same op by op."""
+    one = crossed(*([first_s] if second_s == math.inf else [first_s, second_s]))
+    short, full = replay(one, host=host), replay(expanded(one), host=host)
+    for mine, other in zip(iter_spans(short), iter_spans(full), strict=True):
+        assert (mine.start_s, mine.end_s) == pytest.approx((other.start_s, other.end_s), rel=1e-12)
+    told, known = (sorted((one.seconds, one.bytes) for one in record.slowed) for record in (short, full))
+    assert told == [pytest.approx(one) for one in known]
+
+
+def test_a_block_opens_when_it_uses_the_link_of_a_message_and_not_before() -> None:
+    """The message moves from 0.25 s on, the first sum behind two kernels. These run as a whole, and what is
+    behind the sum goes on as in the whole run of the block. Op by op the step takes 27 entries of the clock.
+    """
+    record = replay(crossed(0.2))
+    assert shape(record, 1, r=1) == ["open", 1]
+    assert record.events == 13
 
 
 def test_others_beside_blocks_must_leave_an_sm() -> None:

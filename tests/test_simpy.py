@@ -98,7 +98,7 @@ def test_programs_take_as_long_on_plain_simpy(
     monkeypatch.setattr(replaying, "Clock", Plain)
     monkeypatch.setattr(signal, "happen_now", happen_soon)
     plain = replaying.replay(programs, host=host)
-    assert plain.events > ours.events > 0
+    assert plain.events >= ours.events > 0
     for times in ("start", "begin", "end", "source", "step_s", "makespan_s", "slowed"):
         assert getattr(plain, times) == getattr(ours, times), times
 

@@ -52,6 +52,10 @@ class BlockPlace:
         at = self.issued_at
         return math.inf if at is None else now - at - self.repeated.issued_s[self.number]
 
+    def is_issued(self, now: float) -> bool:
+        """Whether the host has issued all of its ops before now."""
+        return self.lead_s(now) > (self.block.issued_s[-1] if self.block.ops else 0.0)
+
     def opened(self, record: Record) -> Scope:
         """Its times, which are recorded from now on."""
         if self.times is None:
@@ -112,6 +116,18 @@ class BlocksBeside:
             self._close(blocks, place, lent)
         return lent
 
+    def rest(self, blocks: Interruptible, place: BlockPlace, group: JointGroup, k: int) -> Lent | None:
+        """Run a block from op ``k`` on, where all its streams join, as its whole run does with nothing beside
+        it, until it ends or ``blocks`` are interrupted. Its host has issued all of it. None where it does not
+        run as a whole.
+        """
+        run = self.runs.rest(group, place.block, self.ranks[place.scope.r].contention, k)
+        if run is None or run.last == math.inf:
+            return None
+        lent = Lent(run, self._row(run, place.number), self.env.time - run.start[k], {}, (), [], {}, {})
+        self._close(blocks, place, lent)
+        return lent
+
     def end(self, place: BlockPlace, lent: Lent, since: float) -> bool:
         """Block and flows are in the state of ``since`` seconds after they began; whether that is its end."""
         run = lent.run
@@ -149,30 +165,38 @@ class BlocksBeside:
             return None
         left = [self.flows.take(number) for number in demands]
         return Lent(
-            run, self._row(run, place), now, demands, beside.demands, left, delays_s, _most(coming.values())
+            run,
+            self._row(run, place.number, kept=place.times is None),
+            now,
+            demands,
+            beside.demands,
+            left,
+            delays_s,
+            _most(coming.values()),
         )
 
-    def _row(self, run: BlockRun, place: BlockPlace) -> RepeatedRun:
-        if place.times is not None:
-            return RepeatedRun(place.number, (run,), (0.0,), 0.0, run.last)
-        key = id(run), place.number
+    def _row(self, run: BlockRun, number: int, *, kept: bool = True) -> RepeatedRun:
+        """The run of block ``number`` as one of repeated blocks; ``kept`` where it may be asked for again."""
+        if not kept:
+            return RepeatedRun(number, (run,), (0.0,), 0.0, run.last)
+        key = id(run), number
         if key not in self._rows:
-            self._rows[key] = RepeatedRun(place.number, (run,), (0.0,), 0.0, run.last)
+            self._rows[key] = RepeatedRun(number, (run,), (0.0,), 0.0, run.last)
         return self._rows[key]
 
     def _close(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
         """Have the blocks interrupted by whatever else happens on their rank."""
         rank, row, zero, links = self.ranks[place.scope.r], lent.row, lent.zero, lent.links()
 
-        def uses(link: str, since: float, until: float) -> bool:
-            return link in links or row.uses(link, since - zero, until - zero)
+        def first_use(link: str, since: float, until: float) -> float:
+            return since if link in links else zero + row.first_use(link, since - zero, until - zero)
 
         block_most = place.block.most
         most = {**links, **block_most}
         for link, rate in lent.coming.items():
             most[link] = rate + block_most.get(link, 0.0)
-        rank.closed, rank.closed_most, rank.closed_uses = blocks, most, uses
-        self.flows.tell(place.scope.r, most, self.rendezvous_points.move, uses)
+        rank.closed, rank.closed_most, rank.closed_uses = blocks, most, first_use
+        self.flows.tell(place.scope.r, most, self.rendezvous_points.move, first_use)
 
     def _give_back(self, place: BlockPlace, lent: Lent, since: float) -> None:
         """The flows go on by themselves, and what slowed them and the block's collectives is noted."""

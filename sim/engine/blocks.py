@@ -120,18 +120,19 @@ class RepeatedRun:
         bases = [base - offset for base in self.bases[number:]]
         return RepeatedRun(number, self.runs[number:], bases, self.first, self.last - offset, self, offset)
 
-    def uses(self, link: str, since: float, until: float) -> bool:
-        """Whether it uses ``link`` of its rank between two times."""
+    def first_use(self, link: str, since: float, until: float) -> float:
+        """When it first uses ``link`` of its rank between two times; infinite where it does not."""
         if self.whole is not None:
-            return self.whole.uses(link, max(since, self.first) + self.offset, until + self.offset)
+            since, until = max(since, self.first) + self.offset, until + self.offset
+            return self.whole.first_use(link, since, until) - self.offset
         for k in range(bisect_right(self._ends, since), len(self.runs)):
             base = self.bases[k]
             if base >= until:
-                return False
+                break
             for begin, end in self.runs[k].busy.get(link, ()):
                 if base + end > since and base + begin < until:
-                    return True
-        return False
+                    return max(since, base + begin)
+        return math.inf
 
     @cached_property
     def _ends(self) -> list[float]:

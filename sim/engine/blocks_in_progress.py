@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from .beside import BlockPlace
+from .block_in_detail import BlockInDetail
 from .blocks import go_on
 from .gathering import Gathering, Here
 from .record import Stretch
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
     from .beside import BlocksBeside, Lent
     from .clock import Clock
     from .flows import Flows
-    from .kernel_stream import InProcess, Process
-    from .rank_state import RankState, Uses
+    from .rank_state import FirstUse, RankState
     from .record import Record
     from .rendezvous import RendezvousPoints
     from .runs import Runs
     from .scope import Scope
-    from .signal import Callback
+    from .signal import Callback, Signal
 
 
 class Surroundings(Protocol):
@@ -46,11 +46,14 @@ class Surroundings(Protocol):
     def beginning(self, blocks: BlocksInProgress) -> bool:
         """Whether nothing disturbs a run that begins, where its links are not idle."""
 
-    def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
+    def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, first_use: FirstUse) -> bool:
         """Whether nothing disturbs a run that goes on."""
 
-    def in_detail(self, place: BlockPlace, over: Callback) -> Process:
-        """Run a block op by op."""
+    def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
+        """What to wait for behind repeated blocks on one of their streams."""
+
+    def begin(self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback) -> bool:
+        """Run repeated blocks."""
 
     def has_run(self, blocks: BlocksInProgress) -> None:
         """All blocks have run."""
@@ -61,8 +64,8 @@ class BlocksInProgress:
     """Op ``i`` of ``scope``, which runs block ``number``; ``over`` is called when all have run.
 
     The host issues the first op at ``issued_at`` (None: nothing waits for it), and is ``lead_s`` ahead of
-    the block in progress. That runs as a whole (``here``), beside flows of its rank (``lent``), or in detail
-    ``in_process``; ``together`` is where its class meets others, if it does. ``idle``: nothing is on
+    the block in progress. That runs as a whole (``here``), beside flows of its rank (``lent``), or in
+    ``detail``; ``together`` is where its class meets others, if it does. ``idle``: nothing is on
     its links, or known to come.
     """
 
@@ -72,7 +75,6 @@ class BlocksInProgress:
     i: int
     repeated: RepeatedBlocks
     over: Callback
-    in_process: InProcess
     issued_at: float | None
     together: Gathering | None
     number: int = 0
@@ -81,6 +83,7 @@ class BlocksInProgress:
     idle: bool = False
     here: Here | None = None
     lent: Lent | None = None
+    detail: BlockInDetail | None = None
     place: BlockPlace = field(init=False)
 
     def go_on(self) -> bool:
@@ -124,10 +127,13 @@ class BlocksInProgress:
         gathering = self.gathering
         if gathering.ways is not None and not gathering.joins(self.number):
             return False
-        rank, replay = self.rank, self.replay
-        plain = not rank.awaited and not rank.changing and self.i not in self.scope.before
-        self.idle = plain and replay.flows.idle(self.scope.r, self.repeated.links)
+        replay = self.replay
+        self.idle = self._is_plain() and replay.flows.idle(self.scope.r, self.repeated.links)
         return self.idle or replay.beginning(self)
+
+    def _is_plain(self) -> bool:
+        """Whether nobody waits for a stream of the blocks, nor these for one, and the rank stays as it is."""
+        return not self.rank.awaited and not self.rank.changing and self.i not in self.scope.before
 
     def _begin_whole(self) -> None:
         """Run all blocks that are left as a whole, until something interferes."""
@@ -141,9 +147,9 @@ class BlocksInProgress:
     def _close(self, here: Here) -> None:
         """Have them interrupted by whatever may interfere."""
         rank, replay, repeated = self.rank, self.replay, self.repeated
-        rank.closed, rank.closed_most, rank.closed_uses = self, repeated.most, here.uses
+        rank.closed, rank.closed_most, rank.closed_uses = self, repeated.most, here.first_use
         if not self.idle:
-            replay.flows.tell(self.scope.r, repeated.most, replay.rendezvous_points.move, here.uses)
+            replay.flows.tell(self.scope.r, repeated.most, replay.rendezvous_points.move, here.first_use)
         self.idle = False
 
     def whole_over(self, here: Here) -> None:
@@ -178,7 +184,7 @@ class BlocksInProgress:
         self._opened(here)
 
     def _undisturbed(self, here: Here) -> bool:
-        return self.replay.undisturbed(self.scope, self.i, self.repeated, here.uses)
+        return self.replay.undisturbed(self.scope, self.i, self.repeated, here.first_use)
 
     def _opened(self, here: Here) -> None:
         """Go on in detail from the state in which the run of the blocks is."""
@@ -234,7 +240,37 @@ class BlocksInProgress:
 
     def _in_detail(self) -> None:
         self.gathering.goes_in_detail(self.number, self.replay.runs)
-        self.in_process(self.replay.in_detail(self.place, self._one_over))
+        replay, place = self.replay, self.place
+        self.detail = BlockInDetail(
+            replay.env,
+            self.rank,
+            replay.rendezvous_points,
+            replay,
+            place,
+            place.opened(replay.record),
+            self._one_over,
+            self._closes,
+        )
+        self.detail.begin()
+
+    def _closes(self, k: int) -> bool:
+        """Whether the block goes on as its whole run does from op ``k`` on: all its streams join there, and
+        nothing is beside it."""
+        place, replay, detail = self.place, self.replay, self.detail
+        if k not in place.block.joins or self.gathering.ways is not None:
+            return False
+        assert detail is not None
+        if not (self._is_plain() and detail.is_idle() and place.is_issued(replay.env.time)):
+            return False
+        if not replay.flows.idle(self.scope.r, place.block.most):
+            return False
+        lent = replay.beside.rest(self, place, self.gathering.group, k)
+        if lent is None:
+            return False
+        detail.block.waiting.clear()
+        self.detail, self.lent = None, lent
+        replay.env.call(lent.seconds - lent.run.start[k], self._beside_over, lent)
+        return True
 
     def _one_over(self) -> None:
         """The block that ran in detail has ended."""

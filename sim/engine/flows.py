@@ -14,7 +14,7 @@ from ..network.sharing import Demand, Link
 from .clock import Clock
 from .flow import Flow
 from .occupancy import Crowd, Occupancy
-from .rank_state import Uses
+from .rank_state import FirstUse
 from .repair import RateRepair
 from .shares import Share, Shares
 from .signal import Done
@@ -201,9 +201,9 @@ class Flows:
                 return False
         return True
 
-    def tell(self, r: int, most: Mapping[str, float], begins: Begins, uses: Uses) -> None:
-        """A flow that begins on a link of rank ``r`` while somebody ``uses`` it, who puts so many bytes per
-        second there, goes through ``begins`` if the link does not hold both.
+    def tell(self, r: int, most: Mapping[str, float], begins: Begins, first_use: FirstUse) -> None:
+        """A flow that begins on a link of rank ``r`` while somebody uses it (``first_use``), who puts so many
+        bytes per second there, goes through ``begins`` if the link does not hold both.
         """
         for name, rate in most.items():
             link = r, name
@@ -211,7 +211,7 @@ class Flows:
             if number is None:
                 continue
             flow = self._flows[number]
-            if flow.since <= self._env.time or not uses(name, flow.since, flow.ends):
+            if flow.since <= self._env.time or first_use(name, flow.since, flow.ends) == math.inf:
                 continue
             own = next(weight for other, weight in flow.demand.weights if other == link)
             if not self.holds(link, rate + own * flow.rate):

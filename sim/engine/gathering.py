@@ -45,9 +45,12 @@ class Here:
     zero: float = 0.0
     opened: bool = False
 
-    def uses(self, link: str, since: float, until: float) -> bool:
-        """Whether its run uses ``link`` between two times; for all that is known before there is a run."""
-        return self.run is None or self.run.uses(link, since - self.zero, until - self.zero)
+    def first_use(self, link: str, since: float, until: float) -> float:
+        """When its run first uses ``link`` between two times, infinite where it does not; at once, for all
+        that is known before there is a run."""
+        if self.run is None:
+            return since
+        return self.zero + self.run.first_use(link, since - self.zero, until - self.zero)
 
 
 @dataclass(slots=True)

@@ -1,16 +1,14 @@
 """Kernels and repeated blocks of one stream, one after the other, by callbacks.
 
 Each waits for its own ops and the host. A step has thousands of them that wait for a message, begin and end
-as a whole: the SimPy process of a stream wakes up for blocks that run op by op, and at its end.
+as a whole, and tens of thousands of kernels of blocks that run op by op.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-import simpy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..program.program import Compute, RepeatedBlocks
 from .clock import Clock
@@ -19,18 +17,14 @@ from .rank_state import RankState
 from .scope import Scope
 from .signal import Callback, Signal
 
-Process = Generator[simpy.Event, Any, None]
-
-InProcess = Callable[[Process], object]
-"""Has the process of a stream run something."""
+HandsOver = Callable[[int], bool]
+"""Asked before an op of a block begins: whether somebody else runs it, and all that follows it."""
 
 
 class BlocksReplay(Protocol):
     """Runs repeated blocks (repeated_blocks.py)."""
 
-    def begin(
-        self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback, in_process: InProcess
-    ) -> bool:
+    def begin(self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback) -> bool:
         """Run them; whether they have ended already. Else ``over`` is called when they have."""
 
     def behind(self, scope: Scope, i: int, stream: str) -> Signal | None:
@@ -39,42 +33,18 @@ class BlocksReplay(Protocol):
 
 @dataclass(slots=True)
 class KernelStream:
-    """The ops ``row`` of a program, from the one at ``place`` on."""
+    """The ops ``row`` of a program or of a block, from the one at ``place`` on; ``ended`` happens when the
+    last one has, unless it ``hands_over`` before."""
 
     env: Clock
     rank: RankState
     repeated_blocks: BlocksReplay
     scope: Scope
     row: Sequence[int]
+    hands_over: HandsOver | None = None
+    ended: Signal = field(default_factory=Signal)
     place: int = 0
     issued: bool = False
-    detail: Process | None = None
-    waits: Signal | None = None
-
-    def process(self, late_s: float) -> Process:
-        """The whole row, from that time on."""
-        if late_s > 0:
-            yield simpy.Timeout(self.env, late_s)
-        self.go()
-        while True:
-            while self.detail is not None:
-                work, self.detail = self.detail, None
-                yield from work
-            if self.place == len(self.row):
-                return
-            self.waits = Signal()
-            yield self.waits.event(self.env)
-
-    def in_process(self, work: Process) -> None:
-        """Have the process run something."""
-        self.detail = work
-        self._wake()
-
-    def _wake(self) -> None:
-        """Have the process go on, if it does nothing."""
-        if self.waits is not None:
-            waits, self.waits = self.waits, None
-            waits.happen()
 
     def start(self, _: object = None) -> None:
         """Call ``go`` from an event, whose value is not wanted."""
@@ -82,24 +52,31 @@ class KernelStream:
 
     def go(self) -> None:
         """Run ops until one has to wait or is under way, which calls this again."""
-        scope, row, env = self.scope, self.row, self.env
+        scope, row, env, rank = self.scope, self.row, self.env, self.rank
         while self.place < len(row):
             i = row[self.place]
-            if not self._is_ready(i) or self.rank.stopped:
+            work = scope.ops[i].work
+            if scope.left and i in scope.left:
+                assert isinstance(work, Compute)
+                left_s = max(0.0, scope.left.pop(i)[1])
+                Kernel(env, rank, work, left_s, None).ended.then(self.over)
+                return
+            if not self._is_ready(i) or rank.stopped:
+                return
+            if self.hands_over is not None and self.hands_over(i):
                 return
             self.issued = False
-            work = scope.ops[i].work
             if isinstance(work, RepeatedBlocks):
-                if not self.repeated_blocks.begin(scope, i, work, self.over, self.in_process):
+                if not self.repeated_blocks.begin(scope, i, work, self.over):
                     return
             else:
                 assert isinstance(work, Compute)
                 scope.start[i] = scope.begin[i] = env.time
-                Kernel(env, self.rank, work, work.seconds * self.rank.slow, None).ended.then(self.over)
+                Kernel(env, rank, work, work.seconds * rank.slow, None).ended.then(self.over)
                 return
             scope.ends(i, env.time)
             self.place += 1
-        self._wake()
+        self.ended.happen()
 
     def over(self) -> None:
         """The op under way has ended."""
@@ -126,7 +103,7 @@ class KernelStream:
                 if wait_s > 0:
                     self.env.call(wait_s, self.start)
                     return False
-        if i in scope.behind:
+        if scope.behind and i in scope.behind:
             passed = self.repeated_blocks.behind(scope, scope.behind[i], op.stream)
             if passed is not None:
                 passed.then(self.go)

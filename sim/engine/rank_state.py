@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -15,8 +16,8 @@ Contention = tuple[int, int, int]
 """SMs and thousandths of HBM's bandwidth that others hold on the rank, and communications of others that move
 there."""
 
-Uses = Callable[[str, float, float], bool]
-"""Whether a link is used between two times."""
+FirstUse = Callable[[str, float, float], float]
+"""When a link is first used between two times; infinite where it is not."""
 
 
 class Interruptible(Protocol):
@@ -36,8 +37,8 @@ class Running(Protocol):
 @dataclass(slots=True)
 class RankState:
     """``running`` are its kernels. ``closed`` are the repeated blocks that run as a whole, which put
-    so many bytes per second on links at most (``closed_most``); ``closed_uses`` says whether they use one
-    between two times.
+    so many bytes per second on links at most (``closed_most``); ``closed_uses`` says when they first
+    use one between two times.
 
     ``slow`` and ``peers`` are its binding: how slow its kernels are, and what its program's names of classes
     stand for. While it is ``changing``, or one of its links is down, no repeated blocks begin as a whole;
@@ -58,7 +59,7 @@ class RankState:
     running: dict[Running, None] = field(default_factory=dict)
     closed: Interruptible | None = None
     closed_most: Mapping[str, float] = field(default_factory=dict)
-    closed_uses: Uses | None = None
+    closed_uses: FirstUse | None = None
     repeated_op: int = -1
     passed: set[str] = field(default_factory=set)
     awaited: dict[tuple[int, str], Signal] = field(default_factory=dict)
@@ -106,11 +107,12 @@ class RankState:
             for kernel in tuple(self.running):
                 kernel.look()
 
-    def uses(self, link: str, since: float, until: float) -> bool:
-        """Whether the blocks that run as a whole use ``link`` between two times, as far as is known."""
+    def first_use(self, link: str, since: float, until: float) -> float:
+        """When the blocks that run as a whole first use ``link`` between two times, as far as is known;
+        infinite where they do not."""
         if self.closed is None:
-            return False
-        return self.closed_uses is None or self.closed_uses(link, since, until)
+            return math.inf
+        return since if self.closed_uses is None else self.closed_uses(link, since, until)
 
     def open(self) -> None:
         """Interrupt the repeated blocks that run as a whole, if any do."""

@@ -202,10 +202,16 @@ class RendezvousPoints:
             self.env.call(latency_s, lambda _: self.move(payload, demand, done, value))
 
     def move(self, payload: float, demand: Demand, done: Done, value: Any) -> None:
-        """The payload begins to move; repeated blocks open that use a link of it before it ends."""
+        """The payload begins to move; repeated blocks that use a link of it before it ends open when they
+        do."""
         now, end = self.env.time, self.flows.end_of(payload, demand)
         for rank, link, most in self._closed(demand):
-            if rank.uses(link[1], now, end) and not self.flows.holds(link, most + rank.closed_most[link[1]]):
+            at = rank.first_use(link[1], now, end)
+            if at == math.inf or self.flows.holds(link, most + rank.closed_most[link[1]]):
+                continue
+            if at > now:
+                self.env.call(at - now, rank.open_if, rank.closed)
+            else:
                 rank.open()
         self.flows.start(payload, demand, done, value)
 
@@ -213,7 +219,7 @@ class RendezvousPoints:
         """A communication in progress ends later than it was to: blocks open that use a link of it."""
         for rank, link, _ in self._closed(demand):
             slowed = not self.flows.holds(link, rank.closed_most[link[1]])
-            if slowed and rank.uses(link[1], self.env.time, math.inf):
+            if slowed and rank.first_use(link[1], self.env.time, math.inf) < math.inf:
                 rank.open()
 
     def _closed(self, demand: Demand) -> list[Place]:
@@ -233,7 +239,7 @@ class RendezvousPoints:
             if rank.closed is not None and link[1] in rank.closed_most:
                 since = self.env.time + latency_s
                 until = since + self.flows.solo_s(payload, demand)
-                if rank.uses(link[1], since, until) and not self.flows.holds(
+                if rank.first_use(link[1], since, until) < math.inf and not self.flows.holds(
                     link, most + rank.closed_most[link[1]]
                 ):
                     return True

@@ -7,21 +7,19 @@ links, or somebody waits for one of its streams, a block stays in detail.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from ..program.program import RepeatedBlocks
-from .beside import BlockPlace, BlocksBeside
+from .beside import BlocksBeside
 from .blocks_in_progress import BlocksInProgress
-from .chain import Chain
 from .clock import Clock
 from .flow import Flow
 from .flows import Flows
 from .gathering import Gathering
 from .groups import IN_DETAIL, JointGroup, JointGroups
-from .kernel_stream import InProcess, Process
-from .rank_state import RankState, Uses
+from .rank_state import FirstUse, RankState
 from .record import Record
 from .rendezvous import RendezvousPoints
 from .runs import Runs
@@ -31,7 +29,7 @@ from .signal import Callback, Signal
 
 @dataclass
 class RepeatedBlocksReplay:
-    """``stream(scope, indices)`` runs ops one after the other in a process."""
+    """All repeated blocks of one replay."""
 
     env: Clock
     ranks: Sequence[RankState]
@@ -40,7 +38,6 @@ class RepeatedBlocksReplay:
     groups: JointGroups
     runs: Runs
     record: Record
-    stream: Callable[[Scope, Sequence[int]], Process]
     _met: dict[int, int] = field(default_factory=dict)
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
@@ -51,11 +48,9 @@ class RepeatedBlocksReplay:
             self.env, self.ranks, self.flows, self.rendezvous_points, self.runs, self.record
         )
 
-    def begin(
-        self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback, in_process: InProcess
-    ) -> bool:
+    def begin(self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback) -> bool:
         """Run op ``i`` of a program, when all but the host is ready; the host's last wait before it is over.
-        Whether it has run already; else ``over`` is called when it has. Blocks run op by op ``in_process``.
+        Whether it has run already; else ``over`` is called when it has.
         """
         rank = self.ranks[scope.r]
         rank.repeated_op = i
@@ -69,7 +64,7 @@ class RepeatedBlocksReplay:
         scope.start[i] = scope.begin[i] = start_s
         group = self.groups.of(scope.r)
         together = self._gathering(scope.r, group) if len(group.members) > 1 else None
-        blocks = BlocksInProgress(self, rank, scope, i, repeated, over, in_process, issued_at, together)
+        blocks = BlocksInProgress(self, rank, scope, i, repeated, over, issued_at, together)
         if not blocks.go_on():
             return False
         self.has_run(blocks)
@@ -125,15 +120,15 @@ class RepeatedBlocksReplay:
         """Whether nothing disturbs a run from the block in progress on, where its links are not idle."""
         scope, i, rank = blocks.scope, blocks.i, blocks.rank
 
-        def uses(link: str, since: float, until: float) -> bool:
+        def first_use(link: str, since: float, until: float) -> float:
             group, lead_s = blocks.gathering.group, blocks.lead_s
             if len(group.members) > 1:
-                return True  # not known before all have come
+                return since  # not known before all have come
             zero, contention = self.env.time + max(0.0, -lead_s), rank.contention
             run = self.runs.alone(group, blocks.repeated, blocks.number, max(0.0, lead_s), contention)
-            return run.uses(link, since - zero, until - zero)
+            return zero + run.first_use(link, since - zero, until - zero)
 
-        return self.undisturbed(scope, i, blocks.repeated, uses) and not self._is_to_open(blocks)
+        return self.undisturbed(scope, i, blocks.repeated, first_use) and not self._is_to_open(blocks)
 
     def _is_to_open(self, blocks: BlocksInProgress) -> bool:
         """Whether a flow is known to begin beside the first block, which then would not go on as a whole."""
@@ -148,15 +143,15 @@ class RepeatedBlocksReplay:
         first_s = run.bases[0] + run.runs[0].last
         return any(
             flow.since - now < first_s
-            and any(run.uses(name, flow.since - now, flow.ends - now) for name in _own(flow))
+            and any(run.first_use(name, flow.since - now, flow.ends - now) < math.inf for name in _own(flow))
             for flow in coming.values()
         )
 
-    def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, uses: Uses) -> bool:
+    def undisturbed(self, scope: Scope, i: int, repeated: RepeatedBlocks, first_use: FirstUse) -> bool:
         """Whether nothing but the SMs and movements of its rank, which stay as they are, affects it.
 
         Communications of others on its links do not, where those hold all together, and as long as it
-        ``uses`` none before they end.
+        uses none before they end (``first_use``).
         """
         rank = self.ranks[scope.r]
         if rank.changing:
@@ -169,58 +164,9 @@ class RepeatedBlocksReplay:
         for name, most in repeated.most.items():
             link = scope.r, name
             until = self.flows.until(link)
-            if until >= now and not self.flows.holds(link, most) and uses(name, now, until):
+            if until >= now and not self.flows.holds(link, most) and first_use(name, now, until) < math.inf:
                 return False
         return True
-
-    def in_detail(self, place: BlockPlace, over: Callback) -> Process:
-        """Run one block op by op; ``over`` is called when it has ended."""
-        """Run one block op by op. Its other streams wait for what is before them in the program."""
-        scope, i, repeated, number = place.scope, place.i, place.repeated, place.number
-        block = place.opened(self.record)
-        streams = repeated.row[number].streams
-        others = [
-            self._other_stream(scope, i, repeated, number, block, stream, left)
-            for stream, rows in streams.items()
-            if stream != "compute"
-            for row in rows
-            if (left := [k for k in row if block.end[k] < 0])
-        ]
-        unfinished = {block.ops[k].stream for k, end in enumerate(block.end) if end < 0}
-        for stream, last in repeated.last_on.items():
-            if last <= number and stream not in unfinished:
-                self.ranks[scope.r].ended_on(i, stream)
-        for row in streams.get("compute", ()):
-            yield from self.stream(block, [k for k in row if block.end[k] < 0])
-        for done in others:
-            if not done.happened:
-                yield done.event(self.env)
-        over()
-
-    def _other_stream(
-        self,
-        scope: Scope,
-        i: int,
-        repeated: RepeatedBlocks,
-        number: int,
-        block: Scope,
-        stream: str,
-        row: list[int],
-    ) -> Signal:
-        """Run ops of a block beside its compute stream; what happens when they have ended."""
-        chain = Chain(self.env, self.ranks[scope.r], self.rendezvous_points, self.behind, block, row)
-        if repeated.last_on[stream] == number:
-            chain.ended.then(lambda: self.ranks[scope.r].ended_on(i, stream))
-        self._begin_beside(chain, scope, i, stream)
-        return chain.ended
-
-    def _begin_beside(self, chain: Chain, scope: Scope, i: int, stream: str) -> None:
-        """Run a chain when what comes before op ``i`` on its stream has ended."""
-        for earlier in scope.before.get(i, ()):
-            if scope.ops[earlier].stream == stream and scope.end[earlier] < 0:
-                scope.then(earlier, partial(self._begin_beside, chain, scope, i, stream))
-                return
-        chain.go()
 
 
 def _own(flow: Flow) -> list[str]:

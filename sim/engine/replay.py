@@ -1,4 +1,4 @@
-"""Replays programs: a SimPy process for each stream of kernels, calls for what comes and goes as a whole.
+"""Replays programs on SimPy's clock, by calls; streams of kernels and communications in turn are processes.
 
 An op starts when its stream is free, what it waits for is done, and the host has issued it.
 Kernels slow down while communication holds SMs of their rank; communications share links.
@@ -115,7 +115,7 @@ class _Replay:
         self.flows.begins, self.flows.delayed = self.rendezvous_points.move, self.rendezvous_points.delayed
         runs, groups = Runs(programs, _together), JointGroups(programs)
         self.repeated_blocks = RepeatedBlocksReplay(
-            self.env, self.ranks, self.flows, self.rendezvous_points, groups, runs, self.record, self._stream
+            self.env, self.ranks, self.flows, self.rendezvous_points, groups, runs, self.record
         )
         begin_changes(self.env, programs, self.ranks, self.flows, groups)
         self.rates: list[list[list[tuple[float, float]]]] | None = None  # of kernels, where they are wanted
@@ -153,7 +153,7 @@ class _Replay:
                     begins.append((late_s, chain.start))
                 elif self.rates is None and kind == "kernels":
                     stream = KernelStream(self.env, self.ranks[r], self.repeated_blocks, scope, row)
-                    self.env.process(stream.process(late_s))
+                    begins.append((late_s, stream.start))
                 else:
                     self.env.process(self._stream(scope, row, late_s))
             if layout.lacks:
@@ -173,7 +173,7 @@ class _Replay:
         for rank in self.ranks:
             rank.closed_uses = None
         self.rendezvous_points.p2p_queue.clear()
-        self.repeated_blocks.stream = self.flows.begins = self.flows.delayed = None  # type: ignore[assignment]
+        self.flows.begins = self.flows.delayed = None  # type: ignore[assignment]
 
     def events(self) -> int:
         """Run to the end; how many events that took."""
@@ -212,7 +212,7 @@ class _Replay:
             work = op.work
             if isinstance(work, RepeatedBlocks):
                 over = Signal()
-                if not self.repeated_blocks.begin(scope, i, work, over.happen, env.process):
+                if not self.repeated_blocks.begin(scope, i, work, over.happen):
                     yield over.event(env)
             elif isinstance(work, Compute):
                 yield self._compute(scope, i, work, left)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from ..program.program import Block, Program, Programs, RepeatedBlocks
@@ -58,6 +58,7 @@ class Runs:
     )
     _rates: dict[int, OwnRates] = field(default_factory=dict)
     _told: dict[tuple[object, ...], RepeatedRun] = field(default_factory=dict)
+    _rests: dict[tuple[object, ...], BlockRun | None] = field(default_factory=dict)
     _beside: dict[tuple[object, ...], BlockRun | None] = field(default_factory=dict)
 
     def repeated_blocks(
@@ -256,6 +257,17 @@ class Runs:
         start, end, rates, others, slowed = found
         left, last = begun(state) if state else {}, max(end, default=0.0)
         return BlockRun(block, 0.0, last, start, start, end, rates, binding.slow, left, others, slowed)
+
+    def rest(self, group: JointGroup, block: Block, contention: Contention, k: int) -> BlockRun | None:
+        """The run of a whole block that nothing is beside, for who goes on as it does from op ``k`` on: of
+        what slowed its ops, only that and later ones. None where it does not run as a whole."""
+        known = group.kind, block, contention, k
+        if known not in self._rests:
+            whole = self._undisturbed(group, block, contention, NOTHING)
+            if whole is not None:
+                whole = replace(whole, slowed=[one for one in whole.slowed if one.flow >= k])
+            self._rests[known] = whole
+        return self._rests[known]
 
     def own_rates(self, group: JointGroup) -> OwnRates:
         """What transfers of a class by itself, and flows beside them, move on the links of its rank."""
