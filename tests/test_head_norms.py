@@ -1,4 +1,5 @@
-"""Norms of each head's queries and keys: their kernels, what they keep, and where they are read from."""
+"""Norms of each head's queries and keys: parameters, kernels, what they keep, what distributed
+heads cost, and which models have them."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from importing import scenario as imported_scenario
 from small_scenarios import lowered, scenario
 from validation_cases import case_document
 
@@ -17,10 +19,20 @@ from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import MemoryBound
+from stepsim.schedules.orders.action import ActionKind
+from stepsim.sim.lowering.parameters import attention_parameters
+from stepsim.sim.lowering.plan import StepPlan
+from stepsim.sim.program.program import Op
 from stepsim.sim.scenario.model.catalogue import get_model
 from stepsim.sim.simulate import simulate
 
 NAMES = ("keys in a row", "norms of heads", "norms of heads backward", "weight gradient of heads' norm")
+DTENSOR_S, LAUNCH_S = 9e-5, 6e-6
+MEGATRON = (
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 8"
+    " --seq-length 2048 --max-position-embeddings 2048 --vocab-size 32000 --micro-batch-size 1"
+    " --global-batch-size 8 --bf16 --swiglu"
+)
 
 
 def heads(preset: str = "megatron-core-2025", *, qk_norm: bool = True, **fields: Any) -> Any:
@@ -30,6 +42,11 @@ def heads(preset: str = "megatron-core-2025", *, qk_norm: bool = True, **fields:
 
 def kernels(run: Any) -> Counter[str]:
     return Counter(span.name for span in simulate(run).iter_spans() if span.name in NAMES)
+
+
+def ops(plan: StepPlan, kind: ActionKind, name: str) -> list[Op]:
+    (layer,) = plan.stages[0].runs
+    return [op for op in plan.blocks.layer_of(kind, layer).ops if op.name == name]
 
 
 @pytest.mark.parametrize("parts", [100_000, 1e9])
@@ -57,6 +74,27 @@ def test_queries_and_keys_are_normed_in_each_layer_and_microbatch() -> None:
     assert kernels(run) == {name: turns * (2 if "weight" in name else 1) for name in NAMES}
 
 
+def test_their_weights_are_parameters() -> None:
+    local = lowered(heads(kv_channels=128)).plan.local
+    added = [one for one in attention_parameters(local) if one.name.endswith(" norm")]
+    assert [one.shape for one in added] == [(128,), (128,)]
+
+
+def test_torchtitan_norms_and_turns_heads_that_are_distributed() -> None:
+    titan, plain = (
+        lowered(heads(preset, tp=4, position="rope")).plan for preset in ("torchtitan-2025", "generic-fsdp")
+    )
+    (norms,) = ops(titan, ActionKind.FORWARD, "norms of heads")
+    assert norms.host_s == pytest.approx(16 * (DTENSOR_S + LAUNCH_S))
+    (turned,) = ops(titan, ActionKind.FORWARD, "rope")
+    assert turned.host_s == pytest.approx(10 * (DTENSOR_S + LAUNCH_S))
+    (local,) = ops(plain, ActionKind.FORWARD, "norms of heads")
+    assert local.host_s < norms.host_s / 2
+    llama = lowered(heads("torchtitan-2025", qk_norm=False, tp=4, position="rope")).plan
+    (turned,) = ops(llama, ActionKind.FORWARD, "rope")
+    assert turned.host_s == pytest.approx(6 * LAUNCH_S)
+
+
 def test_a_compiler_norms_with_positions() -> None:
     run = heads("torchtitan-2025").with_({"software.kernels.torch_compile": True})
     assert set(kernels(run)) == {"norms of heads backward"}
@@ -70,12 +108,17 @@ def test_a_step_is_longer_and_keeps_what_is_normed() -> None:
     assert normed.memory[0].terms["activations"] - plain.memory[0].terms["activations"] >= kept
 
 
-@pytest.mark.parametrize("name", ["qwen3-30b-a3b", "qwen3-235b-a22b"])
+@pytest.mark.parametrize("name", ["qwen3-8b", "qwen3-32b", "qwen3-30b-a3b", "qwen3-235b-a22b"])
 def test_qwen3_has_them_in_the_catalogue_and_in_cases_of_its_shape(name: str) -> None:
     model = get_model(name)
     assert model.qk_norm
-    told = model.model_dump(exclude={"qk_norm"})
-    assert known_facts(told)["qk_norm"] is True
+    assert known_facts(model.model_dump(exclude={"qk_norm"}))["qk_norm"] is True
+    assert known_facts(model.model_dump() | {"qk_norm": False})["qk_norm"] is True
+
+
+def test_llama_has_none() -> None:
+    llama = get_model("llama3.1-8b").model_dump()
+    assert known_facts(llama) == llama
 
 
 def test_a_cases_text_says_that_heads_are_normed() -> None:
@@ -87,3 +130,9 @@ def test_latents_are_normed_in_any_case() -> None:
     model = get_model("deepseek-v3").model_dump()
     with pytest.raises(ValueError, match="qk_norm"):
         type(get_model("deepseek-v3"))(**model | {"qk_norm": True})
+
+
+def test_megatrons_flag_is_read() -> None:
+    given = {"gpus": "8"}
+    assert imported_scenario({"pretrain.sh": f"{MEGATRON} --qk-layernorm"}, given).model.qk_norm
+    assert not imported_scenario({"pretrain.sh": MEGATRON}, given).model.qk_norm
