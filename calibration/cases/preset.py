@@ -386,9 +386,6 @@ def software_document(
         fields |= UNFUSED
     elif preset.startswith("generic-"):
         fields |= FUSED
-    if preset == "torchtitan-2025" and not software.torch_compile:
-        # components/loss.py, build_cross_entropy_loss: compiled if training.compile is
-        fields = {"cross_entropy": "eager", "logits_fp32": True} | fields
     if gpu.startswith("MI") and software.attention in ("cudnn", "fa3"):
         fields["attention"] = WITHOUT_CUDNN  # the word of a case for TransformerEngine's fused attention
     if preset == "llm-foundry-2023" and software.attention == "fa2":
