@@ -12,6 +12,7 @@ from typing import Any
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .layer_checkpoints import put_layer_checkpoints
 from .leftovers import settle
 from .model_facts import put_named_model
 from .mpt_sizes import put_mpt_sizes
@@ -200,20 +201,12 @@ def _batches(settings: Settings, world: int | None) -> None:
 
 def _recompute(settings: Settings) -> None:
     """Checkpoints of whole layers; llm-foundry's train.py takes them as reentrant unless told."""
-    draft = settings.draft
-    again = settings.flag("fsdp_config.activation_checkpointing")
-    draft.put(
-        "training.recompute",
-        "full" if again else "none",
-        settings.origin("fsdp_config.activation_checkpointing", default=f"{DEFAULT}: off"),
+    put_layer_checkpoints(
+        settings,
+        ("fsdp_config.activation_checkpointing",),
+        reentrant="fsdp_config.activation_checkpointing_reentrant",
+        default=DEFAULT,
     )
-    reentrant = "fsdp_config.activation_checkpointing_reentrant"
-    if again:
-        draft.put(
-            "software.kernels.recompute_stops_early",
-            not settings.flag(reentrant, default=True),
-            settings.origin(reentrant, default=f"{DEFAULT}: a reentrant one runs all of a layer"),
-        )
 
 
 _STRATEGIES = {

@@ -8,6 +8,7 @@ shards under mixed precision is made FP32).
 
 from __future__ import annotations
 
+from .layer_checkpoints import put_layer_checkpoints
 from .model_facts import put_named_model
 from .settings import Settings
 from .sources import SourceFile
@@ -80,21 +81,12 @@ def _precision(settings: Settings) -> tuple[str, str]:
 
 
 def _put_recompute(settings: Settings) -> None:
-    draft = settings.draft
-    names = ("gradient_checkpointing", "activation_checkpointing", "use_grad_checkpoint")
-    again = settings.flag(*names)
-    draft.put(
-        "training.recompute",
-        "full" if again else "none",
-        settings.origin(*names, default=f"{DEFAULT}: off"),
+    put_layer_checkpoints(
+        settings,
+        ("gradient_checkpointing", "activation_checkpointing", "use_grad_checkpoint"),
+        reentrant="gradient_checkpointing_kwargs.use_reentrant",
+        default=DEFAULT,
     )
-    reentrant = "gradient_checkpointing_kwargs.use_reentrant"
-    if again:
-        draft.put(
-            "software.kernels.recompute_stops_early",
-            not settings.flag(reentrant, default=True),
-            settings.origin(reentrant, default=f"{DEFAULT}: a reentrant one runs all of a layer"),
-        )
 
 
 def _put_weights(settings: Settings) -> None:

@@ -1,0 +1,31 @@
+"""Checkpoints of whole layers by torch.utils.checkpoint, for frameworks whose are reentrant unless told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .settings import Settings
+
+
+def put_layer_checkpoints(settings: Settings, names: Sequence[str], *, reentrant: str, default: str) -> None:
+    """Puts down whether layers run again, by the first of ``names`` that is set, and whether as a whole.
+
+    ``reentrant`` is the setting's name for checkpoints that run all of a layer again; others stop at what
+    backward last asks for (torch.utils.checkpoint, early_stop). ``default`` says whose defaults hold.
+    """
+    draft = settings.draft
+    again = settings.flag(*names)
+    draft.put(
+        "training.recompute",
+        "full" if again else "none",
+        settings.origin(*names, default=f"{default}: off"),
+    )
+    if again:
+        draft.put(
+            "software.kernels.recompute_stops_early",
+            not settings.flag(reentrant, default=True),
+            settings.origin(reentrant, default=f"{default}: a reentrant one runs all of a layer"),
+        )
