@@ -12,13 +12,8 @@ from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilde
 from stepsim.sim.lowering.layers.linear import accumulate_gradient
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.loss import loss_backward
-from stepsim.sim.lowering.layers.pointwise import (
-    activation_backward,
-    norm,
-    norm_backward,
-    rearrange_backward,
-    rope,
-)
+from stepsim.sim.lowering.layers.norms import norm, norm_backward
+from stepsim.sim.lowering.layers.pointwise import activation_backward, rearrange_backward, rope
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.software import get_software

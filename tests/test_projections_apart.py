@@ -15,7 +15,7 @@ from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
 from stepsim.sim.lowering.layers.linear import column_backward, column_forward
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.mlp import mlp_linears
-from stepsim.sim.lowering.layers.pointwise import norm
+from stepsim.sim.lowering.layers.norms import norm
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.scenario.software.software import Software

@@ -27,13 +27,9 @@ from .linear import (
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward, mlp_in_forward, mlp_out_forward, mlp_weight_grad
 from .moe import moe_backward, moe_forward, moe_forward_again, moe_weight_grad
+from .norms import head_norms, head_norms_backward, norm, norm_backward, norm_quantises
 from .operators import operators_again
 from .pointwise import (
-    head_norms,
-    head_norms_backward,
-    norm,
-    norm_backward,
-    norm_quantises,
     rearrange,
     rearrange_backward,
     residual_add,

@@ -19,7 +19,8 @@ from .linear import (
     row_weight_grad,
 )
 from .local_shape import LocalShape
-from .pointwise import activation, activation_backward, norm, norm_quantises
+from .norms import norm, norm_quantises
+from .pointwise import activation, activation_backward
 from .recompute import NOTHING, Recompute
 
 

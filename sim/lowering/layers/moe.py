@@ -24,7 +24,8 @@ from .layer_builder import LayerBuilder
 from .linear import Linear, accumulate_gradient, quantise, row_input_grad, row_weight_grad, transpose
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward, mlp_weight_grad
-from .pointwise import activation, activation_backward, norm
+from .norms import norm
+from .pointwise import activation, activation_backward
 from .recompute import NOTHING, Recompute
 
 TOKENS = "tokens"

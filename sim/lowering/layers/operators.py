@@ -23,16 +23,8 @@ from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
 from .local_shape import LocalShape
 from .moe import arrive, exchange, first_half, route
-from .pointwise import (
-    activation,
-    head_norms,
-    norm,
-    norm_quantises,
-    rearrange,
-    residual_add,
-    rope,
-    split_heads,
-)
+from .norms import head_norms, norm, norm_quantises
+from .pointwise import activation, rearrange, residual_add, rope, split_heads
 from .prediction import join_forward
 from .recompute import Recompute, keeps, keeps_attention
 

@@ -30,8 +30,9 @@ from .moe import (
     work_backward,
     work_weight_grad,
 )
+from .norms import norm
 from .operators import operators_again
-from .pointwise import norm, residual_add_backward
+from .pointwise import residual_add_backward
 from .recompute import FULL, Recompute, by_operators, title
 
 

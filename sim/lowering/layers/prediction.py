@@ -10,7 +10,7 @@ from __future__ import annotations
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_backward, column_forward, column_input_grad, column_weight_grad
 from .local_shape import LocalShape
-from .pointwise import norm, norm_backward
+from .norms import norm, norm_backward
 
 
 def join_forward(builder: LayerBuilder) -> None:

@@ -17,7 +17,7 @@ from ..layers.linear import (
     column_weight_grad,
 )
 from ..layers.local_shape import LocalShape
-from ..layers.pointwise import norm, norm_backward
+from ..layers.norms import norm, norm_backward
 
 
 def embedding_forward(builder: LayerBuilder) -> Block:

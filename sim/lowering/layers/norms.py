@@ -1,0 +1,114 @@
+"""Norms: over the residual stream, and of each head's queries and keys.
+
+Bytes count reads and writes at HBM; a comment beside a figure says which. Knows which norms are one kernel
+of a software stack; not where in a layer they stand (layer.py).
+"""
+
+from __future__ import annotations
+
+from .layer_builder import LayerBuilder
+from .local_shape import LocalShape
+
+_ROWS_OF_BLOCK = 4
+"""Rows of 128 columns that a block of TransformerEngine's norms has at once, one for each of its warps
+(common/normalization/rmsnorm/rmsnorm_bwd_semi_cuda_kernel.cu, hidden size 128)."""
+
+
+def norm_quantises(local: LocalShape) -> bool:
+    """Whether the norm before a quantised product writes its output in that type itself."""
+    return local.recipe is not None and local.recipe.fused_norm
+
+
+def _distributed(local: LocalShape, operators: int) -> int:
+    """How many of ``operators`` see distributed tensors: sequence parallelism splits the rows of a norm."""
+    return operators if local.sequence_parallel else 0
+
+
+def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
+    """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
+    local, software = builder.local, builder.software
+    if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
+        # read 16 bit; write that, or quantised copies
+        elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
+        if into_product and local.recipe and norm_quantises(local):
+            written = local.recipe.gathered
+        builder.memory("norm", elements * (local.element_bytes + written), operators=_distributed(local, 1))
+    else:
+        # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
+        # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
+        elements = local.norm_tokens * local.hidden
+        size = elements * (4 * local.element_bytes + 28)
+        builder.memory("norm", size, launches=8, operators=_distributed(local, 8))
+
+
+def norm_backward(builder: LayerBuilder) -> None:
+    """Gradient of the norm, and the add that joins it with the residual's gradient."""
+    local, software = builder.local, builder.software
+    if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
+        # read dY and X, write dX; for the weight's gradient, read both once more
+        passes = 5 if software.kernels.norm_grad_apart else 3
+        launches = passes // 2
+        size = passes * local.norm_bytes
+        builder.memory("norm backward", size, launches=launches, operators=_distributed(local, 1))
+    else:
+        # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
+        # up (r e w 4), times rsqrt (r 4 w 4), by rsqrt (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4
+        # w 4, r 4 r 4 w 4), sum of both ways (r 4 r 4 w 4), cast back (r 4 w e); rsqrt itself is small.
+        elements = local.norm_tokens * local.hidden
+        size = elements * (8 * local.element_bytes + 76)
+        builder.memory("norm backward", size, launches=16, operators=_distributed(local, 16))
+    builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
+
+
+def operators_on_heads(builder: LayerBuilder, operators: int) -> int:
+    """How many of ``operators`` on queries and keys see distributed tensors, which norms of heads leave."""
+    distributed = builder.local.qk_norm and builder.software.exchange.heads_distributed
+    return operators if distributed else 0
+
+
+def head_norms(builder: LayerBuilder) -> None:
+    """RMSNorm of each head's queries and keys, where the model has it.
+
+    Compiled, it comes with the rotary positions, which read and write the same. A kernel wants rows that lie
+    together: keys are a part of one product and are copied first, and queries that no others share keys with
+    (Megatron-LM core/transformer/attention.py, where a reshape copies others; TransformerEngine
+    pytorch/ops/basic/rmsnorm.py, op_forward; NVIDIA/Megatron-LM pull request 6459).
+    """
+    local, kernels = builder.local, builder.software.kernels
+    if not local.qk_norm or local.latent or kernels.torch_compile:
+        return
+    if not kernels.norm_is_one_kernel(rms_norm=True):
+        size = _heads_normed(local) * (4 * local.element_bytes + 28)
+        builder.memory(
+            "norms of heads", size, launches=16, operators=operators_on_heads(builder, 16)
+        )  # as ``norm``
+        return
+    apart = local.kv_heads * (2 if local.heads == local.kv_heads else 1)
+    copied = 2.0 * local.tokens * apart * local.head_dim * local.element_bytes
+    builder.memory("keys in a row", copied, launches=apart // local.kv_heads)
+    builder.memory("norms of heads", 2.0 * _heads_normed(local) * local.element_bytes, launches=2)
+
+
+def head_norms_backward(builder: LayerBuilder) -> None:
+    """Gradients of ``head_norms``: one kernel each for queries and keys, and one for each weight."""
+    local, kernels = builder.local, builder.software.kernels
+    if not local.qk_norm or local.latent:
+        return
+    e, elements = local.element_bytes, _heads_normed(local)
+    if kernels.torch_compile:
+        builder.memory("norms of heads backward", e * elements)  # the inputs, beside what positions read
+    elif not kernels.norm_is_one_kernel(rms_norm=True):
+        size = elements * (8 * e + 76)  # as ``norm_backward``
+        builder.memory(
+            "norms of heads backward", size, launches=32, operators=operators_on_heads(builder, 32)
+        )
+    else:
+        builder.memory("norms of heads backward", 3.0 * e * elements, launches=2)  # read dY and X, write dX
+        if kernels.norm_parts_in_turn:
+            for heads in (local.heads, local.kv_heads):
+                parts = local.tokens * heads / _ROWS_OF_BLOCK
+                builder.memory("weight gradient of heads' norm", 0.0, counted=0, parts=parts)
+
+
+def _heads_normed(local: LocalShape) -> float:
+    return float(local.tokens * (local.heads + local.kv_heads) * local.head_dim)
