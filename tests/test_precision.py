@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from small_scenarios import every_op, lowered, payloads, scenario
 
-from stepsim.sim.lowering.layers.linear import LAYOUT_PASSES
+from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software

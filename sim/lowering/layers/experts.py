@@ -1,6 +1,7 @@
 """The experts of one layer that a rank holds, and how many rows reach them.
 
-Rows are copies of tokens: each token goes to ``topk`` experts. Knows sizes; what runs is in moe.py.
+Rows are copies of tokens: each token goes to ``topk`` experts. Knows sizes; what runs is in
+moe.py and expert_work.py.
 """
 
 from __future__ import annotations

@@ -18,11 +18,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .attention_core import attention_forward
+from .expert_work import first_half
 from .latent import latent_again, latent_products
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
 from .local_shape import LocalShape
-from .moe import arrive, exchange, first_half, route
+from .moe import arrive, exchange, route
 from .norms import head_norms, norm, norm_quantises
 from .pointwise import activation, rearrange, residual_add, rope, split_heads
 from .prediction import join_forward

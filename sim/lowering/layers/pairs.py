@@ -13,23 +13,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...program.program import Block
+from .expert_work import work, work_backward, work_weight_grad
 from .layer import attention_part_backward, attention_part_forward, end_forward, write_forward_again
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward
-from .moe import (
-    arrive,
-    exchange,
-    gather,
-    gather_backward,
-    moe_forward,
-    route,
-    route_backward,
-    shared_forward,
-    work,
-    work_backward,
-    work_weight_grad,
-)
+from .moe import arrive, exchange, gather, gather_backward, moe_forward, route, route_backward, shared_forward
 from .norms import norm
 from .operators import operators_again
 from .pointwise import residual_add_backward

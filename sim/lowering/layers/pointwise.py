@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
-from .linear import activation_quantises
 from .local_shape import LocalShape
 from .norms import operators_on_heads
+from .quantise import activation_quantises
 
 
 def rearrange(builder: LayerBuilder) -> None:

@@ -4,7 +4,7 @@ A product's inputs are quantised from 16 bit; attention, norms, embedding, head 
 as they are. Forward needs X, the input gradient dY, the weight gradient both again the other way around:
 where the GEMM takes only one layout (Hopper) or scales go with blocks of one direction, a second copy is
 made. Weights are quantised once a step (updates/optimizer.py). Scales of blocks are laid out anew for each
-product (linear.py, ``lay_out_scales``). Not counted: the reductions of maxima over ranks (a few bytes for
+product (quantise.py, ``lay_out_scales``). Not counted: the reductions of maxima over ranks (a few bytes for
 each microbatch), and layers that a recipe leaves in 16 bit.
 
 Sources:

@@ -1,0 +1,216 @@
+"""What experts do with the rows that have arrived: sorted by expert, multiplied in groups, sorted by source.
+
+Knows the grouped products, what is between and around them, and the ranks that share an expert. Does not know
+how rows arrive or go back (moe.py). Bytes count reads and writes at HBM.
+
+References:
+    Megatron-LM transformer/moe: experts.py (TEGroupedMLP), token_dispatcher.py (MoEAlltoAllTokenDispatcher).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from ....kernels.kernel import Gemm
+from .expert_biases import add_biases, add_biases_backward
+from .experts import Experts
+from .layer_builder import LayerBuilder
+from .linear import Linear, accumulate_gradient
+from .local_shape import LocalShape
+from .pointwise import activation, activation_backward
+from .quantise import quantise, transpose
+from .recompute import NOTHING, Recompute
+
+
+def work(builder: LayerBuilder) -> None:
+    """The experts on the rows that have arrived."""
+    builder = builder.outside_graphs()
+    local = builder.local
+    first_half(builder)
+    _grouped(builder, _matrices(local)[1], "forward")
+    _pad(builder, "unpad rows")
+    _biases(builder, _matrices(local)[1], "forward")
+    _sort(builder, "sort by source")
+    _etp(builder, "reduce_scatter")
+
+
+def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
+    """Up to the input of the experts' second product; without the first ``product`` where that is kept."""
+    builder = builder.outside_graphs()
+    local = builder.local
+    _etp(builder, "all_gather")
+    _sort(builder, "sort by expert")
+    if product:
+        _pad(builder, "pad rows")
+        _grouped(builder, _matrices(local)[0], "forward")
+        _biases(builder, _matrices(local)[0], "forward")
+    if _activation_in_products(builder):
+        # The first product's kernel writes the quantised copies beside its own output.
+        builder.memory("quantised activation", _activation_elements(local) * _gathered(local), launches=0)
+    else:
+        activation(builder.on(_rows(local)))
+
+
+def work_backward(
+    builder: LayerBuilder,
+    *,
+    recompute: Recompute = NOTHING,
+    split: bool = False,
+) -> None:
+    """Gradients of rows and, unless ``split``, of the experts' matrices."""
+    builder = builder.outside_graphs()
+    local = builder.local
+    _etp(builder, "all_gather")
+    _sort(builder, "sort by source backward")
+    first, second = _matrices(local)
+    _biases(builder, second, "backward")
+    _pad(builder, "pad rows backward")
+    for linear in (second, first):
+        if linear is second and "moe_act" in recompute:
+            activation(builder.on(_rows(local)))
+        if linear is first:
+            _biases(builder, first, "backward")
+        _grouped(builder, linear, "dgrad")
+        if not split:
+            _grouped(builder, linear, "wgrad")
+        if linear is second and _activation_in_products(builder):
+            # In the kernel of the product before: reads what the first one wrote, writes quantised copies of
+            # its gradient in place of that of the activation.
+            each = local.gate * (local.element_bytes + _gathered(local)) - local.element_bytes
+            builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
+        elif linear is second:
+            activation_backward(builder.on(_rows(local)))
+    _pad(builder, "unpad rows backward")
+    _sort(builder, "sort by expert backward")
+    _etp(builder, "reduce_scatter")
+
+
+def work_weight_grad(builder: LayerBuilder) -> None:
+    """Gradients of the experts' matrices alone."""
+    builder = builder.outside_graphs()
+    local = builder.local
+    first, second = _matrices(local)
+    for linear in (second, first):
+        _grouped(builder, linear, "wgrad")
+
+
+def experts_of(local: LocalShape) -> Experts:
+    assert local.experts is not None
+    return local.experts
+
+
+def move_rows(builder: LayerBuilder, name: str, rows: float) -> None:
+    # Maps of rows by two scans, then the rows themselves (TransformerEngine permutation.cu; three kernels).
+    local = builder.local
+    builder.memory(name, float(rows * local.hidden * local.element_bytes), launches=3)
+
+
+def _rows(local: LocalShape) -> LocalShape:
+    """The local shape of the rows that this rank's experts work on."""
+    experts = experts_of(local)
+    rows = experts.rows_each(local.norm_tokens) * experts.held
+    return local.here.with_(sequence=rows, ffn=experts.ffn)
+
+
+def _matrices(local: LocalShape) -> tuple[Linear, Linear]:
+    width = experts_of(local).ffn
+    first = Linear(name="expert fc1", inputs=local.hidden, outputs=width * local.gate)
+    return first, Linear(name="expert fc2", inputs=width, outputs=local.hidden)
+
+
+def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
+    """One product for each expert held here, in one kernel or in one for each."""
+    local, software = builder.local, builder.software
+    experts = experts_of(local)
+    one = local.here.with_(sequence=experts.rows_each(local.norm_tokens))
+    gemm: Gemm = {
+        "forward": lambda: linear.forward(one),
+        "dgrad": lambda: linear.input_grad(one),
+        "wgrad": lambda: linear.weight_grad(one, software),
+    }[what]()
+    calls = experts.held if software.kernels.grouped_gemm == "streams" else 1
+    name = linear.name if what == "forward" else f"{linear.name} {what}"
+    # between the products, where the activation is
+    inner = (linear == _matrices(local)[1]) == (what == "forward")
+    if what != "wgrad" and not (inner and _activation_in_products(builder)):
+        # rows on the way in, their gradients on the way back: the latter for both products
+        width = linear.inputs if what == "forward" else linear.outputs
+        rows, apart = experts.rows(local.norm_tokens), _quantised_apart(builder)
+        quantise(builder, rows * width, tensors=apart, gradients=what == "dgrad")
+        transpose(builder, experts.rows(local.norm_tokens) * width)
+    # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
+    launches = builder.products(calls) + (experts.held if what == "wgrad" else 0)
+    rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
+    builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
+    if what == "wgrad":
+        accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
+
+
+def _biases(builder: LayerBuilder, linear: Linear, direction: Literal["forward", "backward"]) -> None:
+    """The biases of a product of the experts, or their gradients, where its kernel does not add them."""
+    local, kernels = builder.local, builder.software.kernels
+    weighted = linear == _matrices(local)[1]
+    apart = kernels.expert_biases == "apart" or (weighted and kernels.expert_biases == "second-apart")
+    if not local.biases or not apart or _activation_in_products(builder):
+        return
+    add = add_biases if direction == "forward" else add_biases_backward
+    experts = experts_of(local)
+    elements = float(experts.rows_each(local.norm_tokens) * experts.held * linear.outputs)
+    add(builder, experts=experts.held, elements=elements, weighted=weighted)
+
+
+def _quantised_apart(builder: LayerBuilder) -> int:
+    """Tensors that the experts' rows are quantised as, one after the other.
+
+    TransformerEngine's one kernel for many tensors knows scales of earlier steps alone; a loop in C++ does
+    all others by themselves (pytorch/csrc/extensions/cast.cpp, multi_tensor_quantize_impl). Experts that are
+    one kernel are quantised as one tensor.
+    """
+    recipe, software = builder.local.recipe, builder.software
+    fused = software.kernels.grouped_gemm != "streams" or (recipe is not None and recipe.fused_multi)
+    return 1 if fused else experts_of(builder.local).held
+
+
+def _activation_in_products(builder: LayerBuilder) -> bool:
+    """Whether the kernels of the experts' products apply the activation and quantise."""
+    return builder.software.kernels.fused_grouped_mlp and builder.local.recipe is not None
+
+
+def _activation_elements(local: LocalShape) -> float:
+    experts = experts_of(local)
+    return experts.rows_each(local.norm_tokens) * experts.held * experts.ffn
+
+
+def _gathered(local: LocalShape) -> float:
+    assert local.recipe is not None
+    return local.recipe.gathered
+
+
+def _sort(builder: LayerBuilder, name: str) -> None:
+    """Rows arrive by source and are wanted by expert; with one expert there is nothing to do."""
+    local = builder.local
+    if experts_of(local).held > 1:
+        move_rows(builder, name, 2 * experts_of(local).rows(local.norm_tokens))
+
+
+def _pad(builder: LayerBuilder, name: str) -> None:
+    """Rows are copied to where each expert's number of them is a multiple of 16 or 32, or back.
+
+    Products of 8 or 4 bits take no other (Megatron-LM experts.py, TEGroupedMLP: Fp8Padding). HybridEP's
+    permutation does that as it copies; a capacity is such a multiple by itself.
+    """
+    local, software = builder.local, builder.software
+    experts = experts_of(local)
+    copied = software.kernels.expert_rows_padded and software.exchange.moe_dispatcher != "hybridep"
+    if local.recipe and experts.dropless and copied:
+        builder.memory(name, 2.0 * experts.rows(local.norm_tokens) * local.hidden * local.element_bytes)
+
+
+def _etp(builder: LayerBuilder, kind: str) -> None:
+    """Ranks that share an expert gather its rows, and add up its outputs."""
+    local = builder.local
+    experts = experts_of(local)
+    if experts.etp > 1:
+        rows = experts.rows(local.norm_tokens)
+        builder.collective("etp", f"expert {kind}", kind, rows * local.hidden * local.element_bytes)

@@ -1,0 +1,92 @@
+"""Casts of what matrix products read: to a recipe's type, into the other layout, and the scales' own layout.
+
+Knows the launches and the bytes at HBM of the kernels around products, by the recipe (precision.py). Does not
+know which products a layer has (linear.py, expert_work.py).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ....kernels.kernel import Gemm
+from .layer_builder import LayerBuilder
+
+LAYOUT_PASSES = 5.0
+"""Reads and writes of scales, at the rate of other kernels, that laying them out anew takes as long as.
+
+On a B200 a kernel takes 5.5 us for the 3.7 MB of 8,192 x 7,168 elements in NVFP4 (YigongQin/TransformerEngine
+benchmarks/linear/README_nvfp4_quant_overhead.md at 60803143), of which a launch is 2: as long as 5.9 passes.
+Two take some 25 us for a tensor of Llama's size (NVIDIA/TransformerEngine pull request 3011), about 4.4."""
+
+Maker = Literal["norm", "activation", "other"]
+"""The kernel that made what a product reads: some take maxima with them, or write quantised."""
+
+
+def quantise(
+    builder: LayerBuilder,
+    elements: float,
+    *,
+    maker: Maker = "other",
+    tensors: int = 1,
+    gradients: bool = False,
+) -> None:
+    """From 16 bit to the recipe's type, in both layouts where only the original gives the second.
+
+    ``maker`` wrote the original, or what is wanted itself; it may be several ``tensors``. ``gradients`` may
+    be rounded stochastically. Without elements too (experts that no token reached): blocks of ranks that meet
+    have the same ops.
+    """
+    recipe, kernels = builder.local.recipe, builder.software.kernels
+    if not recipe or (maker == "activation" and activation_quantises(builder)):
+        return
+    per_element = recipe.cast + (recipe.second if recipe.early else 0)
+    per_element += recipe.transformed + (recipe.stochastic if gradients else 0.0)
+    launches = recipe.launches + bool(recipe.transformed)
+    takes_maximum = {"norm": kernels.fused_amax, "activation": kernels.fused_quantise, "other": False}
+    if recipe.maximum and takes_maximum[maker]:
+        per_element, launches = per_element - recipe.maximum, launches - 1
+    builder.memory(
+        "quantise",
+        elements * per_element,
+        launches=launches * tensors,
+        counted=launches * (1 + (tensors - 1) * builder.costs.loop.kernel),
+    )
+
+
+def activation_quantises(builder: LayerBuilder) -> bool:
+    """Whether an MLP's activation writes in the products' type, which it can where the scales are known."""
+    recipe = builder.local.recipe
+    return recipe is not None and recipe.fused_norm and builder.software.kernels.fused_quantise
+
+
+def transpose(builder: LayerBuilder, elements: float) -> None:
+    """The other layout of what is quantised, which the weight gradient's product wants."""
+    local = builder.local
+    if local.recipe and local.recipe.second and not local.recipe.early:
+        builder.memory("transpose quantised", elements * local.recipe.second)
+
+
+def lay_out_scales(builder: LayerBuilder, gemm: Gemm, *, weight: bool) -> None:
+    """What runs in front of a product of blocks: scales as cuBLAS reads them, one number of both tensors'.
+
+    TransformerEngine quantises into another layout, and has a kernel for each operand of each product
+    (pytorch/csrc/extensions/gemm.cpp, ``swizzle_scaling_factors``); the products of a microbatch share none.
+    From 2.12 on activations and gradients in MXFP8 are quantised into it (pull request 2486), which leaves
+    ``weight``. In NVFP4 a kernel of one thread multiplies the maxima of both (common/gemm/cublaslt_gemm.cu,
+    ``nvte_nvfp4_compute_per_tensor_scale``). All are launched by the product's own call. Experts are not
+    counted: one kernel lays out the scales of many tensors, or products do.
+    """
+    recipe, laid_out = builder.local.recipe, builder.software.kernels.scales_laid_out
+    if recipe is None or not recipe.scales or gemm.dtype != recipe.gemm_dtype or laid_out == "in-products":
+        return
+    elements, launches = gemm.k * (gemm.m + gemm.n), 2
+    if laid_out == "weights" and not recipe.joins_scales:
+        elements, launches = (gemm.k * gemm.n, 1) if weight else (0, 0)
+    launches += recipe.joins_scales
+    if launches:
+        builder.memory(
+            "lay out scales",
+            LAYOUT_PASSES * elements * recipe.scales,
+            launches=launches,
+            counted=launches * builder.costs.loop.kernel,
+        )
