@@ -44,9 +44,10 @@ THEIR_STRINGS = {
     # Megatron's moe_token_dispatcher_type, and NCCL_ALGO:
     "sim/scenario/software/exchange.py": {"alltoall", "allreduce"},
     "sim/lowering/layers/moe.py": {"alltoall"},
+    "sim/lowering/layers/expert_biases.py": {"alltoall"},
     "sim/lowering/lower.py": {"alltoall"},
     "sim/network/token_exchange.py": {"alltoall"},
-    "calibration/cases/preset.py": {"alltoall"},
+    "calibration/cases/recipes.py": {"alltoall"},
     # NCCL's kernels:
     "calibration/readers/traced.py": {"allreduce", "allgather", "reducescatter", "alltoall"},
     "sim/network/selection.py": {"hierarchical-all-to-all"},  # as earlier versions called it
