@@ -11,15 +11,15 @@ from validation_cases import NETWORK, case_document, write_cases
 from stepsim.calibration.cases.case import Case, build, read_cases
 from stepsim.calibration.cases.constants import Constants
 from stepsim.calibration.cases.halves import Halves
-from stepsim.calibration.cases.preset import (
+from stepsim.calibration.cases.preset import preset_of
+from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
+from stepsim.calibration.cases.unstated import (
     MICROBATCH_A_RANK,
     SIMPLE_ALONE,
     SITE_NETWORKS,
     TIED,
     VOCABULARIES,
-    preset_of,
 )
-from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 from stepsim.calibration.validation.judge.choices import PROPOSED
 from stepsim.calibration.validation.predict import predict
 from stepsim.calibration.validation.run import validate

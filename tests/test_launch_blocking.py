@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from refusals import refused_at
 from small_scenarios import scenario
 
-from stepsim.calibration.cases.preset import known_site
+from stepsim.calibration.cases.unstated import known_site
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.local_shape import local_shape_of

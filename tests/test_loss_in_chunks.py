@@ -9,7 +9,8 @@ from small_scenarios import lowered, scenario
 from validation_cases import case_document
 
 from stepsim.calibration.cases.case import build
-from stepsim.calibration.cases.preset import known_precision, software_document
+from stepsim.calibration.cases.preset import software_document
+from stepsim.calibration.cases.unstated import known_precision
 from stepsim.sim.lowering.layers.loss import logits_bytes
 from stepsim.sim.simulate import simulate
 

@@ -10,8 +10,8 @@ from validation_cases import case_document
 
 import stepsim
 from stepsim.calibration.cases.case import build
+from stepsim.calibration.cases.framework_text import preset_choices
 from stepsim.calibration.cases.preset import (
-    RULES,
     model_facts,
     preset_of,
     reported_rank,
@@ -66,7 +66,7 @@ def test_framework_and_year_decide(framework: str, year: int, preset: str) -> No
 
 
 def test_every_rule_names_a_preset_that_exists() -> None:
-    assert {rule.preset for rule in RULES} <= set(software_names())
+    assert {choice.preset for choice in preset_choices()} <= set(software_names())
 
 
 def test_a_framework_without_a_preset_is_less_sure_than_its_like() -> None:

@@ -14,7 +14,9 @@ from ...sim.scenario.blocks import ClusterSpec
 from ...sim.scenario.machine import cluster_of, slurm_segment
 from .case import Case, CaseModel, CaseNetwork
 from .model_facts import known_facts
-from .preset import (
+from .preset import model_facts, preset_of, software_document, stage_split, training_facts
+from .recipes import fields_instead, recipe_fields, recipe_order
+from .unstated import (
     CHECKED,
     known_engine,
     known_micro_batch,
@@ -25,13 +27,7 @@ from .preset import (
     known_tying,
     known_vocabulary,
     known_zero,
-    model_facts,
-    preset_of,
-    software_document,
-    stage_split,
-    training_facts,
 )
-from .recipes import fields_instead, recipe_fields, recipe_order
 
 if TYPE_CHECKING:
     from ...sim.scenario.models import Scenario

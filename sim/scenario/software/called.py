@@ -1,6 +1,6 @@
 """Presets by what people call their frameworks: ``torchtitan``, ``GPT-NeoX``, ``LitGPT``.
 
-Knows names alone; which preset measured cases of a year take is in calibration/cases/preset.py.
+Knows names alone; which preset measured cases of a year take is in calibration/cases/framework_text.yaml.
 """
 
 from __future__ import annotations
