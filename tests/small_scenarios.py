@@ -40,6 +40,18 @@ RULES = {
 QUICK_HOST = {"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 6e-6}}
 """With the preset's own host, kernels of models this small would wait for nothing else."""
 
+WIDE: dict[str, Any] = {
+    "num_layers": 4,
+    "hidden_size": 2048,
+    "num_attention_heads": 16,
+    "ffn_hidden_size": 8192,
+    "vocab_size": 32000,
+    "mlp": "swiglu",
+    "micro_batch": 1,
+    "seq_length": 4096,
+}
+"""Leaves of a model whose kernels take as long as those of a real one, so that intervals are of that size."""
+
 BLOCKS: dict[str, type[BaseModel]] = {
     "model": Model,
     "cluster": ClusterSpec,

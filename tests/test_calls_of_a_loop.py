@@ -6,15 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from small_scenarios import WIDE, lowered, scenario
 
 from stepsim.hardware.node import GRACE_LAUNCHES, GRACE_LOOPS
 from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.lowering.host_prices import KERNEL_IN_LOOP_S, PRODUCT_IN_LOOP_S
-from stepsim.sim.lowering.lower import lower
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.program.program import Op
-from stepsim.sim.scenario.load import scenario_from_document
-from stepsim.sim.simulate import build_cluster
 
 LAUNCH_S = 4e-5
 HELD = 4
@@ -23,23 +21,20 @@ HELD = 4
 def plan_of(
     *, tp: int = 1, precision: str = "bf16", gpu: str = "B200-SXM-180GB", **software: Any
 ) -> StepPlan:
-    document: dict[str, Any] = {
-        "model": {
-            "num_layers": 2,
-            "hidden_size": 2048,
-            "num_attention_heads": 16,
-            "ffn_hidden_size": 8192,
-            "vocab_size": 32000,
-            "mlp": "swiglu",
-            "moe": {"num_experts": HELD, "topk": 2, "expert_ffn_hidden_size": 2048},
-        },
-        "cluster": {"gpu": gpu, "gpus": tp, "gpus_per_node": 4, "interconnect": "nvlink-only"},
-        "parallelism": {"tp": tp, "dp": 1, "ep": 1, "sequence_parallel": tp > 1},
-        "training": {"seq_length": 4096, "global_batch": 1, "micro_batch": 1, "precision": precision},
-        "software": {"preset": "megatron-core-2025"} | software,
-    }
-    run = scenario_from_document(document, "loops")
-    return lower(run, build_cluster(run)).plan
+    run = scenario(
+        **WIDE | {"num_layers": 2},
+        moe={"num_experts": HELD, "topk": 2, "expert_ffn_hidden_size": 2048},
+        gpu=gpu,
+        gpus_per_node=4,
+        interconnect="nvlink-only",
+        tp=tp,
+        ep=1,
+        sequence_parallel=tp > 1,
+        precision=precision,
+        microbatches=1,
+        software={"preset": "megatron-core-2025"} | software,
+    )
+    return lowered(run).plan
 
 
 def ops(plan: StepPlan, kind: ActionKind = ActionKind.FORWARD) -> list[Op]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from small_experts import with_experts
+from small_scenarios import WIDE, scenario
 
 from stepsim.sim.evidence.interval import REACHES
 from stepsim.sim.evidence.interval_host import (
@@ -17,31 +18,24 @@ from stepsim.sim.evidence.interval_host import (
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.result.result import Result
 from stepsim.sim.result.step import LENGTHENS, Interval
-from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
 
 EXPERTS = {"num_experts": 16, "topk": 2, "expert_ffn_hidden_size": 2048}
 
 
-def scenario(gpu: str = "GH200-96GB", *, moe: dict[str, Any] | None = EXPERTS, **software: Any) -> Scenario:
-    document: dict[str, Any] = {
-        "model": {
-            "num_layers": 4,
-            "hidden_size": 2048,
-            "num_attention_heads": 16,
-            "ffn_hidden_size": 8192,
-            "vocab_size": 32000,
-            "mlp": "swiglu",
-        },
-        "cluster": {"gpu": gpu, "gpus": 4, "gpus_per_node": 4, "interconnect": "ib-ndr400-x4"},
-        "parallelism": {"tp": 1, "dp": 4, "ep": 4 if moe else 1},
-        "training": {"seq_length": 4096, "global_batch": 16, "micro_batch": 1, "precision": "bf16"},
-        "software": {"preset": "megatron-core-2025"} | software,
-    }
-    if moe:
-        document["model"]["moe"] = moe
-    return scenario_from_document(document, "hosts")
+def run_on(gpu: str = "GH200-96GB", *, moe: dict[str, Any] | None = EXPERTS, **software: Any) -> Scenario:
+    return scenario(
+        **WIDE,
+        gpu=gpu,
+        gpus_per_node=4,
+        interconnect="ib-ndr400-x4",
+        dp=4,
+        ep=4 if moe else 1,
+        zero=1,
+        moe=moe,
+        software={"preset": "megatron-core-2025"} | software,
+    )
 
 
 def interval_of_step(result: Result) -> Interval:
@@ -54,21 +48,21 @@ def reached(run: Scenario) -> bool:
 
 
 def test_the_step_of_the_slowest_published_host_lies_inside() -> None:
-    usual = simulate(scenario())
-    slow = simulate(scenario(host={"host_s_per_kernel": MOST_LAUNCH_S}))
+    usual = simulate(run_on())
+    slow = simulate(run_on(host={"host_s_per_kernel": MOST_LAUNCH_S}))
     assert slow.step_time_s > 1.25 * usual.step_time_s
     assert slow.step_time_s < interval_of_step(usual).high_s
 
 
 def test_what_is_estimated_is_what_a_replay_takes_longer() -> None:
-    run, twice = scenario(), scenario(host={"host_s_per_kernel": 8e-5})
+    run, twice = run_on(), run_on(host={"host_s_per_kernel": 8e-5})
     plan = lower(run, build_cluster(run)).plan
     longer_s = simulate(twice).step_time_s - simulate(run).step_time_s
     assert longer_at_most_s(plan, 2.0, run.num_microbatches) == pytest.approx(longer_s, rel=0.15)
 
 
 def test_half_of_the_microbatches_are_held_up_half_as_long() -> None:
-    run = scenario()
+    run = run_on()
     plan = lower(run, build_cluster(run)).plan
     whole_s = longer_at_most_s(plan, 2.0, run.num_microbatches)
     assert longer_at_most_s(plan, 2.0, run.num_microbatches // 2) == pytest.approx(whole_s / 2)
@@ -87,18 +81,18 @@ def test_stages_add_what_their_share_of_the_microbatches_takes_longer(schedule: 
 
 def test_launches_that_are_priced_at_the_most_leave_no_doubt_above() -> None:
     most = {"host_s_per_kernel": MOST_LAUNCH_S}
-    assert reached(scenario("H100-SXM5-80GB"))
-    assert not reached(scenario("H100-SXM5-80GB", host=most))
-    assert reached(scenario("GH200-96GB", host=most))  # Grace has been seen to be slower than its price says
+    assert reached(run_on("H100-SXM5-80GB"))
+    assert not reached(run_on("H100-SXM5-80GB", host=most))
+    assert reached(run_on("GH200-96GB", host=most))  # Grace has been seen to be slower than its price says
 
 
 def test_graphs_and_compilers_have_no_such_doubt() -> None:
-    assert not reached(scenario(host={"cuda_graphs": True}))
-    assert not reached(scenario(kernels={"torch_compile": True}))
+    assert not reached(run_on(host={"cuda_graphs": True}))
+    assert not reached(run_on(kernels={"torch_compile": True}))
 
 
 def dense(gpu: str = "GH200-96GB", *, tokens: int = 4096, **software: Any) -> Scenario:
-    run = scenario(gpu, moe=None, **software)
+    run = run_on(gpu, moe=None, **software)
     return run.with_({"training.seq_length": tokens})
 
 
@@ -124,7 +118,7 @@ def test_hosts_of_dense_layers_keep_their_lead() -> None:
 
 
 def test_graphs_that_leave_experts_out_keep_the_doubt_of_these() -> None:
-    whole, part = scenario(), scenario(host={"cuda_graphs": True, "graphs_leave_out_experts": True})
+    whole, part = run_on(), run_on(host={"cuda_graphs": True, "graphs_leave_out_experts": True})
     longer_s = [
         longer_at_most_s(lower(run, build_cluster(run)).plan, 2.0, run.num_microbatches)
         for run in (whole, part)

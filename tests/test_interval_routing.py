@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from small_scenarios import WIDE, scenario
 from validation_cases import MOE, case_document
 
 from stepsim.calibration.cases.case import build
@@ -14,31 +15,25 @@ from stepsim.sim.evidence.interval import REACHES
 from stepsim.sim.evidence.interval_routing import MOST, ROUTER
 from stepsim.sim.result.result import Result
 from stepsim.sim.result.step import LENGTHENS
-from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.simulate import simulate
 
 EXPERTS = {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": 2048}
 
 
 def step(moe: dict[str, Any] | None = EXPERTS, *, ep: int = 4, **training: Any) -> Result:
-    document: dict[str, Any] = {
-        "model": {
-            "num_layers": 4,
-            "hidden_size": 2048,
-            "num_attention_heads": 16,
-            "ffn_hidden_size": 8192,
-            "vocab_size": 32000,
-            "mlp": "swiglu",
-        },
-        "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 4, "interconnect": "ib-ndr400-x8"},
-        "parallelism": {"tp": 1, "dp": 4, "ep": ep},
-        "training": {"seq_length": 4096, "global_batch": 16, "micro_batch": 1, "precision": "bf16"}
-        | training,
-        "software": {"preset": "megatron-core-2025", "host": {"cuda_graphs": True}},
-    }
-    if moe:
-        document["model"]["moe"] = moe
-    return simulate(scenario_from_document(document, "router"))
+    software = {"preset": "megatron-core-2025", "host": {"cuda_graphs": True}}
+    run = scenario(
+        **WIDE,
+        gpu="H100-SXM5-80GB",
+        interconnect="ib-ndr400-x8",
+        dp=4,
+        ep=ep,
+        zero=1,
+        moe=moe,
+        software=software,
+        **training,
+    )
+    return simulate(run)
 
 
 def reach(result: Result) -> list[float]:

@@ -9,35 +9,31 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_scenarios import WIDE, scenario
 
 from stepsim.sim.evidence.interval_slowest import SLOWEST, expected_largest, slowest_of_many
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.result.step import LENGTHENS, IntervalPart
-from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import build_cluster, simulate
 
 
-def document(gpus: int, variation: Any = None) -> dict[str, Any]:
-    cluster = {"gpu": "H100-SXM5-80GB", "gpus": gpus, "interconnect": "ib-ndr400-x8", "variation": variation}
-    return {
-        "model": {
-            "num_layers": 2,
-            "hidden_size": 2048,
-            "num_attention_heads": 16,
-            "ffn_hidden_size": 8192,
-            "vocab_size": 32000,
-            "mlp": "swiglu",
-        },
-        "cluster": {name: value for name, value in cluster.items() if value is not None},
-        "parallelism": {"tp": 1, "dp": gpus, "zero": 1},
-        "training": {"seq_length": 2048, "global_batch": gpus, "micro_batch": 1, "precision": "bf16"},
-        "software": {"preset": "megatron-core-2024"},
-    }
+def many(gpus: int, variation: Any = None) -> Scenario:
+    return scenario(
+        **WIDE | {"num_layers": 2, "seq_length": 2048},
+        gpu="H100-SXM5-80GB",
+        interconnect="ib-ndr400-x8",
+        dp=gpus,
+        zero=1,
+        microbatches=1,
+        software="megatron-core-2024",
+        **({"variation": variation} if variation else {}),
+    )
 
 
 def parts(gpus: int, variation: Any = None) -> list[IntervalPart]:
-    scenario = scenario_from_document(document(gpus, variation), "slowest")
-    return list(slowest_of_many(lower(scenario, build_cluster(scenario)).plan))
+    run = many(gpus, variation)
+    return list(slowest_of_many(lower(run, build_cluster(run)).plan))
 
 
 @given(st.integers(2, 20_000))
@@ -64,7 +60,7 @@ def test_gpus_that_the_scenario_says_how_they_differ_are_replayed_and_no_doubt()
 
 
 def test_it_lengthens_alone() -> None:
-    result = simulate(scenario_from_document(document(8), "slowest"))
+    result = simulate(many(8))
     interval = result.interval
     assert interval is not None
     (part,) = [one for one in interval.parts if one.kind == SLOWEST]
