@@ -7,6 +7,7 @@ core/model_parallel_config.py; core/transformer/pipeline_parallel_layer_layout.p
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from .megatron_model import DEFAULT
 from .megatron_recompute import put_recompute
@@ -109,10 +110,8 @@ def _stages(settings: Settings, pp: int) -> None:
     chunks = settings.integer("num_virtual_stages_per_pipeline_rank")
     embedding = settings.flag("account_for_embedding_in_pipeline_split")
     loss = settings.flag("account_for_loss_in_pipeline_split")
-    ends = (
-        settings.integer("decoder_first_pipeline_num_layers"),
-        settings.integer("decoder_last_pipeline_num_layers"),
-    )
+    first = settings.integer("decoder_first_pipeline_num_layers")
+    last = settings.integer("decoder_last_pipeline_num_layers")
     if sum(one is not None for one in (layout, per_chunk, chunks)) > 1:
         settings.draft.refuse(
             "num_virtual_stages_per_pipeline_rank",
@@ -134,7 +133,10 @@ def _stages(settings: Settings, pp: int) -> None:
         chunks = counted // pp // per_chunk
     if pp > 1:
         _chunks(settings, pp, chunks or 1)
-        _split(settings, layers, pp, chunks or 1, embedding, loss, ends)
+        cut = _Cut(
+            layers=layers, pp=pp, chunks=chunks or 1, embedding=embedding, loss=loss, first=first, last=last
+        )
+        _split(settings, cut)
 
 
 def _chunks(settings: Settings, pp: int, chunks: int) -> None:
@@ -156,70 +158,79 @@ def _chunks(settings: Settings, pp: int, chunks: int) -> None:
         )
 
 
-def _split(
-    settings: Settings,
-    layers: int,
-    pp: int,
-    chunks: int,
-    embedding: bool,
-    loss: bool,
-    ends: tuple[int | None, int | None],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Cut:
+    """How ``layers`` are cut into ``chunks`` on each of ``pp`` stages: ``embedding`` and ``loss`` count as a
+    layer, or the ``first`` and the ``last`` stage are told how many they have."""
+
+    layers: int
+    pp: int
+    chunks: int
+    embedding: bool
+    loss: bool
+    first: int | None
+    last: int | None
+
+    @property
+    def ends_count(self) -> bool:
+        return self.embedding or self.loss
+
+
+def _split(settings: Settings, cut: _Cut) -> None:
     """Put the layers of each chunk, where they are not the same for all."""
-    if embedding and loss:
+    if cut.embedding and cut.loss:
         settings.draft.put(
             "parallelism.stage_split",
             "embedding_and_loss_as_layers",
             settings.origin("account_for_embedding_in_pipeline_split"),
         )
-    elif embedding or loss or any(one is not None for one in ends):
-        _uneven(settings, layers, pp, chunks, embedding, loss, ends)
-    elif layers % (pp * chunks):
-        settings.draft.refuse(
-            "num_layers", f"{layers} layers cannot be split evenly over {pp} stages of {chunks} chunks"
-        )
-
-
-def _uneven(
-    settings: Settings,
-    layers: int,
-    pp: int,
-    chunks: int,
-    embedding: bool,
-    loss: bool,
-    ends: tuple[int | None, int | None],
-) -> None:
-    """Layers of each chunk where the ends have fewer: embedding or loss count as a layer, or they are
-    told."""
-    first, last = ends
-    total = pp * chunks
-    if embedding or loss:
-        each, rest = divmod(layers + embedding + loss, total)
-        split = [each] * total
-        split[0], split[-1] = split[0] - embedding, split[-1] - loss
-        name = (
-            "account_for_embedding_in_pipeline_split" if embedding else "account_for_loss_in_pipeline_split"
-        )
-    else:
-        middle = [one for one, told in ((0, first), (pp - 1, last)) if told is None]
-        inner = pp - 2 + len(middle)
-        left = layers - (first or 0) - (last or 0)
-        stages, rest = [0] * pp, left % inner if inner > 0 and left >= 0 else 1
-        if not rest:
-            stages = [left // inner] * pp
-            stages[0], stages[-1] = (
-                first if first is not None else stages[0],
-                last if last is not None else stages[-1],
+    elif cut.ends_count or cut.first is not None or cut.last is not None:
+        name, split = _with_ends_counted(cut) if cut.ends_count else _with_ends_told(cut)
+        if split is None:
+            settings.refuse(
+                name,
+                f"{cut.layers} layers cannot be divided so over {cut.pp} stages of {cut.chunks} chunks",
             )
-            rest = sum(one % chunks for one in stages)
-        split = [stages[stage % pp] // chunks for stage in range(total)]
-        name = (
-            "decoder_first_pipeline_num_layers" if first is not None else "decoder_last_pipeline_num_layers"
+        else:
+            settings.draft.put("parallelism.stage_split", split, settings.origin(name))
+    elif cut.layers % (cut.pp * cut.chunks):
+        settings.draft.refuse(
+            "num_layers",
+            f"{cut.layers} layers cannot be split evenly over {cut.pp} stages of {cut.chunks} chunks",
         )
-    if rest:
-        settings.refuse(name, f"{layers} layers cannot be divided so over {pp} stages of {chunks} chunks")
-        return
-    settings.draft.put("parallelism.stage_split", split, settings.origin(name))
+
+
+def _with_ends_counted(cut: _Cut) -> tuple[str, list[int] | None]:
+    """The argument that says so, and the layers of each chunk where embedding or loss count as one; None
+    where they cannot be divided so."""
+    argument = "embedding" if cut.embedding else "loss"
+    each, rest = divmod(cut.layers + cut.embedding + cut.loss, cut.pp * cut.chunks)
+    split = [each] * (cut.pp * cut.chunks)
+    split[0], split[-1] = split[0] - cut.embedding, split[-1] - cut.loss
+    return f"account_for_{argument}_in_pipeline_split", None if rest else split
+
+
+def _with_ends_told(cut: _Cut) -> tuple[str, list[int] | None]:
+    """The argument that says so, and the layers of each chunk where the stages at the ends are told theirs
+    and all others have as many; None where they cannot be divided so."""
+    end = "first" if cut.first is not None else "last"
+    stages = _stages_with_ends_told(cut)
+    if stages is None or any(one % cut.chunks for one in stages):
+        split = None
+    else:
+        split = [stages[stage % cut.pp] // cut.chunks for stage in range(cut.pp * cut.chunks)]
+    return f"decoder_{end}_pipeline_num_layers", split
+
+
+def _stages_with_ends_told(cut: _Cut) -> list[int] | None:
+    inner = cut.pp - (cut.first is not None) - (cut.last is not None)
+    left = cut.layers - (cut.first or 0) - (cut.last or 0)
+    if inner <= 0 or left < 0 or left % inner:
+        return None
+    stages = [left // inner] * cut.pp
+    stages[0] = stages[0] if cut.first is None else cut.first
+    stages[-1] = stages[-1] if cut.last is None else cut.last
+    return stages
 
 
 def put_stage_layout(settings: Settings, text: str, layers: int, pp: int) -> None:
