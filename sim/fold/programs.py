@@ -42,21 +42,16 @@ def programs_of_classes(
     """
     first = np.unique(classes, return_index=True)[1].tolist()
     signature = ranks.signature[first].tolist()
-    communicators: dict[str, tuple[int, ...]] = {}
-    named: dict[str, dict[int, str]] = {name: {} for name in ranks.instance}
-    for name, instance in ranks.instance.items():
-        for number, joined in _members(instance, classes, instance[first]).items():
-            if len(joined) > 1:
-                named[name][number] = f"{name} of {', '.join(map(str, joined))}"
-                communicators[named[name][number]] = joined
-    bindings = []
-    for rank in first:
-        own = {name: named[name].get(int(instance[rank])) for name, instance in ranks.instance.items()}
-        names = {name: shared for name, shared in own.items() if shared is not None}
-        peers = {q: int(classes[peer[rank]]) for q, peer in ranks.peer.items() if peer[rank] >= 0}
-        slow, sms = degradation.slow.get(rank, 1.0), programs.binding(int(ranks.signature[rank])).sms
-        bindings.append(Binding(slow=slow, sms=sms, communicators=names, peers=peers))
-    names_of = {r: binding.communicators for r, binding in enumerate(bindings)}
+    communicators, names_of = _communicators(ranks, classes, first)
+    bindings = tuple(
+        Binding(
+            slow=degradation.slow.get(rank, 1.0),
+            sms=programs.binding(int(ranks.signature[rank])).sms,
+            communicators=names_of[one],
+            peers={q: int(classes[peer[rank]]) for q, peer in ranks.peer.items() if peer[rank] >= 0},
+        )
+        for one, rank in enumerate(first)
+    )
     paths, later = NO_PATHS, [dict[str, float]() for _ in degradation.later]
     if fabric is not None:
         found = found or partition(ranks, classes, fabric)
@@ -68,7 +63,7 @@ def programs_of_classes(
         classes=tuple(programs.classes[r] for r in signature),
         communicators=communicators,
         links=_links(programs, first, signature, degradation),
-        bindings=tuple(bindings),
+        bindings=bindings,
         changes=tuple(
             Change(
                 at_s=at_s,
@@ -79,6 +74,25 @@ def programs_of_classes(
             for (at_s, state), capacity in zip(degradation.later, later, strict=True)
         ),
     )
+
+
+def _communicators(
+    ranks: Ranks, classes: NDArray[np.int64], first: list[int]
+) -> tuple[dict[str, tuple[int, ...]], dict[int, dict[str, str]]]:
+    """The classes in each communicator of several, by its name; and by class, the communicators of its
+    ``first`` rank: their names by those of the groups."""
+    members: dict[str, tuple[int, ...]] = {}
+    names_of: dict[int, dict[str, str]] = {one: {} for one in range(len(first))}
+    for name, instance in ranks.instance.items():
+        named: dict[int, str] = {}
+        for number, joined in _members(instance, classes, instance[first]).items():
+            if len(joined) > 1:
+                named[number] = f"{name} of {', '.join(map(str, joined))}"
+                members[named[number]] = joined
+        for one, rank in enumerate(first):
+            if (number := int(instance[rank])) in named:
+                names_of[one][name] = named[number]
+    return members, names_of
 
 
 def _members(

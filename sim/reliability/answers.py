@@ -48,24 +48,37 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
     source.
     """
     blocks, plan = answers.blocks, answers.study.plan
-    faults, rules = blocks.faults, plan.recovering
-    if faults.clock == "wall":
-        yield (
-            "failures arrive on the wall clock; those during downtime merge into the recovery",
-            "faults.clock",
-        )
-    else:
-        also = "and while it restores" if faults.restore_exposed else "only, not while it restores"
-        yield f"failures arrive while the job steps {also}", "faults.clock, faults.restore_exposed"
+    yield _clock(blocks)
     yield (
         f"the fault-free step takes {plan.step_s:.4g} s",
         "given" if blocks.step_time else "predicted by stepsim run",
     )
+    yield from _checkpoints(answers)
+    yield from _rounded(answers)
+    yield from _never(plan)
+    yield from _hosts(answers)
+    yield from _end(answers)
+    for name in blocks.faults.presets:
+        yield f"rates of the preset {name}", "sim/scenario/faults/presets"
+
+
+def _clock(blocks: CampaignBlocks) -> tuple[str, str]:
+    faults = blocks.faults
+    if faults.clock == "wall":
+        return (
+            "failures arrive on the wall clock; those during downtime merge into the recovery",
+            "faults.clock",
+        )
+    also = "and while it restores" if faults.restore_exposed else "only, not while it restores"
+    return f"failures arrive while the job steps {also}", "faults.clock, faults.restore_exposed"
+
+
+def _checkpoints(answers: Answers) -> Iterator[tuple[str, str]]:
+    plan, storage = answers.study.plan, answers.blocks.checkpoint.storage
     if not plan.tiers:
         yield "there are no checkpoints: every restart begins at step 0", "checkpoint"
     if plan.storage and plan.storage.overlap:
         yield (OVERLAPS[plan.storage.overlap], "checkpoint.storage.on_overlap")
-    storage = blocks.checkpoint.storage
     if storage and storage.mode == "async" and storage.persist_slow_factor == 1.0:
         yield (
             "steps keep their pace while a copy is being written: storage has a network of its own",
@@ -76,13 +89,15 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
             f"steps take {plan.storage.slow_factor:.4f} times as long while a copy is being written",
             "checkpoint.storage.persist_slow_factor: from_bytes",
         )
-    yield from _rounded(answers)
-    yield from _never(plan)
+
+
+def _hosts(answers: Answers) -> Iterator[tuple[str, str]]:
+    rules = answers.study.plan.recovering
     if rules.warm is None:
         yield "there is always a warm spare host", "recovery.spares"
     else:
         yield "spare hosts do not fail while they wait; a host that is swapped in starts at age zero", "fixed"
-    if rules.warm is not None and "repair" not in blocks.recovery.model_fields_set:
+    if rules.warm is not None and "repair" not in answers.blocks.recovery.model_fields_set:
         yield (
             "a broken host is away for a reboot of 10 min, and 3 in 4 for a day (median) besides",
             "assumption",
@@ -90,14 +105,16 @@ def rests_on(answers: Answers) -> Iterator[tuple[str, str]]:
     if rules.policy == "elastic_dp":
         idle = "make up other replicas" if rules.regroup else "wait for it"
         yield f"healthy hosts of a replica that lacks one {idle}", "recovery.elastic.idle_hosts"
+
+
+def _end(answers: Answers) -> Iterator[tuple[str, str]]:
+    plan = answers.study.plan
     if plan.end_s < plan.horizon_s:
         yield f"a run that is not done after {lasting(plan.end_s)} is given up", "fixed"
-    if plan.horizon_s == DEFAULT_HORIZON_S and blocks.run.horizon is None:
+    if plan.horizon_s == DEFAULT_HORIZON_S and answers.blocks.run.horizon is None:
         yield "the run ends after 30 days", "default of run.horizon"
     if plan.goal_steps == math.inf:
         yield "work in flight at the horizon counts", "fixed"
-    for name in faults.presets:
-        yield f"rates of the preset {name}", "sim/scenario/faults/presets"
 
 
 OVERLAPS = {

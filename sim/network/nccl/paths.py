@@ -110,17 +110,10 @@ def communicator_on(
             f"NCCL's tuning has no rows for {gpu.collectives_as!r}; it has {', '.join(ARCHITECTURES)}"
         )
     constants, local = ARCHITECTURES[gpu.collectives_as], fewest or ranks // domains
-    nics, shares = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node)), float(local)
-    if network.nics_as_one:
-        nics, shares = 1, shares_of_one_nic(local, network)
     intra_bytes_per_s = cluster.intra_node_bytes_per_s_per_gpu
-    nic_bytes_per_s = (
-        network.link_bytes_per_s * network.links_per_host * shares / cluster.gpus_per_node / nics
-    )
-    between, channels = domains > 1, min(nics, MAX_CHANNELS // 2)
     through_c2c = cluster.node.nics_on_cpu and not knows_c2c(version)
-    if through_c2c:
-        nic_bytes_per_s = min(nic_bytes_per_s, _UNKNOWN_PCIE_BYTES_PER_S * max(1, local // nics))
+    nics, nic_bytes_per_s = _nics(cluster, local, unknown_pcie=through_c2c)
+    between, channels = domains > 1, min(nics, MAX_CHANNELS // 2)
     return Communicator(
         architecture=gpu.collectives_as,
         ranks=ranks,
@@ -144,6 +137,21 @@ def communicator_on(
         network_latency_s=network.nccl_latency_s if between else 0.0,
         version=version,
     )
+
+
+def _nics(cluster: Cluster, local: int, *, unknown_pcie: bool) -> tuple[int, float]:
+    """NICs of ``local`` ranks of a node as NCCL counts them, and the bytes a second of each.
+
+    ``unknown_pcie``: it does not know the way to them and takes a rate of its own.
+    """
+    network = cluster.interconnect
+    nics, shares = max(1, min(local, network.links_per_host * local // cluster.gpus_per_node)), float(local)
+    if network.nics_as_one:
+        nics, shares = 1, shares_of_one_nic(local, network)
+    bytes_per_s = network.link_bytes_per_s * network.links_per_host * shares / cluster.gpus_per_node / nics
+    if unknown_pcie:
+        bytes_per_s = min(bytes_per_s, _UNKNOWN_PCIE_BYTES_PER_S * max(1, local // nics))
+    return nics, bytes_per_s
 
 
 def shares_of_one_nic(local: int, network: Interconnect) -> float:
