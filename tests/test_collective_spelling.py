@@ -45,7 +45,7 @@ THEIR_STRINGS = {
     "sim/scenario/software/exchange.py": {"alltoall", "allreduce"},
     "sim/lowering/layers/moe.py": {"alltoall"},
     "sim/lowering/layers/expert_biases.py": {"alltoall"},
-    "sim/lowering/lower.py": {"alltoall"},
+    "sim/lowering/pricing.py": {"alltoall"},
     "sim/network/token_exchange.py": {"alltoall"},
     "calibration/cases/recipes.py": {"alltoall"},
     # NCCL's kernels:

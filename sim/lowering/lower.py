@@ -16,30 +16,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...hardware.calibrated.overlay import calibrated_profile
-from ...hardware.collectives import collective_constants
-from ...kernels.cost import kernel_seconds
-from ...kernels.gemm import HeldSms, late_seconds, stays_on_sms
-from ...kernels.kernel import Gemm, MemoryBound
 from ...schedules.orders.schedule import holders, stage_to_rank
-from ..network.token_exchange import Router, token_exchange
-from ..network.transfer import Transfer
 from ..program.program import Binding, Op, Program, Programs
 from ..scenario.refusal import NotSupported
 from ..scenario.schedules import schedule_named
 from .actions import Blocks
 from .communication import Communication
-from .host_prices import host_prices, loop_prices
-from .layers.experts import copies_of
-from .layers.layer_builder import Kernel, KernelPricing
 from .layers.local_shape import LocalShape, boundary_bytes, local_shape_of
-from .layers.moe import TOKENS
 from .layers.routing import distinct_loads, rank_loads
 from .layers.stages import build_stages
-from .machines import GpuKind, communication_of, machines_of, refuse_different
+from .machines import communication_of, machines_of, refuse_different
 from .pipeline import StepWriters
 from .placed_groups import PlacedGroups, RankGroups, gpus, kinds
 from .placements import distinct_placements, used_groups
 from .plan import StepPlan
+from .pricing import kernel_pricing
 from .process_groups import ProcessGroups
 from .profiled_costs import overlaps, profiled_shape
 from .refuse import refuse_unsupported
@@ -276,71 +267,6 @@ def message_seconds(
     size = boundary_bytes(local, scenario.software)
     transfers = (communication.message(size, distance) for distance in groups.distances)
     return statistics.median(transfer.solo_s for transfer in transfers)
-
-
-def kernel_pricing(
-    scenario: Scenario,
-    machines: tuple[GpuKind, ...],
-    communication: Communication,
-    groups: RankGroups,
-) -> KernelPricing:
-    """What kernels and collectives of ``scenario`` cost in the layers of ranks in these ``groups``.
-
-    ``machines``, by kind of GPU, keep the seconds of what was asked; several scenarios may share them.
-    """
-    software, machine = scenario.software, machines[groups.kind]
-    cluster, profile, kernels = machine.cluster, machine.profile, machine.kernels
-    own, least_held, router = profile.steps, min(collective_constants().sms.values()), _router(scenario)
-    busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
-
-    def seconds(kernel: Kernel) -> float:
-        known = kernels.get(kernel)
-        if known is None:
-            factor = own.memory if isinstance(kernel, MemoryBound) else own.matrix
-            known = kernels[kernel] = factor * kernel_seconds(kernel, cluster.gpu, profile)
-        return known
-
-    def transfer(axis: str, kind: str, size: float) -> Transfer:
-        if kind != TOKENS:
-            return communication.collective(kind, size, groups[axis])
-        dispatcher, ep = software.exchange.moe_dispatcher, groups["ep"]
-        if dispatcher == "alltoall" and communication.has_measured("all_to_all", ep):
-            return communication.collective("all_to_all", size * busiest * router.copies, ep)
-        exchange = token_exchange(size * busiest, router, ep, cluster, dispatcher)
-        return exchange.slower(own.of_communication(network=ep.domains > 1))
-
-    def stays(gemm: Gemm, held: int) -> bool:
-        dealt = software.kernels.hopper_products == "two-passes"
-        return dealt and stays_on_sms(gemm, held, cluster.gpu, profile)
-
-    def late_s(gemm: Gemm, seconds: float, beside: HeldSms) -> float:
-        late = stays(gemm, beside.sms)
-        return late_seconds(gemm, seconds, beside, cluster.gpu, profile, stays=late)
-
-    host = host_prices(scenario, own.host * cluster.node.launch_factor)
-    return KernelPricing(
-        seconds=seconds,
-        transfer=transfer,
-        host_s=host.kernel_s,
-        host_operator_s=host.operator_s,
-        host_collective_s=host.collective_s,
-        check_s=lambda axis: communication.check_s(groups[axis]),
-        late_s=late_s,
-        stays=lambda gemm: stays(gemm, least_held),
-        sms=cluster.gpu.sms,
-        blocks=software.host.launch_blocking,
-        ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
-        eager=host.eager,
-        loop=loop_prices(software.host.host_s_per_kernel, cluster.node),
-    )
-
-
-def _router(scenario: Scenario) -> Router:
-    """Where tokens go; a dense model exchanges none, so that its router may say anything."""
-    moe = scenario.model.moe
-    if moe is None:
-        return Router(experts=1, topk=1, copies=1.0)
-    return Router(experts=moe.num_experts, topk=moe.topk, copies=copies_of(moe), node_limit=moe.node_limit)
 
 
 def _load_numbers(plan: StepPlan, loads: tuple[float, ...]) -> NDArray[np.int64]:

@@ -18,11 +18,12 @@ from ...lowering.actions import Blocks
 from ...lowering.communication import Communication
 from ...lowering.layers.local_shape import LocalShape, local_shape_of
 from ...lowering.layers.stages import build_stages
-from ...lowering.lower import ends_of_model_meet, kernel_pricing, message_seconds, step_orders
+from ...lowering.lower import ends_of_model_meet, message_seconds, step_orders
 from ...lowering.machines import GpuKind
 from ...lowering.placed_groups import PlacedGroups, RankGroups, gpus
 from ...lowering.placements import Placements
 from ...lowering.plan import StepPlan
+from ...lowering.pricing import kernel_pricing
 from ...lowering.process_groups import ProcessGroups
 from ...lowering.profiled_costs import profiled_shape
 from ...lowering.slowest import IN_LAYERS, ways_exchange_s
