@@ -68,13 +68,8 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
     if "software.attention" in case.assumed and "attention" not in known:
         software.setdefault("kernels", {})["attention_assumed"] = True
-    model = model_document(case.model)
-    rows = known_vocabulary(software["preset"], case.model.vocab_size, "model.vocab_size" in case.assumed)
+    model = _model(case, software["preset"])
     sequences = known_micro_batch(software["preset"], layout, "layout.micro_batch" in case.assumed)
-    tied = known_tying(
-        software["preset"], case.model.tied_embeddings, "model.tied_embeddings" in case.assumed
-    )
-    model |= {"vocab_size": rows, "padded_vocab_size": rows, "tied_embeddings": tied}
     if not as_stated:
         assumed = "hardware.interconnect" in case.assumed
         cluster["interconnect"] = known_network(software["preset"], cluster["interconnect"], assumed)
@@ -88,7 +83,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     masters = software.get("gradients", {}).get("master_weights", True)
     precision = known_precision(software["preset"], asdict(layout), master_weights=masters)
     return {
-        "model": known_facts(model) | model_facts(case.software),
+        "model": model,
         "cluster": cluster,
         "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
         | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)}
@@ -102,6 +97,14 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
         "schedule": layout.schedule,
         "software": software,
     }
+
+
+def _model(case: Case, preset: str) -> dict[str, Any]:
+    """The ``model`` of a run with ``preset``, with what is known where its source is silent."""
+    rows = known_vocabulary(preset, case.model.vocab_size, "model.vocab_size" in case.assumed)
+    tied = known_tying(preset, case.model.tied_embeddings, "model.tied_embeddings" in case.assumed)
+    ends = {"vocab_size": rows, "padded_vocab_size": rows, "tied_embeddings": tied}
+    return known_facts(model_document(case.model) | ends) | model_facts(case.software)
 
 
 def segments(case: Case) -> dict[str, int]:
