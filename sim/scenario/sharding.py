@@ -122,28 +122,35 @@ def sharding_rule(scenario: Scenario) -> ShardingRule | None:
         )
         return rule if implementation != "xla" else _xla(rule, sharding)
     if implementation == "deepspeed":
-        if pipelined:
-            reason = f"DeepSpeed's pipeline engine takes ZeRO 0 or 1, not {zero} (runtime/pipe/engine.py)"
-            raise NotSupported("parallelism.zero", reason)
-        overlaps = software.gradients.overlap_grad_reduce
-        return ShardingRule(
-            gathers="each" if zero == 3 else "never",
-            regathers=zero == 3,
-            together=sharding.prefetch_elements,
-            live=sharding.max_live_elements,
-            reduce_bucket=software.gradients.bucket(),
-            copies_in=True,
-            gathers_alone=not overlaps,
-            waits=not overlaps,
-            persistent=sharding.persistent_elements if zero == 3 else 0.0,
-            calls=MATRICES,
-            gathers_again=True,
-            lasting=zero == 3,
-        )
+        return _deepspeed(scenario)
     return ShardingRule(
         gathers="each" if zero == 3 else "never",
         regathers=zero == 3,
         lasting=True,
+    )
+
+
+def _deepspeed(scenario: Scenario) -> ShardingRule:
+    """DeepSpeed's stages 2 and 3. Raises NotSupported in a pipeline."""
+    zero, software = scenario.parallelism.zero, scenario.software
+    sharding = software.sharding
+    if scenario.parallelism.pp > 1:
+        reason = f"DeepSpeed's pipeline engine takes ZeRO 0 or 1, not {zero} (runtime/pipe/engine.py)"
+        raise NotSupported("parallelism.zero", reason)
+    overlaps = software.gradients.overlap_grad_reduce
+    return ShardingRule(
+        gathers="each" if zero == 3 else "never",
+        regathers=zero == 3,
+        together=sharding.prefetch_elements,
+        live=sharding.max_live_elements,
+        reduce_bucket=software.gradients.bucket(),
+        copies_in=True,
+        gathers_alone=not overlaps,
+        waits=not overlaps,
+        persistent=sharding.persistent_elements if zero == 3 else 0.0,
+        calls=MATRICES,
+        gathers_again=True,
+        lasting=zero == 3,
     )
 
 
