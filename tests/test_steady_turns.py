@@ -95,7 +95,7 @@ def test_a_shortened_step_is_the_step(run: Scenario) -> None:
 )
 def test_few_turns_show_it(fields: dict[str, Any]) -> None:
     """Also where messages share the NIC with layers; the critical path goes on as the step does."""
-    run = scenario(**BASE | {"hidden_size": 2048, "seq_length": 2048, "software": "nemo-2025"} | fields)
+    run = scenario(**BASE | {"hidden_size": 4096, "seq_length": 2048, "software": "nemo-2025"} | fields)
     found, turns = _shortened(run), turns_of(run)
     assert turns is not None
     assert found.period is not None
