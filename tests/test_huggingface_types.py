@@ -127,6 +127,18 @@ def test_a_gpt2_file_runs_under_tensor_parallelism(tmp_path: Path) -> None:
     assert (scenario.model.vocab_size, scenario.model.embedding_rows) == (50257, 50688)
 
 
+def test_every_second_layer_of_gpt_oss_has_a_window_also_where_layer_types_are_left_out(
+    tmp_path: Path,
+) -> None:
+    """transformers' GptOssConfig makes them so."""
+    told = config_fields(written(tmp_path, base("gpt_oss")))
+    untold = config_fields(
+        written(tmp_path, {key: value for key, value in base("gpt_oss").items() if key != "layer_types"})
+    )
+    assert untold == told
+    assert (told["sliding_window"], told["full_attention_every"]) == (128, 2)
+
+
 def test_layer_types_name_every_layer(tmp_path: Path) -> None:
     config = {**base("gpt_oss"), "layer_types": ["sliding_attention"] * 3}
     with pytest.raises(ValueError, match="layer_types names 3 layers, but num_hidden_layers is 4"):

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from small_plans import FIX, small
 
+from stepsim.sim.plan.search.alternatives import why_slower
 from stepsim.sim.plan.search.plan import plan
+from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.simulate import simulate
 
 ASKED: dict[str, Any] = {"top": 1, "audit": 0, "jobs": 1}
@@ -45,6 +47,8 @@ def test_the_factor_of_an_own_layout_is_that_of_the_objective() -> None:
     dollars = simulate(run).step_time_s * 8 * 2.0 / 3600
     assert best.price_per_step is not None
     assert own.factor == pytest.approx(dollars / best.price_per_step, rel=1e-9)
+    least = plan(run, fix={**ONE, "cluster.gpus": 4}, objective="step-time", **ASKED).choices[0].figures
+    assert own.why == why_slower(least, layout_figures(run), weight=2.0)
     longer = plan(run, fix={**ONE, "cluster.gpus": 4, "training.tokens": 2e9}, objective="days", **ASKED)
     best, own = longer.choices[0], longer.lost[0]
     tokens = run.training.global_batch * run.training.seq_length

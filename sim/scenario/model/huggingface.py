@@ -214,7 +214,7 @@ def _deepseek(config: Config) -> Fields:
 
 
 def _gpt_oss(config: Config) -> Fields:
-    """GPT-OSS: experts with biases, a window in every second layer."""
+    """GPT-OSS: experts with biases, a window in every second layer, also where no ``layer_types`` say so."""
     moe = {
         "num_experts": config["num_local_experts"],
         "topk": config["num_experts_per_tok"],
@@ -228,7 +228,7 @@ def _gpt_oss(config: Config) -> Fields:
         "biases": bool(config.get("attention_bias", True)),
         "clamped_gate": True,  # transformers models/gpt_oss: swiglu_limit
         "moe": moe,
-        **_window(config),
+        **_window(config, every=2),  # transformers models/gpt_oss/configuration_gpt_oss.py, layer_types None
     }
 
 
@@ -325,8 +325,11 @@ def _grouped_heads(config: Config) -> Fields:
     }
 
 
-def _window(config: Config) -> Fields:
-    """A window in every layer, or where ``layer_types`` says so: in all but each n-th."""
+def _window(config: Config, every: int = 0) -> Fields:
+    """A window in every layer, or where ``layer_types`` says so: in all but each n-th.
+
+    ``every`` is that n of a config without ``layer_types``; 0: a window in every layer.
+    """
     window, types = config.get("sliding_window"), config.get("layer_types")
     if not window or (types and "sliding_attention" not in types):
         return {}
@@ -334,7 +337,9 @@ def _window(config: Config) -> Fields:
         raise ValueError(
             f"layer_types names {len(types)} layers, but num_hidden_layers is {config['num_hidden_layers']}"
         )
-    if not types or "full_attention" not in types:
+    if not types:
+        return {"sliding_window": window, **({"full_attention_every": every} if every else {})}
+    if "full_attention" not in types:
         return {"sliding_window": window}
     every = types.index("full_attention") + 1
     expected = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(len(types))]
