@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
 LEAST_MEMORY_BYTES = 1e7
-"""No training step holds less: a CUDA context alone takes hundreds of megabytes. What is below is in GB or MiB."""
+"""No training step holds less: a CUDA context alone takes hundreds of megabytes. What is below is in GB."""
 
 
 class RunFigures(BaseModel):

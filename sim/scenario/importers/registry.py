@@ -33,8 +33,8 @@ def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importe
         names = ", ".join(one.name for one in files)
         if all(one.kind == "json" and "model_type" in one.keys for one in files):
             raise ValueError(
-                f"{names}: is a model of Hugging Face's, and says nothing of a job; name it in a scenario, as in"
-                f" model: {files[0].path}, or let stepsim init --model {files[0].path} write one"
+                f"{names}: is a model of Hugging Face's, and says nothing of a job; name it in a scenario, as"
+                f" in model: {files[0].path}, or let stepsim init --model {files[0].path} write one"
             )
         raise ValueError(
             f"{names}: nothing in it says which framework it is of; say so, as in --framework megatron-lm"
