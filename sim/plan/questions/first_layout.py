@@ -1,4 +1,4 @@
-"""A layout to begin with: the first that will likely fit, without recomputation if any does, then the least cut.
+"""A layout to begin with: the first that likely fits, without recomputation if any does, then the least cut.
 
 Knows memory, not time: a plan finds what is fast. Tensor parallelism stays inside a host, and so do experts
 where anything fits so.

@@ -50,7 +50,7 @@ def print_plan(
     """
     from rich.text import Text
 
-    console.print(Text(captions.subject(plan.scenario), style="bold"))
+    console.print(Text(captions.subject(plan.scenario, plan.stated), style="bold"))
     console.print(captions.batch(plan.scenario))
     if not plan.choices:
         console.print()
