@@ -151,14 +151,20 @@ def _qwen2(config: Config) -> Fields:
 
 
 def _qwen3(config: Config) -> Fields:
-    """Llama with head dimensions of its own, and norms of queries and keys."""
+    """Llama with head dimensions of its own, 128 where none is told, and norms of queries and keys."""
+    return {**_normed_heads(config), "kv_channels": config.get("head_dim", 128)}  # configuration_qwen3.py
+
+
+def _normed_heads(config: Config) -> Fields:
+    """Qwen2 with norms of queries and keys in place of biases."""
     return {**_qwen2(config), "qkv_biases": False, "qk_norm": True}
 
 
 def _qwen3_moe(config: Config) -> Fields:
     """Qwen3 with experts in each ``decoder_sparse_step``-th layer that is not among ``mlp_only_layers``."""
     moe: Fields = {
-        "num_experts": config["num_experts"],
+        # transformers 5 writes the name that its attribute_map puts in place of the other
+        "num_experts": config["num_local_experts" if "num_local_experts" in config else "num_experts"],
         "topk": config["num_experts_per_tok"],
         "expert_ffn_hidden_size": config["moe_intermediate_size"],
     }
@@ -170,7 +176,7 @@ def _qwen3_moe(config: Config) -> Fields:
         )
     if not all(layers):
         moe["layer_freq"] = layers
-    return {**_qwen3(config), "moe": moe}
+    return {**_normed_heads(config), "moe": moe}
 
 
 def _deepseek(config: Config) -> Fields:
@@ -222,6 +228,7 @@ def _gpt_oss(config: Config) -> Fields:
     }
     return {
         **_grouped_heads(config),
+        **({} if "head_dim" in config else {"kv_channels": 64}),  # configuration_gpt_oss.py
         "ffn_hidden_size": config["intermediate_size"],
         "mlp": "swiglu",
         "tied_embeddings": config.get("tie_word_embeddings", False),
