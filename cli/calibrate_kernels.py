@@ -52,10 +52,10 @@ def kernels(
     from ..calibration.measure.kernel_csv import read_rows
     from ..calibration.measure.points import FAMILIES, sweep
     from ..calibration.measure.session import measure
-    from ..hardware.quantities import parse_quantity
+    from ..hardware.quantities import quantity_of
 
     output_file("--out", out, (".csv",), [], appended=True)
-    budget_s = parse_quantity(budget, "seconds")
+    budget_s = quantity_of("--budget", budget, "seconds")
     next(sweep("cuda", families=only or FAMILIES))  # refuses an unknown family before torch loads
     here = find_device(device, gpu)
     origin = {"stepsim": __version__, "command": shlex.join(["stepsim", *sys.argv[1:]])}

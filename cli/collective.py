@@ -101,12 +101,12 @@ def collective(
 
     from ..hardware.collective_kinds import kind_called
     from ..hardware.fields import MOST_BYTES
-    from ..hardware.quantities import parse_quantity
+    from ..hardware.quantities import quantity_of
 
     kind = kind_called(kind)
 
     held = gpus_per_node or _host_of(gpu or GPU)
-    payload = parse_quantity(f"{size} B" if size.isdecimal() else size, "bytes")
+    payload = quantity_of("--size", f"{size} B" if size.isdecimal() else size, "bytes")
     if payload < 1:
         raise ValueError(f"--size {size}: must be at least one byte")
     if payload > MOST_BYTES:

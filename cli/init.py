@@ -175,7 +175,10 @@ def _written(document: dict[str, Any], scenario: Scenario) -> str:
 
     parallel, training = scenario.parallelism, scenario.training
     layout: dict[str, Any] = {"tp": parallel.tp, "pp": parallel.pp, "zero": parallel.zero}
+    layout |= {"ep": parallel.ep} if parallel.ep > 1 else {}
     layout |= {"sequence_parallel": True} if parallel.tp > 1 else {}
+    if scenario.model.num_layers % parallel.pp:
+        layout["stage_split"] = parallel.stage_split
     whole = {
         "model": document["model"],
         "cluster": document["cluster"],

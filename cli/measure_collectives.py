@@ -34,7 +34,7 @@ def measure_collectives(
     from ..calibration.measure import collectives as bench
     from ..hardware.catalogue import unknown_name
     from ..hardware.collective_kinds import known_kind
-    from ..hardware.quantities import parse_quantity
+    from ..hardware.quantities import quantity_of
 
     output_file("--out", out, (".csv",), [], appended=True)
     launched = bench.under_torchrun()
@@ -53,7 +53,7 @@ def measure_collectives(
     if world < 2:
         raise ValueError(f"{world} process has nobody to talk to; start two or more")
     groups = tuple(_groups(world, scenario))
-    most = parse_quantity(largest, "bytes") if largest else None
+    most = quantity_of("--largest", largest, "bytes") if largest else None
     usual = "nccl" if _has_gpu() else "gloo"  # the last of the checks: it needs torch
     backend = backend or usual
     session = bench.Session(
@@ -62,7 +62,7 @@ def measure_collectives(
         groups=groups,
         backend=backend,
         out=out,
-        budget_s=parse_quantity(budget, "seconds"),
+        budget_s=quantity_of("--budget", budget, "seconds"),
         origin={
             "stepsim": __version__,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),

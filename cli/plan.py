@@ -210,7 +210,7 @@ def plan(
         steered = {"--top": top != TOP, "--audit": audit != AUDIT, "--objective": objective != OBJECTIVE}
         _refuse_of_plans({**files_of_plans, "--save": save, "--emit": emit, "--replays": replays, **steered})
 
-    from ..hardware.quantities import parse_quantity
+    from ..hardware.quantities import quantity_of
     from ..sim.plan.axis_values import fixed, varied
     from ..sim.plan.search.plan import Means, planned, wishes_of
 
@@ -220,7 +220,7 @@ def plan(
     wishes = wishes_of(
         top=top,
         objective=objective,
-        deadline_s=None if deadline is None else parse_quantity(deadline, "seconds"),
+        deadline_s=None if deadline is None else quantity_of("--deadline", deadline, "seconds"),
         budget=budget,
         fits=fits,
         audit=audit,

@@ -109,6 +109,20 @@ def parse_quantity(text: str | int, dimension: Dimension) -> float:
     return _not_negative(float(number) * units.factors[unit], str(text), units)
 
 
+def quantity_of(option: str, text: str, dimension: Dimension) -> float:
+    """What was given to an option of a command; as ``parse_quantity``, whose messages name the option.
+
+    >>> quantity_of("--deadline", "30", "seconds")
+    Traceback (most recent call last):
+    ...
+    ValueError: --deadline: 30 has no unit; write a duration with one, such as 2 us or 13.75 s
+    """
+    try:
+        return parse_quantity(text, dimension)
+    except ValueError as error:
+        raise ValueError(f"{option}: {error}") from None
+
+
 def format_quantity(value: float, dimension: Dimension) -> str:
     """``value`` in the SI unit, every digit kept: ``parse_quantity`` gives the same float back."""
     return f"{value!r} {_DIMENSIONS[dimension].si_unit}"

@@ -127,6 +127,34 @@ def test_a_gpt2_file_runs_under_tensor_parallelism(tmp_path: Path) -> None:
     assert (scenario.model.vocab_size, scenario.model.embedding_rows) == (50257, 50688)
 
 
+def test_every_second_layer_of_gpt_oss_has_a_window_also_where_layer_types_are_left_out(
+    tmp_path: Path,
+) -> None:
+    """transformers' GptOssConfig makes them so."""
+    told = config_fields(written(tmp_path, base("gpt_oss")))
+    untold = config_fields(
+        written(tmp_path, {key: value for key, value in base("gpt_oss").items() if key != "layer_types"})
+    )
+    assert untold == told
+    assert (told["sliding_window"], told["full_attention_every"]) == (128, 2)
+
+
+@pytest.mark.parametrize(("family", "width"), [("qwen3", 128), ("gpt_oss", 64), ("qwen3_moe", 32)])
+def test_heads_without_a_dimension_have_that_of_transformers(family: str, width: int, tmp_path: Path) -> None:
+    """The classes of Qwen3 and GPT-OSS have a default; Qwen3's experts divide the hidden size."""
+    config = {key: value for key, value in base(family).items() if key != "head_dim"}
+    fields = config_fields(written(tmp_path, {**config, "num_attention_heads": 16}))
+    assert fields["kv_channels"] == width
+
+
+def test_experts_of_qwen3_are_counted_by_either_name(tmp_path: Path) -> None:
+    """transformers 5 writes num_local_experts."""
+    config = base("qwen3_moe")
+    told = config_fields(written(tmp_path, config))
+    config["num_local_experts"] = config.pop("num_experts")
+    assert config_fields(written(tmp_path, config)) == told
+
+
 def test_layer_types_name_every_layer(tmp_path: Path) -> None:
     config = {**base("gpt_oss"), "layer_types": ["sliding_attention"] * 3}
     with pytest.raises(ValueError, match="layer_types names 3 layers, but num_hidden_layers is 4"):

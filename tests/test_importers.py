@@ -112,6 +112,32 @@ def test_a_file_that_is_no_yaml_is_told_so_beside_options_of_an_import(tmp_path:
     assert "not valid YAML" in done.output
 
 
+def test_a_model_of_hugging_face_is_no_job(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"model_type": "qwen3", "hidden_size": 4096}', encoding="utf-8")
+    done = CliRunner().invoke(app, ["import", str(path)])
+    assert done.exit_code == 2
+    assert f"model: {path}" in done.output
+
+
+@pytest.mark.parametrize(
+    ("measured", "field"),
+    [
+        ("{}", "measured"),
+        ("{memory_bytes: 61.5}", "measured.memory_bytes"),
+        ("{step_time_s: .nan}", "measured.step_time_s"),
+    ],
+)
+def test_own_figures_of_nothing_or_in_other_units_are_refused(
+    tmp_path: Path, measured: str, field: str
+) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text(f"scenario: llama3-8b-h100\nmeasured: {measured}\n", encoding="utf-8")
+    done = CliRunner().invoke(app, ["validate", str(own)])
+    assert done.exit_code == 2
+    assert f"{field}:" in done.output
+
+
 def test_own_runs_are_validated_from_their_files(script: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     given = "{gpu: H100-SXM5-80GB, interconnect: ib-ndr400-x8}"

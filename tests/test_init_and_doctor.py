@@ -17,6 +17,8 @@ from stepsim.calibration.measure.installation import EXTRAS, listed_gpus
 from stepsim.cli.examples import EXAMPLES
 from stepsim.cli.main import app
 from stepsim.cli.mistakes import BAD_INPUT
+from stepsim.sim.brief.memory import memory_by_order
+from stepsim.sim.evidence.measured_memory import fit_probability
 
 GROUP = typer.main.get_command(app)
 
@@ -40,6 +42,8 @@ COMMANDS = commands(GROUP)
         ("llama3-70b", "h100", 64, "megatron-core-2025"),
         ("llama3-8b", "RTX-4090", 8, "torchtitan-2025"),
         ("mixtral-8x7b", "gb200", 72, "megatron-core-2025"),
+        ("qwen3-235b-a22b", "h200", 128, "megatron-bridge-2026"),  # 94 layers: fits with experts cut alone
+        ("deepseek-v3", "h200", 256, "megatron-bridge-2026"),  # 61 layers
     ],
 )
 def test_what_init_writes_runs_and_fits(
@@ -56,6 +60,8 @@ def test_what_init_writes_runs_and_fits(
         3 if software.startswith("torchtitan") else 1
     )  # as it does by itself
     assert scenario.training.recompute == "none"  # each of these fits without
+    if gpu != "RTX-4090":  # where none that does not recompute is as sure
+        assert fit_probability(software, memory_by_order(scenario).high) >= 0.9
 
 
 def test_init_writes_over_no_file(tmp_path: Path) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import math
 from typing import Any
 
 import pytest
+from rich.console import Console
 from small_plans import FIX, small
 
+from stepsim.sim.plan.search.alternatives import why_slower
 from stepsim.sim.plan.search.plan import plan
+from stepsim.sim.plan.search.shown import layout_figures
+from stepsim.sim.report.plan.picture import plan_svg
+from stepsim.sim.report.plan.table import print_plan
 from stepsim.sim.simulate import simulate
 
 ASKED: dict[str, Any] = {"top": 1, "audit": 0, "jobs": 1}
@@ -25,6 +31,15 @@ def test_an_own_layout_that_is_not_modelled_says_why() -> None:
     assert "adafactor" in own.why
     assert math.isinf(own.factor)
     assert found.to_dict()["lost"][0]["factor"] is None
+
+
+def test_a_plan_over_numbers_of_gpus_is_headed_by_none_of_them() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    found = plan(small(), fix={**ONE, "parallelism.tp": 2}, vary={"cluster.gpus": [4, 8]}, **ASKED)
+    print_plan(found, console, "small")
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "custom on A100-SXM4-80GB" in text
+    assert "8 × A100" not in text + plan_svg(found)
 
 
 def test_an_own_layout_that_is_fixed_away_and_does_not_fit_says_so() -> None:
@@ -45,6 +60,8 @@ def test_the_factor_of_an_own_layout_is_that_of_the_objective() -> None:
     dollars = simulate(run).step_time_s * 8 * 2.0 / 3600
     assert best.price_per_step is not None
     assert own.factor == pytest.approx(dollars / best.price_per_step, rel=1e-9)
+    least = plan(run, fix={**ONE, "cluster.gpus": 4}, objective="step-time", **ASKED).choices[0].figures
+    assert own.why == why_slower(least, layout_figures(run), weight=2.0)
     longer = plan(run, fix={**ONE, "cluster.gpus": 4, "training.tokens": 2e9}, objective="days", **ASKED)
     best, own = longer.choices[0], longer.lost[0]
     tokens = run.training.global_batch * run.training.seq_length

@@ -130,6 +130,11 @@ def test_what_cannot_be_found_is_refused() -> None:
         found("layers")
 
 
+def test_a_sweep_over_nothing_says_how_a_field_is_swept() -> None:
+    with pytest.raises(ValueError, match=r"--set cluster\.gpus=64,128"):
+        stepsim.sweep(DOCUMENT, {}, jobs=1)
+
+
 def test_a_sweep_predicts_what_run_does() -> None:
     axes = {"training.micro_batch": [1, 2, 3], "cluster.gpus": [8, 16]}
     swept = stepsim.sweep(DOCUMENT, axes, jobs=1)

@@ -389,3 +389,20 @@ def test_absurd_sizes_are_refused_at_once(tmp_path: Path, setting: str, words: s
     path = setting.partition("=")[0]
     found = [p for p in problems(tmp_path, GOOD, setting) if p.path == path]
     assert any(words in str(problem) for problem in found)
+
+
+@pytest.mark.parametrize("wrong", ["cluster.gpus=64.5", "cluster.gpu=GB20"])
+def test_a_wrong_number_or_name_of_gpus_asks_for_no_network(tmp_path: Path, wrong: str) -> None:
+    """Whether the job needs a network between hosts follows from both."""
+    text = GOOD.replace("H100-SXM5-80GB, gpus: 64, interconnect: ib-ndr400-x8", "GB200-NVL72, gpus: 64")
+    assert the_problem(tmp_path, text, wrong).path == wrong.partition("=")[0]
+
+
+def test_a_precision_that_names_its_scaling_is_sent_to_the_field_of_it(tmp_path: Path) -> None:
+    text = GOOD.replace("precision: bf16", "precision: fp8-blockwise")
+    assert "software.kernels.fp8_scaling" in the_problem(tmp_path, text).message
+
+
+def test_a_model_of_hugging_face_is_no_scenario_and_says_so_once(tmp_path: Path) -> None:
+    text = '{"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36, "head_dim": 128}'
+    assert "Hugging Face" in the_problem(tmp_path, text).message

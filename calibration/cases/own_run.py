@@ -31,14 +31,23 @@ if TYPE_CHECKING:
 
 _STRICT = ConfigDict(extra="forbid", frozen=True)
 
+LEAST_MEMORY_BYTES = 1e7
+"""No training step holds less: a CUDA context alone takes hundreds of megabytes. What is below is in GB."""
+
 
 class RunFigures(BaseModel):
     """What a run took: seconds a step, bytes of the fullest GPU; one of them at least."""
 
     model_config = _STRICT
 
-    step_time_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
-    memory_bytes: Annotated[float, Field(gt=0, le=1e13)] | None = None
+    step_time_s: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    memory_bytes: Annotated[float, Field(ge=LEAST_MEMORY_BYTES, le=1e13, allow_inf_nan=False)] | None = None
+
+    @model_validator(mode="after")
+    def _of_something(self) -> RunFigures:
+        if self.step_time_s is None and self.memory_bytes is None:
+            raise ValueError("nothing is measured; give step_time_s, memory_bytes or both")
+        return self
 
 
 class OwnRun(BaseModel):

@@ -115,6 +115,11 @@ def fields_of(tree: TreeNode, name: str) -> dict[str, Any]:
     if not isinstance(tree.value, dict):
         message = "a scenario is a block of fields: model, cluster, parallelism, training, schedule, software"
         raise ScenarioError([Problem(mark=tree.mark, path="", message=message, value=tree.value)])
+    if "model_type" in tree.value and not _FIELDS.keys() & tree.value.keys():
+        message = (
+            "this is a model of Hugging Face's, and says nothing of a job; a scenario names it as its model"
+        )
+        raise ScenarioError([Problem(mark=tree.mark, path="", message=message, value=None)])
     return _Builder(with_hardware_files(tree)).fields(name)
 
 

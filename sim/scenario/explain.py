@@ -23,11 +23,12 @@ from .software.software import GROUP_OF, Software
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-_BLOCKS_TOO: dict[str | int, str] = {
+_BEYOND_WORDS: dict[str | int, str] = {
     "routing": "or a block, {kind: zipf, exponent: 0.5} or {kind: counts, file: counts.json}",
     "recompute": "or a block of kind full, modules or operators, as in {kind: full, layers: 2}",
+    "precision": "how fp8 is scaled is software.kernels.fp8_scaling: delayed, current or blockwise",
 }
-"""Fields that are a word or a block: what the block would be."""
+"""Fields whose word is not all there is to say: what else may stand there, or where the rest is said."""
 
 
 def explained(error: ErrorDetails, part: type, blocks: dict[str, set[str]]) -> str:
@@ -35,7 +36,7 @@ def explained(error: ErrorDetails, part: type, blocks: dict[str, set[str]]) -> s
     path = explain.field_path(error)
     own = GROUP_OF if part is Software and len(path) == 1 else {}  # a field may stand there without its group
     message = explain.explained(error, part, lambda key, known: unknown_key(key, [*known, *own], blocks))
-    block = _BLOCKS_TOO.get(path[-1]) if path else None
+    block = _BEYOND_WORDS.get(path[-1]) if path else None
     return f"{message}; {block}" if block and error["type"] == "literal_error" else message
 
 

@@ -29,6 +29,8 @@ def with_machine_defaults(fields: Any) -> Any:
     node = _node_of(filled.get("gpu"), filled.get("node"))
     filled.setdefault("gpus_per_node", node.max_gpus if node else 8)
     gpus, per_node = _whole(filled.get("gpus")), _whole(filled["gpus_per_node"])
+    if ("gpu" in filled and node is None) or ("gpus" in filled and gpus is None):
+        filled.setdefault("interconnect", interconnect_names()[0])  # a guess: the reason is already a problem
     fabric = filled.get("fabric", {})
     published = isinstance(fabric, dict) and fabric.get("kind") in PUBLISHED.names()
     if published:

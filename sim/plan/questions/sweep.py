@@ -151,8 +151,10 @@ def sweep(
     base = scenario_from(source, changes)
     check_axes(axes, "axes")
     count = prod(len(values) for values in axes.values())
-    if not axes or not 0 < count <= MOST_VALUES:
-        raise ValueError(f"a sweep takes 1 to {MOST_VALUES:,} points, not {count if axes else 0:,}")
+    if not axes:
+        raise ValueError("a sweep needs the values of a field, as in --set cluster.gpus=64,128")
+    if not 0 < count <= MOST_VALUES:
+        raise ValueError(f"a sweep takes 1 to {MOST_VALUES:,} points, not {count:,}")
     for field, given in axes.items():
         refuse_unknown(base, field)
         _refuse_nonsense(base, field, given)

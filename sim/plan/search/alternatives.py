@@ -124,13 +124,14 @@ def alternatives(among: Candidates, chosen: int) -> Iterator[tuple[Alternative, 
             yield one, found
 
 
-def why_slower(best: LayoutFigures, other: LayoutFigures) -> str:
+def why_slower(best: LayoutFigures, other: LayoutFigures, weight: float = 1.0) -> str:
     """What of the critical path is longer, and what is shorter in return, the largest first.
 
-    Where the steps hold different numbers of tokens, seconds are of as many as the better one's.
+    ``weight`` is what a second of the other one's step is worth in seconds of the better one's: where their
+    steps hold different numbers of tokens, those of as many; by tokens per dollar, those that cost as much.
     """
     names = dict.fromkeys([*best.path, *other.path])
-    more = {name: other.path.get(name, 0.0) - best.path.get(name, 0.0) for name in names}
+    more = {name: weight * other.path.get(name, 0.0) - best.path.get(name, 0.0) for name in names}
     seen = {name: by for name, by in more.items() if abs(by) > SEEN * best.step_time_s}
     order = sorted(seen, key=lambda name: -seen[name])
     longer = [name for name in order if seen[name] > 0][:REASONS]

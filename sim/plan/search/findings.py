@@ -247,7 +247,7 @@ class Findings:
                 continue
             figures = figures_of(self.among.layouts.scenario_of(number), judged)
             least = max(search.value_of(number, judged), float(search.bound[number]))
-            why = why_slower(best.figures, figures)
+            why = why_slower(best.figures, figures, self._seconds_of_best(number))
             found.append(
                 Loser(name=name, settings=settings, why=why, factor=least / best.value, at_least=True)
             )
@@ -266,7 +266,15 @@ class Findings:
             return Loser(name=name, settings=settings, why=why, factor=factor, fits=False)
         else:
             factor = self._own_value(figures.step_time_s) / best.value
-        return Loser(name=name, settings=settings, why=why_slower(best.figures, figures), factor=factor)
+        why = why_slower(best.figures, figures, self._seconds_of_best(number))
+        return Loser(name=name, settings=settings, why=why, factor=factor)
+
+    def _seconds_of_best(self, number: int) -> float:
+        """What a second of a layout's step is worth, by the objective, in seconds of the best one's."""
+        search = self.search
+        own = own_weight(search.wishes.objective, self.among.base) if number == BASE else None
+        weight = search.weight_of(number) if own is None else own
+        return weight / search.weight_of(self.choices[0].number) if np.isfinite(weight) else 1.0
 
     def _own_value(self, step_time_s: float) -> float:
         """The objective of the scenario as given."""

@@ -76,6 +76,11 @@ class LayoutPlan:
         return f"<LayoutPlan {self.scenario.name}: {layout}, {step}; the first of {len(self.choices)} {of}>"
 
     @property
+    def stated(self) -> set[str]:
+        """Fields that what was replayed states itself, whatever the scenario says of them."""
+        return {name for one in self.replays for name in one.settings}
+
+    @property
     def found(self) -> bool:
         """Whether any layout fits and meets every limit."""
         return bool(self.choices)

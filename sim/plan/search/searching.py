@@ -225,6 +225,10 @@ class LayoutSearch:
         finally:
             results.close()
 
+    def weight_of(self, number: int) -> float:
+        """What a second of a layout's step weighs in the objective."""
+        return float(self._weights[number])
+
     def value_of(self, number: int, judged: JudgedLayout) -> float:
         """The objective by the step time alone."""
         in_time = judged.step_time_s <= self.most_s[number]

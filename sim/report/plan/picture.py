@@ -32,7 +32,7 @@ def plan_svg(plan: LayoutPlan) -> str:
         raise ValueError("--picture draws what was replayed, and nothing fits")
     best = min(one.judged.step_time_s for one in shown)
     near = [one for one in shown if one.judged.step_time_s <= SLOWEST * best]
-    title = f"Layouts of {captions.subject(plan.scenario)}"
+    title = f"Layouts of {captions.subject(plan.scenario, plan.stated)}"
     series = [
         (chart.key(chart.AMBER, marker="o"), "proposed"),
         (chart.key(chart.BLUE), "front"),

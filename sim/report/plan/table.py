@@ -50,7 +50,7 @@ def print_plan(
     """
     from rich.text import Text
 
-    console.print(Text(captions.subject(plan.scenario), style="bold"))
+    console.print(Text(captions.subject(plan.scenario, plan.stated), style="bold"))
     console.print(captions.batch(plan.scenario))
     if not plan.choices:
         console.print()
@@ -166,13 +166,22 @@ def _choices(plan: LayoutPlan) -> Table:
         cells += [percent(one.goodput)] if one.goodput is not None else []
         cells += [_share(one.probability_best), _share(one.expected_regret)] if sure else []
         cells += [f"{one.days:,.1f}"] if budget and one.days is not None else []
-        cells += [f"{one.price_per_step:,.2f}"] if priced and one.price_per_step is not None else []
+        cells += [_dollars(one.price_per_step)] if priced and one.price_per_step is not None else []
         table.add_row(*cells)
     return table
 
 
 def _share(value: float | None) -> str:
     return "" if value is None else percent(value, 0 if value >= 0.1 else 1)
+
+
+def _dollars(price: float) -> str:
+    """The price of a step to four digits, which tell layouts apart; to the cent where it is large.
+
+    >>> _dollars(0.0207812), _dollars(12345.678)
+    ('0.02078', '12,345.68')
+    """
+    return f"{price:,.2f}" if price >= 100 else f"{price:.4g}"
 
 
 def _price(plan: LayoutPlan) -> str:
@@ -192,7 +201,7 @@ def _front(plan: LayoutPlan) -> Table:
     for point in plan.front[:FRONT_LINES]:
         cells = [short(point.settings), seconds(point.step_time_s), gigabytes(point.headroom_bytes)]
         cells += [count(point.gpus)] if varied else []
-        cells += [f"{point.price_per_step:,.2f}"] if priced and point.price_per_step is not None else []
+        cells += [_dollars(point.price_per_step)] if priced and point.price_per_step is not None else []
         table.add_row(*cells)
     if len(plan.front) > FRONT_LINES:
         table.add_row(f"and {len(plan.front) - FRONT_LINES} more (--json)")

@@ -31,6 +31,11 @@ def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importe
     found = [one for one in map(recognised, files) if one is not None]
     if not found:
         names = ", ".join(one.name for one in files)
+        if all(one.kind == "json" and "model_type" in one.keys for one in files):
+            raise ValueError(
+                f"{names}: is a model of Hugging Face's, and says nothing of a job; name it in a scenario, as"
+                f" in model: {files[0].path}, or let stepsim init --model {files[0].path} write one"
+            )
         raise ValueError(
             f"{names}: nothing in it says which framework it is of; say so, as in --framework megatron-lm"
             f" (one of {', '.join(IMPORTERS.names())})"

@@ -151,14 +151,20 @@ def _qwen2(config: Config) -> Fields:
 
 
 def _qwen3(config: Config) -> Fields:
-    """Llama with head dimensions of its own, and norms of queries and keys."""
+    """Llama with head dimensions of its own, 128 where none is told, and norms of queries and keys."""
+    return {**_normed_heads(config), "kv_channels": config.get("head_dim", 128)}  # configuration_qwen3.py
+
+
+def _normed_heads(config: Config) -> Fields:
+    """Qwen2 with norms of queries and keys in place of biases."""
     return {**_qwen2(config), "qkv_biases": False, "qk_norm": True}
 
 
 def _qwen3_moe(config: Config) -> Fields:
     """Qwen3 with experts in each ``decoder_sparse_step``-th layer that is not among ``mlp_only_layers``."""
     moe: Fields = {
-        "num_experts": config["num_experts"],
+        # transformers 5 writes the name that its attribute_map puts in place of the other
+        "num_experts": config["num_local_experts" if "num_local_experts" in config else "num_experts"],
         "topk": config["num_experts_per_tok"],
         "expert_ffn_hidden_size": config["moe_intermediate_size"],
     }
@@ -170,7 +176,7 @@ def _qwen3_moe(config: Config) -> Fields:
         )
     if not all(layers):
         moe["layer_freq"] = layers
-    return {**_qwen3(config), "moe": moe}
+    return {**_normed_heads(config), "moe": moe}
 
 
 def _deepseek(config: Config) -> Fields:
@@ -214,7 +220,7 @@ def _deepseek(config: Config) -> Fields:
 
 
 def _gpt_oss(config: Config) -> Fields:
-    """GPT-OSS: experts with biases, a window in every second layer."""
+    """GPT-OSS: experts with biases, a window in every second layer, also where no ``layer_types`` say so."""
     moe = {
         "num_experts": config["num_local_experts"],
         "topk": config["num_experts_per_tok"],
@@ -222,13 +228,14 @@ def _gpt_oss(config: Config) -> Fields:
     }
     return {
         **_grouped_heads(config),
+        **({} if "head_dim" in config else {"kv_channels": 64}),  # configuration_gpt_oss.py
         "ffn_hidden_size": config["intermediate_size"],
         "mlp": "swiglu",
         "tied_embeddings": config.get("tie_word_embeddings", False),
         "biases": bool(config.get("attention_bias", True)),
         "clamped_gate": True,  # transformers models/gpt_oss: swiglu_limit
         "moe": moe,
-        **_window(config),
+        **_window(config, every=2),  # transformers models/gpt_oss/configuration_gpt_oss.py, layer_types None
     }
 
 
@@ -325,8 +332,11 @@ def _grouped_heads(config: Config) -> Fields:
     }
 
 
-def _window(config: Config) -> Fields:
-    """A window in every layer, or where ``layer_types`` says so: in all but each n-th."""
+def _window(config: Config, every: int = 0) -> Fields:
+    """A window in every layer, or where ``layer_types`` says so: in all but each n-th.
+
+    ``every`` is that n of a config without ``layer_types``; 0: a window in every layer.
+    """
     window, types = config.get("sliding_window"), config.get("layer_types")
     if not window or (types and "sliding_attention" not in types):
         return {}
@@ -334,7 +344,9 @@ def _window(config: Config) -> Fields:
         raise ValueError(
             f"layer_types names {len(types)} layers, but num_hidden_layers is {config['num_hidden_layers']}"
         )
-    if not types or "full_attention" not in types:
+    if not types:
+        return {"sliding_window": window, **({"full_attention_every": every} if every else {})}
+    if "full_attention" not in types:
         return {"sliding_window": window}
     every = types.index("full_attention") + 1
     expected = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(len(types))]
