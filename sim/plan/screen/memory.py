@@ -176,7 +176,7 @@ class MemoryScreen:
             if not uneven.all():
                 yield rows[~uneven]
             group = self.tables.group[rows]
-            for number in np.unique(group[uneven]):
+            for number in np.flatnonzero(np.bincount(group[uneven])):
                 yield rows[group == number]
 
     def _needs(self, one: AlikeRanks, parts: Sequence[Codes]) -> Iterator[tuple[Floats, Floats]]:
@@ -206,7 +206,7 @@ class MemoryScreen:
             return ()
         of_rank = self.tables.placements(row).of_rank
         stages = self.tables.groups(row)[0].process_groups.stages
-        return tuple(tuple(np.unique(of_rank[ranks]).tolist()) for ranks in stages)
+        return tuple(tuple(np.flatnonzero(np.bincount(of_rank[ranks])).tolist()) for ranks in stages)
 
     def _like_ranks(
         self, draft: Scenario, pipeline: Pipeline, ways: tuple[tuple[int, ...], ...]
@@ -348,7 +348,7 @@ class MemoryScreen:
         if not software.exchange.records_streams or one.leading is None or software.host.cuda_graphs:
             return np.zeros(len(rows))
         found = np.zeros(len(self.tables.layers))
-        for number in np.unique(layer).tolist():
+        for number in np.flatnonzero(np.bincount(layer)).tolist():
             found[number] = self._lead_of(number, one.leading)
         return found[layer]
 
