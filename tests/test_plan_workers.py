@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from stepsim.hardware.files import FileError
 from stepsim.sim.plan.search.journal import Journal, key_of
 from stepsim.sim.plan.search.judged import JudgedLayout, LeastStep, refused
 from stepsim.sim.plan.search.judging import Answered, Answering, Asked, Judging
-from stepsim.sim.plan.search.plan import plan
+from stepsim.sim.plan.search.plan import Means, plan
 from stepsim.sim.plan.search.workers import Local
 from stepsim.sim.scenario.models import Scenario
 
@@ -40,6 +41,38 @@ def test_workers_in_a_pool_give_results_in_order_and_stop_early() -> None:
         assert list(workers.run(range(5))) == [0, 1, 4, 9, 16]
     finally:
         workers.close()
+
+
+def test_what_workers_need_is_loaded_once_before_they_begin() -> None:
+    loaded: list[int] = []
+    workers = Means(jobs=2).workers(
+        lambda _: [*loaded], small(), prepare=lambda: loaded.append(os.getpid()), many=True
+    )
+    try:
+        found = [*workers.run(range(8))]
+    finally:
+        workers.close()
+    assert found == [[os.getpid()]] * 8  # no worker has prepared anything by itself
+
+
+def test_workers_of_a_plan_do_not_load_the_simulator_one_by_one() -> None:
+    script = """
+import os, sys
+from stepsim.sim.plan.search import judging, plan
+from stepsim.sim.plan.screen import screen
+screen.MANY = 1
+now = judging.Answering.__call__
+def told(self, asked):
+    os.write(2, b"there " if "stepsim.sim.engine.replay" in sys.modules else b"loaded ")
+    return now(self, asked)
+judging.Answering.__call__ = told
+from small_plans import FIX, small
+plan.plan(small(), fix=FIX, jobs=2, audit=0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=Path(__file__).parent, check=True
+    )
+    assert {*done.stderr.split()} == {"there"}
 
 
 def test_what_is_under_way_when_nobody_asks_any_more_is_not_begun_twice(tmp_path: Path) -> None:

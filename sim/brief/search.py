@@ -11,9 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...hardware.calibrated.overlay import calibrated_profile
 from ..engine.collection import collection_paused
+from ..estimate import check_work, step_work
+from ..evidence.interval import doubt_of, parts_of
+from ..evidence.measured_steps import measured_steps
+from ..lowering.lower import make_plan
 from ..lowering.tables import Tables
 from ..result.step import fullest_of
+from ..simulate import build_cluster
 from .floor import step_floor
 from .memory import enough_microbatches, memory_of_plan
 from .pace import periods_until_paced
@@ -87,9 +93,6 @@ class Search:
             return step_floor(self._plan(scenario, self._cluster(scenario)), self._tables)
 
     def _step_of(self, scenario: Scenario, written: Callable[[Programs], Programs] | None = None) -> StepOf:
-        from ..evidence.interval import doubt_of, parts_of
-        from ..evidence.measured_steps import measured_steps
-
         cluster = self._cluster(scenario)
         plan = self._short_plan(scenario, cluster)
         memory = _memory(plan, scenario.num_microbatches)
@@ -115,8 +118,6 @@ class Search:
         )
 
     def _cluster(self, scenario: Scenario) -> Cluster:
-        from ..simulate import build_cluster
-
         for known, cluster in self._clusters:
             if known == scenario.cluster and scenario.is_checked:
                 return cluster
@@ -126,15 +127,10 @@ class Search:
 
     def _short_plan(self, scenario: Scenario, cluster: Cluster) -> StepPlan:
         """The plan of a step with as many microbatches as its memory depends on."""
-        from ..estimate import check_work, step_work
-
         check_work(step_work(scenario))
         return self._plan(of_length(scenario, enough_microbatches(scenario)), cluster)
 
     def _plan(self, scenario: Scenario, cluster: Cluster) -> StepPlan:
-        from ...hardware.calibrated.overlay import calibrated_profile
-        from ..lowering.lower import make_plan
-
         used = self.profile or calibrated_profile(cluster.gpu, scenario.calibration)
         return make_plan(scenario, cluster, used, self._tables)
 

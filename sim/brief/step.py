@@ -11,8 +11,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..engine.collection import collection_paused
+from ..engine.replay import replay
 from ..estimate import check_work, step_work
+from ..evidence.interval import doubt_of, interval_of
+from ..evidence.measured_steps import Doubt, measured_steps
+from ..fold.whole import Folded, folded
+from ..lowering.lower import Lowered, lower
+from ..read_record import path_of
+from ..result.step import PathSegment
 from ..scenario.refusal import NotSupported
+from ..simulate import build_cluster
+from ..step_result import host_leads_s, stage_memory
 from .steady import Extended, extended
 
 if TYPE_CHECKING:
@@ -21,13 +30,10 @@ if TYPE_CHECKING:
     from ...hardware.cluster import Cluster
     from ...hardware.profile import GpuProfile
     from ..engine.record import Record
-    from ..evidence.measured_steps import Doubt
-    from ..fold.whole import Folded
-    from ..lowering.lower import Lowered
     from ..lowering.plan import StepPlan
     from ..lowering.tables import Tables
     from ..program.program import Programs
-    from ..result.step import Interval, PathSegment, StageMemory
+    from ..result.step import Interval, StageMemory
     from ..scenario.models import Scenario
 
 
@@ -64,9 +70,6 @@ def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
 
     Raises as ``simulate`` does.
     """
-    from ..evidence.interval import doubt_of, interval_of
-    from ..evidence.measured_steps import measured_steps
-
     with collection_paused():
         found = _extended(scenario, profile)
         seconds = seconds_of_step(found)
@@ -105,9 +108,6 @@ def seconds_of_step(found: Extended[ShortStep]) -> float:
 
 def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
     """The critical path; each group that is left out has the path of one in the middle of the step."""
-    from ..read_record import path_of
-    from ..result.step import PathSegment
-
     record, period = found.run.record, found.period
     parts = {segment.name: segment.seconds for segment in path_of(record)}
     if period:
@@ -121,8 +121,6 @@ def path_of_step(found: Extended[ShortStep]) -> list[PathSegment]:
 def memory_of_step(found: Extended[ShortStep], microbatches: int) -> tuple[StageMemory, ...]:
     """The memory of the short step. In groups that are left out, hosts get further ahead, and outputs that
     are kept are those of all ``microbatches``."""
-    from ..step_result import host_leads_s, stage_memory
-
     one, period = found.run, found.period
     leads_s = host_leads_s(one.ready, one.record)
     if period:
@@ -132,8 +130,6 @@ def memory_of_step(found: Extended[ShortStep], microbatches: int) -> tuple[Stage
 
 
 def _run(scenario: Scenario, profile: GpuProfile | None) -> ShortStep:
-    from ..simulate import build_cluster
-
     return replayed(scenario, build_cluster(scenario), profile)
 
 
@@ -147,10 +143,6 @@ def replayed(
 ) -> ShortStep:
     """One step, lowered and replayed whole. ``tables`` are those of a search, ``like`` is the plan of a step
     that differs only in its microbatches; programs are replayed as they are ``written`` anew, if at all."""
-    from ..engine.replay import replay
-    from ..fold.whole import folded
-    from ..lowering.lower import lower
-
     check_work(step_work(scenario))
     lowered = lower(scenario, cluster, profile=profile, tables=tables, like=like)
     ready = folded(lowered)

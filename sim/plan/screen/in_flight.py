@@ -131,7 +131,7 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     change(_outer(actions, gives, first=False), ("unreduced",), -1, ends)
     held: Rows = rows.cumsum(axis=0, dtype=rows.dtype)
     update = held[-1:].copy()
-    of_kind = kind_of[np.unique(actions.stage)]
+    of_kind = kind_of[np.flatnonzero(np.bincount(actions.stage))]
     update[0, :, _PLACE["updating"]] = np.bincount(of_kind, minlength=kinds)
     return np.concatenate([held, update]).reshape(len(held) + 1, -1)
 

@@ -126,7 +126,7 @@ class MemoryScreen:
             if not uneven.all():
                 yield rows[~uneven]
             group = self.tables.group[rows]
-            for number in np.unique(group[uneven]):
+            for number in np.flatnonzero(np.bincount(group[uneven])):
                 yield rows[group == number]
 
     def _needs(self, one: AlikeRanks, parts: Sequence[Codes]) -> Iterator[tuple[Floats, Floats]]:
@@ -221,7 +221,7 @@ class MemoryScreen:
         if not software.exchange.records_streams or one.leading is None or software.host.cuda_graphs:
             return np.zeros(len(rows))
         found = np.zeros(len(self.tables.layers))
-        for number in np.unique(layer).tolist():
+        for number in np.flatnonzero(np.bincount(layer)).tolist():
             found[number] = self._lead_of(number, one.leading)
         return found[layer]
 

@@ -104,7 +104,7 @@ class RankClasses:
             return ()
         of_rank = self.tables.placements(row).of_rank
         stages = self.tables.groups(row)[0].process_groups.stages
-        return tuple(tuple(np.unique(of_rank[ranks]).tolist()) for ranks in stages)
+        return tuple(tuple(np.flatnonzero(np.bincount(of_rank[ranks])).tolist()) for ranks in stages)
 
     def _like_ranks(
         self, draft: Scenario, pipeline: Pipeline, ways: tuple[tuple[int, ...], ...]

@@ -84,6 +84,10 @@ class ReplayOf:
         except ValueError:
             return 0.0
 
+    def load(self) -> None:
+        """Load the simulator, before processes are forked that would each load it for themselves."""
+        self._search  # noqa: B018 - whose modules are those of every replay
+
     def judged(self, scenario: Scenario) -> JudgedLayout:
         """Of one that the simulator takes. Raises as ``simulate`` does."""
         return self._judged(scenario, self._search.step_of(scenario))

@@ -32,7 +32,7 @@ from .objective import Objective, PlanLimits, check_counted
 from .on_ray import OnRay
 from .searching import LayoutSearch, Wishes
 from .words import short
-from .workers import POOL_ABOVE_S, Local, Workers, cores
+from .workers import POOL_ABOVE_S, Local, Workers, cores, nothing_to_prepare
 
 if TYPE_CHECKING:
     from ...scenario.documents import Changes
@@ -57,13 +57,20 @@ class Means:
             _check_whole("jobs", self.jobs, 1)
 
     def workers(
-        self, function: Callable[[Any], Any], base: Scenario, *, many: bool = False
+        self,
+        function: Callable[[Any], Any],
+        base: Scenario,
+        *,
+        prepare: Callable[[], None] = nothing_to_prepare,
+        many: bool = False,
     ) -> Workers[Any, Any]:
         """Who runs a function of what is made of the scenario ``base``: of ``many`` things, so that nobody
-        waits to see whether a pool is worth it. Raises ClusterError of Ray."""
+        waits to see whether a pool is worth it. ``prepare`` loads what the function needs. Raises
+        ClusterError of Ray."""
         if self.ray:
             return OnRay(function, made_of=partial(answer_key, base), jobs=self.jobs)
-        return Local(function, self.jobs or cores(), after_s=0.0 if many else POOL_ABOVE_S)
+        after_s = 0.0 if many else POOL_ABOVE_S
+        return Local(function, self.jobs or cores(), after_s=after_s, prepare=prepare)
 
 
 def plan(
@@ -164,8 +171,9 @@ def planned(
     clock.append(time.perf_counter())
     if means.ray:
         say("connecting to Ray")
-    answering = Answering(ReplayOf(), among.layouts.scenario_of)
-    workers = means.workers(answering, base, many=len(among.layouts) >= MANY)
+    replays = ReplayOf()
+    answering = Answering(replays, among.layouts.scenario_of)
+    workers = means.workers(answering, base, prepare=replays.load, many=len(among.layouts) >= MANY)
     try:
         judging = Judging(
             scenario_of=among.layouts.scenario_of,

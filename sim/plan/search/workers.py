@@ -56,13 +56,19 @@ class Workers(Protocol[Task, Done]):
         ...
 
 
+def nothing_to_prepare() -> None:
+    """Where functions load nothing."""
+
+
 @dataclass
 class Local(Generic[Task, Done]):
-    """This process, and from some work on a pool of ``jobs`` forked ones beside it."""
+    """This process, and from some work on a pool of ``jobs`` forked ones beside it. ``prepare`` is called
+    before these are forked, which then have in common what it loads."""
 
     function: Callable[[Task], Done]
     jobs: int
     after_s: float = POOL_ABOVE_S
+    prepare: Callable[[], None] = nothing_to_prepare
     _spent_s: float = 0.0
     _spare: list[_Flying[Task, Done]] = field(default_factory=list, repr=False)
     _pool: ProcessPoolExecutor | None = field(default=None, repr=False)
@@ -93,6 +99,7 @@ class Local(Generic[Task, Done]):
 
     def _started(self) -> ProcessPoolExecutor | None:
         if self._pool is None and may_fork():
+            self.prepare()
             self._pool = ProcessPoolExecutor(
                 self.jobs,
                 mp_context=multiprocessing.get_context("fork"),
