@@ -252,6 +252,26 @@ def test_a_block_closes_again_behind_a_message(first_s: float, second_s: float, 
     assert told == [pytest.approx(one) for one in known]
 
 
+@pytest.mark.parametrize("other", ["tp", "cp"])
+@pytest.mark.parametrize("host", [True, False])
+def test_streams_that_go_on_where_a_block_closes_begin_their_ops_once(host: bool, other: str) -> None:
+    """Behind the first sum a kernel and another collective begin at once: the kernel has the block go on as
+    its whole run does, in which that collective begins too. SMs that both hold would show in the kernel.
+    """
+    nic = (("nic.out", 1.0), ("nic.in", 1.0))
+    message, first, then = (Transfer(0.1, 20.0, 10.0, nic, sms=sms) for sms in (0, 10, 20))
+    sums = collective("tp", first, 0), collective(other, then, 1)
+    block = repeated(kernel(1.0), sums[0], kernel(1.0, 1), kernel(1.0), sums[1], times=2)
+    ends = (MessageEnd(True, 1, "0F0", message),), (MessageEnd(False, 0, "0F0", message),)
+    posts = [Op("message", "pp", "pp", Exchange(end)) for end in ends]
+    classes = Program(ops=(posts[0],)), Program(ops=(posts[1], block))
+    one = replace(programs(corun=0.1), classes=classes, links=(LINKS, LINKS))
+    short, full = replay(one, host=host), replay(expanded(one), host=host)
+    assert shape(short, 1, r=1) == ["open", 1]
+    for mine, of_ops in zip(iter_spans(short), iter_spans(full), strict=True):
+        assert (mine.start_s, mine.end_s) == pytest.approx((of_ops.start_s, of_ops.end_s), rel=1e-12)
+
+
 def test_a_block_opens_when_it_uses_the_link_of_a_message_and_not_before() -> None:
     """The message moves from 0.25 s on, the first sum behind two kernels. These run as a whole, and what is
     behind the sum goes on as in the whole run of the block. Op by op the step takes 27 entries of the clock.

@@ -24,7 +24,8 @@ Behind = Callable[[Scope, int, str], Signal | None]
 @dataclass(slots=True)
 class Chain:
     """The ops ``row`` of a scope; ``ended`` happens when the last one has. While it ``holds``, the next op
-    takes from kernels what the one before it took.
+    takes from kernels what the one before it took. Once it is ``given_up`` others run what is left of it, and
+    whatever still calls ``go`` does nothing.
     """
 
     env: Clock
@@ -38,11 +39,12 @@ class Chain:
     issued: bool = False
     goes_on: bool = False
     holds: bool = False
+    given_up: bool = False
     awaited: Sequence[Signal] = ()
 
     def go(self) -> None:
         """Run ops until one has to wait, which calls this again."""
-        if self.rank.stopped:
+        if self.rank.stopped or self.given_up:
             return
         row, left = self.row, self.scope.left
         while self.place < len(row):
@@ -56,6 +58,8 @@ class Chain:
                     done.then(self.go)
                     return
             self._end(i)
+            if self.given_up:  # by a kernel that waited for this op and begins now
+                return
             self.place += 1
         self.ended.happen()
 
