@@ -57,8 +57,7 @@ class Chain:
                 if not done.happened:
                     done.then(self.go)
                     return
-            self._end(i)
-            if self.given_up:  # by a kernel that waited for this op and begins now
+            if not self._end(i):
                 return
             self.place += 1
         self.ended.happen()
@@ -115,7 +114,8 @@ class Chain:
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
         self.awaited = (self.rendezvous_points.arrive(work, place, scope.tag, left, issued),)
 
-    def _end(self, i: int) -> None:
+    def _end(self, i: int) -> bool:
+        """Whether there is more to run: a kernel that waits for this op may have the chain given up."""
         scope = self.scope
         work, awaited = scope.ops[i].work, self.awaited
         self.issued, self.awaited = False, ()
@@ -130,6 +130,7 @@ class Chain:
             if not self.goes_on:
                 scope.meets(i, awaited[0].value)
         scope.ends(i, self.env.time)
+        return not self.given_up
 
     def _takes_over(self, i: int, before: Collective) -> bool:
         """Whether the op behind ``i`` begins as that one ends, and takes as much from kernels: they hear of
