@@ -253,10 +253,12 @@ def test_a_block_closes_again_behind_a_message(first_s: float, second_s: float, 
 
 
 def beside_messages(block: Op, message: Transfer, *, host: bool) -> tuple[Record, Record]:
-    """A class that runs ``block`` and receives a message from another, as blocks and op by op."""
+    """A class that runs ``block`` and is sent a message after 0.25 s, as blocks and op by op."""
     ends = (MessageEnd(True, 1, "0F0", message),), (MessageEnd(False, 0, "0F0", message),)
-    posts = [Op("message", "pp", "pp", Exchange(end)) for end in ends]
-    classes = Program(ops=(posts[0],)), Program(ops=(posts[1], block))
+    send, receive = (
+        Op("message", "pp", "pp", Exchange(end), after) for end, after in zip(ends, [(0,), ()], strict=True)
+    )
+    classes = Program(ops=(kernel(0.25), send)), Program(ops=(receive, block))
     one = replace(programs(corun=0.1), classes=classes, links=(LINKS, LINKS))
     return replay(one, host=host), replay(expanded(one), host=host)
 
