@@ -207,7 +207,8 @@ def joining(draw: st.DrawFn) -> Block:
         after = draw(st.sampled_from([(i - 1,), tuple(range(i)), (), ()])) if i else ()
         if draw(st.booleans()):
             kernel = Compute(draw(st.sampled_from([0.25, 0.5, 1.0])), "gemm")
-            ops.append(Op("kernel", "compute", "compute", kernel, after))
+            host_s = draw(st.sampled_from([0.0, 0.0, 0.25]))
+            ops.append(Op("kernel", "compute", "compute", kernel, after, host_s=host_s))
         else:
             stream, bytes_ = draw(st.sampled_from(["tp", "cp"])), draw(st.sampled_from([5.0, 20.0]))
             sum_ = Transfer(0.0, bytes_, 10.0, (("nic.in", 1.0),), draw(st.sampled_from([0, 10, 20])))
