@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -193,3 +194,52 @@ def test_any_program_is_the_same_expanded(programs: Programs) -> None:
                 replay(one)
     else:
         assert_same_times(programs)
+
+
+# Messages at any moment of a block ------------------------------------------------------------------
+
+
+@st.composite
+def joining(draw: st.DrawFn) -> Block:
+    """Ops that wait for the one before them, for all, or for none: streams that fork and join again."""
+    ops: list[Op] = []
+    for i in range(draw(st.integers(4, 8))):
+        after = draw(st.sampled_from([(i - 1,), tuple(range(i)), (), ()])) if i else ()
+        if draw(st.booleans()):
+            kernel = Compute(draw(st.sampled_from([0.25, 0.5, 1.0])), "gemm")
+            host_s = draw(st.sampled_from([0.0, 0.0, 0.25]))
+            ops.append(Op("kernel", "compute", "compute", kernel, after, host_s=host_s))
+        else:
+            stream, bytes_ = draw(st.sampled_from(["tp", "cp"])), draw(st.sampled_from([5.0, 20.0]))
+            sum_ = Transfer(0.0, bytes_, 10.0, (("nic.in", 1.0),), draw(st.sampled_from([0, 10, 20])))
+            ops.append(Op("sum", stream, stream, Collective("all_reduce", stream, sum_), after))
+    return Block("block", tuple(ops))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    joining(), st.lists(st.tuples(st.integers(0, 12), st.sampled_from([5.0, 20.0])), min_size=1, max_size=2)
+)
+def test_a_message_at_any_moment_of_a_block_is_the_same_expanded(
+    block: Block, messages: list[tuple[int, float]]
+) -> None:
+    """Blocks that open where they use a link of a message, and close where their streams join again."""
+    sent: list[Op] = []
+    received: list[Op] = []
+    for k, (quarters, bytes_) in enumerate(messages):
+        transfer = Transfer(0.0, bytes_, 10.0, (("nic", 1.0),))
+        delay = Collective("all_reduce", f"delay {k}", Transfer(quarters / 4, 0.0, math.inf))
+        send, receive = (Exchange((MessageEnd(one, int(one), f"0F{k}", transfer),)) for one in (True, False))
+        sent += [Op("delay", f"delay {k}", "dp", delay), Op("message", f"pp {k}", "pp", send, (2 * k,))]
+        received.append(Op("message", f"pp {k}", "pp", receive))
+    repeated = RepeatedBlocks(((block, 2),))
+    runs = Op("repeated", "compute", "compute", repeated, (), "0F0", repeated.host_s)
+    assert_same_times(
+        Programs(
+            classes=(Program(ops=tuple(sent)), Program(ops=(*received, runs))),
+            communicators={},
+            links=(LINKS, LINKS),
+            sms=SMS,
+            corun_slowdown=0.0,
+        )
+    )

@@ -252,6 +252,46 @@ def test_a_block_closes_again_behind_a_message(first_s: float, second_s: float, 
     assert told == [pytest.approx(one) for one in known]
 
 
+def beside_messages(block: Op, message: Transfer, *, host: bool) -> tuple[Record, Record]:
+    """A class that runs ``block`` and is sent a message after 0.25 s, as blocks and op by op."""
+    ends = (MessageEnd(True, 1, "0F0", message),), (MessageEnd(False, 0, "0F0", message),)
+    send, receive = (
+        Op("message", "pp", "pp", Exchange(end), after) for end, after in zip(ends, [(0,), ()], strict=True)
+    )
+    classes = Program(ops=(kernel(0.25), send)), Program(ops=(receive, block))
+    one = replace(programs(corun=0.1), classes=classes, links=(LINKS, LINKS))
+    return replay(one, host=host), replay(expanded(one), host=host)
+
+
+def times(record: Record) -> list[float]:
+    """Start and end of every op, in the order of the programs."""
+    return [at for span in iter_spans(record) for at in (span.start_s, span.end_s)]
+
+
+@pytest.mark.parametrize("other", ["tp", "cp"])
+@pytest.mark.parametrize("host", [True, False])
+def test_streams_that_go_on_where_a_block_closes_begin_their_ops_once(host: bool, other: str) -> None:
+    """Behind the first sum a kernel and another collective begin at once: the kernel has the block go on as
+    its whole run does, in which that collective begins too. SMs that both hold would show in the kernel.
+    """
+    nic = (("nic.out", 1.0), ("nic.in", 1.0))
+    message, first, then = (Transfer(0.1, 20.0, 10.0, nic, sms=sms) for sms in (0, 10, 20))
+    sums = collective("tp", first, 0), collective(other, then, 1)
+    block = repeated(kernel(1.0), sums[0], kernel(1.0, 1), kernel(1.0), sums[1], times=2)
+    short, full = beside_messages(block, message, host=host)
+    assert shape(short, 1, r=1) == ["open", 1]
+    assert times(short) == pytest.approx(times(full), rel=1e-12)
+
+
+def test_the_first_use_of_a_link_is_the_earliest_whichever_op_is_listed_first() -> None:
+    """The second sum moves from the beginning, beside the message; the first one does a second later."""
+    first, then = (Transfer(0.0, size, 10.0, (("nic.in", 1.0),)) for size in (1.0, 10.0))
+    block = repeated(kernel(1.0), collective("tp", first, 0), kernel(1.0, 1), collective("cp", then))
+    short, full = beside_messages(block, Transfer(0.0, 15.0, 10.0, (("nic", 1.0),)), host=False)
+    assert shape(short, 1, r=1) == ["open"]
+    assert times(short) == pytest.approx(times(full), rel=1e-12)
+
+
 def test_a_block_opens_when_it_uses_the_link_of_a_message_and_not_before() -> None:
     """The message moves from 0.25 s on, the first sum behind two kernels. These run as a whole, and what is
     behind the sum goes on as in the whole run of the block. Op by op the step takes 27 entries of the clock.

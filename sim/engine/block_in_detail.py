@@ -54,6 +54,14 @@ class BlockInDetail:
         """Whether none of its communications is under way."""
         return not any(chain.awaited or chain.holds for chain in self.others)
 
+    def give_up(self) -> None:
+        """Run nothing more, for who runs the block as a whole from here on. Streams that were to go on at
+        this very moment do not begin their ops besides.
+        """
+        self.block.waiting.clear()
+        for chain in self.others:
+            chain.given_up = True
+
     def _ends(self) -> None:
         """Kernels have ended: wait for the first of all others that has not."""
         for chain in self.others:

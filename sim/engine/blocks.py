@@ -59,14 +59,14 @@ class BlockRun:
 
     @cached_property
     def busy(self) -> Mapping[str, Sequence[tuple[float, float]]]:
-        """By link of its rank, when its collectives move something there."""
+        """By link of its rank, when its collectives move something there, the earliest first."""
         found: dict[str, list[tuple[float, float]]] = {}
         for i, (op, begin, end) in enumerate(zip(self.block.ops, self.begin, self.end, strict=True)):
             if isinstance(op.work, Collective) and begin < math.inf:
                 latency_s = self.begun[i][0] if i in self.begun else op.work.transfer.latency_s
                 for link, _ in op.work.transfer.local_weights:
                     found.setdefault(link, []).append((begin + latency_s, end))
-        return found
+        return {link: sorted(times) for link, times in found.items()}
 
     @cached_property
     def lead_s(self) -> float:

@@ -267,7 +267,7 @@ class BlocksInProgress:
         lent = replay.beside.rest(self, place, self.gathering.group, k)
         if lent is None:
             return False
-        detail.block.waiting.clear()
+        detail.give_up()
         self.detail, self.lent = None, lent
         replay.env.call(lent.seconds - lent.run.start[k], self._beside_over, lent)
         return True

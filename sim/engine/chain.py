@@ -24,7 +24,8 @@ Behind = Callable[[Scope, int, str], Signal | None]
 @dataclass(slots=True)
 class Chain:
     """The ops ``row`` of a scope; ``ended`` happens when the last one has. While it ``holds``, the next op
-    takes from kernels what the one before it took.
+    takes from kernels what the one before it took. Once it is ``given_up`` others run what is left of it, and
+    whatever still calls ``go`` does nothing.
     """
 
     env: Clock
@@ -38,11 +39,12 @@ class Chain:
     issued: bool = False
     goes_on: bool = False
     holds: bool = False
+    given_up: bool = False
     awaited: Sequence[Signal] = ()
 
     def go(self) -> None:
         """Run ops until one has to wait, which calls this again."""
-        if self.rank.stopped:
+        if self.rank.stopped or self.given_up:
             return
         row, left = self.row, self.scope.left
         while self.place < len(row):
@@ -55,7 +57,8 @@ class Chain:
                 if not done.happened:
                     done.then(self.go)
                     return
-            self._end(i)
+            if not self._end(i):
+                return
             self.place += 1
         self.ended.happen()
 
@@ -111,7 +114,8 @@ class Chain:
         issued = scope.all_issued(i) if work.calls > 1 else -math.inf
         self.awaited = (self.rendezvous_points.arrive(work, place, scope.tag, left, issued),)
 
-    def _end(self, i: int) -> None:
+    def _end(self, i: int) -> bool:
+        """Whether there is more to run: a kernel that waits for this op may have the chain given up."""
         scope = self.scope
         work, awaited = scope.ops[i].work, self.awaited
         self.issued, self.awaited = False, ()
@@ -126,6 +130,7 @@ class Chain:
             if not self.goes_on:
                 scope.meets(i, awaited[0].value)
         scope.ends(i, self.env.time)
+        return not self.given_up
 
     def _takes_over(self, i: int, before: Collective) -> bool:
         """Whether the op behind ``i`` begins as that one ends, and takes as much from kernels: they hear of

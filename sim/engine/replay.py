@@ -1,4 +1,4 @@
-"""Replays programs on SimPy's clock, by calls; streams of kernels and communications in turn are processes.
+"""Replays programs on SimPy's clock: by calls, and by a process for a stream that mixes kernels and others.
 
 An op starts when its stream is free, what it waits for is done, and the host has issued it.
 Kernels slow down while communication holds SMs of their rank; communications share links.
