@@ -21,10 +21,22 @@ def copies(*, groups: int, rope: bool, preset: str = "megatron-core-2025", **fie
 
 @pytest.mark.parametrize(
     ("groups", "rope", "names"),
-    [(8, False, set()), (8, True, {JOIN}), (4, False, {COPY, JOIN}), (4, True, {COPY, JOIN})],
+    [
+        (8, False, set()),
+        (8, True, {JOIN}),
+        (4, False, {COPY, JOIN}),
+        (4, True, {COPY, JOIN}),
+        (1, False, {JOIN}),  # heads of one group lie evenly apart: a reshape makes a view
+        (1, True, {JOIN}),
+    ],
 )
 def test_heads_that_lie_side_by_side_are_not_copied(groups: int, rope: bool, names: set[str]) -> None:
     assert set(copies(groups=groups, rope=rope)) == names
+
+
+@pytest.mark.parametrize(("tp", "names"), [(2, {COPY, JOIN}), (4, {JOIN})])
+def test_groups_are_counted_on_a_rank(tp: int, names: set[str]) -> None:
+    assert set(copies(groups=4, rope=True, tp=tp)) == names
 
 
 def test_what_splits_by_itself_is_as_it_says() -> None:

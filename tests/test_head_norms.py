@@ -57,6 +57,15 @@ def test_queries_and_keys_are_normed_in_each_layer_and_microbatch() -> None:
     assert kernels(run) == {name: turns * (2 if "weight" in name else 1) for name in NAMES}
 
 
+@pytest.mark.parametrize(("groups", "copied"), [(4, 4), (1, 8 + 1), (8, 8 + 8)])
+def test_queries_are_copied_for_their_norm_unless_a_reshape_did(groups: int, copied: int) -> None:
+    """Heads that are read and written; each of queries and keys by a launch."""
+    run = heads().with_({"model.num_query_groups": groups})
+    local = lowered(run).plan.local
+    sizes = {span.bytes for span in simulate(run).iter_spans() if span.name == "keys in a row"}
+    assert sizes == {2.0 * local.tokens * copied * local.head_dim * local.element_bytes}
+
+
 def test_a_compiler_norms_with_positions() -> None:
     run = heads("torchtitan-2025").with_({"software.kernels.torch_compile": True})
     assert set(kernels(run)) == {"norms of heads backward"}

@@ -31,15 +31,20 @@ def rearrange(builder: LayerBuilder) -> None:
 def split_heads(builder: LayerBuilder) -> None:
     """The product of Q, K and V as three. Each group has its queries, its key and its value there, so that
     queries which share a key are not evenly apart: a reshape copies them (Megatron-LM
-    core/transformer/attention.py, get_query_key_value_tensors)."""
+    core/transformer/attention.py, get_query_key_value_tensors). Those of a single group are, and stay."""
     local = builder.local
-    if builder.software.kernels.grouped_heads_copied and not local.latent and _grouped(local):
+    if builder.software.kernels.grouped_heads_copied and not local.latent and _several_groups(local):
         size = float(local.tokens * local.heads * local.head_dim * local.element_bytes)
         builder.memory("queries in a row", 2 * size)  # read, write
 
 
 def _grouped(local: LocalShape) -> bool:
     return local.heads != local.kv_heads
+
+
+def _several_groups(local: LocalShape) -> bool:
+    """Whether this rank has more than one group of queries that share a key."""
+    return _grouped(local) and local.kv_heads > 1
 
 
 def _joins_gradients(builder: LayerBuilder) -> bool:
@@ -160,8 +165,8 @@ def head_norms(builder: LayerBuilder) -> None:
     """RMSNorm of each head's queries and keys, where the model has it.
 
     Compiled, it comes with the rotary positions, which read and write the same. A kernel wants rows that lie
-    together: keys are a part of one product and are copied first, and queries that no others share keys with
-    (Megatron-LM core/transformer/attention.py, where a reshape copies others; TransformerEngine
+    together: keys are a part of one product and are copied first, and queries but for those of several groups
+    (Megatron-LM core/transformer/attention.py, where a reshape copies these; TransformerEngine
     pytorch/ops/basic/rmsnorm.py, op_forward; NVIDIA/Megatron-LM pull request 6459).
     """
     local, kernels = builder.local, builder.software.kernels
@@ -171,9 +176,9 @@ def head_norms(builder: LayerBuilder) -> None:
         size = _heads_normed(local) * (4 * local.element_bytes + 28)
         builder.memory("norms of heads", size, launches=16, operators=_of_heads(builder, 16))  # as ``norm``
         return
-    apart = local.kv_heads * (2 if local.heads == local.kv_heads else 1)
-    copied = 2.0 * local.tokens * apart * local.head_dim * local.element_bytes
-    builder.memory("keys in a row", copied, launches=apart // local.kv_heads)
+    queries = 0 if _several_groups(local) else local.heads
+    copied = 2.0 * local.tokens * (queries + local.kv_heads) * local.head_dim * local.element_bytes
+    builder.memory("keys in a row", copied, launches=2 if queries else 1)
     builder.memory("norms of heads", 2.0 * _heads_normed(local) * local.element_bytes, launches=2)
 
 
@@ -239,8 +244,11 @@ def activation_backward(builder: LayerBuilder) -> None:
     if local.biases and (software.kernels.bias_grad_apart or not software.kernels.fused_activation):
         builder.memory("bias gradient", wide)
     if clamps_apart(local, software):
-        # each branch by itself (r its gradient, r input, w 1), then both joined (r 2 w 2)
-        builder.memory("clamp gate backward", 5 * local.gate * wide, launches=local.gate + 1)
+        # Masks are a byte an element. The branch with one limit: comparison (r e w 1), choice (r 1 r e w e);
+        # that with two: comparisons (r e w 1 each), both (r 1 r 1 w 1), choice; a zero to choose for each;
+        # both branches joined (r e w e each). torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
+        elements = float(local.tokens * local.ffn)
+        builder.memory("clamp gate backward", (11 * local.element_bytes + 8) * elements, launches=9)
 
 
 def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:
