@@ -104,7 +104,7 @@ def test_a_clamped_gate_is_clamped_by_branch_and_joined() -> None:
 
 
 def test_a_first_bias_that_is_added_apart_is_no_business_of_the_activation() -> None:
-    """Unfused, an activation adds the bias of the product before it; the sum of its gradient is counted once."""
+    """Unfused, an activation adds the bias of the product before it, whose gradient is summed once."""
     apart, inside = (
         run_of(fused_activation=False, expert_biases=where) for where in ("apart", "in-products")
     )
