@@ -157,6 +157,20 @@ def test_copies_move_a_tensor_twice() -> None:
     assert bytes_of["dQ copy"] == 2 * output
 
 
+def test_four_ranks_correct_three_times_and_add_what_a_tile_saw() -> None:
+    """Beside forward's tiles two kernels for the first sums and three corrections; then a cast."""
+    ops = ring_ops("H100-SXM5-80GB", 4)
+    host_s = {op.name: op.host_s for op in ops}
+    assert host_s["softmax sums cast"] == pytest.approx((1 + 2 + 3) * host_s["KV packed"])
+    keys, queries = 2 * 1024 / 4 * 512 * 2, 1024 / 4
+    added = sorted(op.work.bytes for op in ops if op.name == "dKV add" and isinstance(op.work, Compute))
+    assert added == [3 * keys / 2, 3 * keys, 3 * keys]
+    (half,) = (
+        op.work.bytes for op in ops if op.name == "half of softmax sums" and isinstance(op.work, Compute)
+    )
+    assert half == 4 * queries * 8
+
+
 @pytest.mark.parametrize(
     ("gpu", "cp", "calls"),
     [("H100-SXM5-80GB", 2, 1), ("H100-SXM5-80GB", 4, 2), ("B200-SXM-180GB", 2, 2), ("B200-SXM-180GB", 4, 2)],

@@ -92,6 +92,12 @@ def test_the_residual_adds_a_bias_of_attention_but_none_of_experts() -> None:
     assert set(layer_bytes(run_of(fused_residual=False, biases=False), "bias, dropout, add")) == {3 * tokens}
 
 
+def test_a_bias_of_experts_has_no_gradient_in_the_residual() -> None:
+    tokens = 512 * HIDDEN * 2
+    assert layer_bytes(run_of(), "bias gradient")[tokens] == LAYERS  # attention's alone
+    assert layer_bytes(run_of(num_dense_layers=1), "bias gradient")[tokens] == LAYERS + 1
+
+
 def test_a_clamped_gate_is_clamped_by_branch_and_joined() -> None:
     """Forward 2 + 2 and 4 passes over a branch. Backward a mask and a choice of 4 passes, three masks and a
     choice of 7, and 4 passes to join them: a mask is a byte, half a pass."""

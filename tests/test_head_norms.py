@@ -54,6 +54,26 @@ def test_few_rows_have_few_parts() -> None:
     assert half - alone == pytest.approx((whole - alone) / 2)
 
 
+def test_a_gpu_holds_as_many_parts_as_its_multiprocessors() -> None:
+    def added_s(name: str) -> float:
+        gpu, profile = get_gpu(name), load_profile(name)
+        alone, whole = (kernel_seconds(MemoryBound(hbm_bytes=0.0, parts=n), gpu, profile) for n in (0, 1e9))
+        return whole - alone
+
+    most, fewer = get_gpu("GB200-NVL72").sms, get_gpu("GH200-96GB").sms
+    assert added_s("GB200-NVL72") / added_s("GH200-96GB") == pytest.approx(most / fewer)
+
+
+def test_what_runs_again_by_operators_norms_and_copies_again() -> None:
+    plain, again = heads(), heads().with_({"training.recompute": {"kind": "operators", "keep": ["mm"]}})
+    once, twice = kernels(plain), kernels(again)
+    for name in NAMES[:2]:
+        assert twice[name] == 2 * once[name]
+    assert twice[NAMES[2]] == once[NAMES[2]]
+    rows = [sum(s.name == "queries in a row" for s in simulate(run).iter_spans()) for run in (plain, again)]
+    assert rows[1] == 2 * rows[0]
+
+
 def test_queries_and_keys_are_normed_in_each_layer_and_microbatch() -> None:
     run = heads()
     training = run.training
