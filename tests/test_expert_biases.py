@@ -13,6 +13,8 @@ from validation_cases import MOE, case_document
 from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.recipes import recipe_fields
 from stepsim.sim.program.program import Compute, RepeatedBlocks
+from stepsim.sim.scenario.model.catalogue import get_model
+from stepsim.sim.scenario.model.model import Model
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import simulate
@@ -90,14 +92,57 @@ def test_the_residual_adds_a_bias_of_attention_but_none_of_experts() -> None:
     assert set(layer_bytes(run_of(fused_residual=False, biases=False), "bias, dropout, add")) == {3 * tokens}
 
 
+def test_a_bias_of_experts_has_no_gradient_in_the_residual() -> None:
+    tokens = 512 * HIDDEN * 2
+    assert layer_bytes(run_of(), "bias gradient")[tokens] == LAYERS  # attention's alone
+    assert layer_bytes(run_of(num_dense_layers=1), "bias gradient")[tokens] == LAYERS + 1
+
+
 def test_a_clamped_gate_is_clamped_by_branch_and_joined() -> None:
-    """Forward 2 + 2 and 4 passes over a branch, backward 6 and 4."""
+    """Forward 2 + 2 and 4 passes over a branch. Backward a mask and a choice of 4 passes, three masks and a
+    choice of 7, and 4 passes to join them: a mask is a byte, half a pass."""
     wide = ROWS * WIDTH * 2
     run = run_of(clamped_gate=True)
     assert only(run, "clamp gate") == 8 * wide
-    assert only(run, "clamp gate backward") == 10 * wide
+    assert only(run, "clamp gate backward") == (4 + 7 + 4) * wide
     assert not layer_bytes(run_of(clamped_gate=True, clamps_gate_apart=False), "clamp gate")
     assert not layer_bytes(run_of(), "clamp gate")
+
+
+def test_a_first_bias_that_is_added_apart_is_no_business_of_the_activation() -> None:
+    """Unfused, an activation adds the bias of the product before it, whose gradient is summed once."""
+    apart, inside = (
+        run_of(fused_activation=False, expert_biases=where) for where in ("apart", "in-products")
+    )
+    of_rows = ROWS * WIDTH * 2
+    assert of_rows in layer_bytes(inside, "bias gradient")
+    assert of_rows not in layer_bytes(apart, "bias gradient")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_what_products_clamp_is_not_kept_twice(apart: bool) -> None:
+    """Kernels of products that apply the activation clamp its inputs, too."""
+    fields = {"gpu": "GB300-NVL72", "gpus_per_node": 4, "precision": "mxfp8", "moe_dispatcher": "hybridep"}
+    run = run_of(**fields, fused_grouped_mlp=True, clamped_gate=True, clamps_gate_apart=apart)
+    plain = run_of(**fields, fused_grouped_mlp=True)
+    assert not layer_bytes(run, "clamp gate")
+    assert simulate(run).memory[0].terms == simulate(plain).memory[0].terms
+
+
+def test_a_dense_layer_and_shared_experts_keep_what_they_clamp_as_well() -> None:
+    def more(**fields: Any) -> float:
+        clamped, plain = (simulate(run_of(clamped_gate=on, **fields)) for on in (True, False))
+        return clamped.memory[0].terms["activations"] - plain.memory[0].terms["activations"]
+
+    experts, dense, shared = 2 * ROWS * WIDTH * 2, 2 * 512 * 1024 * 2, 2 * 512 * 256 * 2
+    assert more(num_dense_layers=1) == pytest.approx((LAYERS - 1) * experts + dense)
+    assert more(shared_expert_ffn_hidden_size=256) == pytest.approx(LAYERS * (experts + shared))
+
+
+def test_a_gate_that_is_not_there_is_not_clamped() -> None:
+    model = get_model("gpt3-175b").model_dump()
+    with pytest.raises(ValueError, match="clamped_gate"):
+        Model(**model | {"clamped_gate": True})
 
 
 def test_an_activation_that_is_run_again_is_clamped_again() -> None:

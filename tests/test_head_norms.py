@@ -19,10 +19,12 @@ from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import MemoryBound
+from stepsim.kernels.memory_bound import ADDERS, PART_S
 from stepsim.schedules.orders.action import ActionKind
+from stepsim.sim.lowering.layers.local_shape import local_shape_of_model
 from stepsim.sim.lowering.parameters import attention_parameters
 from stepsim.sim.lowering.plan import StepPlan
-from stepsim.sim.program.program import Op
+from stepsim.sim.program.program import Compute, Op
 from stepsim.sim.scenario.model.catalogue import get_model
 from stepsim.sim.simulate import simulate
 
@@ -66,6 +68,26 @@ def test_few_rows_have_few_parts() -> None:
     assert half - alone == pytest.approx((whole - alone) / 2)
 
 
+def test_a_gpu_holds_as_many_parts_as_its_multiprocessors() -> None:
+    def added_s(name: str) -> float:
+        gpu, profile = get_gpu(name), load_profile(name)
+        alone, whole = (kernel_seconds(MemoryBound(hbm_bytes=0.0, parts=n), gpu, profile) for n in (0, 1e9))
+        return whole - alone
+
+    most, fewer = get_gpu("GB200-NVL72").sms, get_gpu("GH200-96GB").sms
+    assert added_s("GB200-NVL72") / added_s("GH200-96GB") == pytest.approx(most / fewer)
+
+
+def test_what_runs_again_by_operators_norms_and_copies_again() -> None:
+    plain, again = heads(), heads().with_({"training.recompute": {"kind": "operators", "keep": ["mm"]}})
+    once, twice = kernels(plain), kernels(again)
+    for name in NAMES[:2]:
+        assert twice[name] == 2 * once[name]
+    assert twice[NAMES[2]] == once[NAMES[2]]
+    rows = [sum(s.name == "queries in a row" for s in simulate(run).iter_spans()) for run in (plain, again)]
+    assert rows[1] == 2 * rows[0]
+
+
 def test_queries_and_keys_are_normed_in_each_layer_and_microbatch() -> None:
     run = heads()
     training = run.training
@@ -93,6 +115,70 @@ def test_torchtitan_norms_and_turns_heads_that_are_distributed() -> None:
     llama = lowered(heads("torchtitan-2025", qk_norm=False, tp=4, position="rope")).plan
     (turned,) = ops(llama, ActionKind.FORWARD, "rope")
     assert turned.host_s == pytest.approx(6 * LAUNCH_S)
+
+
+@pytest.mark.parametrize(("groups", "copied"), [(4, 4), (1, 8 + 1), (8, 8 + 8)])
+def test_queries_are_copied_for_their_norm_unless_a_reshape_did(groups: int, copied: int) -> None:
+    """Heads that are read and written; each of queries and keys by a launch."""
+    run = heads().with_({"model.num_query_groups": groups})
+    local = lowered(run).plan.local
+    sizes = {span.bytes for span in simulate(run).iter_spans() if span.name == "keys in a row"}
+    assert sizes == {2.0 * local.tokens * copied * local.head_dim * local.element_bytes}
+
+
+def bytes_of(run: Any, name: str) -> float:
+    """What one kernel of that name moves in the run."""
+    (size,) = {span.bytes for span in simulate(run).iter_spans() if span.name == name}
+    return size
+
+
+@pytest.mark.parametrize(
+    ("fused", "forward", "backward"),
+    [
+        (True, 2 * 2, 3 * 2),  # read, written; two read and one written, of 16 bits
+        (False, 4 * 2 + 28, 8 * 2 + 76),  # the chain of any norm that torch runs
+    ],
+)
+def test_a_norm_of_heads_moves_what_any_norm_does(fused: bool, forward: float, backward: float) -> None:
+    run = heads().with_({"software.kernels.fused_norm": fused})
+    local = lowered(run).plan.local
+    elements = local.tokens * (local.heads + local.kv_heads) * local.head_dim
+    assert bytes_of(run, "norms of heads") == forward * elements
+    assert bytes_of(run, "norms of heads backward") == backward * elements
+
+
+def test_a_block_of_the_weights_gradient_has_four_rows() -> None:
+    """So few rows that all blocks are on the GPU: twice the heads take twice as long to add up."""
+    run = heads().with_({"training.seq_length": 512, "training.micro_batch": 1})
+    plan = lowered(run).plan
+    (layers,) = plan.stages[0].runs
+    ops = plan.blocks.layer_of(ActionKind.BACKWARD, layers).ops
+    queries, keys = (op.work.seconds for op in ops if op.name == NAMES[3] and isinstance(op.work, Compute))
+    more = (plan.local.heads - plan.local.kv_heads) * plan.local.tokens
+    assert queries - keys == pytest.approx(more / 4 / ADDERS * PART_S)
+
+
+def test_what_is_normed_by_a_chain_is_kept_in_32_bits_as_well() -> None:
+    def kept(**fields: Any) -> float:
+        return (
+            simulate(heads(**fields).with_({"software.kernels.fused_norm": False}))
+            .memory[0]
+            .terms["activations"]
+        )
+
+    local, layers = lowered(heads()).plan.local, heads().model.num_layers
+    size = local.tokens * (local.heads + local.kv_heads) * local.head_dim * local.element_bytes
+    assert kept() - kept(qk_norm=False) == pytest.approx(layers * 3 * size)
+
+
+def test_a_weight_each_for_queries_and_keys() -> None:
+    with_norms, without = (
+        local_shape_of_model(get_model("qwen3-8b").model_copy(update={"qk_norm": on})) for on in (True, False)
+    )
+    names = {p.name for p in attention_parameters(with_norms)} - {
+        p.name for p in attention_parameters(without)
+    }
+    assert names == {"query norm", "key norm"}
 
 
 def test_a_compiler_norms_with_positions() -> None:

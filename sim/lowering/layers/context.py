@@ -21,7 +21,6 @@ from .context_copies import (
     COPY,
     exchange_launches,
     halve_sums,
-    make_contiguous,
     merge_outputs,
     output_bytes,
 )
@@ -140,7 +139,6 @@ def _ring_backward(builder: LayerBuilder, ring: str, attend: AttentionKernel) ->
         # what is sent: the keys while a next step needs them, gradients once there are any
         parts = (step < local.cp - 1) + (step > 0)
         arrived = _pass_on(builder, ring, "KV and gradient exchange", parts * local.kv_bytes)
-        make_contiguous(builder, tile)
         attend(builder, tile)
         passes, verb = (3.0, "add") if step else (COPY, "copy")  # of two read, or one
         builder.memory(f"dQ {verb}", passes * output_bytes(local, tile.queries))

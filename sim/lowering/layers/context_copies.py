@@ -1,9 +1,10 @@
 """What TransformerEngine's ring of context parallelism copies and puts right around its attention kernels.
 
-Keys and values are packed before they travel, halves of the sequence made contiguous for cuDNN, the sums of
-all softmaxes kept in 64 bit, outputs written anew by them, gradients gathered in buffers of their own. All of
-these are kernels of torch's, launched one by one: they move little, and cost the host more than attention
-does. Knows what is copied; which tile is attended to when is context.py's.
+Keys and values are packed before they travel, the sums of all softmaxes kept in 64 bit, outputs written anew
+by them, gradients gathered in buffers of their own. All of these are kernels of torch's, launched one by one:
+they move little, and cost the host more than attention does. Halves of a sequence are no copies: in Megatron
+core's layout, whose first axis is the sequence, a half lies together, and ``contiguous`` gives it as it is.
+Knows what is copied; which tile is attended to when is context.py's.
 
 References:
     TransformerEngine pytorch/dot_product_attention/context_parallel.py at 4790d3d4 (2.3),
@@ -37,39 +38,24 @@ def output_bytes(local: LocalShape, queries: int) -> float:
     return float(local.batch * queries * local.attention_width * local.element_bytes)
 
 
-def beside_tiles(local: LocalShape, software: Software) -> int:
+def beside_tiles(local: LocalShape) -> int:
     """Launches of kernels that run beside the tiles of forward, and so cost the host alone.
 
-    Tiles take turns on two streams, so that the copy of the half that one takes, and what keeps the sums of
-    the one before, pass while the attention of the other runs: two kernels for the first sums, one for each
-    correction.
+    Tiles take turns on two streams, so that what keeps the sums of one passes while the attention of the next
+    runs: two kernels for the first sums, one for each correction.
     """
-    copies = local.cp - 1 if software.kernels.attention == "cudnn" else 0
-    return copies + 2 + (local.cp - 1)
+    return 2 + (local.cp - 1)
 
 
 def merge_outputs(builder: LayerBuilder, tiles: list[ContextTile]) -> None:
     """The outputs of all tiles as one: the first written anew, each later one added, by the final sums."""
     local = builder.local
     first, *later = tiles
-    launches = 1 + beside_tiles(local, builder.software)
+    launches = 1 + beside_tiles(local)
     builder.memory("softmax sums cast", CAST_SUMS * _sums(local, first), counted=launches)
     builder.memory("attention output begun", COPY * output_bytes(local, first.queries))
     for tile in later:  # read two outputs, write one
         builder.memory("attention correction", 3.0 * output_bytes(local, tile.queries))
-
-
-def make_contiguous(builder: LayerBuilder, tile: ContextTile) -> None:
-    """Copies of the half of a sequence that a tile of backward takes, of keys and values, or of queries,
-    outputs and their gradients. cuDNN alone wants them."""
-    local = builder.local
-    own = local.sequence // local.cp
-    if builder.software.kernels.attention != "cudnn":
-        return
-    if tile.keys < own:
-        builder.memory("half of KV", COPY * local.kv_bytes * tile.keys / own)
-    if tile.queries < own:
-        builder.memory("half of Q, O and dO", 3 * COPY * output_bytes(local, tile.queries), launches=3)
 
 
 def halve_sums(builder: LayerBuilder, tile: ContextTile) -> None:

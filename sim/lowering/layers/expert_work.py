@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ....kernels.kernel import Gemm
+from ...scenario.software.software import Software
 from .expert_biases import add_biases, add_biases_backward
 from .experts import Experts
 from .layer_builder import LayerBuilder
@@ -45,11 +46,11 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
         _pad(builder, "pad rows")
         _grouped(builder, _matrices(local)[0], "forward")
         _biases(builder, _matrices(local)[0], "forward")
-    if _activation_in_products(builder):
+    if activation_in_products(local, builder.software):
         # The first product's kernel writes the quantised copies beside its own output.
         builder.memory("quantised activation", _activation_elements(local) * _gathered(local), launches=0)
     else:
-        activation(builder.on(_rows(local)))
+        activation(_on_rows(builder))
 
 
 def work_backward(
@@ -68,19 +69,19 @@ def work_backward(
     _pad(builder, "pad rows backward")
     for linear in (second, first):
         if linear is second and "moe_act" in recompute:
-            activation(builder.on(_rows(local)))
+            activation(_on_rows(builder))
         if linear is first:
             _biases(builder, first, "backward")
         _grouped(builder, linear, "dgrad")
         if not split:
             _grouped(builder, linear, "wgrad")
-        if linear is second and _activation_in_products(builder):
+        if linear is second and activation_in_products(local, builder.software):
             # In the kernel of the product before: reads what the first one wrote, writes quantised copies of
             # its gradient in place of that of the activation.
             each = local.gate * (local.element_bytes + _gathered(local)) - local.element_bytes
             builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
         elif linear is second:
-            activation_backward(builder.on(_rows(local)))
+            activation_backward(_on_rows(builder))
     _pad(builder, "unpad rows backward")
     _sort(builder, "sort by expert backward")
     _etp(builder, "reduce_scatter")
@@ -106,11 +107,14 @@ def move_rows(builder: LayerBuilder, name: str, rows: float) -> None:
     builder.memory(name, float(rows * local.hidden * local.element_bytes), launches=3)
 
 
-def _rows(local: LocalShape) -> LocalShape:
-    """The local shape of the rows that this rank's experts work on."""
+def _on_rows(builder: LayerBuilder) -> LayerBuilder:
+    """A builder for the activation of the rows that this rank's experts work on, which knows nothing of a
+    bias that is added apart."""
+    local = builder.local
     experts = experts_of(local)
     rows = experts.rows_each(local.norm_tokens) * experts.held
-    return local.here.with_(sequence=rows, ffn=experts.ffn)
+    biases = local.biases and builder.software.kernels.expert_biases != "apart"
+    return builder.on(local.here.with_(sequence=rows, ffn=experts.ffn, biases=biases))
 
 
 def _matrices(local: LocalShape) -> tuple[Linear, Linear]:
@@ -133,7 +137,7 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     name = linear.name if what == "forward" else f"{linear.name} {what}"
     # between the products, where the activation is
     inner = (linear == _matrices(local)[1]) == (what == "forward")
-    if what != "wgrad" and not (inner and _activation_in_products(builder)):
+    if what != "wgrad" and not (inner and activation_in_products(local, software)):
         # rows on the way in, their gradients on the way back: the latter for both products
         width = linear.inputs if what == "forward" else linear.outputs
         rows, apart = experts.rows(local.norm_tokens), _quantised_apart(builder)
@@ -152,7 +156,7 @@ def _biases(builder: LayerBuilder, linear: Linear, direction: Literal["forward",
     local, kernels = builder.local, builder.software.kernels
     weighted = linear == _matrices(local)[1]
     apart = kernels.expert_biases == "apart" or (weighted and kernels.expert_biases == "second-apart")
-    if not local.biases or not apart or _activation_in_products(builder):
+    if not local.biases or not apart or activation_in_products(local, builder.software):
         return
     add = add_biases if direction == "forward" else add_biases_backward
     experts = experts_of(local)
@@ -172,9 +176,9 @@ def _quantised_apart(builder: LayerBuilder) -> int:
     return 1 if fused else experts_of(builder.local).held
 
 
-def _activation_in_products(builder: LayerBuilder) -> bool:
+def activation_in_products(local: LocalShape, software: Software) -> bool:
     """Whether the kernels of the experts' products apply the activation and quantise."""
-    return builder.software.kernels.fused_grouped_mlp and builder.local.recipe is not None
+    return software.kernels.fused_grouped_mlp and local.recipe is not None
 
 
 def _activation_elements(local: LocalShape) -> float:

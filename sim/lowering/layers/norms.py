@@ -70,8 +70,8 @@ def head_norms(builder: LayerBuilder) -> None:
     """RMSNorm of each head's queries and keys, where the model has it.
 
     Compiled, it comes with the rotary positions, which read and write the same. A kernel wants rows that lie
-    together: keys are a part of one product and are copied first, and queries that no others share keys with
-    (Megatron-LM core/transformer/attention.py, where a reshape copies others; TransformerEngine
+    together: keys are a part of one product and are copied first, and queries but for those of several groups
+    (Megatron-LM core/transformer/attention.py, where a reshape copies these; TransformerEngine
     pytorch/ops/basic/rmsnorm.py, op_forward; NVIDIA/Megatron-LM pull request 6459).
     """
     local, kernels = builder.local, builder.software.kernels
@@ -83,9 +83,9 @@ def head_norms(builder: LayerBuilder) -> None:
             "norms of heads", size, launches=16, operators=operators_on_heads(builder, 16)
         )  # as ``norm``
         return
-    apart = local.kv_heads * (2 if local.heads == local.kv_heads else 1)
-    copied = 2.0 * local.tokens * apart * local.head_dim * local.element_bytes
-    builder.memory("keys in a row", copied, launches=apart // local.kv_heads)
+    queries = 0 if several_groups(local) else local.heads
+    copied = 2.0 * local.tokens * (queries + local.kv_heads) * local.head_dim * local.element_bytes
+    builder.memory("keys in a row", copied, launches=2 if queries else 1)
     builder.memory("norms of heads", 2.0 * _heads_normed(local) * local.element_bytes, launches=2)
 
 
@@ -112,3 +112,8 @@ def head_norms_backward(builder: LayerBuilder) -> None:
 
 def _heads_normed(local: LocalShape) -> float:
     return float(local.tokens * (local.heads + local.kv_heads) * local.head_dim)
+
+
+def several_groups(local: LocalShape) -> bool:
+    """Whether this rank has more than one group of queries that share a key."""
+    return local.heads != local.kv_heads and local.kv_heads > 1

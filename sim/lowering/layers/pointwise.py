@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...scenario.software.software import Software
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
-from .norms import operators_on_heads
+from .norms import operators_on_heads, several_groups
 from .quantise import activation_quantises
 
 
@@ -28,9 +28,9 @@ def rearrange(builder: LayerBuilder) -> None:
 def split_heads(builder: LayerBuilder) -> None:
     """The product of Q, K and V as three. Each group has its queries, its key and its value there, so that
     queries which share a key are not evenly apart: a reshape copies them (Megatron-LM
-    core/transformer/attention.py, get_query_key_value_tensors)."""
+    core/transformer/attention.py, get_query_key_value_tensors). Those of a single group are, and stay."""
     local = builder.local
-    if builder.software.kernels.grouped_heads_copied and not local.latent and _grouped(local):
+    if builder.software.kernels.grouped_heads_copied and not local.latent and several_groups(local):
         size = float(local.tokens * local.heads * local.head_dim * local.element_bytes)
         builder.memory("queries in a row", 2 * size)  # read, write
 
@@ -140,8 +140,11 @@ def activation_backward(builder: LayerBuilder) -> None:
     if local.biases and (software.kernels.bias_grad_apart or not software.kernels.fused_activation):
         builder.memory("bias gradient", wide)
     if clamps_apart(local, software):
-        # each branch by itself (r its gradient, r input, w 1), then both joined (r 2 w 2)
-        builder.memory("clamp gate backward", 5 * local.gate * wide, launches=local.gate + 1)
+        # Masks are a byte an element. The branch with one limit: comparison (r e w 1), choice (r 1 r e w e);
+        # that with two: comparisons (r e w 1 each), both (r 1 r 1 w 1), choice; a zero to choose for each;
+        # both branches joined (r e w e each). torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
+        elements = float(local.tokens * local.ffn)
+        builder.memory("clamp gate backward", (11 * local.element_bytes + 8) * elements, launches=9)
 
 
 def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:

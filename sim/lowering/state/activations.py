@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ...scenario.software.software import Software
+from ..layers.expert_work import activation_in_products
 from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
 from ..layers.local_shape import LocalShape, regathers_input
@@ -187,11 +188,11 @@ def _kept_by_operators(
 _DROPPED = {
     "core_attn": frozenset({"scores"}),
     "layernorm": frozenset({"norm outputs"}),
-    "mlp": frozenset({"branches", "product"}),
+    "mlp": frozenset({"branches", "clamped branches", "product"}),
     "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"})
-    | {"clamped rows"},
-    "moe_act": frozenset({"row product", "clamped rows"}),
-    "shared_experts": frozenset({"shared branches", "shared product"}),
+    | {"clamped row branches", "clamped shared branches"},
+    "moe_act": frozenset({"row product", "clamped row branches"}),
+    "shared_experts": frozenset({"shared branches", "clamped shared branches", "shared product"}),
     "mla_up_proj": frozenset({"qkv"}),
 }
 """By what is run again, the parts of a layer that need not be kept."""
@@ -209,8 +210,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     silu = 1 if local.gate == 2 and not software.kernels.fuses_activation else 0
     small = software.kernels.fp8_activations and local.recipe is not None
     ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
-    if local.experts and clamps_apart(local, software):  # what the activation reads, beside what was clamped
-        ahead["clamped rows"] = ahead["row branches"]
+    ahead |= _clamped(local, software, ahead)
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
     # 12 bits (E5M6), for both (arXiv:2412.19437 section 3.3.3).
     outputs = 1.5 if small else e + (narrow * e if local.recipe else 0)
@@ -233,6 +233,16 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         "joined streams": 4 * local.norm_bytes if local.prediction else 0.0,
         "masks": 2 * _mask(local),
     }
+
+
+def _clamped(local: LocalShape, software: Software, ahead: Mapping[str, float]) -> dict[str, float]:
+    """What activations read, beside what was clamped; not of experts whose products apply theirs."""
+    if not clamps_apart(local, software):
+        return {}
+    names = ["branches", "shared branches"]
+    if not activation_in_products(local, software):
+        names.append("row branches")
+    return {f"clamped {name}": ahead[name] for name in names if name in ahead}
 
 
 def _heads_to_be_normed(local: LocalShape, software: Software) -> float:

@@ -140,7 +140,6 @@ _EXPERTS = (
     "fused_grouped_mlp",
     "expert_rows_padded",
     "expert_biases",
-    "clamps_gate_apart",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
 _EIGHT_BITS = (
@@ -178,6 +177,8 @@ def _unused(scenario: Scenario) -> set[str]:
         (_EXPERTS, scenario.model.moe is None),
         (("expert_biases",), not scenario.model.biases),
         (("clamps_gate_apart",), not scenario.model.clamped_gate),
+        (("norm_parts_in_turn", "heads_distributed"), not scenario.model.qk_norm),
+        (("hadamard_apart", "stochastic_casts"), scenario.training.precision != "nvfp4"),
         (("moe_shared_expert_overlap",), not (scenario.model.moe and scenario.model.moe.num_shared_experts)),
         (("cp_comm",), par.cp == 1),
         (("point_to_point",), par.pp == 1),

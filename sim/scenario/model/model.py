@@ -189,6 +189,8 @@ class Model(BaseModel):
             )
         if self.qk_norm and self.mla is not None:
             raise ValueError("qk_norm is not for mla, whose latents are normed in any case")
+        if self.clamped_gate and self.mlp != "swiglu":
+            raise ValueError(f"clamped_gate needs a gated activation, and mlp is {self.mlp}")
         if self.full_attention_every and self.sliding_window is None:
             raise ValueError(
                 "full_attention_every needs sliding_window: without it every layer sees all keys"
