@@ -32,7 +32,7 @@ FIX = {
 }
 VARY: dict[str, list[Any]] = {"parallelism.vpp": [2, 4], "training.recompute": ["none", "full"]}
 NODES = {
-    "software": "megatron-core-2024",
+    "software": {"preset": "megatron-core-2024", "host": {"host_s_per_kernel": 2.4e-5}},
     "cluster__gpus": 16,
     "cluster__gpus_per_node": 2,
     "training__seq_length": 4096,
