@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from stepsim.hardware.files import FileError
 from stepsim.sim.plan.search.journal import Journal, key_of
 from stepsim.sim.plan.search.judged import JudgedLayout, LeastStep, refused
 from stepsim.sim.plan.search.judging import Answered, Answering, Asked, Judging
-from stepsim.sim.plan.search.plan import Means, plan
+from stepsim.sim.plan.search.plan import plan
 from stepsim.sim.plan.search.workers import Local
 from stepsim.sim.scenario.models import Scenario
 
@@ -41,18 +40,6 @@ def test_workers_in_a_pool_give_results_in_order_and_stop_early() -> None:
         assert list(workers.run(range(5))) == [0, 1, 4, 9, 16]
     finally:
         workers.close()
-
-
-def test_what_workers_need_is_loaded_once_before_they_begin() -> None:
-    loaded: list[int] = []
-    workers = Means(jobs=2).workers(
-        lambda _: [*loaded], small(), prepare=lambda: loaded.append(os.getpid()), many=True
-    )
-    try:
-        found = [*workers.run(range(8))]
-    finally:
-        workers.close()
-    assert found == [[os.getpid()]] * 8  # no worker has prepared anything by itself
 
 
 def test_workers_of_a_plan_do_not_load_the_simulator_one_by_one() -> None:
