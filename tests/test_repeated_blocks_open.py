@@ -18,6 +18,7 @@ from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.program import (
     Block,
+    Change,
     Collective,
     Compute,
     Exchange,
@@ -299,6 +300,44 @@ def test_a_block_opens_when_it_uses_the_link_of_a_message_and_not_before() -> No
     record = replay(crossed(0.2))
     assert shape(record, 1, r=1) == ["open", 1]
     assert record.events == 13
+
+
+def test_a_message_that_moves_faster_opens_blocks_that_it_then_slows() -> None:
+    """A receiver's link takes 1 byte a second until 2 s, so that the sender's holds message (20 bytes) and
+    sum (40 bytes from 1 s on, at most 8 a second); then either has half. At 2 s 18 and 32 bytes are left.
+    """
+    message, mine = Transfer(0.0, 20.0, 10.0, (("nic", 1.0),)), Transfer(0.0, 40.0, 8.0, (("nic.out", 1.0),))
+    send, receive = (
+        Op("message", "pp", "pp", Exchange((MessageEnd(to == 1, to, "0F0", message),))) for to in (1, 0)
+    )
+    block = repeated(kernel(1.0), collective("tp", mine, 0))
+    classes = Program(ops=(send, block)), Program(ops=(receive,))
+    slow = LINKS, {**LINKS, "nic.in": 1.0}
+    mended = Change(at_s=2.0, slow=(1.0, 1.0), links=(LINKS, LINKS))
+    record = replay(replace(programs(), classes=classes, links=slow, changes=(mended,)))
+    assert shape(record, 1) == ["open"]
+    assert list(record.end[0]) == pytest.approx([2.0 + 18.0 / 5.0, 2.0 + 18.0 / 5.0 + 14.0 / 8.0])
+
+
+def test_a_message_that_moves_faster_leaves_flows_beside_blocks_as_they_are() -> None:
+    """Sum and reduction have half of NVLink each, 3 bytes a second, from 1 s on, and are beside one another
+    once more from 1.5 s on, as another takes SMs. At 2 s the message takes 3 bytes a second of the NIC in
+    place of 1, which the NIC holds beside the reduction.
+    """
+    message, taken = Transfer(0.0, 20.0, 10.0, (("nic", 1.0),)), Transfer(8.0, 0.0, math.inf, sms=10)
+    flow = Transfer(0.0, 16.0, 4.0, (("nvlink.out", 1.0), ("nic.out", 1.0)))
+    send, receive = (
+        Op("message", "pp", "pp", Exchange((MessageEnd(to == 1, to, "0F0", message),))) for to in (1, 0)
+    )
+    others = collective("delay", Transfer(1.5, 0.0, math.inf)), collective("later", taken, 0)
+    block = repeated(kernel(1.0), collective("tp", Transfer(0.0, 30.0, 6.0, NVLINK), 0))
+    classes = Program(ops=(*others, collective("dp", flow), send, block)), Program(ops=(receive,))
+    mine, (slow, fast) = {**LINKS, "nvlink.out": 6.0}, ({**LINKS, "nic.in": rate} for rate in (1.0, 3.0))
+    change = Change(at_s=2.0, slow=(1.0, 1.0), links=(mine, fast))
+    record = replay(replace(programs(), classes=classes, links=(mine, slow), changes=(change,)))
+    # 4 bytes of the reduction have moved at 1 s, and 2 of the message at 2 s.
+    flow_s, message_s = 1.0 + 12.0 / 3.0, 2.0 + 18.0 / 3.0
+    assert list(record.end[0]) == pytest.approx([1.5, 9.5, flow_s, message_s, flow_s + 18.0 / 6.0])
 
 
 def test_others_beside_blocks_must_leave_an_sm() -> None:
