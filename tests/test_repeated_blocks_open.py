@@ -284,6 +284,54 @@ def test_streams_that_go_on_where_a_block_closes_begin_their_ops_once(host: bool
     assert times(short) == pytest.approx(times(full), rel=1e-12)
 
 
+NIC_IN = (("nic.in", 1.0),)
+
+
+@pytest.mark.parametrize("host_s", [0.0, 6.0])
+def test_a_block_whose_host_is_behind_does_not_close(host_s: float) -> None:
+    """Behind the sum all streams join, and the last kernel is yet to be issued: it waits, as op by op."""
+    mine, message = Transfer(0.0, 10.0, 10.0, NIC_IN), Transfer(0.0, 15.0, 10.0, (("nic", 1.0),))
+    block = repeated(kernel(1.0), collective("tp", mine, 0), kernel(1.0, 1), kernel(1.0, host_s=host_s))
+    short, full = beside_messages(block, message, host=True)
+    assert shape(short, 1, r=1) == ["open"]
+    assert times(short) == pytest.approx(times(full), rel=1e-12)
+    assert short.end[1][1] == pytest.approx(7.0 if host_s else 4.75)
+
+
+def test_a_block_closes_where_all_its_streams_join_and_nowhere_else() -> None:
+    """Undisturbed the sum takes 1.5 s, the collective beside it 2; the message delays the sum to 3.5 s, so
+    that what waits for both begins when the kernel behind the sum has ended, not a quarter of a second later.
+    """
+    sums = (
+        collective("tp", Transfer(0.0, 15.0, 10.0, NIC_IN), 0),
+        collective("cp", Transfer(2.0, 0.0, 1.0), 0),
+    )
+    block = repeated(kernel(1.0), *sums, kernel(0.25, 1), kernel(1.0, 2, 3))
+    short, full = beside_messages(block, Transfer(0.0, 17.5, 10.0, (("nic", 1.0),)), host=False)
+    assert times(short) == pytest.approx(times(full), rel=1e-12)
+    assert short.end[1][1] == pytest.approx(3.5 + 0.25 + 1.0)
+
+
+def test_what_slowed_a_block_before_it_closed_is_noted_once() -> None:
+    """Two sums share the NIC with the message and with one another; the block closes behind both."""
+    mine = Transfer(0.0, 10.0, 10.0, NIC_IN)
+    sums = collective("tp", mine, 0), collective("cp", mine, 0)
+    block = repeated(kernel(1.0), *sums, kernel(1.0, 1, 2), kernel(1.0))
+    records = beside_messages(block, Transfer(0.0, 10.0, 10.0, (("nic", 1.0),)), host=False)
+    short, full = (sorted((one.seconds, one.bytes) for one in record.slowed) for record in records)
+    assert short == [pytest.approx(one) for one in full]
+
+
+def test_a_stream_that_has_ended_in_the_last_block_holds_nobody_when_it_opens() -> None:
+    """The block's collective ends after 1 s, its kernel after 6; who comes for its stream at 2 s goes on."""
+    second = Transfer(1.0, 0.0, math.inf)
+    block = repeated(collective("tp", second), kernel(5.0, 0))
+    late = collective("tp", second, 0)
+    record = replay(programs(collective("delay", Transfer(2.0, 0.0, math.inf)), block, late))
+    assert shape(record, 1) == ["open"]
+    assert list(record.end[0]) == pytest.approx([2.0, 6.0, 3.0])
+
+
 def test_the_first_use_of_a_link_is_the_earliest_whichever_op_is_listed_first() -> None:
     """The second sum moves from the beginning, beside the message; the first one does a second later."""
     first, then = (Transfer(0.0, size, 10.0, (("nic.in", 1.0),)) for size in (1.0, 10.0))
