@@ -18,6 +18,7 @@ from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.program import (
     Block,
+    Change,
     Collective,
     Compute,
     Exchange,
@@ -283,6 +284,54 @@ def test_streams_that_go_on_where_a_block_closes_begin_their_ops_once(host: bool
     assert times(short) == pytest.approx(times(full), rel=1e-12)
 
 
+NIC_IN = (("nic.in", 1.0),)
+
+
+@pytest.mark.parametrize("host_s", [0.0, 6.0])
+def test_a_block_whose_host_is_behind_does_not_close(host_s: float) -> None:
+    """Behind the sum all streams join, and the last kernel is yet to be issued: it waits, as op by op."""
+    mine, message = Transfer(0.0, 10.0, 10.0, NIC_IN), Transfer(0.0, 15.0, 10.0, (("nic", 1.0),))
+    block = repeated(kernel(1.0), collective("tp", mine, 0), kernel(1.0, 1), kernel(1.0, host_s=host_s))
+    short, full = beside_messages(block, message, host=True)
+    assert shape(short, 1, r=1) == ["open"]
+    assert times(short) == pytest.approx(times(full), rel=1e-12)
+    assert short.end[1][1] == pytest.approx(7.0 if host_s else 4.75)
+
+
+def test_a_block_closes_where_all_its_streams_join_and_nowhere_else() -> None:
+    """Undisturbed the sum takes 1.5 s, the collective beside it 2; the message delays the sum to 3.5 s, so
+    that what waits for both begins when the kernel behind the sum has ended, not a quarter of a second later.
+    """
+    sums = (
+        collective("tp", Transfer(0.0, 15.0, 10.0, NIC_IN), 0),
+        collective("cp", Transfer(2.0, 0.0, 1.0), 0),
+    )
+    block = repeated(kernel(1.0), *sums, kernel(0.25, 1), kernel(1.0, 2, 3))
+    short, full = beside_messages(block, Transfer(0.0, 17.5, 10.0, (("nic", 1.0),)), host=False)
+    assert times(short) == pytest.approx(times(full), rel=1e-12)
+    assert short.end[1][1] == pytest.approx(3.5 + 0.25 + 1.0)
+
+
+def test_what_slowed_a_block_before_it_closed_is_noted_once() -> None:
+    """Two sums share the NIC with the message and with one another; the block closes behind both."""
+    mine = Transfer(0.0, 10.0, 10.0, NIC_IN)
+    sums = collective("tp", mine, 0), collective("cp", mine, 0)
+    block = repeated(kernel(1.0), *sums, kernel(1.0, 1, 2), kernel(1.0))
+    records = beside_messages(block, Transfer(0.0, 10.0, 10.0, (("nic", 1.0),)), host=False)
+    short, full = (sorted((one.seconds, one.bytes) for one in record.slowed) for record in records)
+    assert short == [pytest.approx(one) for one in full]
+
+
+def test_a_stream_that_has_ended_in_the_last_block_holds_nobody_when_it_opens() -> None:
+    """The block's collective ends after 1 s, its kernel after 6; who comes for its stream at 2 s goes on."""
+    second = Transfer(1.0, 0.0, math.inf)
+    block = repeated(collective("tp", second), kernel(5.0, 0))
+    late = collective("tp", second, 0)
+    record = replay(programs(collective("delay", Transfer(2.0, 0.0, math.inf)), block, late))
+    assert shape(record, 1) == ["open"]
+    assert list(record.end[0]) == pytest.approx([2.0, 6.0, 3.0])
+
+
 def test_the_first_use_of_a_link_is_the_earliest_whichever_op_is_listed_first() -> None:
     """The second sum moves from the beginning, beside the message; the first one does a second later."""
     first, then = (Transfer(0.0, size, 10.0, (("nic.in", 1.0),)) for size in (1.0, 10.0))
@@ -299,6 +348,44 @@ def test_a_block_opens_when_it_uses_the_link_of_a_message_and_not_before() -> No
     record = replay(crossed(0.2))
     assert shape(record, 1, r=1) == ["open", 1]
     assert record.events == 13
+
+
+def test_a_message_that_moves_faster_opens_blocks_that_it_then_slows() -> None:
+    """A receiver's link takes 1 byte a second until 2 s, so that the sender's holds message (20 bytes) and
+    sum (40 bytes from 1 s on, at most 8 a second); then either has half. At 2 s 18 and 32 bytes are left.
+    """
+    message, mine = Transfer(0.0, 20.0, 10.0, (("nic", 1.0),)), Transfer(0.0, 40.0, 8.0, (("nic.out", 1.0),))
+    send, receive = (
+        Op("message", "pp", "pp", Exchange((MessageEnd(to == 1, to, "0F0", message),))) for to in (1, 0)
+    )
+    block = repeated(kernel(1.0), collective("tp", mine, 0))
+    classes = Program(ops=(send, block)), Program(ops=(receive,))
+    slow = LINKS, {**LINKS, "nic.in": 1.0}
+    mended = Change(at_s=2.0, slow=(1.0, 1.0), links=(LINKS, LINKS))
+    record = replay(replace(programs(), classes=classes, links=slow, changes=(mended,)))
+    assert shape(record, 1) == ["open"]
+    assert list(record.end[0]) == pytest.approx([2.0 + 18.0 / 5.0, 2.0 + 18.0 / 5.0 + 14.0 / 8.0])
+
+
+def test_a_message_that_moves_faster_leaves_flows_beside_blocks_as_they_are() -> None:
+    """Sum and reduction have half of NVLink each, 3 bytes a second, from 1 s on, and are beside one another
+    once more from 1.5 s on, as another takes SMs. At 2 s the message takes 3 bytes a second of the NIC in
+    place of 1, which the NIC holds beside the reduction.
+    """
+    message, taken = Transfer(0.0, 20.0, 10.0, (("nic", 1.0),)), Transfer(8.0, 0.0, math.inf, sms=10)
+    flow = Transfer(0.0, 16.0, 4.0, (("nvlink.out", 1.0), ("nic.out", 1.0)))
+    send, receive = (
+        Op("message", "pp", "pp", Exchange((MessageEnd(to == 1, to, "0F0", message),))) for to in (1, 0)
+    )
+    others = collective("delay", Transfer(1.5, 0.0, math.inf)), collective("later", taken, 0)
+    block = repeated(kernel(1.0), collective("tp", Transfer(0.0, 30.0, 6.0, NVLINK), 0))
+    classes = Program(ops=(*others, collective("dp", flow), send, block)), Program(ops=(receive,))
+    mine, (slow, fast) = {**LINKS, "nvlink.out": 6.0}, ({**LINKS, "nic.in": rate} for rate in (1.0, 3.0))
+    change = Change(at_s=2.0, slow=(1.0, 1.0), links=(mine, fast))
+    record = replay(replace(programs(), classes=classes, links=(mine, slow), changes=(change,)))
+    # 4 bytes of the reduction have moved at 1 s, and 2 of the message at 2 s.
+    flow_s, message_s = 1.0 + 12.0 / 3.0, 2.0 + 18.0 / 3.0
+    assert list(record.end[0]) == pytest.approx([1.5, 9.5, flow_s, message_s, flow_s + 18.0 / 6.0])
 
 
 def test_others_beside_blocks_must_leave_an_sm() -> None:

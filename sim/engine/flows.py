@@ -42,8 +42,8 @@ class Flows:
         self.slowed = Slowed()
         self.begins: Begins = self.start
         """Begins a flow after its latency: whoever has more to do then than ``start``."""
-        self.delayed: Callable[[Demand], None] | None = None
-        """Told the demand of a flow in progress that will end later than was to be expected."""
+        self.disturbs: Callable[[Demand], None] | None = None
+        """Told the demand of a flow in progress that ends later, or may move faster, than was expected."""
         self.watch: Callable[[Any, float, float], None] | None = None
         """Told the source of a flow, the time and the new rate whenever one changes."""
 
@@ -259,9 +259,11 @@ class Flows:
         for number in sorted({n for link in capacity for n in self._at.on(link)}):
             demand = self._demands[number]
             self._at.put(number, demand, self._shares.solo(demand)[0])
+            if self.disturbs is not None:  # its other links may no longer hold all that they did
+                self.disturbs(demand)
+            self._touch(number)
             for link, _ in demand.weights:
-                for other in self._at.on(link):
-                    self._touch(other)
+                self._touch_held(self._at.on(link), link)
 
     def stop(self, links: Iterable[Link]) -> None:
         """Flows over ``links``, those in progress and all that come, never end; others have their share."""
@@ -331,8 +333,8 @@ class Flows:
     def _set_rate(self, number: int, flow: Flow, rate: float, bound: Link | None) -> None:
         if flow.bound is not None:
             self.slowed.add(flow.demand, flow.bound, self._env.time - flow.since, flow.rate)
-        if rate < flow.rate and self.delayed is not None:
-            self.delayed(flow.demand)
+        if rate < flow.rate and self.disturbs is not None:
+            self.disturbs(flow.demand)
         flow.bound = flow.held = bound
         flow.left = max(0.0, flow.left - flow.rate * (self._env.time - flow.since))
         flow.since, flow.rate, flow.version = self._env.time, rate, flow.version + 1
@@ -360,6 +362,12 @@ class Flows:
         """Free the links of a flow that has ended or stopped, so that others on them get its share."""
         del self._demands[number]
         for link, _ in flow.demand.weights:
-            for other in self._at.leave(link, number):
-                if self._flows[other].held == link:
-                    self._touch(other)
+            self._touch_held(self._at.leave(link, number), link)
+
+    def _touch_held(self, numbers: Iterable[int], link: Link) -> None:
+        """One of those on ``link`` leaves or has another rate by itself: touch whom the link holds. Others
+        would not change, and somebody else may know how they go on (``take``).
+        """
+        for number in numbers:
+            if self._flows[number].held == link:
+                self._touch(number)

@@ -215,8 +215,9 @@ class RendezvousPoints:
                 rank.open()
         self.flows.start(payload, demand, done, value)
 
-    def delayed(self, demand: Demand) -> None:
-        """A communication in progress ends later than it was to: blocks open that use a link of it."""
+    def disturbs(self, demand: Demand) -> None:
+        """A communication in progress ends later than it was to, or can move faster than it could: blocks
+        open that use a link of it which does not hold both."""
         for rank, link, _ in self._closed(demand):
             slowed = not self.flows.holds(link, rank.closed_most[link[1]])
             if slowed and rank.first_use(link[1], self.env.time, math.inf) < math.inf:

@@ -112,7 +112,7 @@ class _Replay:
         self.ranks = rank_states(programs)
         self.record = Record.empty(programs)
         self.rendezvous_points = RendezvousPoints(self.env, programs, self.ranks, self.flows)
-        self.flows.begins, self.flows.delayed = self.rendezvous_points.move, self.rendezvous_points.delayed
+        self.flows.begins, self.flows.disturbs = self.rendezvous_points.move, self.rendezvous_points.disturbs
         runs, groups = Runs(programs, _together), JointGroups(programs)
         self.repeated_blocks = RepeatedBlocksReplay(
             self.env, self.ranks, self.flows, self.rendezvous_points, groups, runs, self.record
@@ -173,7 +173,7 @@ class _Replay:
         for rank in self.ranks:
             rank.closed_uses = None
         self.rendezvous_points.p2p_queue.clear()
-        self.flows.begins = self.flows.delayed = None  # type: ignore[assignment]
+        self.flows.begins = self.flows.disturbs = None  # type: ignore[assignment]
 
     def events(self) -> int:
         """Run to the end; how many events that took."""
