@@ -138,15 +138,6 @@ apart, with what the profiler itself takes."""
 HOSTS_CARRIED = {"nanotron-2025": "nanotron-2024"}
 """Presets whose host time is another's, as presets.yaml says beside them: one source shows both."""
 
-MODULE_HOST_S = 2.4e-5
-"""Host time of a launch where autograd records nothing, as in an update.
-
-Llama 7B written in plain PyTorch decodes 25.5 tokens a second on an A100 that waits for its host
-(pytorch.org/blog/accelerating-generative-ai-2, "Starting Point") with some 1,620 launches a token
-(docs/decisions/0087-launches-counted.md). MLPerf's layers of 2023 and 2024, each one module of
-TransformerEngine, have it too; what launches Megatron core's, module by module, is no faster than other eager
-training (docs/decisions/0147-launches-in-megatron-core.md)."""
-
 FIXED_BY_LOGS = ("mlperf-3.0", "mlperf-3.1", "mlperf-4")
 """Presets whose fixed time is no fit: what their own logs' step timer leaves out of the wall clock."""
 
