@@ -155,6 +155,28 @@ def test_the_front_is_that_of_all_that_fit(exhaustive: dict[int, float]) -> None
 
 
 @pytest.mark.slow
+def test_who_is_beaten_by_its_bound_is_not_replayed_for_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "WORTH_TIGHTENING", 0)
+    among, _ = candidates_of(small(training__seq_length=4096), {}, {}, lambda _: None)
+
+    def searched() -> LayoutSearch:
+        judging = Judging(scenario_of=among.layouts.scenario_of, workers=Local(Answering(ReplayOf()), 1))
+        search = LayoutSearch(among=among, wishes=Wishes(top=1), judging=judging)
+        search.best(top=1)
+        front_search.replay_front(search)
+        return search
+
+    spared = searched()
+    with monkeypatch.context() as patched:
+        patched.setattr(front_search, "_beaten", lambda hoped, _: [False] * len(hoped))
+        every = searched()
+    assert front_search.front(spared) == front_search.front(every)
+    assert spared.beaten
+    assert spared.judging.known.keys() | spared.beaten == every.judging.known.keys()
+    assert not spared.beaten & {*front_search.front(every)[0]}
+
+
+@pytest.mark.slow
 def test_the_front_waits_for_no_long_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     def searched(longest: float) -> tuple[bool, int]:
         monkeypatch.setattr(front_search, "MOST_ACTIONS", longest)

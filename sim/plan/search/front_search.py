@@ -27,7 +27,7 @@ HEADROOM_STEP = 1 / 40
 """Of a GPU's memory: differences in headroom that count."""
 
 MOST = 8
-"""Replays for the front, besides all that were replayed before."""
+"""Places of layouts that are replayed for the front, besides all that were replayed before."""
 
 MOST_ACTIONS = 100_000
 """Actions of all of these together (``Candidates.replayed_actions``): some seconds. Nobody waits a minute for
@@ -39,7 +39,8 @@ ROUND = 4
 
 def replay_front(search: LayoutSearch) -> None:
     """Replay MOST layouts that may be on the front, or fewer where no more may be, or more would take too
-    long: some at a time, those that promise the most by what is known then.
+    long: some at a time, those that promise the most by what is known then. Who turns out to be beaten before
+    its replay counts as one of them.
     """
     spent, actions = 0, 0.0
     while spent < MOST:
@@ -49,9 +50,36 @@ def replay_front(search: LayoutSearch) -> None:
             return
         spent += len(turns)
         actions += float(search.among.replayed_actions[turns].sum())
-        search.ahead(turns)
-        for _ in search.values(turns):
+        _replay_round(search, turns)
+
+
+def _replay_round(search: LayoutSearch, turns: list[int]) -> None:
+    """Replay layouts that promise something, first those that no other of these beats by its bound.
+
+    Whoever is left and beaten by a step that is known by then has its place in vain, as it has after a replay
+    that shows the same: it is no point of the front, nor does it keep any other off it.
+    """
+    left, least_s = turns, search.least_s(turns) if len(turns) > 1 else search.bound_s
+    while left:
+        rows = front_of(_costs(search, np.array(left), least_s[left]))
+        first = [left[k] for k in sorted(rows)]
+        search.ahead(first)
+        for _ in search.values(first):
             pass
+        left = [i for i in left if i not in first]
+        beaten = _beaten(_costs(search, np.array(left, dtype=np.int64), least_s[left]), _Known.of(search))
+        search.beaten |= {i for i, one in zip(left, beaten, strict=True) if one}
+        left = [i for i in left if i not in search.beaten]
+
+
+def _beaten(hoped: Floats, known: _Known) -> list[bool]:
+    """Whether some known layout on as many GPUs is faster than each of these can be, and as good in all
+    else."""
+    costs = known.costs
+    return [
+        bool(np.any((costs[:, 0] < row[0]) & (costs[:, 2] == row[2]) & np.all(costs <= row, axis=1)))
+        for row in hoped
+    ]
 
 
 def front(search: LayoutSearch) -> tuple[list[int], bool]:
@@ -86,7 +114,7 @@ class _Known(NamedTuple):
     def hopeful(self, search: LayoutSearch) -> Numbers:
         """Layouts of which no step is known, and that may be on the front by their bounds."""
         others = search.open.copy()
-        others[[*search.judging.known]] = False
+        others[[*search.judging.known, *search.beaten]] = False
         left = np.flatnonzero(others)
         hoped = _costs(search, left, search.bound_s[left])
         near = _near(hoped, self.best_s)

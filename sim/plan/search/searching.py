@@ -80,7 +80,8 @@ class LayoutSearch:
     """One search. ``final`` makes of a layout's value its true one, where the objective is no multiple of the
     step time; ``wall_s`` are then the seconds that a step takes with what faults cost. ``value`` is that of
     whoever was judged; ``floor_s`` are the seconds that steps take at least by their actions, of layouts of
-    which that was asked: 0 where these do not tell, or nobody asked them.
+    which that was asked: 0 where these do not tell, or nobody asked them. The ``beaten`` need no replay to be
+    off the front.
     """
 
     among: Candidates
@@ -91,6 +92,7 @@ class LayoutSearch:
     tell: Told = nothing_told
     value: dict[int, float] = field(default_factory=dict)
     floor_s: dict[int, float] = field(default_factory=dict)
+    beaten: set[int] = field(default_factory=set)
     _drawn: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -173,10 +175,20 @@ class LayoutSearch:
         that is no longer than its own (brief/least.py) tells by how much at least, in less time than a
         replay."""
         exactly = self.final is not None or self.wishes.emission is not None or self.most_s[i] < np.inf
-        if exactly or self.judging.one_of(i) in map(self.judging.one_of, self.judging.known):
+        asked = map(self.judging.one_of, {*self.judging.known, *self.beaten})
+        if exactly or self.judging.one_of(i) in asked:
             return False
         long = self.among.crossed[i] and self.among.replayed_actions[i] >= LONG
         return bool(long and self.floor_s.get(i) and self.bound[i] >= LOSES * best)
+
+    def least_s(self, numbers: Sequence[int]) -> NDArray[np.float64]:
+        """By layout the seconds that a step takes at least, of these ``numbers`` action by action where a
+        replay takes much longer than that. No bound that others go by is raised: who is asked next is the
+        same as if these had been replayed."""
+        found = self.bound_s.copy()
+        asked = [i for i in numbers if self._worth_tightening[i]]
+        found[asked] = np.maximum(found[asked], self.judging.floors_s(asked))
+        return found
 
     def tells(self, i: int) -> bool:
         """Whether actions tell a bound of a layout, as far as anyone asked of it or of the lighter one."""
