@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refused_at
+from small_plans import small
 from small_scenarios import presets_for, scenario
 
+from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.schedules.pipeline import names
 from stepsim.sim.lowering.lower import lower
+from stepsim.sim.plan import space as planned_space
 from stepsim.sim.plan.axes import LAYOUT, layout_values
 from stepsim.sim.plan.fields import field_value
+from stepsim.sim.plan.legality import LayoutRule, rules
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.scenario.machine import gpu_of
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import build_cluster
@@ -187,3 +193,26 @@ def test_what_follows_where_a_framework_s_rule_does_not_apply_is_nobody_s_wish()
         )
         assert {*columns["parallelism.zero"][shared]} <= zeros
         assert {*columns["parallelism.stage_split"][stages & (columns["parallelism.vpp"] == 1)]} == splits
+
+
+@pytest.mark.parametrize(("schedules", "asked"), [(["1f1b"], False), (["1f1b", "pipedream"], True)])
+def test_a_refusal_is_asked_of_layouts_where_some_of_them_concern_it(
+    schedules: list[str], asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafts: list[Scenario] = []
+
+    def counted(one: LayoutRule) -> LayoutRule:
+        def breaks(draft: Scenario) -> str:
+            drafts.append(draft)
+            return one.breaks(draft)
+
+        return replace(one, breaks=breaks) if one.concerned_by == ("schedule",) else one
+
+    job = small()
+    found = rules(job, calibrated_profile(gpu_of(job.cluster), job.calibration))
+    assert any(one.concerns for one in found)
+    assert all({*one.concerned_by} <= {*one.reads} for one in found)
+    monkeypatch.setattr(planned_space, "rules", lambda *given: [*map(counted, rules(*given))])
+    space = space_of(job, vary={"schedule": schedules, "parallelism.zero": [0, 1]})
+    assert bool(drafts) is asked
+    assert ("not modelled: parallelism.zero" in space.refused) is asked

@@ -28,10 +28,15 @@ BLOCK_SCALED = ("blackwell", "blackwell-rtx", "rubin", "cdna4")
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutRefusal:
-    """``refuse(scenario, profile)`` raises NotSupported; it ``reads`` these fields of a layout."""
+    """``refuse(scenario, profile)`` raises NotSupported; it ``reads`` these fields of a layout.
+
+    ``concerns`` says by a few of them, ``concerned_by``, whether it may refuse at all: it asks itself first.
+    """
 
     refuse: Callable[[Scenario, GpuProfile], None]
     reads: tuple[str, ...] = ()
+    concerns: Callable[[Scenario], bool] | None = None
+    concerned_by: tuple[str, ...] = ()
 
 
 def refuse_unsupported(scenario: Scenario, profile: GpuProfile) -> None:
@@ -116,14 +121,20 @@ def _refuse_attention(scenario: Scenario, profile: GpuProfile) -> None:
 
 def _refuse_versions(scenario: Scenario, profile: GpuProfile) -> None:
     """Sharded state of a schedule that updates after every microbatch."""
+    if not _keeps_versions(scenario):
+        return
     par, schedule = scenario.parallelism, schedule_named(scenario.schedule)
     same = par.tp * par.cp * par.dp // (par.ep * par.etp) if scenario.model.moe else 1
-    if schedule.weight_versions and par.zero and max(par.dp * par.cp, same) > 1:
+    if par.zero and max(par.dp * par.cp, same) > 1:
         raise NotSupported(
             "parallelism.zero",
             f"{schedule.name} updates after every microbatch, each replica of a stage all of its weights "
             f"(its runtime/optimizer.py); ZeRO-{par.zero} does not shard them; set it to 0",
         )
+
+
+def _keeps_versions(scenario: Scenario) -> bool:
+    return schedule_named(scenario.schedule).weight_versions is not None
 
 
 def _offloads(schedule: Schedule) -> bool:
@@ -138,8 +149,9 @@ def _refuse_shards(scenario: Scenario, profile: GpuProfile) -> None:
     of its ranks gather or reduce for each of them would wait for the other copy. DeepSeek-V3 reduces once,
     and shards the optimizer's state over both copies (ZeRO-1; arXiv:2412.19437 section 3.2).
     """
-    par = scenario.parallelism
-    schedule = schedule_named(scenario.schedule)
+    if not _shards_apart(scenario):
+        return
+    par, schedule = scenario.parallelism, schedule_named(scenario.schedule)
     if schedule.two_way and par.zero > 1:
         raise NotSupported(
             "parallelism.zero",
@@ -164,6 +176,11 @@ def _refuse_shards(scenario: Scenario, profile: GpuProfile) -> None:
             f"{par.fsdp_shard_size} leaves {copies} copies of the state, but {same} ranks hold the same"
             f" experts (tp * cp * dp / (ep * etp)), which is not a multiple of {copies}",
         )
+
+
+def _shards_apart(scenario: Scenario) -> bool:
+    """Whether some ranks hold copies of the state, of a stage or of its shards."""
+    return schedule_named(scenario.schedule).two_way or scenario.parallelism.fsdp_shard_size is not None
 
 
 def _refuse_optimizer(scenario: Scenario, profile: GpuProfile) -> None:
@@ -360,6 +377,8 @@ REFUSALS = (
     LayoutRefusal(
         refuse=_refuse_shards,
         reads=(*_EXPERT_RANKS, "parallelism.zero", "parallelism.fsdp_shard_size", "schedule"),
+        concerns=_shards_apart,
+        concerned_by=("parallelism.fsdp_shard_size", "schedule"),
     ),
     LayoutRefusal(
         refuse=_refuse_optimizer,
@@ -369,6 +388,11 @@ REFUSALS = (
     LayoutRefusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
     LayoutRefusal(refuse=_refuse_masters, reads=("parallelism.zero",)),
     LayoutRefusal(refuse=_refuse_attention),
-    LayoutRefusal(refuse=_refuse_versions, reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule")),
+    LayoutRefusal(
+        refuse=_refuse_versions,
+        reads=(*_EXPERT_RANKS, "parallelism.zero", "schedule"),
+        concerns=_keeps_versions,
+        concerned_by=("schedule",),
+    ),
 )
 """All refusals, in the order in which they are told."""

@@ -45,6 +45,7 @@ OPTIONS = ("schedule_options.group", "schedule_options.memory_limit")
 @dataclass(frozen=True, kw_only=True)
 class LayoutRule:
     """``breaks(draft)`` says for which reason the fields that it ``reads`` are no layout; "" where they are.
+    If ``concerns(draft)`` is false for all values of the fields ``concerned_by``, it breaks none.
 
     ``about`` is the field that it is about where it says what is not worth trying (a framework's note): a
     value that a user names is kept against it.
@@ -53,6 +54,8 @@ class LayoutRule:
     reads: tuple[str, ...]
     breaks: Callable[[Scenario], str]
     about: str = ""
+    concerns: Callable[[Scenario], bool] | None = None
+    concerned_by: tuple[str, ...] = ()
 
 
 def rules(scenario: Scenario, profile: GpuProfile) -> list[LayoutRule]:
@@ -147,7 +150,8 @@ def _unsupported(profile: GpuProfile) -> Iterable[LayoutRule]:
 
     yield rule((PP, ZERO), sharding_rule)
     for one in REFUSALS:
-        yield rule(one.reads, partial(_asked, one, profile))
+        found = rule(one.reads, partial(_asked, one, profile))
+        yield replace(found, concerns=one.concerns, concerned_by=one.concerned_by)
 
 
 def refuse_any_layout(scenario: Scenario, profile: GpuProfile) -> None:

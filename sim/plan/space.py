@@ -7,7 +7,7 @@ Knows how layouts are enumerated and counted. Which values are tried is ``axes.p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -323,20 +323,18 @@ def _cut(rows: Crossed, drafts: Drafts, rule: LayoutRule, kept: set[int]) -> tup
     """The rows that a rule leaves, with all ``kept`` codes of its field; and how many it cuts why. One that
     reads nothing in which layouts differ is asked once, and cuts all rows or none.
     """
-    several = [name for name in rule.reads if name in rows.codes]
-    if several:
-        sizes = [len(drafts.values[name]) for name in several]
-        key, places = numbered([rows.codes[name] for name in several], sizes)
-    else:
-        key, places = np.zeros(rows.rows, dtype=np.int64), {0: 0} if rows.rows else {}
+    if rule.concerns is not None:
+        few = _first_of_each(rows, drafts, rule.concerned_by)[1]
+        if not any(map(rule.concerns, _drafts_of(rows, drafts, rule.concerned_by, few.values()))):
+            return rows, Counter()
+    key, places = _first_of_each(rows, drafts, rule.reads)
     reasons, of_key = [""], np.zeros(key.max(initial=0) + 1, dtype=np.int64)
     if rule.about:
         about = rows.of(rule.about)
         places = {number: row for number, row in places.items() if int(about[row]) not in kept}
-    first = [*places.values()]
-    read = [rows.of(name)[first].tolist() for name in rule.reads]
-    for number, *codes in zip(places, *read, strict=True):
-        reason = rule.breaks(drafts.of(rule.reads, codes))
+    asked = _drafts_of(rows, drafts, rule.reads, places.values())
+    for number, draft in zip(places, asked, strict=True):
+        reason = rule.breaks(draft)
         if reason not in reasons:
             reasons.append(reason)
         of_key[number] = reasons.index(reason)
@@ -345,6 +343,23 @@ def _cut(rows: Crossed, drafts: Drafts, rule: LayoutRule, kept: set[int]) -> tup
         return rows, Counter()
     counts = np.bincount(found, minlength=len(reasons)).tolist()
     return rows.only(found == 0), Counter(dict(zip(reasons[1:], counts[1:], strict=True)))
+
+
+def _first_of_each(rows: Crossed, drafts: Drafts, names: tuple[str, ...]) -> tuple[Codes, dict[int, int]]:
+    """A number for each row, equal where these fields are; and of each number the first row."""
+    several = [name for name in names if name in rows.codes]
+    if not several:
+        return np.zeros(rows.rows, dtype=np.int64), {0: 0} if rows.rows else {}
+    return numbered([rows.codes[name] for name in several], [len(drafts.values[name]) for name in several])
+
+
+def _drafts_of(
+    rows: Crossed, drafts: Drafts, names: tuple[str, ...], numbers: Iterable[int]
+) -> Iterator[Scenario]:
+    """Rows of these numbers as scenarios, with these fields."""
+    wanted = [*numbers]
+    read = [rows.of(name)[wanted].tolist() for name in names]
+    return (drafts.of(names, [codes[place] for codes in read]) for place in range(len(wanted)))
 
 
 def _joined(

@@ -108,15 +108,17 @@ def _runs(scenario: Scenario, layers: list[int], head: int) -> Iterator[tuple[La
     """
     parts = recomputed_parts(scenario.training)
     kinds = iter(layer_kinds(scenario.model))
+    known: dict[object, tuple[LayerRun, ...]] = {}  # of stages that hold the same: nearly all do
     for index, whole in enumerate(recomputed_layers(scenario, layers)):
-        runs = [
-            LayerRun(kind=kind, recompute=FULL if full else parts)
-            for kind, full in zip(islice(kinds, len(whole)), whole, strict=True)
-        ]
-        if index == head:
-            again = FULL if prediction_recomputed(scenario, whole) else parts
-            runs += [LayerRun(kind=kind, recompute=again) for kind in prediction_kinds(scenario.model)]
-        yield joined(runs)
+        held = (*zip(islice(kinds, len(whole)), whole, strict=True),)
+        same = held, index == head
+        if same not in known:
+            runs = [LayerRun(kind=kind, recompute=FULL if full else parts) for kind, full in held]
+            if index == head:
+                again = FULL if prediction_recomputed(scenario, whole) else parts
+                runs += [LayerRun(kind=kind, recompute=again) for kind in prediction_kinds(scenario.model)]
+            known[same] = joined(runs)
+        yield known[same]
 
 
 def _with_prediction(num_layers: int, predictions: int, count: int) -> list[int]:

@@ -98,7 +98,8 @@ def held_rows(actions: RankActions, kind_of: Codes, kinds: int) -> Rows:
     has used up what its microbatch kept, and when it ends (``timeline._keep``, ``timeline._release``). A
     forward that shares its step with a backward takes a layer until both end. The last row is the update.
     """
-    rows = np.zeros((3 * actions.steps, kinds, len(QUANTITIES)), dtype=np.int32)
+    narrow = np.int16 if actions.steps < np.iinfo(np.int16).max else np.int32  # no count is above the steps
+    rows = np.zeros((3 * actions.steps, kinds, len(QUANTITIES)), dtype=narrow)
     kind, of_stage, step = actions.kind, kind_of[actions.stage], actions.step
     forward, weight = kind == _FORWARD, kind == _WEIGHT_GRAD
     split = kind == _INPUT_GRAD

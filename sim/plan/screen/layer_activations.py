@@ -92,13 +92,14 @@ def _largest(
     if len(stage.runs) < 2 and stage.in_one_go == 1:
         return _of_layer(figure(sizes, stage), layer)
     used, place = np.unique(layer, return_inverse=True)
-    each = (replace(_one_of(sizes, number), offloaded=sizes.offloaded) for number in used.tolist())
+    each = (_one_of(sizes, number) for number in used.tolist())
     return np.array([figure(one, stage) for one in each])[place.ravel()]
 
 
 def _one_of(sizes: ActivationBytes, number: int) -> ActivationBytes:
     """The sizes of one layer."""
-    return cast(_Known, sizes.known).sizes[number]
+    found = cast(_Known, sizes.known).sizes[number]
+    return found if found.offloaded == sizes.offloaded else replace(found, offloaded=sizes.offloaded)
 
 
 def _of_layer(size: float, layer: Codes) -> Floats:

@@ -210,9 +210,10 @@ class ActionTimes:
         return self.pairs[forward, backward]
 
     def _total(self, named: Iterable[tuple[BlockName, int]]) -> BlockTimes:
-        total = np.zeros((len(BlockTimes._fields), len(self.used)))
+        total = [np.zeros(len(self.used)) for _ in BlockTimes._fields]
         for name, count in named:
-            total += count * np.stack(self.named(name))
+            for each, seconds in zip(total, self.named(name), strict=True):
+                each += count * seconds
         return BlockTimes(*total)
 
     def named(self, name: BlockName) -> BlockTimes:

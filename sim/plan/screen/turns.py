@@ -5,7 +5,6 @@ For schedules of whole backwards: some forwards, then both in turn, then backwar
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,12 +42,13 @@ class RankTurns:
 
 def turns_of(orders: Orders, pipeline: Pipeline) -> RankTurns:
     """The turns of all ranks, for orders of whole backwards without pairs."""
+    kind_of = np.array(pipeline.kind_of)
     before = [_while(order, ActionKind.FORWARD) for order in orders]
     after = [_while(reversed(order), ActionKind.BACKWARD) for order in orders]
 
     def counted(several: list[list[int]]) -> Codes:
-        counts = [Counter(pipeline.kind_of[stage] for stage in stages) for stages in several]
-        return np.array([[one[kind] for kind in range(len(pipeline.kinds))] for one in counts])
+        kinds = [kind_of[np.array(stages, dtype=np.int64)] for stages in several]
+        return np.array([np.bincount(own, minlength=len(pipeline.kinds)) for own in kinds])
 
     return RankTurns(
         first=np.array([_stage(order[len(own)]) for order, own in zip(orders, before, strict=True)]),
