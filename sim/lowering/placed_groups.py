@@ -48,13 +48,15 @@ class RankGroups:
 @dataclass(frozen=True, kw_only=True)
 class PlacedGroups:
     """The groups of all ranks of a job; ``gpu`` is where each rank runs, ``kind`` of which kind that is
-    (None: all are alike).
+    (None: all are alike). Jobs whose ranks run on the same GPUs may have ``sits`` in common: how the ranks of
+    a group sit, whatever group of which layout they are.
     """
 
     process_groups: ProcessGroups
     cluster: Cluster
     gpu: Ids
     kind: Ids | None = None
+    sits: dict[bytes, GroupPlacement] = field(default_factory=dict, repr=False)
     _known: dict[tuple[str, int], GroupPlacement] = field(default_factory=dict, repr=False)
 
     def of_rank(self, rank: int) -> RankGroups:
@@ -84,7 +86,10 @@ class PlacedGroups:
     def _of(self, name: str, ranks: Ids) -> GroupPlacement:
         key = name, int(ranks[0])
         if key not in self._known:
-            sits = placement_on(self.gpu[ranks], self.cluster)
+            same = ranks.tobytes()
+            if same not in self.sits:
+                self.sits[same] = placement_on(self.gpu[ranks], self.cluster)
+            sits = self.sits[same]
             self._known[key] = sits if self.kind is None else replace(sits, kinds=self.kinds_of(ranks))
         return self._known[key]
 

@@ -164,6 +164,8 @@ class LayerBuilder:
 
     def _late_s(self, kernel: Kernel, seconds: float, after: tuple[int, ...]) -> float:
         """What a product loses beside the collective that holds most SMs; all that goes on has less left."""
+        if not self.going:
+            return 0.0
         self.going[:] = [one for one in self.going if one.index not in after]
         late_s = 0.0
         if self.going and isinstance(kernel, Gemm):

@@ -116,6 +116,7 @@ class ScreenTables:
     slowest: bool = False
     kernels: dict[Kernel, float] = field(default_factory=dict)
     placed: dict[int, tuple[PlacedGroups, RankGroups]] = field(default_factory=dict)
+    sits: dict[bytes, GroupPlacement] = field(default_factory=dict)
     pipeline_rank: dict[int, int] = field(default_factory=dict)
     blocks: dict[int, Blocks] = field(default_factory=dict)
     pipelines: dict[tuple[int, ...], Pipeline] = field(default_factory=dict)
@@ -201,6 +202,7 @@ class ScreenTables:
                 ),
                 cluster=self.cluster,
                 gpu=self.gpu,
+                sits=self.sits,
             )
             rank = self._slowest_rank(row, placed) if self.slowest else 0
             self.placed[number] = placed, placed.of_rank(rank)
