@@ -168,6 +168,22 @@ def test_a_step_in_which_hosts_fall_back_is_tried_where_they_bind(more: dict[str
     assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole, rel=1e-9)
 
 
+@pytest.mark.parametrize("periods", [60, 160])
+def test_no_step_is_tried_before_hosts_are_foretold_to_set_the_pace(periods: int) -> None:
+    """However much longer that is, and not at all where it is longer than the step."""
+    run = scenario(**BASE, pp=2, schedule="1f1b", microbatches=160, num_layers=8, software="nemo-2025")
+    turns, lengths = turns_of(run), list[int]()
+    assert turns is not None
+    few = fewest_microbatches(run, turns)
+
+    def replayed(one: Scenario) -> Record:
+        lengths.append(one.num_microbatches)
+        return _record(one)
+
+    shortened(run, replayed, lambda one: one, lambda turns, most: min(periods, most))
+    assert lengths[0] == min(few + periods, 160)
+
+
 def _short() -> tuple[Record, Turns]:
     size = {"hidden_size": 2048, "seq_length": 2048}
     run = scenario(**BASE, **size, pp=4, schedule="1f1b", microbatches=40, software="nemo-2025")

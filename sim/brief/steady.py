@@ -33,9 +33,8 @@ WORTH_TRYING = 1.2
 """The same factor where turns are compared (turns.py): such steps are nearly always steady."""
 
 MUCH_LONGER = 4
-"""From this multiple of a step on, it is worth seeing whether the short step is steady after all. Where
-nothing says why it is not, the next attempt is as much longer, if the whole step is longer again by this
-factor."""
+"""Where nothing says why a step is not steady, the next attempt is so many times as long, if the whole step
+is longer again by this factor."""
 
 FEWEST_ACTIONS = 40
 """Actions of all pipeline ranks together that are worth leaving out."""
@@ -89,16 +88,14 @@ def shortened(
     actions = 2 * (all_ - few) * scenario.parallelism.pp * scenario.parallelism.vpp
     if turns is None or few * WORTH_TRYING > all_ or actions < FEWEST_ACTIONS:
         return extended(scenario, run, record)
-    paced = few + turns.microbatches * periods_until_paced(turns, (all_ - few) // turns.microbatches)
-    if paced <= few * MUCH_LONGER:
-        few = paced
+    few += turns.microbatches * periods_until_paced(turns, (all_ - few) // turns.microbatches)
     first = few
     while few * WORTH_TRYING <= all_:
         short = run(of_length(scenario, few))
         period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
         if period is not None:
             return Extended(run=short, period=period, more=(all_ - few) // turns.microbatches)
-        few = paced if few < paced else _next_length(few, all_, record(short), turns, second=few == first)
+        few = _next_length(few, all_, record(short), turns, second=few == first)
     return Extended(run=run(scenario))
 
 

@@ -96,13 +96,15 @@ def run_alone(
 
     None where only a replay tells: collectives that stand for several calls, or that never end.
     """
-    if issued_s == -math.inf and not beside.demands and block.is_serial:
-        return _in_turn(block, rank, rates, state)
+    if not beside.demands and block.is_serial:
+        return _in_turn(block, issued_s, rank, rates, state)
     return _Alone(block, issued_s, rank, rates, beside, state, whole).course()
 
 
-def _in_turn(block: Block, rank: RankState, own: OwnRates, state: State | None) -> Course | None:
-    """The course of a block whose ops follow one another, with nothing beside it and its host far ahead."""
+def _in_turn(
+    block: Block, issued_s: float, rank: RankState, own: OwnRates, state: State | None
+) -> Course | None:
+    """The course of a block whose ops follow one another, with nothing beside it."""
     count, now = len(block.ops), 0.0
     start, end, slowed = [math.inf] * count, [0.0] * count, list[SlowedWhile]()
     rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
@@ -110,7 +112,10 @@ def _in_turn(block: Block, rank: RankState, own: OwnRates, state: State | None) 
     for i, op in enumerate(block.ops):
         if state and state[i] is True:
             continue
-        work, begins, start[i] = op.work, left.get(i), now
+        work, begins = op.work, left.get(i)
+        if begins is None:
+            now = max(now, issued_s + block.issued_s[i])
+        start[i] = now
         if isinstance(work, Compute):
             rate = rank.speed(work)
             rates[i].append((now, rate))
@@ -258,8 +263,8 @@ class _Alone:
         return True
 
     def _kernels(self, until: float) -> None:
-        """The kernel at work ends by then, and so do those behind it that wait for nothing else, as long as
-        nothing waits for one of them.
+        """The kernel at work ends by then, and so do those behind it that wait for nothing else but their
+        host, as long as nothing waits for one of them.
         """
         kernel, end, awaited = self.kernel, self.end, self.block.awaited
         i, now = kernel.i, kernel.ends
@@ -273,11 +278,13 @@ class _Alone:
                 return
             i = row[-1]
             op = self.ops[i]
-            if self.issued_s[i] > now or not isinstance(op.work, Compute):
+            issued_s = self.issued_s[i]
+            if not isinstance(op.work, Compute) or (issued_s > now and issued_s >= until):
                 return
             for before in op.after:
                 if end[before] == math.inf:
                     return
+            now = max(now, issued_s)
             rate = speed(op.work)
             self.begun += 1
             self.start[i] = now
