@@ -15,9 +15,10 @@ FILES = sorted((ROOT / "tests" / "data" / "unseen").glob("*.yaml"))
 CASES = [case for path in FILES for case in read_cases(path)]
 ADDRESS = re.compile(
     r"https://github\.com/[\w.-]+/[\w.-]+/(blob/[0-9a-f]{40}/\S+|(issues|pull|discussions)/\d+)|https://docs\.nvidia\.com/\S+"
-    r"|https://arxiv\.org/abs/\d{4}\.\d{5}"
+    r"|https://arxiv\.org/abs/\d{4}\.\d{5}|https://huggingface\.co/[\w.-]+/[\w.-]+/blob/[0-9a-f]{40}/\S+"
+    r"|https://[\w-]+\.github\.io/\S+"
 )
-"""A file at a commit, a thread, a page of a vendor's documentation, or a paper."""
+"""A file at a commit, a thread, a page of a vendor's documentation or of its author, or a paper."""
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
