@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from small_scenarios import every_op, lowered, payloads, scenario
 
+from stepsim.kernels.kernel import MemoryBound
 from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
+from stepsim.sim.lowering.weight_casts import weight_cast_kernels
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
@@ -222,6 +224,53 @@ def test_weights_that_no_first_microbatch_keeps_are_quantised_in_each_forward(mi
     once = bytes_of(kept, "quantise weights")
     assert once == pytest.approx(LAYERS * LAYER * made, rel=1e-3)
     assert bytes_of(again, "quantise weights") - once == pytest.approx((microbatches - 1) * mlps * made)
+
+
+@pytest.mark.parametrize(
+    ("precision", "software", "kernels"),
+    [
+        ("nvfp4", {"fp8_parameters": False}, 2),  # a maximum and a cast
+        ("mxfp8", {"fp8_parameters": False}, 1),
+        ("fp8", {"fp8_parameters": False, "fp8_scaling": "current"}, 2),
+    ],
+)
+def test_each_weight_is_cast_by_kernels_of_its_own(
+    precision: str, software: dict[str, Any], kernels: int
+) -> None:
+    """Which start one after another, and whose calls are those of the modules."""
+    matrices = LAYERS * 4  # queries, keys and values in one; the projection; two of the MLP
+    run = run_of(precision, software)
+    plan = lowered(run).plan
+    assert weight_cast_kernels(plan, (0,)) == kernels * matrices
+    in_forward = run_of(precision, software | {"caches_mlp_weights": False})
+    assert weight_cast_kernels(lowered(in_forward).plan, (0,)) == kernels * matrices / 2
+    (cast,) = [op for op, _ in every_op(lowered(run).programs.classes[0]) if op.name == "quantise weights"]
+    moved = MemoryBound(hbm_bytes=LAYERS * LAYER * plan.local.weights.made, launches=kernels * matrices)
+    assert isinstance(cast.work, Compute)
+    assert cast.work.seconds == pytest.approx(plan.costs.of_update().seconds(moved), rel=1e-3)
+
+
+def test_each_expert_is_cast_by_itself_and_the_router_is_not() -> None:
+    experts = {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": F}
+    run = run_of("mxfp8", {"fp8_parameters": False}, moe=experts)
+    assert weight_cast_kernels(lowered(run).plan, (0,)) == LAYERS * (2 + 8 * 2)
+
+
+def test_casts_that_one_kernel_makes_of_many_weights_are_two() -> None:
+    run = run_of("fp8", {"fp8_parameters": False, "fp8_scaling": "delayed"})
+    assert weight_cast_kernels(lowered(run).plan, (0,)) == 2
+    assert weight_cast_kernels(lowered(run_of("bf16")).plan, (0,)) == 0
+
+
+def test_weights_in_square_blocks_take_longer_to_cast_than_rows() -> None:
+    """By a sixth, of TransformerEngine's kernels of NVFP4; in MXFP8 weights have rows like all else."""
+    four, eight = (
+        lowered(run_of(precision, {"fp8_parameters": False})).plan.local for precision in ("nvfp4", "mxfp8")
+    )
+    assert four.recipe is not None
+    assert eight.recipe is not None
+    assert four.weights.made == pytest.approx(1.168 * (four.recipe.cast + four.recipe.second), rel=1e-3)
+    assert eight.weights.made == eight.recipe.cast + eight.recipe.second
 
 
 def test_weights_that_exist_in_fewer_bits_are_never_quantised_again() -> None:

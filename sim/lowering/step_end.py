@@ -23,6 +23,7 @@ from .slices import slice_kernels
 from .stage_parameters import NO_ELEMENTS
 from .updates.gradients import Gradients
 from .updates.optimizer import OptimizerShare, write_optimizer
+from .weight_casts import weight_cast_kernels
 
 if TYPE_CHECKING:
     from .sharded import Sharding
@@ -152,6 +153,7 @@ class StepEnd:
         cast = updated if width == 4 else 0.0
         caches = plan.scenario.software.kernels.caches_mlp_weights
         quantised = in_layers if caches else sum(plan.parameters[s].beside_mlps for s in stages)
+        casts = weight_cast_kernels(plan, stages)
         if self.sharding is None:
             by_slice = plan.scenario.software.gradients.casts_by_slice and self.sharded
             slices = slice_kernels(plan, stages) if by_slice else None
@@ -162,9 +164,16 @@ class StepEnd:
                 width=width,
                 cast=cast,
                 cleared=held,
+                weight_casts=casts,
                 slices=slices,
             )
         cast = 0.0 if self.sharding.rule.master_only else cast
         return OptimizerShare(
-            body=body, quantised=quantised, updated=updated, width=width, cast=cast, cleared=0.0
+            body=body,
+            quantised=quantised,
+            updated=updated,
+            width=width,
+            cast=cast,
+            cleared=0.0,
+            weight_casts=casts,
         )

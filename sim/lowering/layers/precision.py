@@ -42,7 +42,8 @@ class Recipe:
     products do not read; ``joins_scales``: a kernel makes one number of both operands' scales of tensors.
     ``transformed``: what activations and gradients, not weights, are read again for by a kernel that
     transforms and casts the second copy. ``stochastic``: what the random numbers of gradients cost, in bytes
-    that would take as long.
+    that would take as long. ``squares``: how many times as long a cast of a weight takes, whose scales are of
+    square blocks.
     """
 
     gemm_dtype: str
@@ -58,6 +59,7 @@ class Recipe:
     joins_scales: bool = False
     transformed: float = 0.0
     stochastic: float = 0.0
+    squares: float = 1.0
 
     @property
     def blocks(self) -> bool:
@@ -89,7 +91,8 @@ def weight_bytes(element_bytes: int, recipe: Recipe | None, *, quantised: bool) 
         return WeightBytes(held=e, gathered=e, written=e, made=0.0)
     copies = recipe.stored * (2 if recipe.second else 1)
     if not quantised:
-        return WeightBytes(held=e + copies, gathered=e, written=e, made=recipe.cast + recipe.second)
+        made = recipe.squares * (recipe.cast + recipe.second)
+        return WeightBytes(held=e + copies, gathered=e, written=e, made=made)
     if recipe.early:  # both copies are made from the master's shard and gathered
         return WeightBytes(held=copies, gathered=copies, written=copies, made=0.0)
     return WeightBytes(held=copies, gathered=recipe.stored, written=recipe.stored, made=recipe.second)
@@ -102,6 +105,11 @@ _STOCHASTIC = (2 + 2 * _NVFP4) * (6.4 / 4.5 - 1)
 """The kernel that casts both copies to NVFP4 moves 6.4 TB/s where it rounds to nearest, and 4.5 where
 stochastically; that of one copy 7.2 and 7.0 (B300, NVIDIA/TransformerEngine pull request 2412). Behind a
 Hadamard transform other kernels make the copies."""
+
+_SQUARES = (59.959 / 52.347 + 109.979 / 92.405) / 2
+"""TransformerEngine casts weights to NVFP4 in blocks of 16 x 16, as both layouts then hold the same numbers:
+8,192 x 5,120 and 8,192 x 10,240 take 59.959 and 109.979 us, in rows of 16 52.347 and 92.405 (comment of
+2026-05-13 to NVIDIA/TransformerEngine pull request 2972)."""
 
 
 def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
@@ -131,7 +139,7 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
                 gemm_dtype="nvfp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=3,
                 fused_norm=False, maximum=2, scales=1 / 16, joins_scales=True,
                 transformed=2 if kernels.hadamard_apart else 0,
-                stochastic=_STOCHASTIC if kernels.stochastic_casts else 0.0,
+                stochastic=_STOCHASTIC if kernels.stochastic_casts else 0.0, squares=_SQUARES,
             )  # fmt: skip
     return None
 

@@ -38,8 +38,9 @@ class OptimizerShare:
     """Parameters that this rank updates, each ``width`` bytes wide, those of them that it casts to 16 bit
     afterwards, and those whose gradients it sets to zero (none where they are freed). ``body`` is the part of
     all that it holds that is in layers, not at the ends of the model; of ``quantised`` of these it makes
-    copies in the products' type once a step, not in each forward. ``slices``: gradients are made FP32, and
-    what is updated is cast, by kernels of their own for each slice of a parameter."""
+    copies in the products' type once a step, not in each forward, in ``weight_casts`` kernels. ``slices``:
+    gradients are made FP32, and what is updated is cast, by kernels of their own for each slice of a
+    parameter."""
 
     body: float
     quantised: float
@@ -47,6 +48,7 @@ class OptimizerShare:
     cast: float
     cleared: float
     width: int = 4
+    weight_casts: int = 2
     slices: SliceKernels | None = None
 
 
@@ -96,11 +98,13 @@ def write_optimizer(
         written = local.element_bytes + share.body * (local.weights.written - local.element_bytes)
         launches, more = (share.slices.cast, share.slices.more_bytes) if share.slices else (2, 0.0)
         after.append(("copy parameters", share.cast * (4 + written + share.body * more), launches))
-    if local.weights.made and share.quantised:
-        after.append(("quantise weights", share.quantised * local.weights.made, 2))
-    if share.cleared:
-        after.append(("zero gradients", share.cleared * local.grad_bytes, 1))
     _kernels(writer, after, costs)
+    if local.weights.made and share.quantised:
+        made = share.quantised * local.weights.made
+        # Cast where forward meets them: the calls of its modules launch them, which are counted there.
+        _kernel(writer, "quantise weights", made, share.weight_casts, costs, calls=2)
+    if share.cleared:
+        _kernel(writer, "zero gradients", share.cleared * local.grad_bytes, 1, costs)
 
 
 def _meet(
@@ -116,6 +120,20 @@ def _meet(
 
 def _kernels(writer: ProgramBuilder, passes: list[tuple[str, float, int]], costs: KernelPricing) -> None:
     for name, hbm_bytes, launches in passes:
-        kernel = MemoryBound(hbm_bytes=hbm_bytes, launches=launches)
-        work = Compute(costs.seconds(kernel), "memory-bound", bytes=hbm_bytes)
-        writer.compute(name, work, category="optimizer", host_s=launches * costs.host_s)
+        _kernel(writer, name, hbm_bytes, launches, costs)
+
+
+def _kernel(
+    writer: ProgramBuilder,
+    name: str,
+    hbm_bytes: float,
+    launches: int,
+    costs: KernelPricing,
+    *,
+    calls: int | None = None,
+) -> None:
+    """So many ``launches`` that move ``hbm_bytes``, of which the host issues ``calls`` here, or all."""
+    kernel = MemoryBound(hbm_bytes=hbm_bytes, launches=launches)
+    work = Compute(costs.seconds(kernel), "memory-bound", bytes=hbm_bytes)
+    issued = launches if calls is None else calls
+    writer.compute(name, work, category="optimizer", host_s=issued * costs.host_s)
