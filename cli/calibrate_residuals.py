@@ -240,7 +240,8 @@ def _print(found: Mapping[str, Deviation], learnt: OfCases | None) -> None:
         typer.echo(f"{'unread, ' + kin:32} {one.sigma:6.3f}  {one.source}")
     for name, value in asdict(steps.sources).items():
         typer.echo(f"{'sources, ' + name:32} {value:6.3f}")
-    typer.echo(f"{'standard deviations':32} {steps.quantile:6.3f}  hold nine in ten")
+    typer.echo(f"{'standard deviations below':32} {steps.quantile_below:6.3f}")
+    typer.echo(f"{'standard deviations above':32} {steps.quantile:6.3f}  hold nine in ten")
     for name, share in steps.left_out.items():
         typer.echo(f"{name + ', sources left out':32} {share:6.1%}  held")
     if learnt.memory:

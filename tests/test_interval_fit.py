@@ -109,6 +109,18 @@ def test_the_fit_finds_what_many_gpus_wait_for_one_another() -> None:
     assert none.terms[WAITS].sigma < 0.4 * some.terms[WAITS].sigma
 
 
+def test_runs_that_are_slower_than_told_widen_intervals_above() -> None:
+    """The same errors, and once with those of every fifth source slower."""
+    rows = made_rows()
+    slower = [
+        replace(row, error=abs(row.error) + 0.1) if int(row.source.split()[1]) % 5 == 0 else row
+        for row in rows
+    ]
+    even, late = fit_interval_terms(rows), fit_interval_terms(slower)
+    assert even.quantile == pytest.approx(even.quantile_below, rel=0.15)
+    assert late.quantile > 1.1 * late.quantile_below
+
+
 def test_one_sweep_of_many_families_is_no_witness_of_each() -> None:
     """Thirty sources whose steps wait, and one of a hundred and twenty families whose steps do not."""
     rows = made_rows(waits=0.1)
@@ -140,7 +152,8 @@ def test_what_reaches_a_step_that_may_be_another_explains_no_error() -> None:
     rows = made_rows(waits=0.1, many=40)
     reaching = [replace(row, doubt=replace(row.doubt, causes=(*row.doubt.causes, *made))) for row in rows]
     found, bare = fit_interval_terms(reaching), fit_interval_terms(rows)
-    assert (found.weights, found.terms, found.quantile) == (bare.weights, bare.terms, bare.quantile)
+    assert (found.weights, found.terms) == (bare.weights, bare.terms)
+    assert (found.quantile, found.quantile_below) == (bare.quantile, bare.quantile_below)
 
 
 def test_a_source_is_judged_by_terms_of_all_others() -> None:
@@ -222,7 +235,7 @@ def test_standard_deviations_are_those_of_a_normal_distribution() -> None:
     steps = fit_interval_terms(made_rows(many=600))
     assert steps.terms["experts"].sigma == pytest.approx(0.2, rel=0.15)
     below, above = reach_of(parts_of(doubt(steps.families[0]), steps), steps)
-    assert below == above
+    assert below == pytest.approx(above, rel=0.1)  # normal errors lie to neither side
     assert 0.8 * 1.645 * 0.05 < below < 1.3 * 1.645 * 0.05
 
 

@@ -76,6 +76,23 @@ def spreads_that_hold(errors: Iterable[tuple[float, float, float, float]], share
     return weighted_quantile(scores, share)
 
 
+def sides_that_hold(errors: Iterable[tuple[float, float, float, float]], share: float) -> tuple[float, float]:
+    """How many spreads below zero, and above it, hold ``share`` of the weights and leave out no more than
+    half of the rest on either side; ``errors`` as for spreads_that_hold. Errors that lie to one side widen
+    that side alone.
+
+    >>> late = [(place, 1.0, 1.0, 1.0) for place in (-1.0, 0.5, 1.0, 2.0)]
+    >>> sides_that_hold(late, 0.75)
+    (1.0, 2.0)
+    """
+    known = list(errors)
+    both, one_side = spreads_that_hold(known, share), (1.0 + share) / 2
+    scores = [(error / (high if error > 0 else low), weight) for error, low, high, weight in known]
+    above = weighted_quantile(sorted(scores), one_side)
+    below = weighted_quantile(sorted((-score, weight) for score, weight in scores), one_side)
+    return max(both, below), max(both, above)
+
+
 def witnesses(rows: Iterable[tuple[str, str]]) -> list[float]:
     """What each of ``rows``, of a source and a family, counts: sources alike, families of one source alike.
 

@@ -22,13 +22,14 @@ from ...hardware.deviations import NORMAL_MEAN, NORMAL_MEDIAN, Deviation, shippe
 from ..lowering.communication import nearest_curve
 from ..lowering.step_kind import step_kind
 from ..result.step import LENGTHENS, SHORTENS, Interval, IntervalPart, PathSegment
-from .interval_beyond import beyond_measured, routed_experts, unlike_measured, waits_of_many
+from .interval_beyond import beyond_measured, routed_experts, unlike_measured
 from .interval_hardware import unmeasured_hardware
 from .interval_host import SLOWER_HOST, slower_hosts
 from .interval_kernel import FASTER, SLOWER, assumed_attention
 from .interval_overlap import OVERLAP, assumed_overlap
 from .interval_routing import ROUTER, uneven_router
 from .interval_slowest import slowest_of_many
+from .interval_waits import awaited_doublings, waits_of_many
 from .measured_steps import Doubt, MeasuredSteps, experts_of_plan, measured_steps, regime_of
 from .own_steps import StepSample, after_own
 from .run_noise import deviations_that_hold
@@ -71,6 +72,7 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
         regime=regime_of(plan.scenario),
         experts=experts_of_plan(plan),
         sample=_sample(step_time_s, shares, plan),
+        awaited_doublings=awaited_doublings(_messages(shares), plan),
         read=plan.scenario.software.read,
         own=plan.profile.steps.runs,
     )
@@ -114,7 +116,7 @@ def parts_of(doubt: Doubt, steps: MeasuredSteps) -> tuple[IntervalPart, ...]:
 def _reaching(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredSteps) -> Iterator[IntervalPart]:
     """Facts that are assumed, beside what is ``known``: each of such a size that it alone reaches the step
     without it."""
-    below, above = (deviations_that_hold(steps.quantile, sigma) for sigma in deviations_of(known))
+    below, above = _counted_of(deviations_of(known), steps)
     for part in doubt.causes:
         if part.kind in REACHES:
             yield replace(part, sigma=part.sigma / (below if part.kind in SHORTENS else above))
@@ -155,8 +157,13 @@ def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[flo
     parts after own steps the noise of a run is one."""
     if any(part.kind == "own steps" for part in parts):
         return steps.sources.quantile, steps.sources.quantile
-    below, above = deviations_of(part for part in parts if part.kind not in REACHES)
-    return deviations_that_hold(steps.quantile, below), deviations_that_hold(steps.quantile, above)
+    return _counted_of(deviations_of(part for part in parts if part.kind not in REACHES), steps)
+
+
+def _counted_of(deviations: tuple[float, float], steps: MeasuredSteps) -> tuple[float, float]:
+    """How many of the standard deviations below the prediction, and above it, hold nine in ten."""
+    below, above = deviations
+    return deviations_that_hold(steps.quantile_below, below), deviations_that_hold(steps.quantile, above)
 
 
 def reach_of(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
@@ -277,11 +284,15 @@ def _communication(shares: Mapping[str, float], plan: StepPlan) -> dict[str, flo
         for name, first in (("tp", groups["tp"]), ("cp", groups["cp"]))
     }
     found: dict[str, float] = {}
-    for name, share in shares.items():
-        if name not in (*_KERNELS, *_HOST) and share > 0:
-            tier = "network" if tiers.get(name, several) else "node"
-            found[tier] = found.get(tier, 0.0) + share
+    for name, share in _messages(shares).items():
+        tier = "network" if tiers.get(name, several) else "node"
+        found[tier] = found.get(tier, 0.0) + share
     return found
+
+
+def _messages(shares: Mapping[str, float]) -> dict[str, float]:
+    """Those of the ``shares`` of the critical path that communicate."""
+    return {name: share for name, share in shares.items() if name not in (*_KERNELS, *_HOST) and share > 0}
 
 
 def _collectives(plan: StepPlan, tier: str) -> Deviation:

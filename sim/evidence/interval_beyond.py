@@ -17,7 +17,7 @@ from ...kernels.cost import beyond_range
 from ...kernels.kernel import Attention, Gemm
 from ..lowering.communication import nearest_curve
 from ..result.step import IntervalPart
-from .measured_steps import DIFFERENCES, EXPERTS, WAITS, Doubt, MeasuredSteps, nearest
+from .measured_steps import DIFFERENCES, EXPERTS, Doubt, MeasuredSteps, nearest
 
 if TYPE_CHECKING:
     from ..lowering.communication import CollectiveRequest
@@ -132,21 +132,6 @@ def routed_experts(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]
             text = "routed experts" if name == EXPERTS[0] else "routed experts across NVLink domains"
             one = steps.terms[name]
             yield IntervalPart(name=text, share=amount, sigma=one.sigma, source=one.source, kind="experts")
-
-
-def waits_of_many(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
-    """The part of communication by which many GPUs wait for the slowest of them."""
-    share, doublings = doubt.communication, math.log2(doubt.regime.gpus)
-    if share > 0 and doublings > 0:
-        one = steps.terms[WAITS]
-        yield IntervalPart(
-            name="communication: waits for the slowest GPU",
-            share=share,
-            sigma=one.sigma * doublings,
-            source=one.source,
-            kind=WAITS,
-            distance=doublings,
-        )
 
 
 def unlike_measured(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:

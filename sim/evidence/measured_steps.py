@@ -41,7 +41,7 @@ WAITS = "waits"
 """The doubt about communication that each doubling of the GPUs adds. A collective ends when its slowest rank
 has come, and among more ranks the slowest comes later (Lin et al. 2025, Understanding Stragglers in Large
 Model Training Using What-if Analysis, OSDI, arXiv:2505.05713). Steps with much communication among many GPUs
-are slower than predicted, and not faster."""
+are slower than predicted, and not faster. Which GPUs wait for one another says interval_waits.py."""
 
 OTHERS = "others"
 """Stands for trainers whose code nobody read and whose kin too few sources have."""
@@ -84,13 +84,15 @@ class RoutedExperts:
 class Doubt:
     """What is uncertain about one prediction, before measured steps weigh it: ``causes`` as those who
     measured saw them, what kind of step it is, what of it routes tokens to experts, and whether somebody
-    ``read`` the trainer's code. ``sample`` is the step by what takes its time, ``own`` are measured steps of
-    the user's own."""
+    ``read`` the trainer's code. ``sample`` is the step by what takes its time, ``awaited_doublings`` those of
+    the GPUs that its communication waits for, as a mean over its time; ``own`` are measured steps of the
+    user's own."""
 
     causes: tuple[IntervalPart, ...]
     regime: Regime
     experts: RoutedExperts
     sample: StepSample
+    awaited_doublings: float
     read: bool = True
     own: tuple[OwnStep, ...] = ()
 
@@ -104,13 +106,15 @@ class Doubt:
 class MeasuredSteps:
     """``weights`` by kind of cause, ``terms`` by difference, of EXPERTS and WAITS, each a standard deviation
     of the logarithm with its source; ``unread`` how far reading a trainer's code moves a step, by the preset
-    of its kin, and OTHERS. Within ``quantile`` times the sum of the whole standard deviation and
-    NOISE (run_noise.py) lie nine in ten of the runs of sources that shaped no constant. ``steps`` is what no
+    of its kin, and OTHERS. From ``quantile_below`` to ``quantile`` times the sum of the whole standard
+    deviation and NOISE (run_noise.py) lie nine in ten of the runs of sources that shaped no constant, and no
+    more than one in twenty beyond either: more runs are slower than told than faster. ``steps`` is what no
     curve knows of steps on any GPU, ``families_on`` how many families each GPU has measured. ``sources`` says
     how far one cluster is from others. ``left_out`` is the share of measured steps that intervals hold by
     residuals without their own source, by group."""
 
     quantile: float
+    quantile_below: float
     weights: Mapping[str, float]
     terms: Mapping[str, Deviation]
     unread: Mapping[str, Deviation]
@@ -142,6 +146,7 @@ def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
     """Measured steps read from a document as ``stepsim calibrate residuals`` writes it."""
     return MeasuredSteps(
         quantile=float(document["quantile"]),
+        quantile_below=float(document["quantile_below"]),
         weights={kind: float(document["weights"][kind]) for kind in KINDS},
         terms={
             name: Deviation(

@@ -10,12 +10,14 @@ distribution of that standard deviation, as which all causes are stated. A sourc
 has families that are as good as independent, since their errors go together; each term has a wide prior,
 worth one of them, so that one that few families show stays near what was measured otherwise. How many such
 standard deviations, each with NOISE, hold nine in ten of one more source is then counted with sources alike
-(a normalised score, hierarchically conformal). And everything is done again without each source in turn,
+(a normalised score, hierarchically conformal), above and below the prediction so many that no more than one
+in twenty is left out there. And everything is done again without each source in turn,
 which says what the intervals hold of a source that they never saw.
 
 Sources: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018, J. Am. Stat. Assoc. 113, section 5.2 (scores
 scaled by their local spread); Lee, Barber and Willett 2023, arXiv:2306.06342 (groups of rows, and one more);
-Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's t); Wallis 2014, Statistical
+Romano, Patterson and Candes 2019, NeurIPS 32, section 4 (each tail by itself); Lange, Little and Taylor
+1989, J. Am. Stat. Assoc. 84 (errors of Student's t); Wallis 2014, Statistical
 Science 29 (two pieces with one mode); Kish 1965, Survey Sampling (families of one source).
 """
 
@@ -53,7 +55,7 @@ from ..growth import (
     NORMAL_NINTH,
     independent_witnesses,
     level_for_another,
-    spreads_that_hold,
+    sides_that_hold,
     weighted_quantile,
     witnesses,
 )
@@ -169,8 +171,9 @@ def _learnt(rows: Sequence[StepRow]) -> MeasuredSteps:
     others = {source: _without(known, fitted, source) for source in {row.source for row in rows}}
     values = _likeliest(_table(rows, others))
     found = _with_values(known, dict(zip(_NAMES, map(significant, values.tolist()), strict=True)))
-    held = _quantile(rows, {source: _with_values(one, _values(found)) for source, one in others.items()})
-    return replace(found, quantile=significant(held))
+    known_of = {source: _with_values(one, _values(found)) for source, one in others.items()}
+    below, above = map(significant, _quantiles(rows, known_of))
+    return replace(found, quantile=above, quantile_below=below)
 
 
 def _with_values(steps: MeasuredSteps, values: Mapping[str, float]) -> MeasuredSteps:
@@ -215,7 +218,7 @@ def _table(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> _Tab
             ]
         ),
         squares=np.array([_squares(row, others[row.source].families, most) for row in rows]),
-        waits=np.array([(row.doubt.communication * math.log2(row.doubt.regime.gpus)) ** 2 for row in rows]),
+        waits=np.array([(row.doubt.communication * row.doubt.awaited_doublings) ** 2 for row in rows]),
         slowest=np.array([_variance(row.doubt, SLOWEST) for row in rows]),
     )
 
@@ -281,16 +284,17 @@ def _likeliest(table: _Table) -> NDArray[np.float64]:
     return values
 
 
-def _quantile(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> float:
-    """How many times their standard deviations and NOISE hold nine in ten of another source than those of
-    ``rows``, each run by what is measured for its source."""
+def _quantiles(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> tuple[float, float]:
+    """How many times their standard deviations and NOISE below and above the prediction hold nine in ten of
+    another source than those of ``rows``, and leave out one in twenty at most on either side; each run by
+    what is measured for its source."""
     found = []
     counts = witnesses((row.source, row.family) for row in rows)
     for row, count in zip(rows, counts, strict=True):
         parts = parts_of(row.doubt, others[row.source])
         below, above = deviations_of(part for part in parts if part.kind not in REACHES)
         found.append((row.error, below + NOISE, above + NOISE, count))
-    return spreads_that_hold(found, level_for_another(_LEVEL, len({row.source for row in rows})))
+    return sides_that_hold(found, level_for_another(_LEVEL, len({row.source for row in rows})))
 
 
 def _source(name: str, shown: Sequence[StepRow]) -> str:
@@ -325,6 +329,7 @@ def steps_text(steps: MeasuredSteps) -> str:
     """sim/evidence/measured_steps.yaml; the same bytes for the same numbers."""
     document = {
         "quantile": steps.quantile,
+        "quantile_below": steps.quantile_below,
         "weights": dict(steps.weights),
         "terms": {name: asdict(one) for name, one in steps.terms.items()},
         "unread": {kin: asdict(one) for kin, one in steps.unread.items()},

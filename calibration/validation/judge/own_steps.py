@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import exp, inf, log
 from statistics import median
 
-from ....sim.evidence.interval_beyond import waits_of_many
+from ....sim.evidence.interval_waits import waits_of_many
 from ....sim.evidence.measured_steps import EXPERTS, Doubt, MeasuredSteps, measured_steps
 from ....sim.evidence.own_steps import SourceSpread
 from ...cases.errors import quantile as quantile_of
