@@ -37,6 +37,29 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GemmShape:
+    """How the time of a product depends on its shape, of one library's kernels; the constants are those of
+    ``GemmCurve``."""
+
+    tiles: tuple[Tile, ...]
+    tile_overhead_s: float
+    store_exposed: float
+    wave_quantisation: float
+    epilogue_s: float = 0.0
+    deep_slowdown: float = 0.0
+    split_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedKernel:
+    """The products that a table timed, where training runs those of another library: their fraction of peak
+    and how their time depends on the shape."""
+
+    fraction: float
+    shape: GemmShape
+
+
+@dataclass(frozen=True, kw_only=True)
 class Harness:
     """What the measured times of a curve hold besides its kernel; no step pays it.
 
@@ -53,6 +76,7 @@ class Harness:
     product runs. ``burst_s`` is the duration of a call at which the power limit has half
     acted, and ``burst_order`` how suddenly it does: by ``1 / (1 + (burst_s / call) ** burst_order)``.
     ``blank_draw`` is the share of a product's watts that are drawn where its weights hold no data.
+    ``kernel`` is what was timed, where that is not what the curve is of.
     """
 
     beside_s: float = 0.0
@@ -66,20 +90,7 @@ class Harness:
     burst_s: float = 5e-3
     burst_order: float = 1.0
     blank_draw: float = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class GemmShape:
-    """How the time of a product depends on its shape, of one library's kernels; the constants are those of
-    ``GemmCurve``."""
-
-    tiles: tuple[Tile, ...]
-    tile_overhead_s: float
-    store_exposed: float
-    wave_quantisation: float
-    epilogue_s: float = 0.0
-    deep_slowdown: float = 0.0
-    split_s: float = 0.0
+    kernel: TimedKernel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from ...hardware.profile import (
     Harness,
     MemoryCurve,
     Provenance,
+    TimedKernel,
 )
 from ...hardware.quantities import parse_quantity
 from ...hardware.step_factors import CAUSES
@@ -256,11 +257,14 @@ def _harness(harness: Harness | None) -> dict[str, Any] | None:
     """What differs from a harness that adds nothing."""
     if harness is None:
         return None
-    plain = asdict(Harness())
-    stated = {
-        name: value for name, value in asdict(harness).items() if _digits(value) != _digits(plain[name])
-    }
-    return _given(**stated)
+    plain, numbers = asdict(Harness()), asdict(harness)
+    del numbers["kernel"]
+    stated = {name: value for name, value in numbers.items() if _digits(value) != _digits(plain[name])}
+    return _given(**stated, kernel=_timed(harness.kernel))
+
+
+def _timed(kernel: TimedKernel | None) -> dict[str, Any] | None:
+    return {"fraction": kernel.fraction, "shape": _shape(kernel.shape)} if kernel else None
 
 
 def _collective(one: WrittenCurve) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..collective_kinds import KINDS
 from ..fields import NO_BOOL, Flag, number, whole
 from ..gpus import gpu_names
 from ..limits import MOST_GPUS
-from ..profile import AttentionCurve, GemmShape, Harness, Tile
+from ..profile import AttentionCurve, GemmShape, Harness, Tile, TimedKernel
 from ..provenance import Provenance
 from ..quantities import Dimension, parse_quantity
 from ..step_factors import CAUSES, OwnStep, StepFactors, StepKind
@@ -108,27 +108,6 @@ class MemoryBlock(_Block):
     provenance: ProvenanceBlock
 
 
-class HarnessBlock(_Block):
-    """What the times of measured kernels hold besides them: other kernels, the host's call, a slower way."""
-
-    beside_s: Seconds = Field(default=0.0, alias="beside")
-    beside_efficiency: Correction = 1.0
-    row_s: Seconds = Field(default=0.0, alias="row")
-    call_s: Seconds = Field(default=0.0, alias="call")
-    slowdown: Correction = 1.0
-    unaligned_s: Seconds = Field(default=0.0, alias="unaligned")
-    unaligned_slowdown: Correction = 1.0
-    unaligned_call_s: Seconds = Field(default=0.0, alias="unaligned_call")
-    burst_s: Seconds = Field(default=5e-3, alias="burst")
-    burst_order: Correction = 1.0
-    blank_draw: Share = 1.0
-
-    @property
-    def record(self) -> Harness:
-        """The harness as the curves keep it."""
-        return Harness(**self.model_dump())
-
-
 class ShapeBlock(_Block):
     """How the time of one type's products depends on their shape, where its library is another."""
 
@@ -145,6 +124,36 @@ class ShapeBlock(_Block):
         """The constants as the curves keep them."""
         tiles = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in self.tiles)
         return GemmShape(**{**self.model_dump(), "tiles": tiles})
+
+
+class TimedKernelBlock(_Block):
+    """The products that a table timed, where training runs those of another library."""
+
+    fraction: Share
+    shape: ShapeBlock
+
+
+class HarnessBlock(_Block):
+    """What the times of measured kernels hold besides them: other kernels, the host's call, a slower way."""
+
+    beside_s: Seconds = Field(default=0.0, alias="beside")
+    beside_efficiency: Correction = 1.0
+    row_s: Seconds = Field(default=0.0, alias="row")
+    call_s: Seconds = Field(default=0.0, alias="call")
+    slowdown: Correction = 1.0
+    unaligned_s: Seconds = Field(default=0.0, alias="unaligned")
+    unaligned_slowdown: Correction = 1.0
+    unaligned_call_s: Seconds = Field(default=0.0, alias="unaligned_call")
+    burst_s: Seconds = Field(default=5e-3, alias="burst")
+    burst_order: Correction = 1.0
+    blank_draw: Share = 1.0
+    kernel: TimedKernelBlock | None = None
+
+    @property
+    def record(self) -> Harness:
+        """The harness as the curves keep it."""
+        timed = self.kernel and TimedKernel(fraction=self.kernel.fraction, shape=self.kernel.shape.record)
+        return Harness(**self.model_dump() | {"kernel": timed})
 
 
 class RateBlock(_Block):
