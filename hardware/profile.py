@@ -76,7 +76,6 @@ class Harness:
     product runs. ``burst_s`` is the duration of a call at which the power limit has half
     acted, and ``burst_order`` how suddenly it does: by ``1 / (1 + (burst_s / call) ** burst_order)``.
     ``blank_draw`` is the share of a product's watts that are drawn where its weights hold no data.
-    ``kernel`` is what was timed, where that is not what the curve is of.
     """
 
     beside_s: float = 0.0
@@ -90,7 +89,6 @@ class Harness:
     burst_s: float = 5e-3
     burst_order: float = 1.0
     blank_draw: float = 1.0
-    kernel: TimedKernel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +96,7 @@ class Rate:
     """Fraction of a dtype's peak that a GEMM without any edge reaches at the boost clock.
 
     ``shape``: the constants of the kernels of this type, where another library than that of 16 bit runs them.
+    ``timed``: the kernels that its table timed, where these are not those that the rate is of.
     """
 
     dtype: str
@@ -105,6 +104,7 @@ class Rate:
     provenance: Provenance
     harness: Harness | None = None
     shape: GemmShape | None = None
+    timed: TimedKernel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,8 @@ def joules_per_flop(dtype: str, gpu: Gpu) -> float:
     """Of a FLOP at the boost clock, by the width of its operands.
 
     >>> from ..hardware.gpus import get_gpu
-    >>> [round(1e12 * joules_per_flop(dtype, get_gpu("GB300-NVL72")), 2) for dtype in ("bf16", "fp8", "nvfp4")]
+    >>> gpu = get_gpu("GB300-NVL72")
+    >>> [round(1e12 * joules_per_flop(dtype, gpu), 2) for dtype in ("bf16", "fp8", "nvfp4")]
     [1.23, 0.61, 0.31]
     """
     assert gpu.joules_per_flop is not None

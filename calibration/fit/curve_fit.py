@@ -216,11 +216,12 @@ def harness_of(kernel: Kernel, profile: GpuProfile) -> Harness:
 def as_timed(kernel: Kernel, profile: GpuProfile) -> GpuProfile:
     """``profile`` with the products that a table timed in place of those that training runs, where these are
     of another library."""
-    timed = harness_of(kernel, profile).kernel
-    if timed is None or not isinstance(kernel, Gemm):
+    if not isinstance(kernel, Gemm) or not any(rate.timed for rate in profile.gemm.rates):
         return profile
     rates = tuple(
-        replace(rate, fraction=timed.fraction, shape=timed.shape) if rate.dtype == kernel.dtype else rate
+        replace(rate, fraction=rate.timed.fraction, shape=rate.timed.shape)
+        if rate.timed and rate.dtype == kernel.dtype
+        else rate
         for rate in profile.gemm.rates
     )
     return replace(profile, gemm=replace(profile.gemm, rates=rates))

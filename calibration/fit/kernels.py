@@ -96,7 +96,7 @@ def _gemm_profile(
 def with_libraries(
     shapes: dict[str, GpuProfile], measurements: Sequence[Measurement]
 ) -> dict[str, GpuProfile]:
-    """``shapes`` with the products of 4 bit that training runs, where tables timed those of other libraries."""
+    """``shapes`` with the products of 4 bit that training runs, where tables timed other libraries'."""
     found = dict(shapes)
     for plan in PLANS:
         if plan.library:
@@ -111,7 +111,7 @@ def _carried(donor: GpuProfile) -> GemmCurve:
     """A relative's products: shape constants, and rates as fractions of the peak."""
     note = f"shape of {donor.gpu}"
     rates = tuple(
-        replace(rate, harness=None, provenance=_as_carried(rate.provenance, f"of {donor.gpu}"))
+        replace(rate, harness=None, timed=None, provenance=_as_carried(rate.provenance, f"of {donor.gpu}"))
         for rate in donor.gemm.rates
         if rate.dtype != "fp32"
     )

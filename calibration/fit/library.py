@@ -50,17 +50,19 @@ def library_gain(profile: GpuProfile, points: Sequence[Measurement], gpu: Gpu) -
 
 def with_library(profile: GpuProfile, gain: float, gpu: Gpu, source: str) -> GpuProfile:
     """``profile`` with products of 4 bit ``gain`` times as fast as its own of 8 bit; what its table timed is
-    kept with the table's harness."""
+    kept beside them.
+
+    Raises ValueError where no table of its own gave it products of either type.
+    """
     timed, eight = _rate(profile, FOUR_BIT), _rate(profile, _EIGHT_BIT)
-    if timed.harness is None or timed.shape is None or eight.shape is None:
+    if timed.shape is None or eight.shape is None:
         raise ValueError(f"{profile.gpu} has no table of products of 4 and of 8 bit")
-    kernel = TimedKernel(fraction=timed.fraction, shape=timed.shape)
     note = f"residuals: of the table's own kernels; rate and shape: {gain:.3f} times those of 8 bit, {source}"
     four = replace(
         timed,
         fraction=gain * eight.fraction * _peak(gpu, _EIGHT_BIT) / _peak(gpu, FOUR_BIT),
         shape=eight.shape,
-        harness=replace(timed.harness, kernel=kernel),
+        timed=TimedKernel(fraction=timed.fraction, shape=timed.shape),
         provenance=replace(timed.provenance, note=note),
     )
     return _with_rate(profile, four)

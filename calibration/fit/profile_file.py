@@ -218,7 +218,7 @@ def _gemm(
         rate.dtype: {
             "fraction": rate.fraction,
             **_given(shape=_shape(rate.shape) if rate.shape and whole_shape else None),
-            **_given(harness=_harness(rate.harness)),
+            **_given(harness=_harness(rate.harness), timed=_timed(rate.timed)),
             "provenance": _provenance(rate.provenance),
         }
         for rate in curve.rates
@@ -257,10 +257,11 @@ def _harness(harness: Harness | None) -> dict[str, Any] | None:
     """What differs from a harness that adds nothing."""
     if harness is None:
         return None
-    plain, numbers = asdict(Harness()), asdict(harness)
-    del numbers["kernel"]
-    stated = {name: value for name, value in numbers.items() if _digits(value) != _digits(plain[name])}
-    return _given(**stated, kernel=_timed(harness.kernel))
+    plain = asdict(Harness())
+    stated = {
+        name: value for name, value in asdict(harness).items() if _digits(value) != _digits(plain[name])
+    }
+    return _given(**stated)
 
 
 def _timed(kernel: TimedKernel | None) -> dict[str, Any] | None:

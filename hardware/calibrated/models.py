@@ -132,6 +132,11 @@ class TimedKernelBlock(_Block):
     fraction: Share
     shape: ShapeBlock
 
+    @property
+    def record(self) -> TimedKernel:
+        """The constants as the curves keep them."""
+        return TimedKernel(fraction=self.fraction, shape=self.shape.record)
+
 
 class HarnessBlock(_Block):
     """What the times of measured kernels hold besides them: other kernels, the host's call, a slower way."""
@@ -147,13 +152,11 @@ class HarnessBlock(_Block):
     burst_s: Seconds = Field(default=5e-3, alias="burst")
     burst_order: Correction = 1.0
     blank_draw: Share = 1.0
-    kernel: TimedKernelBlock | None = None
 
     @property
     def record(self) -> Harness:
         """The harness as the curves keep it."""
-        timed = self.kernel and TimedKernel(fraction=self.kernel.fraction, shape=self.kernel.shape.record)
-        return Harness(**self.model_dump() | {"kernel": timed})
+        return Harness(**self.model_dump())
 
 
 class RateBlock(_Block):
@@ -162,6 +165,7 @@ class RateBlock(_Block):
     fraction: Share
     shape: ShapeBlock | None = None
     harness: HarnessBlock | None = None
+    timed: TimedKernelBlock | None = None
     provenance: ProvenanceBlock | None = None
 
 

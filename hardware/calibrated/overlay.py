@@ -250,8 +250,9 @@ def _gemm(base: GemmCurve | None, block: models.GemmBlock) -> GemmCurve:
         shape = one.shape.record if one.shape else None
         if shape is None and block.tiles is None and dtype in rates:
             shape = rates[dtype].shape  # a rate by itself was found with the shape that stays
+        timed = one.timed.record if one.timed else None
         rates[dtype] = Rate(
-            dtype=dtype, fraction=one.fraction, provenance=source, harness=harness, shape=shape
+            dtype=dtype, fraction=one.fraction, provenance=source, harness=harness, shape=shape, timed=timed
         )
     given = _stated(block) | {"rates": tuple(rates.values()), "provenance": record}
     if block.tiles:
