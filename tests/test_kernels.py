@@ -13,7 +13,7 @@ from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.kernels.attention import hbm_bytes, kernel_head_dim, tile_rows, tiled_hbm_bytes
 from stepsim.kernels.cost import in_range, kernel_seconds
-from stepsim.kernels.gemm import filled_waves, gemm_seconds, output_bytes
+from stepsim.kernels.gemm import filled_waves, output_bytes
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
 from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
 
@@ -331,8 +331,8 @@ seen them but for the ratio of the two in 8 bits."""
 
 
 def test_four_types_agree_with_a_b300_that_runs_at_its_power_limit() -> None:
-    """All within a tenth, and none off by more than another by 4.5 %, though they draw power differently; with
-    what lays out scales of blocks, which is inside the timing (``tex.generic_gemm``)."""
+    """All within a tenth, and none off by more than another by 4.5 %, though they draw power differently;
+    with what lays out scales of blocks, which is inside the timing (``tex.generic_gemm``)."""
     gpu, tokens = get_gpu("B300-SXM"), 15872
     profile = replace(load_profile("B300-SXM"), clock_fraction=1.0)
     ratios = []
