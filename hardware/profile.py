@@ -37,6 +37,29 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GemmShape:
+    """How the time of a product depends on its shape, of one library's kernels; the constants are those of
+    ``GemmCurve``."""
+
+    tiles: tuple[Tile, ...]
+    tile_overhead_s: float
+    store_exposed: float
+    wave_quantisation: float
+    epilogue_s: float = 0.0
+    deep_slowdown: float = 0.0
+    split_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimedKernel:
+    """The products that a table timed, where training runs those of another library: their fraction of peak
+    and how their time depends on the shape."""
+
+    fraction: float
+    shape: GemmShape
+
+
+@dataclass(frozen=True, kw_only=True)
 class Harness:
     """What the measured times of a curve hold besides its kernel; no step pays it.
 
@@ -69,24 +92,11 @@ class Harness:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GemmShape:
-    """How the time of a product depends on its shape, of one library's kernels; the constants are those of
-    ``GemmCurve``."""
-
-    tiles: tuple[Tile, ...]
-    tile_overhead_s: float
-    store_exposed: float
-    wave_quantisation: float
-    epilogue_s: float = 0.0
-    deep_slowdown: float = 0.0
-    split_s: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class Rate:
     """Fraction of a dtype's peak that a GEMM without any edge reaches at the boost clock.
 
     ``shape``: the constants of the kernels of this type, where another library than that of 16 bit runs them.
+    ``timed``: the kernels that its table timed, where these are not those that the rate is of.
     """
 
     dtype: str
@@ -94,6 +104,7 @@ class Rate:
     provenance: Provenance
     harness: Harness | None = None
     shape: GemmShape | None = None
+    timed: TimedKernel | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

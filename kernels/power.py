@@ -5,11 +5,10 @@ know how long the kernel has run; a burst shorter than the controller's reaction
 ``GpuProfile.power_limited`` says how far the limit acts.
 
 Dynamic power is C V^2 f, and near the top of the range voltage follows frequency, so that power follows the
-cube of the clock. The tensor cores are what draws it: eight-bit products at twice the rate draw what 16-bit
-ones do (an H200 662 W in either, the project's table of power), so that their gain in energy is their gain in
-time. So is that of four-bit ones on Blackwell Ultra, at six times the rate of 16-bit ones: a B300 sustains
-3.48 times their rate (docs/decisions/0094-watts-of-a-type-by-its-peak.md). Kernels that wait for HBM stay
-below the limit.
+cube of the clock. The tensor cores are what draws it, a FLOP by the width of its operands: eight-bit products
+at twice the rate draw what 16-bit ones do (an H200 662 W in either, the project's table of power), and
+four-bit ones, Blackwell Ultra's included, by a quarter (docs/decisions/0158-four-bit-products-by-cublas.md).
+Kernels that wait for HBM stay below the limit.
 """
 
 from __future__ import annotations
@@ -82,16 +81,12 @@ def drawn_w(activity: Activity, gpu: Gpu, *, flops_per_s: float = 0.0, dtype: st
 
 
 def joules_per_flop(dtype: str, gpu: Gpu) -> float:
-    """Of a FLOP at the boost clock: by the width of its operands, or by its peak where that gains more.
+    """Of a FLOP at the boost clock, by the width of its operands.
 
     >>> from ..hardware.gpus import get_gpu
-    >>> ultra, before = get_gpu("GB300-NVL72"), get_gpu("GB200-NVL72")
-    >>> [round(1e12 * joules_per_flop("nvfp4", gpu), 2) for gpu in (before, ultra)]
-    [0.31, 0.2]
+    >>> gpu = get_gpu("GB300-NVL72")
+    >>> [round(1e12 * joules_per_flop(dtype, gpu), 2) for dtype in ("bf16", "fp8", "nvfp4")]
+    [1.23, 0.61, 0.31]
     """
     assert gpu.joules_per_flop is not None
-    listed, peaks = PEAK_OF.get(dtype, dtype), gpu.peak_flops
-    share = ELEMENT_BYTES[listed] / ELEMENT_BYTES["bf16"]
-    if share < 1.0 and listed in peaks and "bf16" in peaks:  # which datasheets round
-        share = min(share, 1.0 / max(1.0, round(peaks[listed] / peaks["bf16"], 1)))
-    return gpu.joules_per_flop * share
+    return gpu.joules_per_flop * ELEMENT_BYTES[PEAK_OF.get(dtype, dtype)] / ELEMENT_BYTES["bf16"]

@@ -33,7 +33,7 @@ from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.profile import GpuProfile, Harness
 from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.gemm import gemm_seconds
-from stepsim.kernels.kernel import Attention, Gemm, MemoryBound
+from stepsim.kernels.kernel import ELEMENT_BYTES, Attention, Gemm, MemoryBound
 from stepsim.kernels.power import sustained_clock
 
 PRODUCTS = "gpu,kernel_source,dtype,m,n,k,latency_ms,source\n"
@@ -120,8 +120,8 @@ def test_power_slows_the_clock_by_its_cube_root(name: str, rate: float, more: fl
         joules = gpu.joules_per_flop or 0.0
         assert gpu.idle_w + joules * rate * clock**3 == pytest.approx(gpu.tdp_w)
         assert sustained_clock(rate, "bf16", gpu, replace(profile, power_limited=0.0)) == 1.0
-    for dtype in {"fp8", "fp4"} & set(gpu.peak_flops):  # as fast for its peak, at the same watts
-        as_fast = rate * gpu.peak_flops[dtype] / gpu.peak_flops["bf16"]
+    for dtype in {"fp8", "fp4"} & set(gpu.peak_flops):  # as fast for its width, at the same watts
+        as_fast = rate * ELEMENT_BYTES["bf16"] / ELEMENT_BYTES[dtype]
         assert sustained_clock(as_fast, dtype, gpu, profile) == pytest.approx(clock, rel=0.005)
 
 

@@ -13,8 +13,9 @@ from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.gpus import get_gpu, gpu_names
 from stepsim.kernels.attention import hbm_bytes, kernel_head_dim, tile_rows, tiled_hbm_bytes
 from stepsim.kernels.cost import in_range, kernel_seconds
-from stepsim.kernels.gemm import filled_waves, gemm_seconds, output_bytes
+from stepsim.kernels.gemm import filled_waves, output_bytes
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
+from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
 
 gpus = st.sampled_from([name for name in gpu_names() if get_gpu(name).architecture != "volta"])
 # Multiples of 8: an unaligned row is slower, so doubling an odd size may even save time.
@@ -330,17 +331,25 @@ seen them but for the ratio of the two in 8 bits."""
 
 
 def test_four_types_agree_with_a_b300_that_runs_at_its_power_limit() -> None:
-    """All within a tenth, and none off by more than another by 6 %, though they draw power differently."""
+    """All within a tenth, and none off by more than another by 4.5 %, though they draw power differently;
+    with what lays out scales of blocks, which is inside the timing (``tex.generic_gemm``)."""
     gpu, tokens = get_gpu("B300-SXM"), 15872
     profile = replace(load_profile("B300-SXM"), clock_fraction=1.0)
     ratios = []
     for dtype, measured_s in TE_ON_B300.items():
         sizes = [size for k, n in TE_LAYER for size in ((tokens, n, k), (tokens, k, n), (n, k, tokens))]
         products = [Gemm(m=m, n=n, k=k, dtype=dtype) for m, n, k in sizes]
-        ratios.append(sum(gemm_seconds(each, gpu, profile) for each in products) / measured_s)
+        scales = {"mxfp8": 1 / 32, "nvfp4": 1 / 16}.get(dtype, 0.0)
+        laid_out = [
+            MemoryBound(hbm_bytes=LAYOUT_PASSES * k * (m + n) * scales, launches=2)
+            for m, n, k in sizes
+            if scales
+        ]
+        seconds = sum(kernel_seconds(each, gpu, profile) for each in [*products, *laid_out])
+        ratios.append(seconds / measured_s)
     assert min(ratios) > 1.0
     assert max(ratios) < 1.1
-    assert max(ratios) / min(ratios) < 1.06
+    assert max(ratios) - min(ratios) < 0.045
 
 
 @pytest.mark.parametrize(("implementation", "head_dim", "compiled"), [("fa1", 80, 128), ("fa2", 80, 96)])

@@ -107,8 +107,9 @@ def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -
 
 def _in_a_short_run(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> float:
     """Mean time of a call of a few dozen: the longer they take together, the more the power limit acts."""
-    kernel, started = measurement.kernels[-1], replace(profile, clock_fraction=1.0, power_limited=0.0)
+    kernel = measurement.kernels[-1]
     harness = harness_of(kernel, profile)
+    started = replace(as_timed(kernel, profile), clock_fraction=1.0, power_limited=0.0)
     moved_bytes = sum(other.hbm_bytes for other in measurement.kernels[:-1])
     cached = cached_share(kernel, moved_bytes, gpu) if isinstance(kernel, Gemm) else 0.0
     warm = _drawing(drawn_share(measurement, harness), _with_cache(gpu, cached, profile))
@@ -210,6 +211,20 @@ def harness_of(kernel: Kernel, profile: GpuProfile) -> Harness:
         case Attention():
             found = (c.harness for c in profile.attention if c.implementation == kernel.implementation)
     return next(found, None) or Harness()
+
+
+def as_timed(kernel: Kernel, profile: GpuProfile) -> GpuProfile:
+    """``profile`` with the products that a table timed in place of those that training runs, where these are
+    of another library."""
+    if not isinstance(kernel, Gemm) or not any(rate.timed for rate in profile.gemm.rates):
+        return profile
+    rates = tuple(
+        replace(rate, fraction=rate.timed.fraction, shape=rate.timed.shape)
+        if rate.timed and rate.dtype == kernel.dtype
+        else rate
+        for rate in profile.gemm.rates
+    )
+    return replace(profile, gemm=replace(profile.gemm, rates=rates))
 
 
 def before_power_limit(sustained_s: float, profile: GpuProfile, burst_s: float = BOOST_S) -> float:

@@ -25,6 +25,7 @@ from .attention import fit_attention, scaled
 from .attention_table import fit_attention_table, with_harness
 from .gemm import fit_state, fraction_of_best, with_fraction
 from .gemm_table import fit_table
+from .library import FOUR_BIT, library_gain, with_library
 from .profile_file import write_profile
 from .residual_table import print_residuals
 
@@ -62,6 +63,7 @@ def fit_profiles(
     for plan in PLANS:
         if plan.gpu not in shapes:
             shapes[plan.gpu] = _gemm_profile(plan, shapes, measurements, tables)
+    shapes = with_libraries(shapes, measurements)
     return _with_attention(shapes, measurements, tables)
 
 
@@ -91,11 +93,25 @@ def _gemm_profile(
     return _with_state(profile, plan, measurements) if plan.sweep_dtype else profile
 
 
+def with_libraries(
+    shapes: dict[str, GpuProfile], measurements: Sequence[Measurement]
+) -> dict[str, GpuProfile]:
+    """``shapes`` with the products of 4 bit that training runs, where tables timed other libraries'."""
+    found = dict(shapes)
+    for plan in PLANS:
+        if plan.library:
+            points = [m for m in measurements if m.gpu == plan.library and is_gemm(m, FOUR_BIT)]
+            gain = library_gain(shapes[plan.library], points, get_gpu(plan.library))
+            source = f"{points[0].source} on {plan.library}"
+            found[plan.gpu] = with_library(shapes[plan.gpu], gain, get_gpu(plan.gpu), source)
+    return found
+
+
 def _carried(donor: GpuProfile) -> GemmCurve:
     """A relative's products: shape constants, and rates as fractions of the peak."""
     note = f"shape of {donor.gpu}"
     rates = tuple(
-        replace(rate, harness=None, provenance=_as_carried(rate.provenance, f"of {donor.gpu}"))
+        replace(rate, harness=None, timed=None, provenance=_as_carried(rate.provenance, f"of {donor.gpu}"))
         for rate in donor.gemm.rates
         if rate.dtype != "fp32"
     )

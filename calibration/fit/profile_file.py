@@ -25,6 +25,7 @@ from ...hardware.profile import (
     Harness,
     MemoryCurve,
     Provenance,
+    TimedKernel,
 )
 from ...hardware.quantities import parse_quantity
 from ...hardware.step_factors import CAUSES
@@ -217,7 +218,7 @@ def _gemm(
         rate.dtype: {
             "fraction": rate.fraction,
             **_given(shape=_shape(rate.shape) if rate.shape and whole_shape else None),
-            **_given(harness=_harness(rate.harness)),
+            **_given(harness=_harness(rate.harness), timed=_timed(rate.timed)),
             "provenance": _provenance(rate.provenance),
         }
         for rate in curve.rates
@@ -261,6 +262,10 @@ def _harness(harness: Harness | None) -> dict[str, Any] | None:
         name: value for name, value in asdict(harness).items() if _digits(value) != _digits(plain[name])
     }
     return _given(**stated)
+
+
+def _timed(kernel: TimedKernel | None) -> dict[str, Any] | None:
+    return {"fraction": kernel.fraction, "shape": _shape(kernel.shape)} if kernel else None
 
 
 def _collective(one: WrittenCurve) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ..readers.measurements import Measurement
 from .curve_fit import (
     CACHED_ROW,
     JOINED,
+    as_timed,
     cached_share,
     harness_of,
     is_unaligned,
@@ -46,7 +47,7 @@ def table_times(items: Sequence[Measurement], gpu: Gpu) -> Callable[[GpuProfile]
 
     def seconds(profile: GpuProfile) -> Array:
         harness = harness_of(gemms[0], profile)
-        started = replace(profile, clock_fraction=1.0)
+        started = replace(as_timed(gemms[0], profile), clock_fraction=1.0)
         times = product_times(products, gpu, started, _with_cache(gpu, cached, profile))
         limited = limited_share(times.seconds(gpu, started, 0.0), harness)
         drawn = 1.0 - blank * (1.0 - harness.blank_draw)

@@ -43,6 +43,8 @@ class MeasurementPlan:
     the kernels that training runs.
     Without a table, ``shape_from`` is the GPU whose they are, as fractions of its own peak. ``best``: dtype
     -> GPU whose best measured shape sets the rate instead.
+    ``library``: the GPU whose products of 4 bit by the library of training were measured, where the table's
+    are of another library.
     ``sweep_dtype``: dtype of a sweep of this GPU besides, which shows the state that the swept GPU was in.
     ``two_states``: part of the sweep's short kernels ran before the power limit acted.
     ``overlapped``: outputs leave tensor memory while the next tile is computed.
@@ -60,6 +62,7 @@ class MeasurementPlan:
     two_states: bool = False
     overlapped: bool = False
     best: tuple[tuple[str, str], ...] = ()
+    library: str = ""
     attention: tuple[tuple[str, Donor | None], ...]
     attention_table: str = ""
 
@@ -157,6 +160,7 @@ def _blackwell(gpu: str) -> MeasurementPlan:
         sweep_dtype="bf16" if sweep else None,
         two_states=sweep,
         overlapped=True,
+        library="B200-SXM-180GB",
         attention=(("cudnn", ultra), *own) if gpu == "B300-SXM" else _BLACKWELL_ATTENTION,
         attention_table="cudnn",
     )

@@ -33,7 +33,7 @@ class _Point(_Block):
     id: Name
     source: Name
     gpu: Name
-    dtype: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
+    dtype: Literal["fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "nvfp4"]
     impl: Name
     tflops: Annotated[float, Field(gt=0, le=_FASTEST_TFLOPS)]
     flops_counted: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None

@@ -17,7 +17,7 @@ from ..collective_kinds import KINDS
 from ..fields import NO_BOOL, Flag, number, whole
 from ..gpus import gpu_names
 from ..limits import MOST_GPUS
-from ..profile import AttentionCurve, GemmShape, Harness, Tile
+from ..profile import AttentionCurve, GemmShape, Harness, Tile, TimedKernel
 from ..provenance import Provenance
 from ..quantities import Dimension, parse_quantity
 from ..step_factors import CAUSES, OwnStep, StepFactors, StepKind
@@ -108,6 +108,36 @@ class MemoryBlock(_Block):
     provenance: ProvenanceBlock
 
 
+class ShapeBlock(_Block):
+    """How the time of one type's products depends on their shape, where its library is another."""
+
+    tiles: tuple[tuple[Count, Count, Share], ...] = Field(min_length=1)
+    tile_overhead_s: Seconds = Field(alias="tile_overhead")
+    store_exposed: Part
+    wave_quantisation: Part
+    epilogue_s: Seconds = Field(default=0.0, alias="epilogue")
+    deep_slowdown: Part = 0.0
+    split_s: Seconds = Field(default=0.0, alias="split")
+
+    @property
+    def record(self) -> GemmShape:
+        """The constants as the curves keep them."""
+        tiles = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in self.tiles)
+        return GemmShape(**{**self.model_dump(), "tiles": tiles})
+
+
+class TimedKernelBlock(_Block):
+    """The products that a table timed, where training runs those of another library."""
+
+    fraction: Share
+    shape: ShapeBlock
+
+    @property
+    def record(self) -> TimedKernel:
+        """The constants as the curves keep them."""
+        return TimedKernel(fraction=self.fraction, shape=self.shape.record)
+
+
 class HarnessBlock(_Block):
     """What the times of measured kernels hold besides them: other kernels, the host's call, a slower way."""
 
@@ -129,30 +159,13 @@ class HarnessBlock(_Block):
         return Harness(**self.model_dump())
 
 
-class ShapeBlock(_Block):
-    """How the time of one type's products depends on their shape, where its library is another."""
-
-    tiles: tuple[tuple[Count, Count, Share], ...] = Field(min_length=1)
-    tile_overhead_s: Seconds = Field(alias="tile_overhead")
-    store_exposed: Part
-    wave_quantisation: Part
-    epilogue_s: Seconds = Field(default=0.0, alias="epilogue")
-    deep_slowdown: Part = 0.0
-    split_s: Seconds = Field(default=0.0, alias="split")
-
-    @property
-    def record(self) -> GemmShape:
-        """The constants as the curves keep them."""
-        tiles = tuple(Tile(m=m, n=n, efficiency=share) for m, n, share in self.tiles)
-        return GemmShape(**{**self.model_dump(), "tiles": tiles})
-
-
 class RateBlock(_Block):
     """Fraction of the data type's peak that an edgeless matrix product reaches."""
 
     fraction: Share
     shape: ShapeBlock | None = None
     harness: HarnessBlock | None = None
+    timed: TimedKernelBlock | None = None
     provenance: ProvenanceBlock | None = None
 
 

@@ -90,7 +90,7 @@ _WITHOUT = {
 """Architectures on which an implementation of attention does not run."""
 
 
-NARROW_SHARES = {"fp8": 0.956, "fp8_block": 0.913, "nvfp4": 0.819}
+NARROW_SHARES = {"fp8": 0.956, "fp8_block": 0.913, "nvfp4": 0.901}
 """Fraction of peak at narrow operands over that at 16 bit: medians over the GPUs whose own were measured."""
 
 
@@ -250,8 +250,9 @@ def _gemm(base: GemmCurve | None, block: models.GemmBlock) -> GemmCurve:
         shape = one.shape.record if one.shape else None
         if shape is None and block.tiles is None and dtype in rates:
             shape = rates[dtype].shape  # a rate by itself was found with the shape that stays
+        timed = one.timed.record if one.timed else None
         rates[dtype] = Rate(
-            dtype=dtype, fraction=one.fraction, provenance=source, harness=harness, shape=shape
+            dtype=dtype, fraction=one.fraction, provenance=source, harness=harness, shape=shape, timed=timed
         )
     given = _stated(block) | {"rates": tuple(rates.values()), "provenance": record}
     if block.tiles:
