@@ -33,9 +33,9 @@ TOKENS = "tokens"
 _COUNTS_LAUNCHES, _COUNT_BYTES = 14, 8
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 72 - _COUNTS_LAUNCHES - 1, 31 - _COUNTS_LAUNCHES - 1
 _ROUTER_BACKWARD_LAUNCHES, _FUSED_ROUTER_BACKWARD_LAUNCHES = 12, 4
-# Of the 57, what a softmax over all experts does without (Megatron-LM moe_utils.py and router.py): groups are
-# scored, chosen and masked by 12 (group_limited_topk); a sigmoid with biases normalises, gathers and scales by
-# 7 more than a softmax, and by 3 for the auxiliary loss; tokens of each expert are counted for the bias by 2. A
+# Of the 57, what a softmax over all experts does without (Megatron-LM moe_utils.py, router.py): groups are
+# scored, chosen and masked by 12 (group_limited_topk); a sigmoid with biases normalises, gathers and scales
+# by 7 more than a softmax, and by 3 for the auxiliary loss; 2 count tokens of each expert for the bias. A
 # Qwen3's router and the 14 of the counts take a host 1.87 ms (docs/decisions/0164).
 _GROUPS_LAUNCHES = 12 + 7 + 3 + 2
 
