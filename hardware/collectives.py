@@ -26,7 +26,8 @@ class ArchitectureCollectives:
     switches. ``ring_ends`` is what copying its own part costs a rank of a ring inside a domain, in steps
     of the ring. ``pair_s`` and ``pair_efficiency`` are latency and share of NCCL's NVLink rate of messages
     of all with all over NVLink (None: as between nodes). ``message_bytes_per_s`` is the rate of one
-    point-to-point message by NCCL's default channels per peer.
+    point-to-point message by NCCL's default channels per peer. ``pairwise_bytes_per_s`` is what a GPU draws
+    of its NIC in messages to many peers where its hosts were measured (None: what the fabric has).
     """
 
     base_s: float
@@ -40,6 +41,7 @@ class ArchitectureCollectives:
     ring_ends: float = 0.0
     pair_s: float | None = None
     pair_efficiency: float | None = None
+    pairwise_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,6 +52,15 @@ def test_a_module_of_transformer_engine_costs_more_than_its_launch() -> None:
     assert launches(plan_of(), "router") == pytest.approx([1.0])  # torch's own
 
 
+def test_attention_of_transformer_engine_costs_many_launches() -> None:
+    assert launches(plan_of(), "attention") == pytest.approx([39.0])  # docs/decisions/0164
+    assert launches(plan_of(host={"launches_per_attention": 1.0}), "attention") == pytest.approx([1.0])
+
+
+def test_a_router_without_groups_launches_what_its_code_does() -> None:
+    assert launches(plan_of(), "top-k") == pytest.approx([33.0])
+
+
 def test_products_of_experts_are_launched_by_one_call() -> None:
     calls = 1.6 + (HELD - 1) * PRODUCT_IN_LOOP_S / LAUNCH_S
     assert launches(plan_of(), "expert fc1") == pytest.approx([calls])

@@ -25,7 +25,7 @@ from stepsim.schedules import collectives as schedules
 from stepsim.schedules.transfers.collective import CollectiveKind
 from stepsim.schedules.transfers.group import RankGroup
 from stepsim.schedules.transfers.loads import counted, steps_between_nodes
-from stepsim.sim.network.collectives import collective_curve, collective_transfer
+from stepsim.sim.network.collectives import collective_curve, collective_transfer, placement_in_a_row
 from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.nccl.cost_model import bytes_per_s, combinations
 from stepsim.sim.network.nccl.paths import communicator_on
@@ -341,3 +341,15 @@ def test_a_scenario_that_leaves_nothing_is_refused_with_what_is_legal() -> None:
     scenario = told(nccl_algo="NVLSTree")
     with pytest.raises(ValueError, match=r"software\.exchange\.nccl_algo.*Ring/LL"):
         simulate(scenario)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "least", "most"), [("H100-SXM5-80GB", 42e9, 46e9), ("B200-SXM-180GB", 0, 30e9)]
+)
+def test_channels_of_hopper_nearly_fill_a_nic(gpu: str, least: float, most: float) -> None:
+    """46 GB/s a GPU on two DGX H100 without NVLink (DeepEP issue 3), 22.6 on B200 (docs/decisions/0165)."""
+    cluster = cluster_of(gpu, 2, "ib-ndr400-x8")
+    placement = placement_in_a_row(16, cluster.nvlink_domain, cluster.gpus_per_node)
+    size = 1e9
+    found = collective_transfer("all_to_all", size, placement, cluster).solo_s
+    assert least < size * 8 / 16 / found < most

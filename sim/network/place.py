@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from ...hardware.collectives import ArchitectureCollectives, CollectiveConstants
+from ...hardware.collectives import ArchitectureCollectives, CollectiveConstants, FabricCollectives
 from ...schedules import collectives as schedules
 from ...schedules.transfers.group import RankGroup
 from ...schedules.transfers.loads import Loads
@@ -107,9 +107,7 @@ def place_of(
     nic = cluster.nic_bytes_per_s_per_gpu * ratio
     share = share_above_the_leaf(placement.nodes / placement.units, cluster) if placement.units > 1 else 1.0
     fabric = constants.fabrics[cluster.interconnect.kind] if away else None
-    # Channels have so many chunks of messages on their way at once, whatever the chunks' size.
-    chunks = cluster.interconnect.longer_chunks
-    most = fabric.pairwise_bytes_per_s * chunks if fabric and fabric.pairwise_bytes_per_s else None
+    most = _to_many_peers(arch, fabric, cluster)
     inside = "nvlink" if cluster.nvlink_domain >= min(cluster.gpus_per_node, cluster.gpus) else "pcie"
     reached = cluster.share_of_links(placement.most) if inside == "nvlink" else 1.0
     counted = cluster.intra_node_bytes_per_s_per_gpu * arch.ring_efficiency * reached
@@ -134,6 +132,19 @@ def place_of(
         inside=inside,
         reached=reached,
     )
+
+
+def _to_many_peers(
+    arch: ArchitectureCollectives, fabric: FabricCollectives | None, cluster: Cluster
+) -> float | None:
+    """What NCCL's channels draw of a NIC in messages to many peers; None where nothing but the NIC is known.
+
+    A channel has so many chunks of a message on their way at once, whatever the size of the chunks.
+    """
+    if fabric is None or fabric.pairwise_bytes_per_s is None:
+        return None
+    drawn = arch.pairwise_bytes_per_s or fabric.pairwise_bytes_per_s
+    return drawn * cluster.interconnect.longer_chunks
 
 
 def _leading(group: RankGroup, cluster: Cluster, constants: CollectiveConstants) -> float:

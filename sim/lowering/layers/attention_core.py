@@ -19,18 +19,24 @@ from .local_shape import LocalShape
 _CAST = 2 + 2 + 1
 
 
-def attention_forward(builder: LayerBuilder) -> None:
-    """Scores, softmax (and dropout), weighted sum."""
+def attention_forward(builder: LayerBuilder, *, again: bool = False) -> None:
+    """Scores, softmax (and dropout), weighted sum.
+
+    The host pays for the module around it, which chooses a backend and sets up its random numbers, unless it
+    is the core alone that runs ``again`` (TransformerEngine dot_product_attention.py, what
+    checkpoint_core_attention wraps).
+    """
     local, software = builder.local, builder.software
+    launches = 1.0 if again else software.host.launches_per_attention
     if local.cp > 1:
         context_forward(builder, _tiled("attention", "forward"))
     elif software.kernels.attention == "unfused":
-        _unfused_forward(builder)
+        _unfused_forward(builder, launches)
     else:
         if _in_eight_bits(builder):
             builder.memory("quantise QKV", _CAST * local.tokens * local.qkv_width, launches=2)
         _flash_layout(builder, "QKV for FlashAttention")
-        builder.kernel("attention", _fused(builder, "forward", _whole(local)))
+        builder.kernel("attention", _fused(builder, "forward", _whole(local)), launches=launches)
 
 
 def attention_backward(builder: LayerBuilder) -> None:
@@ -132,10 +138,10 @@ def _softmax_is_one_kernel(local: LocalShape, software: Software) -> bool:
     return kernels.torch_compile or (kernels.fused_softmax and local.window is None)
 
 
-def _unfused_forward(builder: LayerBuilder) -> None:
+def _unfused_forward(builder: LayerBuilder, launches: float) -> None:
     local, software = builder.local, builder.software
     e, scores, values = local.element_bytes, local.score_elements, local.v_head_dim
-    builder.kernel("QK^T", _scores(local, local.head_dim))
+    builder.kernel("QK^T", _scores(local, local.head_dim), launches=launches)
     if _softmax_is_one_kernel(local, software):
         builder.memory("scale, mask, softmax", 2 * e * scores)  # read scores, write probabilities
     else:

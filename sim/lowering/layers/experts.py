@@ -22,7 +22,7 @@ class Experts:
 
     ``copies`` is how often each token is sent: topk, or what capacity pads or cuts that to. ``load`` is
     this rank's rows over the mean of all ranks (routing.py). Without a capacity (``dropless``) nobody knows
-    how many rows come before the router has run.
+    how many rows come before the router has run. ``in_groups``: a router chooses groups of experts first.
     """
 
     total: int
@@ -35,6 +35,7 @@ class Experts:
     copies: float
     load: float = 1.0
     dropless: bool = True
+    in_groups: bool = False
 
     def sent(self, tokens: int) -> float:
         """Rows that a rank with ``tokens`` tokens sends out, itself among the receivers."""
@@ -87,4 +88,5 @@ def experts_of(scenario: Scenario) -> Experts | None:
         copies=copies_of(moe),
         load=distinct_loads(scenario)[0],
         dropless=moe.capacity_factor is None,
+        in_groups=moe.node_limit is not None,
     )

@@ -230,7 +230,7 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
     if "mla_up_proj" in recompute:
         up_projections(builder)
     if "core_attn" in recompute:
-        attention_forward(builder)
+        attention_forward(builder, again=True)
     attention_backward(builder)
     rope(builder, backward=True)
     head_norms_backward(builder)

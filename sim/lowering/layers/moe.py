@@ -33,6 +33,11 @@ TOKENS = "tokens"
 _COUNTS_LAUNCHES, _COUNT_BYTES = 14, 8
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 72 - _COUNTS_LAUNCHES - 1, 31 - _COUNTS_LAUNCHES - 1
 _ROUTER_BACKWARD_LAUNCHES, _FUSED_ROUTER_BACKWARD_LAUNCHES = 12, 4
+# Of the 57, what a softmax over all experts does without (Megatron-LM moe_utils.py, router.py): groups are
+# scored, chosen and masked by 12 (group_limited_topk); a sigmoid with biases normalises, gathers and scales
+# by 7 more than a softmax, and by 3 for the auxiliary loss; 2 count tokens of each expert for the bias. A
+# Qwen3's router and the 14 of the counts take a host 1.87 ms (docs/decisions/0164).
+_GROUPS_LAUNCHES = 12 + 7 + 3 + 2
 
 
 def moe_forward(builder: LayerBuilder) -> None:
@@ -117,7 +122,7 @@ def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) ->
     builder.kernel("router", _router(local).forward(local.here.plain))
     scores = 4.0 * local.norm_tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
-    builder.memory("top-k", 6 * scores, launches=_launches(software))
+    builder.memory("top-k", 6 * scores, launches=_launches(builder))
     if software.exchange.moe_dispatcher == "alltoall":
         if counts:
             _count(builder)
@@ -219,8 +224,10 @@ def _count(builder: LayerBuilder) -> None:
         builder.memory("token counts", 2 * size, launches=_COUNTS_LAUNCHES)
 
 
-def _launches(software: Software) -> int:
-    return _FUSED_ROUTER_LAUNCHES if software.kernels.moe_router_fusion else _ROUTER_LAUNCHES
+def _launches(builder: LayerBuilder) -> int:
+    if builder.software.kernels.moe_router_fusion:
+        return _FUSED_ROUTER_LAUNCHES
+    return _ROUTER_LAUNCHES - (0 if experts_of(builder.local).in_groups else _GROUPS_LAUNCHES)
 
 
 def _backward_launches(software: Software) -> int:

@@ -34,6 +34,11 @@ class HostSoftware(SoftwareGroup):
         default=1.0,
         description="host cost of a product of a linear layer, with its module, in kernel launches",
     )
+    launches_per_attention: Annotated[float, number(ge=0, le=10_000)] = Field(
+        default=1.0,
+        description="host cost of a forward of attention without context parallelism, with its module, in"
+        " kernel launches",
+    )
     collective_checks: bool = Field(
         default=False,
         description="TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective",
