@@ -105,6 +105,7 @@ def maxtext_scenario(
         draft.put(
             "model.num_layers", layers, settings.origin("base_num_decoder_layers", "num_decoder_layers")
         )
+    _head_norms(settings)
     _mesh(settings, gpus)
     _training(settings)
     _experts(settings)
@@ -159,6 +160,21 @@ def _sizes(settings: Settings) -> None:
         _expert_sizes(settings, experts)
     if settings.text("attention_type") == "mla":
         _latent_sizes(settings)
+
+
+def _head_norms(settings: Settings) -> None:
+    """Norms of each head's queries and keys before their positions; Llama 4's come behind, without weights.
+
+    Source: layers/attentions.py, Attention: query_norm and key_norm (RMSNorm of head_dim) but for LLAMA4.
+    """
+    if not settings.flag("use_qk_norm"):
+        return
+    if settings.text("attention_type") == "mla":
+        return  # it is their latents that are normed (layers/attention_mla.py)
+    if settings.text("decoder_block") == "llama4":
+        settings.draft.note("use_qk_norm: norms of queries and keys behind their positions are not counted")
+        return
+    settings.draft.put("model.qk_norm", True, settings.origin("use_qk_norm"))
 
 
 def _expert_sizes(settings: Settings, experts: int) -> None:
