@@ -14,6 +14,8 @@ from stepsim.sim.program.program import (
     RepeatedBlocks,
 )
 
+LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
+
 NVLINK = (("nvlink.out", 1.0),)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from importing import imported, refused, scenario
+
 from stepsim.sim.scenario.errors import ScenarioError
 
 BASE = (

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from blocks_by_hand import NVLINK, collective, kernel, programs, repeated, shape
+from blocks_by_hand import LINKS, NVLINK, collective, kernel, programs, repeated, shape
 from oracles.expanded import expanded
 
 from stepsim.sim.engine.accounting import iter_spans

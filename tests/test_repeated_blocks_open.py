@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from blocks_by_hand import NVLINK, collective, kernel, programs, repeated, shape
+from blocks_by_hand import LINKS, NVLINK, collective, kernel, programs, repeated, shape
 from hypothesis import given, settings
 from oracles.expanded import expanded
 from small_scenarios import layouts, lowered, scenario
@@ -90,9 +90,6 @@ def test_the_critical_path_and_the_accounts_add_up(run: Scenario) -> None:
     for r, i in record.repeated_blocks():
         start, _, end = record.times(r, i)
         assert sum(repeated_parts(record, r, i).values()) == pytest.approx(end - start, rel=1e-9)
-
-
-LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
 
 
 def test_a_message_that_another_joined_in_its_latency_opens_what_has_closed_since() -> None:
