@@ -1,7 +1,7 @@
 """Facts of the software that fit the work of a step: what nothing would read is refused.
 
-Knows which precision reads how tensors are scaled, and what compiled blocks hold. Presets state facts for every
-precision; only what a document itself states is held against its own.
+Knows which precision reads how tensors are scaled, and what compiled blocks hold. Presets state facts for
+every precision; only what a document itself states is held against its own.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
     if scaling is not None and training.precision != "fp8":
         yield Finding(
             path=tuple(_SCALING.split(".")),
-            message=f"{scaling} is for precision fp8, and training.precision is {training.precision}; leave it"
-            " out, or set precision to fp8",
+            message=f"{scaling} is for precision fp8, and training.precision is {training.precision};"
+            " leave it out, or set precision to fp8",
         )
 
 

@@ -87,6 +87,25 @@ def maxtext_scenario(
     draft.put("software.preset", "maxtext-2025", "MaxText")
     if settings.text("hardware", default="gpu") not in ("gpu", "gpu_multiprocess"):
         settings.refuse("hardware", "TPUs are not modelled; GPUs are (hardware: gpu)")
+    _model(settings, model, origin)
+    layers = settings.integer("base_num_decoder_layers", "num_decoder_layers")
+    if draft.get("model.preset") and layers:
+        draft.put(
+            "model.num_layers", layers, settings.origin("base_num_decoder_layers", "num_decoder_layers")
+        )
+    _head_norms(settings)
+    _mesh(settings, gpus)
+    _training(settings)
+    _experts(settings)
+    _attention(settings)
+    put_machine(settings)
+    settle(settings, "maxtext")
+    return draft.finished()
+
+
+def _model(settings: Settings, model: str | None, origin: str) -> None:
+    """One of the catalogue, by its own sizes, or asked for."""
+    draft = settings.draft
     given = settings.given.get("model")
     if given or model:
         draft.put("model.preset", given or model, f"--given model={given}" if given else origin)
@@ -100,15 +119,10 @@ def maxtext_scenario(
             f"the model {settings.text('model_name')} is in a file of MaxText's that was not given",
             "llama3-8b",
         )
-    layers = settings.integer("base_num_decoder_layers", "num_decoder_layers")
-    if draft.get("model.preset") and layers:
-        draft.put(
-            "model.num_layers", layers, settings.origin("base_num_decoder_layers", "num_decoder_layers")
-        )
-    _head_norms(settings)
-    _mesh(settings, gpus)
-    _training(settings)
-    _experts(settings)
+
+
+def _attention(settings: Settings) -> None:
+    draft = settings.draft
     kernel = settings.choice(
         "attention",
         among={
@@ -123,9 +137,6 @@ def maxtext_scenario(
     if kernel is None:
         settings.refuse("attention", "the TPU's flash attention is not modelled; cudnn_flash_te is")
     draft.put("software.kernels.attention", kernel, settings.origin("attention", default=DEFAULT))
-    put_machine(settings)
-    settle(settings, "maxtext")
-    return draft.finished()
 
 
 _SIZES = {
