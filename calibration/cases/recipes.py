@@ -75,7 +75,9 @@ def recipe_facts() -> tuple[RecipeFact, ...]:
 
 def _fact(entry: Mapping[str, Any]) -> RecipeFact:
     """An entry of the table, whose lists are tuples."""
-    stated = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    stated: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
+    }
     return RecipeFact(**stated)
 
 
