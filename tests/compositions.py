@@ -137,7 +137,7 @@ def combinations(draw: st.DrawFn, experts: bool) -> dict[str, Any]:
             "activation_offload": pick(False, False, False, True),
         },
         "schedule": schedule,
-        "software": {"preset": preset, **grouped(draw(switches(preset, schedule)))},
+        "software": {"preset": preset, **grouped(draw(switches(preset, schedule, precision)))},
     }
 
 
@@ -162,7 +162,7 @@ def routings() -> st.SearchStrategy[Any]:
 
 
 @st.composite
-def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
+def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str) -> dict[str, Any]:
     """What of a preset may be otherwise, by field; attention is one that every drawn GPU has."""
 
     def pick(*choices: Any) -> Any:
@@ -189,7 +189,6 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "reduction": pick(own.gradients.reduction, "buckets", "megatron-buckets", "nanotron-buckets"),
         "zero1_reduce_scatters": pick(True, True, False),
         "reduce_grad_bytes": pick(own.gradients.reduce_grad_bytes, 2, 4),
-        "fp8_scaling": pick(own.kernels.fp8_scaling, "current", "blockwise"),
         "fp8_parameters": pick(True, False),
         "fp8_dispatch": pick(True, False),
         "scatter_gather_p2p": pick(own.pipeline.scatter_gather_p2p, True, False),
@@ -200,6 +199,11 @@ def switches(draw: st.DrawFn, preset: str, schedule: str) -> dict[str, Any]:
         "collective_checks": pick(False, False, True),
         "step_barrier": pick(False, False, True),
         "persistent_elements": 0.0,  # DeepSpeed's small parameters have a test of their own
+        **(
+            {"fp8_scaling": pick(own.kernels.fp8_scaling, "current", "blockwise")}
+            if precision == "fp8"
+            else {}
+        ),
     }
 
 

@@ -26,7 +26,9 @@ def run(amax_group: str, **fields: Any) -> Scenario:
         "preset": "megatron-core-2025",
         "exchange": {"amax_group": amax_group, "tp_comm_overlap": False},
         "host": {"host_s_per_kernel": 0},
-        "kernels": {"fp8_scaling": fields.pop("fp8_scaling", "delayed")},
+        "kernels": {"fp8_scaling": fields.pop("fp8_scaling", "delayed")}
+        if fields.get("precision", "fp8") == "fp8"
+        else {},
     }
     return scenario(**{**H100, "software": software, **fields})
 

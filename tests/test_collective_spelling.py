@@ -47,7 +47,6 @@ THEIR_STRINGS = {
     "sim/lowering/layers/expert_biases.py": {"alltoall"},
     "sim/lowering/pricing.py": {"alltoall"},
     "sim/network/token_exchange.py": {"alltoall"},
-    "calibration/cases/recipes.py": {"alltoall"},
     # NCCL's kernels:
     "calibration/readers/traced.py": {"allreduce", "allgather", "reducescatter", "alltoall"},
     "sim/network/selection.py": {"hierarchical-all-to-all"},  # as earlier versions called it

@@ -159,6 +159,7 @@ def installed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("installed", ["wheel"], indirect=True)  # the files of the sdist are the same, below
 def test_an_installed_stepsim_is_whole(installed: Path, tmp_path: Path) -> None:
     """Help, catalogues and a prediction are those of the checkout, while the code is the environment's."""
     command, python = (place("scripts", installed) / name for name in ("stepsim", "python"))
@@ -176,5 +177,7 @@ def test_an_installed_stepsim_is_whole(installed: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_an_installed_stepsim_has_every_file(installed: Path) -> None:
     home = place("purelib", installed) / "stepsim"
-    held = {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
-    assert {name for name in held if not name.endswith(".pyc")} == shipped(ROOT)
+    files = {path.relative_to(home).as_posix(): path for path in home.rglob("*") if path.is_file()}
+    held = {name: path for name, path in files.items() if not name.endswith(".pyc")}
+    assert held.keys() == shipped(ROOT)
+    assert [name for name, path in held.items() if path.read_bytes() != (ROOT / name).read_bytes()] == []

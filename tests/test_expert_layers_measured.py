@@ -71,7 +71,8 @@ def _document(
         "schedule": "none",
         "software": {
             "preset": "megatron-core-2025",
-            "kernels": {"moe_router_fusion": True, "fused_activation": False, "fp8_scaling": "blockwise"},
+            "kernels": {"moe_router_fusion": True, "fused_activation": False}
+            | ({"fp8_scaling": "blockwise"} if precision == "fp8" else {}),
             "exchange": {"moe_dispatcher": dispatcher},
         },
     }  # fmt: skip

@@ -18,9 +18,9 @@ from stepsim.sim.reliability.study import closed_forms
 from stepsim.sim.reliability.study.statistics import mean_of, quantile, ratio_difference, ratio_of, t_quantile
 
 QUICK: dict[str, Callable[[], Iterator[CaseVerdict]]] = {
-    "blocking": partial(checkpoints.blocking, 6000, 10),
+    "blocking": partial(checkpoints.blocking, 3000, 10),
     "waterfall": partial(checkpoints.where_time_goes, 8000, 10),
-    "Daly": partial(checkpoints.daly, 6),
+    "Daly": partial(checkpoints.daly, 4),
     "asynchronous": partial(checkpoints.asynchronous, 8000, 10),
     "spread": partial(checkpoints.spread, 60, 300),
     "Meta": partial(checkpoints.meta, 4000, 10),

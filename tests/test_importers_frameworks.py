@@ -31,6 +31,9 @@ from importing import at, imported, refused, scenario
             "software.kernels.recompute_stops_early",
             True,
         ),
+        (("", ""), "model.qk_norm", None),
+        (("attn_impl: flash", "attn_impl: flash, qk_gn: true"), "model.qk_norm", True),
+        (("attn_impl: flash", "attn_impl: flash, qk_ln: true"), "model.qk_norm", None),
         (("", ""), "software.kernels.logged_losses", None),
         (("d_model", "use_train_metrics: false, d_model"), "software.kernels.logged_losses", 0),
         (("", ""), "training.recompute", "full"),
@@ -40,6 +43,16 @@ from importing import at, imported, refused, scenario
 )
 def test_llm_foundry(change: tuple[str, str], path: str, value: object) -> None:
     assert at(imported({"mpt.yaml": MPT.replace(*change)}, {"gpus": "16"}).document, path) == value
+
+
+def test_norms_of_heads_that_are_not_counted_are_said() -> None:
+    """Over all heads together in llm-foundry; behind the positions, and without weights, in Llama 4."""
+    mpt = imported(
+        {"mpt.yaml": MPT.replace("attn_impl: flash", "attn_impl: flash, qk_ln: true")}, {"gpus": "16"}
+    )
+    llama = MAXTEXT + "use_qk_norm: true\ndecoder_block: llama4\n"
+    for made in (mpt, imported({"run.yml": llama}, {"gpus": "32"})):
+        assert any("norms of queries and keys" in one for one in made.notes)
 
 
 def test_llm_foundry_refuses_microbatches_of_unequal_size_and_asks_for_auto() -> None:
@@ -165,6 +178,10 @@ def test_primus_refuses_its_own_schedules() -> None:
         ),
         (("remat_policy: full", ""), "training.recompute", "full"),
         (("remat_policy: full", "quantization: fp8"), "training.precision", "fp8"),
+        (("", ""), "model.qk_norm", None),
+        (("remat_policy: full", "use_qk_norm: true"), "model.qk_norm", True),
+        (("remat_policy: full", "use_qk_norm: true\ndecoder_block: llama4"), "model.qk_norm", None),
+        (("remat_policy: full", "use_qk_norm: true\nattention_type: mla"), "model.qk_norm", None),
     ],
 )
 def test_maxtext(change: tuple[str, str], path: str, value: object) -> None:

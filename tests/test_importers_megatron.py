@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from importing import imported, refused, scenario
 
+from stepsim.sim.scenario.errors import ScenarioError
+
 BASE = (
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --micro-batch-size 1"
     " --global-batch-size 64 --tokenizer-model meta-llama/Llama-3.1-8B --bf16"
@@ -256,6 +258,15 @@ def test_yaml_of_arguments_and_its_environment_are_read() -> None:
     assert made.document["cluster"]["message_chunk"] == "2097152 B"
     assert made.ignored == ("--lr",)
     assert made.origins["model.num_layers"] == "model_config.yaml:5 --num-layers 4"
+
+
+@pytest.mark.parametrize("chunk", ["lots", "0", "1.5"])
+def test_a_wrong_variable_of_the_environment_is_refused_at_its_line(chunk: str) -> None:
+    script = f"export NCCL_P2P_NET_CHUNKSIZE={chunk}\ntorchrun " + BASE
+    with pytest.raises(ScenarioError) as refusal:
+        imported({"train.sh": script}, {"gpus": "8"})
+    (problem,) = refusal.value.problems
+    assert (problem.path, problem.mark.line) == ("NCCL_P2P_NET_CHUNKSIZE", 1)
 
 
 def test_a_script_with_its_launcher_gives_the_world() -> None:

@@ -127,7 +127,7 @@ FAULTS: dict[str, Any] = {
 @pytest.mark.slow
 def test_goodput_is_the_step_over_the_share_of_time_that_counts() -> None:
     scenario = small(**FAULTS)
-    found = plan(scenario, fix=FIX, top=2, objective="goodput", audit=2, jobs=1)
+    found = plan(scenario, fix={**FIX, "parallelism.tp": 2}, top=2, objective="goodput", audit=2, jobs=1)
     for choice in found.choices:
         step_s = choice.figures.step_time_s
         share = goodput_share(choice.scenario, step_s)

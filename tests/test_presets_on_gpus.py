@@ -5,7 +5,7 @@ What a GPU or a stack has not is refused at a field, and no other error may come
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
 import pytest
@@ -84,14 +84,39 @@ KINDS = {get_gpu(name).architecture: name for name in gpu_names()}
 """A GPU of each architecture, whose kernels and types are those of its likes."""
 
 
-@pytest.mark.parametrize("gpu", gpu_names())
-def test_every_preset_answers_or_is_refused_at_a_field(gpu: str) -> None:
+def reach(gpu: str) -> str:
+    """How far links between GPUs reach without a network."""
+    joined = get_gpu(gpu).nvlink_domain
+    return "nowhere" if joined < 2 else "a host" if joined <= 8 else "a rack"
+
+
+JOINED = {(get_gpu(name).architecture, reach(name)): name for name in gpu_names()}
+"""A GPU of each architecture and reach: what software asks of a GPU beside its rates."""
+
+FEW = ("megatron-core-2025", "torchtitan-2025", "deepspeed-zero3-2021")
+"""Of each way to cut parameters one. What else a preset says is the same on all GPUs of a kind."""
+
+
+def some_answer(gpu: str, presets: Iterable[str]) -> None:
+    """Each preset answers on that GPU or is refused, and not all are."""
     precision = "bf16" if get_gpu(gpu).has_math("bf16") else "fp16"
-    jobs = [job(gpu, {"preset": name}, precision) for name in software_names()]
+    jobs = [job(gpu, {"preset": name}, precision) for name in presets]
     answered = [answers(one) for one in jobs if one is not None]
     assert any(answered), "some software runs on it"
 
 
+@pytest.mark.parametrize("gpu", gpu_names())
+def test_every_gpu_answers_or_is_refused_at_a_field(gpu: str) -> None:
+    some_answer(gpu, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gpu", JOINED.values())
+def test_every_preset_answers_or_is_refused_at_a_field(gpu: str) -> None:
+    some_answer(gpu, software_names())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("gpu", KINDS.values())
 def test_every_attention_in_every_precision_answers_or_is_refused_at_a_field(gpu: str) -> None:
     kinds = [

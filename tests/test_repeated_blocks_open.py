@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from blocks_by_hand import LINKS, NVLINK, collective, kernel, programs, repeated, shape
 from hypothesis import given, settings
 from oracles.expanded import expanded
 from small_scenarios import layouts, lowered, scenario
@@ -15,50 +16,13 @@ from stepsim.sim.engine.critical_path import critical_path
 from stepsim.sim.engine.record import Record, Stretch
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.network.transfer import Transfer
-from stepsim.sim.program.check import program_problems
 from stepsim.sim.program.program import (
-    Block,
-    Change,
     Collective,
-    Compute,
-    Exchange,
-    MessageEnd,
     Op,
     Program,
     Programs,
-    RepeatedBlocks,
 )
 from stepsim.sim.scenario.models import Scenario
-
-NVLINK = (("nvlink.out", 1.0),)
-
-
-def programs(*ops: Op, corun: float = 0.0) -> Programs:
-    return Programs(
-        classes=(Program(ops=ops),),
-        communicators={},
-        links=({"nvlink.out": 100.0, "nvlink.in": 100.0},),
-        sms=100,
-        corun_slowdown=corun,
-    )
-
-
-def kernel(seconds: float, *after: int, host_s: float = 0.0) -> Op:
-    return Op("kernel", "compute", "compute", Compute(seconds, "gemm"), after, host_s=host_s)
-
-
-def collective(stream: str, transfer: Transfer, *after: int) -> Op:
-    return Op(stream, stream, stream, Collective("all_reduce", stream, transfer), after)
-
-
-def repeated(*ops: Op, times: int = 1) -> Op:
-    work = RepeatedBlocks(((Block("block", ops), times),))
-    return Op("repeated", "compute", "compute", work, action="0F0", host_s=work.host_s)
-
-
-def shape(record: Record, i: int, r: int = 0) -> list[int | str]:
-    """How op ``i`` of class ``r`` ran: so many blocks as a whole, or one in detail."""
-    return [piece.count if isinstance(piece, Stretch) else "open" for piece in record.pieces(r, i)]
 
 
 def test_alone_it_never_opens() -> None:
@@ -126,9 +90,6 @@ def test_the_critical_path_and_the_accounts_add_up(run: Scenario) -> None:
     for r, i in record.repeated_blocks():
         start, _, end = record.times(r, i)
         assert sum(repeated_parts(record, r, i).values()) == pytest.approx(end - start, rel=1e-9)
-
-
-LINKS = {"nvlink.out": 100.0, "nvlink.in": 100.0, "nic.out": 10.0, "nic.in": 10.0}
 
 
 def test_a_message_that_another_joined_in_its_latency_opens_what_has_closed_since() -> None:
@@ -216,207 +177,3 @@ def test_the_laws_see_repeated_blocks_that_open() -> None:
     full = replay(expanded(lowered(run).programs))
     assert not list(full.repeated_blocks())
     assert full.events > record.events
-
-
-def crossed(*at_s: float) -> Programs:
-    """A class whose block sums twice over its NIC, each time between kernels, and one that sends it messages
-    of two seconds at such times. Behind each sum the streams of the block join."""
-    nic = (("nic.out", 1.0), ("nic.in", 1.0))
-    mine, message = Transfer(0.1, 20.0, 10.0, nic, sms=10), Transfer(0.05, 20.0, 10.0, nic)
-    block = (kernel(1.0), kernel(0.5), collective("tp", mine, 1), kernel(1.0, 2), kernel(0.5), kernel(0.25))
-    again = (collective("tp", mine, 5), kernel(0.5), kernel(1.0, 6), kernel(0.25))
-
-    def end(k: int, *after: int, send: bool) -> Op:
-        return Op(
-            f"message {k}", "pp", "pp", Exchange((MessageEnd(send, int(send), f"m{k}", message),)), after
-        )
-
-    sends: list[Op] = []
-    for k, seconds in enumerate(at_s):
-        delay = Collective("all_reduce", f"delay{k}", Transfer(seconds, 0.0, math.inf))
-        sends += [Op("delay", f"delay{k}", "dp", delay), end(k, 2 * k, send=True)]
-    receives = [end(k, send=False) for k in range(len(at_s))]
-    classes = Program(ops=tuple(sends)), Program(ops=(*receives, repeated(*block, *again, times=2)))
-    return replace(programs(corun=0.1), classes=classes, links=(LINKS, LINKS))
-
-
-@pytest.mark.parametrize("host", [True, False])
-@pytest.mark.parametrize("second_s", [3.9, 6.0, 7.25, 7.6, 9.0, math.inf])
-@pytest.mark.parametrize("first_s", [0.0, 0.2, 1.45, 1.5, 1.6, 2.0, 4.5])
-def test_a_block_closes_again_behind_a_message(first_s: float, second_s: float, host: bool) -> None:
-    """Wherever messages begin and end in a block: what sums and messages do is the same op by op."""
-    one = crossed(*([first_s] if second_s == math.inf else [first_s, second_s]))
-    short, full = replay(one, host=host), replay(expanded(one), host=host)
-    for mine, other in zip(iter_spans(short), iter_spans(full), strict=True):
-        assert (mine.start_s, mine.end_s) == pytest.approx((other.start_s, other.end_s), rel=1e-12)
-    told, known = (sorted((one.seconds, one.bytes) for one in record.slowed) for record in (short, full))
-    assert told == [pytest.approx(one) for one in known]
-
-
-def beside_messages(block: Op, message: Transfer, *, host: bool) -> tuple[Record, Record]:
-    """A class that runs ``block`` and is sent a message after 0.25 s, as blocks and op by op."""
-    ends = (MessageEnd(True, 1, "0F0", message),), (MessageEnd(False, 0, "0F0", message),)
-    send, receive = (
-        Op("message", "pp", "pp", Exchange(end), after) for end, after in zip(ends, [(0,), ()], strict=True)
-    )
-    classes = Program(ops=(kernel(0.25), send)), Program(ops=(receive, block))
-    one = replace(programs(corun=0.1), classes=classes, links=(LINKS, LINKS))
-    return replay(one, host=host), replay(expanded(one), host=host)
-
-
-def times(record: Record) -> list[float]:
-    """Start and end of every op, in the order of the programs."""
-    return [at for span in iter_spans(record) for at in (span.start_s, span.end_s)]
-
-
-@pytest.mark.parametrize("other", ["tp", "cp"])
-@pytest.mark.parametrize("host", [True, False])
-def test_streams_that_go_on_where_a_block_closes_begin_their_ops_once(host: bool, other: str) -> None:
-    """Behind the first sum a kernel and another collective begin at once: the kernel has the block go on as
-    its whole run does, in which that collective begins too. SMs that both hold would show in the kernel.
-    """
-    nic = (("nic.out", 1.0), ("nic.in", 1.0))
-    message, first, then = (Transfer(0.1, 20.0, 10.0, nic, sms=sms) for sms in (0, 10, 20))
-    sums = collective("tp", first, 0), collective(other, then, 1)
-    block = repeated(kernel(1.0), sums[0], kernel(1.0, 1), kernel(1.0), sums[1], times=2)
-    short, full = beside_messages(block, message, host=host)
-    assert shape(short, 1, r=1) == ["open", 1]
-    assert times(short) == pytest.approx(times(full), rel=1e-12)
-
-
-NIC_IN = (("nic.in", 1.0),)
-
-
-@pytest.mark.parametrize("host_s", [0.0, 6.0])
-def test_a_block_whose_host_is_behind_does_not_close(host_s: float) -> None:
-    """Behind the sum all streams join, and the last kernel is yet to be issued: it waits, as op by op."""
-    mine, message = Transfer(0.0, 10.0, 10.0, NIC_IN), Transfer(0.0, 15.0, 10.0, (("nic", 1.0),))
-    block = repeated(kernel(1.0), collective("tp", mine, 0), kernel(1.0, 1), kernel(1.0, host_s=host_s))
-    short, full = beside_messages(block, message, host=True)
-    assert shape(short, 1, r=1) == ["open"]
-    assert times(short) == pytest.approx(times(full), rel=1e-12)
-    assert short.end[1][1] == pytest.approx(7.0 if host_s else 4.75)
-
-
-def test_a_block_closes_where_all_its_streams_join_and_nowhere_else() -> None:
-    """Undisturbed the sum takes 1.5 s, the collective beside it 2; the message delays the sum to 3.5 s, so
-    that what waits for both begins when the kernel behind the sum has ended, not a quarter of a second later.
-    """
-    sums = (
-        collective("tp", Transfer(0.0, 15.0, 10.0, NIC_IN), 0),
-        collective("cp", Transfer(2.0, 0.0, 1.0), 0),
-    )
-    block = repeated(kernel(1.0), *sums, kernel(0.25, 1), kernel(1.0, 2, 3))
-    short, full = beside_messages(block, Transfer(0.0, 17.5, 10.0, (("nic", 1.0),)), host=False)
-    assert times(short) == pytest.approx(times(full), rel=1e-12)
-    assert short.end[1][1] == pytest.approx(3.5 + 0.25 + 1.0)
-
-
-def test_what_slowed_a_block_before_it_closed_is_noted_once() -> None:
-    """Two sums share the NIC with the message and with one another; the block closes behind both."""
-    mine = Transfer(0.0, 10.0, 10.0, NIC_IN)
-    sums = collective("tp", mine, 0), collective("cp", mine, 0)
-    block = repeated(kernel(1.0), *sums, kernel(1.0, 1, 2), kernel(1.0))
-    records = beside_messages(block, Transfer(0.0, 10.0, 10.0, (("nic", 1.0),)), host=False)
-    short, full = (sorted((one.seconds, one.bytes) for one in record.slowed) for record in records)
-    assert short == [pytest.approx(one) for one in full]
-
-
-def test_a_stream_that_has_ended_in_the_last_block_holds_nobody_when_it_opens() -> None:
-    """The block's collective ends after 1 s, its kernel after 6; who comes for its stream at 2 s goes on."""
-    second = Transfer(1.0, 0.0, math.inf)
-    block = repeated(collective("tp", second), kernel(5.0, 0))
-    late = collective("tp", second, 0)
-    record = replay(programs(collective("delay", Transfer(2.0, 0.0, math.inf)), block, late))
-    assert shape(record, 1) == ["open"]
-    assert list(record.end[0]) == pytest.approx([2.0, 6.0, 3.0])
-
-
-def test_the_first_use_of_a_link_is_the_earliest_whichever_op_is_listed_first() -> None:
-    """The second sum moves from the beginning, beside the message; the first one does a second later."""
-    first, then = (Transfer(0.0, size, 10.0, (("nic.in", 1.0),)) for size in (1.0, 10.0))
-    block = repeated(kernel(1.0), collective("tp", first, 0), kernel(1.0, 1), collective("cp", then))
-    short, full = beside_messages(block, Transfer(0.0, 15.0, 10.0, (("nic", 1.0),)), host=False)
-    assert shape(short, 1, r=1) == ["open"]
-    assert times(short) == pytest.approx(times(full), rel=1e-12)
-
-
-def test_a_block_opens_when_it_uses_the_link_of_a_message_and_not_before() -> None:
-    """The message moves from 0.25 s on, the first sum behind two kernels. These run as a whole, and what is
-    behind the sum goes on as in the whole run of the block. Op by op the step takes 27 entries of the clock.
-    """
-    record = replay(crossed(0.2))
-    assert shape(record, 1, r=1) == ["open", 1]
-    assert record.events == 13
-
-
-def test_a_message_that_moves_faster_opens_blocks_that_it_then_slows() -> None:
-    """A receiver's link takes 1 byte a second until 2 s, so that the sender's holds message (20 bytes) and
-    sum (40 bytes from 1 s on, at most 8 a second); then either has half. At 2 s 18 and 32 bytes are left.
-    """
-    message, mine = Transfer(0.0, 20.0, 10.0, (("nic", 1.0),)), Transfer(0.0, 40.0, 8.0, (("nic.out", 1.0),))
-    send, receive = (
-        Op("message", "pp", "pp", Exchange((MessageEnd(to == 1, to, "0F0", message),))) for to in (1, 0)
-    )
-    block = repeated(kernel(1.0), collective("tp", mine, 0))
-    classes = Program(ops=(send, block)), Program(ops=(receive,))
-    slow = LINKS, {**LINKS, "nic.in": 1.0}
-    mended = Change(at_s=2.0, slow=(1.0, 1.0), links=(LINKS, LINKS))
-    record = replay(replace(programs(), classes=classes, links=slow, changes=(mended,)))
-    assert shape(record, 1) == ["open"]
-    assert list(record.end[0]) == pytest.approx([2.0 + 18.0 / 5.0, 2.0 + 18.0 / 5.0 + 14.0 / 8.0])
-
-
-def test_a_message_that_moves_faster_leaves_flows_beside_blocks_as_they_are() -> None:
-    """Sum and reduction have half of NVLink each, 3 bytes a second, from 1 s on, and are beside one another
-    once more from 1.5 s on, as another takes SMs. At 2 s the message takes 3 bytes a second of the NIC in
-    place of 1, which the NIC holds beside the reduction.
-    """
-    message, taken = Transfer(0.0, 20.0, 10.0, (("nic", 1.0),)), Transfer(8.0, 0.0, math.inf, sms=10)
-    flow = Transfer(0.0, 16.0, 4.0, (("nvlink.out", 1.0), ("nic.out", 1.0)))
-    send, receive = (
-        Op("message", "pp", "pp", Exchange((MessageEnd(to == 1, to, "0F0", message),))) for to in (1, 0)
-    )
-    others = collective("delay", Transfer(1.5, 0.0, math.inf)), collective("later", taken, 0)
-    block = repeated(kernel(1.0), collective("tp", Transfer(0.0, 30.0, 6.0, NVLINK), 0))
-    classes = Program(ops=(*others, collective("dp", flow), send, block)), Program(ops=(receive,))
-    mine, (slow, fast) = {**LINKS, "nvlink.out": 6.0}, ({**LINKS, "nic.in": rate} for rate in (1.0, 3.0))
-    change = Change(at_s=2.0, slow=(1.0, 1.0), links=(mine, fast))
-    record = replay(replace(programs(), classes=classes, links=(mine, slow), changes=(change,)))
-    # 4 bytes of the reduction have moved at 1 s, and 2 of the message at 2 s.
-    flow_s, message_s = 1.0 + 12.0 / 3.0, 2.0 + 18.0 / 3.0
-    assert list(record.end[0]) == pytest.approx([1.5, 9.5, flow_s, message_s, flow_s + 18.0 / 6.0])
-
-
-def test_others_beside_blocks_must_leave_an_sm() -> None:
-    most = Transfer(1.0, 0.0, math.inf, sms=50)
-    problems = program_problems(
-        programs(collective("dp", most), repeated(collective("tp", most), kernel(1.0, 0)))
-    )
-    assert problems == ("class 0: its collectives can hold 100 SMs at once, and there are 100 in all",)
-
-
-def test_blocks_run_on_the_compute_stream() -> None:
-    work = RepeatedBlocks(((Block("block", (kernel(1.0),)), 1),))
-    problems = program_problems(programs(Op("repeated", "side", "compute", work)))
-    assert problems == ("class 0, op 0 (repeated): stream: blocks run on the compute stream, got 'side'",)
-
-
-@pytest.mark.parametrize("interferes_s", [0.6, 0.75, 1.0, 1.5, math.inf])
-def test_a_block_beside_a_flow_that_is_about_to_begin_is_the_same_expanded(interferes_s: float) -> None:
-    """It takes SMs at 0.5 s and moves from 1 s on; another takes more in between, at that moment, after it,
-    or never. The block's own collective shares the link with it.
-    """
-    mine = collective("tp", Transfer(0.25, 150.0, math.inf, NVLINK))
-    flow = collective("dp", Transfer(0.5, 100.0, math.inf, NVLINK, sms=50), 0)
-    one = programs(
-        collective("delay", Transfer(0.5, 0.0, math.inf)),
-        flow,
-        collective("later", Transfer(interferes_s, 0.0, math.inf))
-        if interferes_s < math.inf
-        else kernel(0.0),
-        collective("ep", Transfer(0.5, 0.0, math.inf, sms=25 if interferes_s < math.inf else 0), 2),
-        repeated(mine, kernel(1.0), kernel(0.5, 0), times=3),
-    )
-    short, full = (sorted(span.end_s for span in iter_spans(replay(p))) for p in (one, expanded(one)))
-    assert short == pytest.approx(full, rel=1e-12)

@@ -5,41 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from refusals import refused_at
+from broken_scenarios import GOOD, problems, the_problem
 
-from stepsim.sim.scenario.errors import Problem, ScenarioError
+from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario, scenario_from_document
-
-GOOD = """\
-model: llama3-8b
-cluster: {gpu: H100-SXM5-80GB, gpus: 64, interconnect: ib-ndr400-x8}
-parallelism:
-  tp: 4
-  pp: 2
-  vpp: 2
-training:
-  global_batch: 64
-  micro_batch: 1
-  seq_length: 8192
-  precision: bf16
-schedule: interleaved
-software: megatron-core-2024
-"""
-
-
-def problems(folder: Path, text: str, *overrides: str) -> tuple[Problem, ...]:
-    path = folder / "run.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ScenarioError) as refusal:
-        load_scenario(path, overrides)
-    assert str(refusal.value).count("\n") >= len(refusal.value.problems) - 1
-    return refusal.value.problems
-
-
-def the_problem(folder: Path, text: str, *overrides: str) -> Problem:
-    found = problems(folder, text, *overrides)
-    assert len(found) == 1, "\n".join(map(str, found))
-    return found[0]
 
 
 def test_the_good_one_is_good(tmp_path: Path) -> None:
@@ -287,60 +256,6 @@ def test_mistakes_on_the_command_line_name_its_text(tmp_path: Path, override: st
     for word in words:
         assert word in message
     assert ".yaml" not in message
-
-
-def test_what_is_missing_is_missing_in_the_file_whatever_was_changed(tmp_path: Path) -> None:
-    without = GOOD.partition("software:")[0]
-    problem = the_problem(tmp_path, without, "parallelism.tp=4")
-    assert (problem.path, problem.mark.file) == ("software", str(tmp_path / "run.yaml"))
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "a scenario is a block of fields"),
-        ("- 1\n", "a scenario is a block of fields"),
-        ("model: [\n", "this is not valid YAML"),
-        (GOOD + "  oops: 1\n", "this is not valid YAML"),
-    ],
-)
-def test_files_that_are_no_scenario(tmp_path: Path, text: str, words: str) -> None:
-    assert words in str(the_problem(tmp_path, text))
-
-
-def test_a_file_that_is_not_text(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_bytes(b"\xff\xfe\x00")
-    with refused_at("", f"{path}:1:1: ", "UTF-8"):
-        load_scenario(path)
-
-
-def test_sources_that_do_not_exist(tmp_path: Path) -> None:
-    with refused_at("", f"{tmp_path / 'absent.yaml'}: "):
-        load_scenario(tmp_path / "absent.yaml")
-    with refused_at("", "'llama3-405b-16k'", "mean llama3.1-405b-16k?"):
-        load_scenario("llama3-405b-16k")
-
-
-@pytest.mark.parametrize(
-    ("extends", "words"),
-    [
-        ("absent.yaml", "there is no file"),
-        ("llama3-405b-16k", "Did you mean"),
-        ("run.yaml", "extends itself"),
-        ("[a]", "a file or a shipped scenario's name is needed"),
-    ],
-)
-def test_bases_that_cannot_be_used(tmp_path: Path, extends: str, words: str) -> None:
-    problem = the_problem(tmp_path, f"title: x\nextends: {extends}\n")
-    assert words in str(problem)
-    assert (problem.mark.line, problem.mark.column) == (2, 10)
-
-
-def test_a_mistake_in_a_base_is_shown_in_the_base(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text(GOOD.replace("gpu: H100-SXM5-80GB", "gpu: A100"), encoding="utf-8")
-    problem = the_problem(tmp_path, "extends: base.yaml\n")
-    assert str(problem).startswith(f"{tmp_path / 'base.yaml'}:2:16: cluster.gpu: ")
 
 
 def test_a_document_without_a_file_is_named() -> None:

@@ -69,7 +69,7 @@ def long_steps(draw: st.DrawFn) -> Scenario:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=15, suppress_health_check=[HealthCheck.filter_too_much])
 @given(long_steps())
 def test_a_shortened_step_is_the_step(run: Scenario) -> None:
     try:

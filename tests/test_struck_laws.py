@@ -201,6 +201,7 @@ def wrong(draw: st.DrawFn) -> Wrong:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(wrong())
 def test_a_step_is_that_of_all_ranks_or_bounds_hold_it(drawn: Wrong) -> None:

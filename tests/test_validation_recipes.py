@@ -10,7 +10,7 @@ from validation_cases import MOE, case_document
 
 from stepsim.calibration.cases.case import Case, CaseHardware, build
 from stepsim.calibration.cases.preset import preset_of, software_document
-from stepsim.calibration.cases.recipes import RECIPE_FACTS, fields_instead, recipe_fields, recipe_order
+from stepsim.calibration.cases.recipes import fields_instead, recipe_facts, recipe_fields, recipe_order
 from stepsim.calibration.cases.to_scenario import scenario_document
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF
@@ -27,7 +27,7 @@ def a_case(gpu: str, precision: str, **layout: Any) -> Case:
 
 
 def test_every_fact_is_of_presets_and_fields_that_there_are() -> None:
-    for fact in RECIPE_FACTS:
+    for fact in recipe_facts():
         assert set(fact.presets) <= set(software_names())
         assert fact.fields or fact.instead or fact.order
         assert {*fact.fields, *fact.instead} <= set(GROUP_OF)

@@ -24,6 +24,7 @@ from .blocks import (
     Training,
 )
 from .checks import is_known, names_exist
+from .checks_software import scaling_is_read
 from .consistency import ScenarioParts, findings
 from .errors import Mark, Problem, ScenarioError
 from .explain import explained, unknown_key
@@ -161,6 +162,8 @@ class _Builder:
         training = self._part(Training, "training", with_counts_file(self.tree, plain.get("training")))
         if software and training:
             software = with_own_defaults(software, lookup_in({**plain, "training": training}))
+            for finding in scaling_is_read(lookup_in(plain), training):
+                self._add(finding.path, finding.message)
         published = self._part(PublishedFigures, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], cluster)

@@ -16,7 +16,7 @@ from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import interconnect_names, networks_between_hosts, offered_interconnects
 from .checks_power import power_limit_is_possible
 from .finding import Finding, choices, divisors, neighbours
-from .machine import REGULAR_FABRICS, cluster_of, gpus_of_job, interconnect_of, node_of
+from .machine import REGULAR_FABRICS, cluster_of, gpu_as_sold, gpus_of_job, interconnect_of, node_of
 from .price import price_of
 from .schedules import traits_of
 
@@ -44,6 +44,7 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
             except ValueError as error:
                 yield Finding(path=("cluster", "price_list"), message=str(error))
         yield from power_limit_is_possible(cluster)
+        yield from nvlink_is_there(cluster)
     if not is_known(cluster.interconnect, interconnect_names()):
         return
     if interconnect_of(cluster).kind == "none" and not inside_one_domain(cluster):
@@ -55,6 +56,14 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
     elif cluster.fabric.kind == "nvlink" and not inside_one_domain(cluster):
         message = f"nvlink does not join {cluster.gpus} GPUs; choose rail-optimized or fat-tree"
         yield Finding(path=("cluster", "fabric", "kind"), message=message)
+
+
+def nvlink_is_there(cluster: ClusterSpec) -> Iterator[Finding]:
+    """Only links that GPUs have can be faster."""
+    faster = cluster.what_if is not None and cluster.what_if.nvlink != 1.0
+    if faster and gpu_as_sold(cluster).nvlink_domain < 2:
+        message = f"{cluster.gpu_name} has no NVLink, its GPUs meet over PCIe; leave it out"
+        yield Finding(path=("cluster", "what_if", "nvlink"), message=message)
 
 
 def names_exist(gpu: object, interconnect: object) -> Iterator[Finding]:

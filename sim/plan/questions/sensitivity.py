@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...scenario.machine import gpu_as_sold
 from ..search.on_ray import connected
 from ..search.plan import Means, planned, scenario_from
 from ..search.searching import Wishes
@@ -115,6 +116,8 @@ def faster_parts(scenario: Scenario) -> dict[str, dict[str, Any]]:
     times = scenario.cluster.what_if
     now = {name: getattr(times, name, 1.0) for name in ("nic", "nvlink", "hbm", "peak", "latency")}
     words = {"nic": "NIC", "nvlink": "NVLink", "hbm": "HBM", "peak": "peak"}
+    if gpu_as_sold(scenario.cluster).nvlink_domain < 2:  # what is not there cannot be faster
+        del words["nvlink"]
     parts: dict[str, dict[str, Any]] = {
         f"twice the {word}": {f"cluster.what_if.{name}": 2 * now[name]} for name, word in words.items()
     }

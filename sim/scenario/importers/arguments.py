@@ -45,7 +45,7 @@ class Launch:
 
     options: dict[str, Setting]
     header: dict[str, Setting]
-    environment: dict[str, str]
+    environment: dict[str, Setting]
     launcher: str = ""
     nodes: Setting | None = None
     per_node: Setting | None = None
@@ -101,7 +101,7 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
     return Launch(
         options=options,
         header=header,
-        environment=environment,
+        environment=environment_of(file, environment),
         launcher=next(
             (one for one in ("deepspeed", "accelerate", "torchrun", "mpirun", "srun") if one in head), ""
         ),
@@ -112,6 +112,14 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
         sourced=tuple(script.sourced) if script else (),
         repeated=repeated,
     )
+
+
+def environment_of(file: SourceFile, environment: Mapping[str, str]) -> dict[str, Setting]:
+    """Variables of the environment with the line where the file first names each."""
+    return {
+        name: Setting(value=value, file=file.name, name=name, line=file.line_of(name))
+        for name, value in environment.items()
+    }
 
 
 def options_of(words: Sequence[str], file: SourceFile) -> tuple[dict[str, Setting], tuple[Setting, ...]]:

@@ -125,7 +125,8 @@ def _megatron(settings: Settings, launch: Launch, config: SourceFile | None) -> 
     put_model(settings, megatron)
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, launch.environment)
-    jean_zay = launch.environment.get("CUDA_LAUNCH_BLOCKING") == "1"
+    blocking = launch.environment.get("CUDA_LAUNCH_BLOCKING")
+    jean_zay = blocking is not None and blocking.value == "1"
     draft.put(
         "software.preset",
         "bigscience-2022" if jean_zay else "megatron-deepspeed-2022",

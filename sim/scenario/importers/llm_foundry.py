@@ -143,6 +143,8 @@ def _mpt_attention(settings: Settings) -> None:
         "rope" if rope else "none" if alibi else "learned",
         settings.origin("model.attn_config.rope", "model.attn_config.alibi", default=DEFAULT),
     )
+    if settings.flag("model.attn_config.qk_gn"):
+        draft.put("model.qk_norm", True, settings.origin("model.attn_config.qk_gn"))
     kernel = settings.choice(
         "model.attn_config.attn_impl",
         among={"flash": "fa2", "triton": "fa1", "torch": "unfused", "flex": None},

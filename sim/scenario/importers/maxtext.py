@@ -87,6 +87,25 @@ def maxtext_scenario(
     draft.put("software.preset", "maxtext-2025", "MaxText")
     if settings.text("hardware", default="gpu") not in ("gpu", "gpu_multiprocess"):
         settings.refuse("hardware", "TPUs are not modelled; GPUs are (hardware: gpu)")
+    _model(settings, model, origin)
+    layers = settings.integer("base_num_decoder_layers", "num_decoder_layers")
+    if draft.get("model.preset") and layers:
+        draft.put(
+            "model.num_layers", layers, settings.origin("base_num_decoder_layers", "num_decoder_layers")
+        )
+    _head_norms(settings)
+    _mesh(settings, gpus)
+    _training(settings)
+    _experts(settings)
+    _attention(settings)
+    put_machine(settings)
+    settle(settings, "maxtext")
+    return draft.finished()
+
+
+def _model(settings: Settings, model: str | None, origin: str) -> None:
+    """One of the catalogue, by its own sizes, or asked for."""
+    draft = settings.draft
     given = settings.given.get("model")
     if given or model:
         draft.put("model.preset", given or model, f"--given model={given}" if given else origin)
@@ -100,14 +119,10 @@ def maxtext_scenario(
             f"the model {settings.text('model_name')} is in a file of MaxText's that was not given",
             "llama3-8b",
         )
-    layers = settings.integer("base_num_decoder_layers", "num_decoder_layers")
-    if draft.get("model.preset") and layers:
-        draft.put(
-            "model.num_layers", layers, settings.origin("base_num_decoder_layers", "num_decoder_layers")
-        )
-    _mesh(settings, gpus)
-    _training(settings)
-    _experts(settings)
+
+
+def _attention(settings: Settings) -> None:
+    draft = settings.draft
     kernel = settings.choice(
         "attention",
         among={
@@ -122,9 +137,6 @@ def maxtext_scenario(
     if kernel is None:
         settings.refuse("attention", "the TPU's flash attention is not modelled; cudnn_flash_te is")
     draft.put("software.kernels.attention", kernel, settings.origin("attention", default=DEFAULT))
-    put_machine(settings)
-    settle(settings, "maxtext")
-    return draft.finished()
 
 
 _SIZES = {
@@ -159,6 +171,21 @@ def _sizes(settings: Settings) -> None:
         _expert_sizes(settings, experts)
     if settings.text("attention_type") == "mla":
         _latent_sizes(settings)
+
+
+def _head_norms(settings: Settings) -> None:
+    """Norms of each head's queries and keys before their positions; Llama 4's come behind, without weights.
+
+    Source: layers/attentions.py, Attention: query_norm and key_norm (RMSNorm of head_dim) but for LLAMA4.
+    """
+    if not settings.flag("use_qk_norm"):
+        return
+    if settings.text("attention_type") == "mla":
+        return  # it is their latents that are normed (layers/attention_mla.py)
+    if settings.text("decoder_block") == "llama4":
+        settings.draft.note("use_qk_norm: norms of queries and keys behind their positions are not counted")
+        return
+    settings.draft.put("model.qk_norm", True, settings.origin("use_qk_norm"))
 
 
 def _expert_sizes(settings: Settings, experts: int) -> None:

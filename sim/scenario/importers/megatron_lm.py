@@ -6,7 +6,7 @@ Source: NVIDIA/Megatron-LM v2.0 to d98e8a64 (megatron_version.py); its tests/fun
 from __future__ import annotations
 
 from ....hardware.shown import clipped
-from .arguments import Launch, doubtful, launch_of
+from .arguments import Launch, doubtful, environment_of, launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
@@ -54,7 +54,7 @@ def _recognises(file: SourceFile) -> bool:
     return "MODEL_ARGS" in file.keys
 
 
-def arguments_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None, dict[str, str]]:
+def arguments_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None, dict[str, Setting]]:
     """The options of a run, its launch where there is one, and its environment."""
     first = next((one for one in job.files if _recognises(one)), job.files[0])
     if first.kind in ("shell", "arguments"):
@@ -92,7 +92,7 @@ def arguments_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None,
         )
         for name, value in arguments.items()
     }
-    return Settings(found=found, given=job.given, draft=draft), None, environment
+    return Settings(found=found, given=job.given, draft=draft), None, environment_of(first, environment)
 
 
 def _put_in(value: object, job: ImportJob) -> object:

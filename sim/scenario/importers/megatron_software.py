@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from .megatron_model import DEFAULT
 from .megatron_precision import put_gradients, put_optimizer, put_precision
 from .megatron_version import Megatron
-from .settings import Settings
+from .settings import Setting, Settings, plain_name
 
 
-def put_software(settings: Settings, megatron: Megatron, environment: Mapping[str, str]) -> None:
+def put_software(settings: Settings, megatron: Megatron, environment: Mapping[str, Setting]) -> None:
     """Put ``software`` and what of ``training`` is about precision, optimizer and offload."""
     draft = settings.draft
     draft.put("software.preset", megatron.preset, f"Megatron-LM {megatron.shown}")
@@ -333,19 +333,23 @@ def _offload(settings: Settings) -> None:
     settings.refuse_if("fsdp_double_buffer", "double buffers of FSDP are not modelled")
 
 
+_CHUNK = "NCCL_P2P_NET_CHUNKSIZE"
 _QUIET = ("CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_NVLS_ENABLE")
 
 
-def put_environment(settings: Settings, environment: Mapping[str, str]) -> None:
+def put_environment(settings: Settings, environment: Mapping[str, Setting]) -> None:
     """Variables of the environment that decide step time."""
     draft = settings.draft
-    if environment.get("CUDA_LAUNCH_BLOCKING") == "1":
+    texts = {name: one.value for name, one in environment.items()}
+    if texts.get("CUDA_LAUNCH_BLOCKING") == "1":
         draft.put("software.host.launch_blocking", True, "CUDA_LAUNCH_BLOCKING=1")
     for name, field in (("NCCL_ALGO", "nccl_algo"), ("NCCL_PROTO", "nccl_proto")):
-        if environment.get(name):
-            draft.put_software(field, environment[name], f"{name}={environment[name]}")
-    if chunk := environment.get("NCCL_P2P_NET_CHUNKSIZE"):
-        draft.put("cluster.message_chunk", f"{chunk} B", f"NCCL_P2P_NET_CHUNKSIZE={chunk}")
+        if texts.get(name):
+            draft.put_software(field, texts[name], f"{name}={texts[name]}")
+    if texts.get(_CHUNK):
+        own = Settings(found={plain_name(_CHUNK): environment[_CHUNK]}, given=settings.given, draft=draft)
+        if chunk := own.integer(_CHUNK, least=1):
+            draft.put("cluster.message_chunk", f"{chunk} B", f"{_CHUNK}={chunk}")
     for name in _QUIET:
-        if name in environment:
-            draft.note(f"{name}={environment[name]} is not told apart from what the preset's runs had")
+        if name in texts:
+            draft.note(f"{name}={texts[name]} is not told apart from what the preset's runs had")

@@ -1,0 +1,45 @@
+"""Facts of the software that fit the work of a step: what nothing would read is refused.
+
+Knows which precision reads how tensors are scaled, and what compiled blocks hold. Presets state facts for
+every precision; only what a document itself states is held against its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .finding import Finding
+
+if TYPE_CHECKING:
+    from .blocks import Training
+    from .frameworks import Lookup
+    from .model.model import Model
+    from .software.software import Software
+
+_SCALING = "software.kernels.fp8_scaling"
+
+
+def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
+    """How FP8 is scaled is for precision fp8 alone; MXFP8 and NVFP4 say it by their names. ``stated`` finds
+    what the document says."""
+    scaling = stated(_SCALING)
+    if scaling is not None and training.precision != "fp8":
+        yield Finding(
+            path=tuple(_SCALING.split(".")),
+            message=f"{scaling} is for precision fp8, and training.precision is {training.precision};"
+            " leave it out, or set precision to fp8",
+        )
+
+
+def compiler_leaves_biases(model: Model, software: Software) -> Iterator[Finding]:
+    """Kernels that torch runs for biases of experts are none where blocks are compiled."""
+    kernels = software.kernels
+    if not (model.moe and model.biases and kernels.torch_compile) or kernels.fused_grouped_mlp:
+        return
+    if kernels.expert_biases != "in-products":
+        yield Finding(
+            path=("software", "kernels", "expert_biases"),
+            message=f"{kernels.expert_biases} is operations of torch's by themselves, and torch_compile joins"
+            " them; set expert_biases: in-products, or torch_compile: false",
+        )

@@ -1,0 +1,62 @@
+"""Facts of the software that nothing in a step would read, or that contradict one another, are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_scenarios import scenario
+
+from stepsim import load_scenario
+from stepsim.sim.plan.questions.sensitivity import faster_parts
+from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.models import Scenario
+
+
+def refusal(run: Scenario, changes: dict[str, Any]) -> tuple[str, str]:
+    """The field and the message of what is refused."""
+    with pytest.raises(ScenarioError) as error:
+        run.with_(changes)
+    (problem,) = error.value.problems
+    return problem.path, problem.message
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp32", "mxfp8"])
+def test_how_fp8_is_scaled_is_for_fp8(precision: str) -> None:
+    run = load_scenario("llama3-8b-h100")
+    stated = {"software.kernels.fp8_scaling": "current", "training.precision": precision}
+    field, message = refusal(run, stated)
+    assert field == "software.kernels.fp8_scaling"
+    assert f"training.precision is {precision}" in message
+    assert run.with_({**stated, "training.precision": "fp8"}).software.kernels.fp8_scaling == "current"
+
+
+def test_what_a_preset_says_of_fp8_is_no_statement() -> None:
+    run = scenario(software="megatron-bridge-2025")
+    assert (run.training.precision, run.software.kernels.fp8_scaling) == ("bf16", "current")
+    assert scenario_from_document(run.to_document(), "again").software == run.software
+
+
+EXPERTS: dict[str, Any] = {"model.moe": {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": 128}}
+
+
+def test_a_compiler_leaves_no_biases_of_experts_apart() -> None:
+    compiled = {"software.kernels.torch_compile": True, "software.kernels.expert_biases": "apart"}
+    biased = scenario(biases=True).with_(EXPERTS)
+    field, message = refusal(biased, compiled)
+    assert field == "software.kernels.expert_biases"
+    assert "in-products" in message
+    assert biased.with_({**compiled, "software.kernels.expert_biases": "in-products"}).model.biases
+    assert scenario(biases=False).with_(EXPERTS).with_(compiled).model.moe
+    assert scenario(biases=True).with_(compiled).model.moe is None
+
+
+def test_only_nvlink_that_is_there_is_faster() -> None:
+    cards = scenario(gpu="RTX-4090", gpus_per_node=4)
+    field, message = refusal(cards, {"cluster.what_if.nvlink": 2})
+    assert field == "cluster.what_if.nvlink"
+    assert "no NVLink" in message
+    assert cards.with_({"cluster.what_if.hbm": 2}).cluster.what_if
+    assert "twice the NVLink" not in faster_parts(cards)
+    assert "twice the NVLink" in faster_parts(scenario())
