@@ -27,10 +27,11 @@ class RecipeFact:
     """Fields of the software of ``presets`` where all that is said of a run holds.
 
     ``gpus`` are beginnings of their names, ``widths`` hidden sizes, which tell the models of a release apart,
-    with ``heads`` of attention where two have the same (DeepSeek-V3 and Kimi K2); what is empty or None says nothing. ``release`` is a regular expression that the framework's text has to
-    match, of facts that a preset's releases differ in. ``order`` is that of the rank grid, fastest axis
-    first. ``instead`` holds over what a case says, too: what the code of a run does where the settings that
-    its case was read off have no effect.
+    with ``heads`` of attention where two have the same width (DeepSeek-V3 and Kimi K2); what is empty or None
+    says nothing. ``release`` is a regular expression that the framework's text has to match, of facts that a
+    preset's releases differ in. ``order`` is that of the rank grid, fastest axis first. ``instead`` holds
+    over what a case says, too: what the code of a run does where the settings that its case was read off
+    have no effect.
     """
 
     presets: tuple[str, ...]
