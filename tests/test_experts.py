@@ -165,6 +165,24 @@ def test_graphs_wait_for_no_host_unless_they_leave_out_the_experts() -> None:
     assert simulate(partial).step_time_s < eager
 
 
+@pytest.mark.parametrize("latent", [None, LATENT])
+def test_graphs_of_routers_alone_leave_attention_to_the_host(latent: dict[str, int] | None) -> None:
+    """Attention is launched as without graphs, routers are not."""
+    fields: dict[str, Any] = {"moe_dispatcher": "deepep", "mla": latent, "host_s_per_kernel": 1e-4}
+    graphs = {"cuda_graphs": True, "graphs_leave_out_experts": True}
+    both, routers, none = (
+        simulate(with_experts(**fields, **host)).step_time_s
+        for host in (graphs, graphs | {"graphs_leave_out_attention": True}, {})
+    )
+    assert both < routers < none
+
+
+def test_no_graph_holds_experts_and_no_attention() -> None:
+    run = with_experts(cuda_graphs=True, graphs_leave_out_attention=True)
+    with refused_at("software.host.graphs_leave_out_attention", "graphs_leave_out_experts"):
+        lowered(run)
+
+
 @given(st.sampled_from([1, 2, 4]), st.sampled_from([1, 2]), st.sampled_from([0.0, 1e-6, 3e-5]))
 @settings(max_examples=12, deadline=None)
 def test_a_wait_of_the_host_only_delays(ep: int, pp: int, host_s: float) -> None:

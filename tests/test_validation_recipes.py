@@ -120,6 +120,77 @@ def test_hosts_of_eight_blackwells_run_qwen3_235b_without_hybridep_and_graphs(
     assert recipe_fields(preset_of(named), run) == expected
 
 
+PARTIAL = {"cuda_graphs": True, "graphs_leave_out_experts": True}
+
+
+@pytest.mark.parametrize(
+    ("release", "gpu", "precision", "width", "expected"),
+    [
+        ("25.09", "GB200-NVL72", "fp8", 2048, {"cuda_graphs": True}),
+        ("25.09", "B200-SXM", "fp8", 2048, {"cuda_graphs": True}),
+        ("25.09", "B200-SXM", "mxfp8", 4096, {}),
+        ("25.09", "H100-SXM5-80GB", "fp8", 2048, {}),
+        ("25.11", "GB300-NVL72", "mxfp8", 7168, PARTIAL | {"moe_dispatcher": "hybridep"}),
+        (
+            "25.11",
+            "GB200-NVL72",
+            "mxfp8",
+            7168,
+            PARTIAL | {"graphs_leave_out_attention": True, "moe_dispatcher": "hybridep"},
+        ),
+        ("25.11", "B200-SXM", "mxfp8", 7168, {}),
+        ("25.11", "GB300-NVL72", "mxfp8", 2048, PARTIAL),
+        ("25.11", "B200-SXM", "mxfp8", 4096, {"moe_a2a_overlap": True}),
+        ("25.11", "H100-SXM5-80GB", "fp8", 2048, {"moe_a2a_overlap": True}),
+        ("25.11", "H100-SXM5-80GB", "bf16", 2880, {"fused_residual": False, "moe_dispatcher": "alltoall"}),
+        ("26.02", "GB300-NVL72", "mxfp8", 2048, {"graphs_leave_out_attention": True}),
+        ("26.02", "GB200-NVL72", "bf16", 2048, {}),
+        ("26.04", "B200-SXM", "mxfp8", 7168, {"cuda_graphs": False}),
+        ("26.04.01", "B200-SXM", "mxfp8", 7168, {"moe_dispatcher": "deepep", "moe_a2a_overlap": True}),
+    ],
+)
+def test_experts_of_megatron_bridge_run_what_the_recipe_of_their_release_has(
+    release: str, gpu: str, precision: str, width: int, expected: dict[str, Any]
+) -> None:
+    """Graphs hold experts where rows are padded (25.09), and no others."""
+    layout = {"layout.tp": 1, "layout.pp": 8, "layout.vpp": 2, "layout.precision": precision}
+    model = {"model.moe": MOE, "model.hidden_size": width, "model.num_attention_heads": 128}
+    named = {
+        "software.framework": f"Megatron-Bridge / Megatron core {release}",
+        "software.year": 2000 + int(release[:2]),
+    }
+    run = build(case_document(layout | model | named | {"hardware.gpu": gpu}))
+    found = recipe_fields(preset_of(run.software), run)
+    assert {name: value for name, value in found.items() if name != "moe_router_fusion"} == expected
+
+
+def test_kimi_k2_is_not_told_by_the_width_of_deepseek_v3() -> None:
+    fields = {"model.moe": MOE, "model.hidden_size": 7168, "layout.precision": "mxfp8", "layout.tp": 1}
+    named = {
+        "software.framework": "Megatron-Bridge 26.04",
+        "software.year": 2026,
+        "hardware.gpu": "GB300-NVL72",
+    }
+    kimi, deepseek = (
+        build(case_document(fields | named | {"model.num_attention_heads": heads})) for heads in (64, 128)
+    )
+    assert "cuda_graphs" not in recipe_fields("megatron-bridge-2026", kimi)
+    assert recipe_fields("megatron-bridge-2026", deepseek)["cuda_graphs"] is False
+
+
+def test_a_gather_that_a_case_assumes_beside_kernels_is_none_where_the_recipe_has_none() -> None:
+    """Qwen3 235B of 25.11 on B200, in MXFP8 alone."""
+    fields = {"model.moe": MOE, "model.hidden_size": 4096, "layout.tp": 1, "hardware.gpu": "B200-SXM"}
+    named = {"software.framework": "Megatron-Bridge / Megatron core 25.11", "software.year": 2025}
+    instead = [
+        fields_instead(
+            "megatron-bridge-2025", build(case_document(fields | named | {"layout.precision": one}))
+        )
+        for one in ("mxfp8", "bf16")
+    ]
+    assert instead == [{"overlap_param_gather": False}, {}]
+
+
 def test_experts_of_megatron_bridge_are_one_kernel_once_megatron_has_it() -> None:
     """Megatron-LM pull request 4636, of May 2026."""
     found = [get_software(f"megatron-bridge-{at}").kernels.grouped_gemm for at in ("2025", "2026", "26.06")]

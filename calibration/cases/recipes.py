@@ -26,11 +26,12 @@ _FILE = "recipes.yaml"
 class RecipeFact:
     """Fields of the software of ``presets`` where all that is said of a run holds.
 
-    ``gpus`` are beginnings of their names, ``widths`` hidden sizes, which tell the models of a release apart;
-    what is empty or None says nothing. ``release`` is a regular expression that the framework's text has to
-    match, of facts that a preset's releases differ in. ``order`` is that of the rank grid, fastest axis
-    first. ``instead`` holds over what a case says, too: what the code of a run does where the settings that
-    its case was read off have no effect.
+    ``gpus`` are beginnings of their names, ``widths`` hidden sizes, which tell the models of a release apart,
+    with ``heads`` of attention where two have the same width (DeepSeek-V3 and Kimi K2); what is empty or None
+    says nothing. ``release`` is a regular expression that the framework's text has to match, of facts that a
+    preset's releases differ in. ``order`` is that of the rank grid, fastest axis first. ``instead`` holds
+    over what a case says, too: what the code of a run does where the settings that its case was read off
+    have no effect.
     """
 
     presets: tuple[str, ...]
@@ -42,6 +43,7 @@ class RecipeFact:
     least_gpus: int = 0
     precisions: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
     experts: bool | None = None
     tensor_parallel: bool | None = None
     virtual_stages: bool | None = None
@@ -62,6 +64,7 @@ class RecipeFact:
             and case.hardware.gpus >= self.least_gpus
             and (not self.precisions or case.layout.precision in self.precisions)
             and (not self.widths or case.model.hidden_size in self.widths)
+            and (not self.heads or case.model.num_attention_heads in self.heads)
             and all(wanted is None or wanted == is_so for wanted, is_so in said)
         )
 

@@ -279,6 +279,16 @@ def _refuse_launches(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
+def _refuse_partial_graphs(scenario: Scenario, profile: GpuProfile) -> None:
+    """Graphs without attention that hold experts: no scope of Megatron core has these alone."""
+    host = scenario.software.host
+    if host.graphs_leave_out_attention and not (host.cuda_graphs and host.graphs_leave_out_experts):
+        raise NotSupported(
+            "software.host.graphs_leave_out_attention",
+            "belongs to cuda_graphs with graphs_leave_out_experts; set both, or leave it out",
+        )
+
+
 def _refuse_barrier(scenario: Scenario, profile: GpuProfile) -> None:
     """A barrier at the end of a step, and steps that have no common end."""
     if scenario.software.host.step_barrier and scenario.software.gradients.optimizer_post_validation:
@@ -372,6 +382,7 @@ REFUSALS = (
             "software.exchange.tp_comm_overlap",
         ),
     ),
+    LayoutRefusal(refuse=_refuse_partial_graphs),
     LayoutRefusal(refuse=_refuse_barrier),
     LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
     LayoutRefusal(

@@ -105,11 +105,12 @@ def weight_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
     """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
     local = builder.local
     (moe_weight_grad if local.experts else mlp_weight_grad)(builder)
-    row_weight_grad(builder, _proj(local))
+    attention = builder.of_attention()
+    row_weight_grad(attention, _proj(local))
     if local.latent:
-        latent_weight_grad(builder)
+        latent_weight_grad(attention)
     else:
-        column_weight_grad(builder, (_qkv(local),))
+        column_weight_grad(attention, (_qkv(local),))
     if local.prediction:
         join_weight_grad(builder)
     return builder.block("layer weight gradient")
@@ -197,7 +198,7 @@ def attention_part_forward(builder: LayerBuilder) -> None:
 
 def _attention(builder: LayerBuilder) -> None:
     """From the layer's input to the attention core's output."""
-    local = builder.local
+    builder, local = builder.of_attention(), builder.local
     if local.prediction:
         join_forward(builder)
     norm(builder, into_product=not local.latent)
@@ -215,6 +216,7 @@ def _attention(builder: LayerBuilder) -> None:
 
 def _projection(builder: LayerBuilder) -> None:
     """The projection back, and the residual."""
+    builder = builder.of_attention()
     row_forward(builder, _proj(builder.local))
     residual_add(builder)
 
@@ -223,8 +225,8 @@ def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, spli
     """Append the backward pass of the attention part, last operator first; ``split`` leaves out the matrices'
     weight gradients.
     """
-    local = builder.local
     norm_backward(builder)
+    builder, local = builder.of_attention(), builder.local
     residual_add_backward(builder)
     (row_input_grad if split else row_backward)(builder, _proj(local))
     if "mla_up_proj" in recompute:

@@ -122,6 +122,10 @@ class LayerBuilder:
         """A builder that continues the same block with kernels that no CUDA graph launches."""
         return replace(self, costs=self.costs.outside_graphs()) if self.costs.ungraphed is not None else self
 
+    def of_attention(self) -> LayerBuilder:
+        """A builder that continues the same block with attention's kernels, which graphs may leave out."""
+        return self.outside_graphs() if self.software.host.graphs_leave_out_attention else self
+
     def kernel(
         self,
         name: str,

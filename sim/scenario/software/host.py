@@ -22,6 +22,11 @@ class HostSoftware(SoftwareGroup):
         description="with cuda_graphs: experts and their exchanges are launched one by one all the same, as"
         " their shapes change (Megatron core's scopes attn, moe_router and moe_preprocess)",
     )
+    graphs_leave_out_attention: bool = Field(
+        default=False,
+        description="with graphs_leave_out_experts: attention is launched kernel by kernel, too, and graphs"
+        " hold routers alone (Megatron core's scopes moe_router and moe_preprocess without attn)",
+    )
     launch_blocking: bool = Field(
         default=False,
         description="CUDA_LAUNCH_BLOCKING=1: the host waits for each kernel of a layer before it issues the"
