@@ -30,6 +30,10 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
 @pytest.mark.parametrize(
     ("more", "path", "value"),
     [
+        # Modules of Megatron's own cost the host no more than torch's.
+        ("--transformer-impl local", "software.host.launches_per_attention", 1),
+        ("--transformer-impl local", "software.host.launches_per_product", 1),
+        ("--transformer-impl transformer_engine", "software.host.launches_per_attention", None),
         # Query groups count only together with the switch.
         ("--num-query-groups 8", "model.num_query_groups", 32),
         ("--num-query-groups 8 --group-query-attention", "model.num_query_groups", 8),

@@ -31,6 +31,7 @@ def plan(tp: int, dp: int) -> StepPlan:
 def test_tensor_parallel_ranks_wait_for_their_own_group_however_many_gpus_there_are() -> None:
     for dp in (1, 8, 32):
         assert awaited_doublings({"tp": 0.2}, plan(4, dp)) == pytest.approx(2.0)
+        assert awaited_doublings({"waiting for tp peers": 0.2}, plan(4, dp)) == pytest.approx(2.0)
     assert awaited_doublings({"dp": 0.2}, plan(4, 8)) == pytest.approx(5.0)
     assert awaited_doublings({"waiting for dp peers": 0.2}, plan(4, 8)) == pytest.approx(5.0)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from small_scenarios import scenario
 
 from stepsim import load_scenario
@@ -12,6 +15,7 @@ from stepsim.sim.plan.questions.sensitivity import faster_parts
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.software import get_software
 
 
 def refusal(run: Scenario, changes: dict[str, Any]) -> tuple[str, str]:
@@ -36,6 +40,29 @@ def test_what_a_preset_says_of_fp8_is_no_statement() -> None:
     run = scenario(software="megatron-bridge-2025")
     assert (run.training.precision, run.software.kernels.fp8_scaling) == ("bf16", "current")
     assert scenario_from_document(run.to_document(), "again").software == run.software
+
+
+@pytest.mark.parametrize("precision", ["bf16", "nvfp4"])
+def test_a_change_of_precision_takes_the_scaling_of_fp8_with_it(precision: str, tmp_path: Path) -> None:
+    """So that a sweep over precisions starts from a file in FP8; what the change itself says is refused."""
+    stated = {"training.precision": "fp8", "software.kernels.fp8_scaling": "blockwise"}
+    run = load_scenario("llama3-8b-h100").with_({**stated, "cluster.gpu": "B200-SXM-180GB"})
+    changed = run.with_({"training.precision": precision})
+    assert changed.software.kernels.fp8_scaling == get_software("megatron-core-2024").kernels.fp8_scaling
+    assert run.with_({"training.precision": "fp8"}).software == run.software
+    for change in permutations([f"training.precision={precision}", "software.kernels.fp8_scaling=current"]):
+        with pytest.raises(ScenarioError, match="is for precision fp8"):
+            load_scenario(saved(run, tmp_path), overrides=change)
+    child = tmp_path / "child.yaml"
+    child.write_text(f"extends: {saved(run, tmp_path).name}\ntraining: {{precision: {precision}}}\n")
+    assert load_scenario(child).software == changed.software
+
+
+def saved(run: Scenario, folder: Path) -> Path:
+    """A scenario file of ``run``."""
+    path = folder / "run.yaml"
+    path.write_text(yaml.safe_dump(run.to_document()))
+    return path
 
 
 EXPERTS: dict[str, Any] = {"model.moe": {"num_experts": 8, "topk": 2, "expert_ffn_hidden_size": 128}}

@@ -26,9 +26,11 @@ SLOWER_HOST = "slower host"
 """The kind of its cause, of which ``sigma`` is all that the step would be longer by, in the logarithm."""
 
 MOST_LAUNCH_S = 6.2e-5
-"""The longest launch that a published training shows whose GPU waits for its host, on x86: what each launch
-that is counted takes in Megatron-LM's own test of dense layers with tp 4 on a DGX H100, 215 ms a step
-(docs/decisions/0147-launches-in-megatron-core.md). TraceLens has 56 us on an H100, with what the profiler
+"""The longest launch that a published training shows whose GPU waits for its host, on x86. Megatron-LM's own
+test of dense layers with tp 4 on a DGX H100, 215 ms a step, asked for it (docs/decisions/
+0147-launches-in-megatron-core.md) until attention's module was counted by itself, and asks for 41 us since;
+those with pipelines of two and four stages, 78 and 90 ms, ask for 69 and 63 by the same counts, and a forward
+of attention that took 2.35 ms for 60 (docs/decisions/0164-what-attention-costs-the-host.md). TraceLens has 56 us on an H100, with what the profiler
 itself takes; others are 24, 40 and 42 us (calibration/cases/constants.py;
 docs/decisions/0087-launches-counted.md). A module of TransformerEngine around a single launch takes longer
 still: 115 to 140 us forward (NVIDIA/TransformerEngine pull request 1191). On Grace each may take as many
@@ -36,7 +38,7 @@ times as long as one of a loop does (``Node.loop_factor``), which is the most th
 
 MOST_DENSE_LAUNCH_S = 4.3e-5
 """The longest launch of dense layers that more than one step shows: nanotron's, on hosts of H100. Others say
-40 and 42 us (docs/decisions/0087-launches-counted.md); the one test behind ``MOST_LAUNCH_S`` has layers so
+40 and 42 us (docs/decisions/0087-launches-counted.md); the tests behind ``MOST_LAUNCH_S`` have layers so
 small that what a step does besides counts as theirs."""
 
 

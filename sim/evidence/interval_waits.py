@@ -20,8 +20,8 @@ from .measured_steps import WAITS, Doubt, MeasuredSteps
 if TYPE_CHECKING:
     from ..lowering.plan import StepPlan
 
-OWN_GROUP = ("tp", "etp", "cp")
-"""Axes whose ranks wait for their own group alone."""
+OWN_GROUP = {"tp": ("tp", "waiting for tp peers"), "etp": ("etp",), "cp": ("cp", "waiting for cp peers")}
+"""By axis whose ranks wait for their own group alone, what the critical path calls that."""
 
 
 def awaited_doublings(messages: Mapping[str, float], plan: StepPlan) -> float:
@@ -30,7 +30,7 @@ def awaited_doublings(messages: Mapping[str, float], plan: StepPlan) -> float:
     together = sum(messages.values())
     if not together:
         return 0.0
-    sizes = {name: plan.groups[name].ranks for name in OWN_GROUP}
+    sizes = {name: plan.groups[axis].ranks for axis, names in OWN_GROUP.items() for name in names}
     gpus = plan.scenario.cluster.gpus
     doublings = sum(share * math.log2(sizes.get(name, gpus)) for name, share in messages.items())
     return doublings / together

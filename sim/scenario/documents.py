@@ -20,6 +20,7 @@ from ...hardware.shown import clipped, value_text
 from .aliases import canonical
 from .errors import Mark, Problem, ScenarioError
 from .own_hardware import with_names_as_bases
+from .precision_change import without_scaling_of_fp8
 from .tree import TreeNode, from_plain, merged
 from .yaml_source import LIMITS, SHOWN_SUFFIXES, read_tree
 
@@ -136,7 +137,7 @@ def with_base(tree: TreeNode, seen: tuple[Path, ...]) -> TreeNode:
         raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
     base = with_base(read, (*seen, path.resolve()))
     inherited = {key: entry for key, entry in base.entries.items() if key not in _OF_ONE_DOCUMENT}
-    kept = base.with_entries(inherited)
+    kept = without_scaling_of_fp8(base.with_entries(inherited), [tree])
     return merged(kept, with_names_as_bases(kept, tree))
 
 
@@ -154,6 +155,7 @@ def with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
         dropped = ("title", "published")
         tree = tree.with_entries({key: entry for key, entry in tree.entries.items() if key not in dropped})
     document = tree
+    tree = without_scaling_of_fp8(tree, changes)
     for change in changes:
         tree = merged(tree, with_names_as_bases(tree, change))
     # What is missing is missing in the document: no change is to blame.

@@ -91,6 +91,15 @@ def _attention(settings: Settings, megatron: Megatron) -> None:
         )
     if settings.flag("export_force_local_attention"):
         draft.put("software.kernels.attention", "unfused", settings.origin("export_force_local_attention"))
+    if impl == "local" and megatron.is_core:
+        _without_modules_of_transformer_engine(settings)
+
+
+def _without_modules_of_transformer_engine(settings: Settings) -> None:
+    """What presets of Megatron core have a product and attention cost a host is its modules' Python; Megatron's
+    own (core/tensor_parallel/layers.py, core/transformer/dot_product_attention.py) call torch at once."""
+    for field in ("launches_per_product", "launches_per_attention"):
+        settings.draft.put(f"software.host.{field}", 1, settings.origin("transformer_impl"))
 
 
 _PARTS_OF_OVERLAP = (
