@@ -255,6 +255,8 @@ def _check_frame(path: Path, document: Any) -> None:
         raise ValueError(f"{path}: schema: must be {SCHEMA}, is {value_text(document['schema'])}")
     if not isinstance(document["cases"], list):
         raise ValueError(f"{path}: cases: must be a list")
+    if not document["cases"]:
+        raise ValueError(f"{path}: cases: the list is empty; give one measured run at least")
 
 
 def _check_ids(path: Path, cases: Iterable[Case]) -> None:
