@@ -350,3 +350,37 @@ def test_a_bare_command_shows_its_help(
     monkeypatch.setattr(sys, "argv", ["stepsim", "calibrate"])
     assert _code() == 2
     assert "Measure, and fit constants to measurements." in capsys.readouterr().err
+
+
+CHANGES = {
+    ("plan", "llama3-8b-h100", "--vary", "cluster.gpus=a,b"): "--fix, --vary: cluster.gpus: ",
+    ("plan", "llama3-8b-h100", "--find", "gpus", "--fix", "cluster.gpu=foo"): "--fix, --vary: cluster.gpu: ",
+    ("sweep", "llama3-8b-h100", "--set", "cluster.gpus=16..8"): "--set: cluster.gpus: ",
+    (
+        "compare",
+        "llama3-8b-h100",
+        "llama3-8b-h100",
+        "--set-a",
+        "parallelism.tp=99",
+    ): "--set-a: parallelism.tp: ",
+    (
+        "compare",
+        "llama3-8b-h100",
+        "llama3-8b-h100",
+        "--set-b",
+        "parallelism.tp=99",
+    ): "--set-b: parallelism.tp: ",
+    ("validate", "run.yaml"): "run.yaml: set: parallelism.tp: ",
+}
+
+
+@pytest.mark.parametrize(("words", "where"), CHANGES.items(), ids=map(" ".join, CHANGES))
+def test_what_is_wrong_with_a_change_stands_where_it_was_written(
+    words: tuple[str, ...], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = "scenario: llama3-8b-h100\nset: {parallelism.tp: 3}\nmeasured: {step_time_s: 3}\n"
+    Path("run.yaml").write_text(run)
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"stepsim: {where}")
