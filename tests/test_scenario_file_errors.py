@@ -48,6 +48,7 @@ def test_sources_that_do_not_exist(tmp_path: Path) -> None:
     ("extends", "words"),
     [
         ("absent.yaml", "there is no file"),
+        ("absent.json", "there is no file"),
         ("llama3-405b-16k", "Did you mean"),
         ("run.yaml", "extends itself"),
         ("[a]", "a file or a shipped scenario's name is needed"),

@@ -23,7 +23,7 @@ from .own_hardware import with_names_as_bases
 from .tree import TreeNode, from_plain, merged
 from .yaml_source import LIMITS, SHOWN_SUFFIXES, read_tree
 
-_SUFFIXES = (".yaml", ".yml")
+_SUFFIXES = (".yaml", ".yml", ".json")
 _IN_PYTHON = "scenario"
 """Stands in messages where a file would, for a document that is a mapping."""
 

@@ -131,4 +131,6 @@ def _no_tokens(what: str) -> NotSupported:
 
 
 def _no_price(what: str) -> NotSupported:
-    return NotSupported(PRICE, f"{what} needs the price of a GPU, as in 2.5")
+    return NotSupported(
+        PRICE, f"{what} needs the price of a GPU, as in 2.5, or cluster.price_list, as in median"
+    )
