@@ -99,6 +99,10 @@ def _read(path: Path) -> TreeNode:
         mark = Mark(file=str(path), line=error.line, column=error.column)
         raise ScenarioError([Problem(mark=mark, path="", message=error.reason)]) from None
     tree = read_tree(text, str(path))
+    if "measured" in tree.entries and "scenario" in tree.entries:
+        message = "this is a run and what it measured, for validate and calibrate steps --own; a scenario is "
+        message += f"the file that it names, {value_text(tree.entries['scenario'].plain())}"
+        raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=message)])
     if path.suffix not in SHOWN_SUFFIXES and not any(key in tree.entries for key in _SIGNS):
         # Its keys would be told as unknown fields, and they may be lines of /etc/shadow.
         message = f"this is no scenario: it has none of {', '.join(_SIGNS)}"
