@@ -63,6 +63,10 @@ def report(
         raise ValueError(f"{profile}: is of {gpu}, but the points are of {one_gpu(measured)}")
     if gpu == CPU and scenario:
         raise ValueError(f"{profile}: is of processes without a GPU; no scenario runs there")
+    if not (scenario or points or svg):
+        raise ValueError(
+            f"{profile}: give a SCENARIO to look for in it, or measurements beside it with --points"
+        )
     residuals = list(_residuals(profile, gpu, measured))
     if svg:
         save_picture(svg, _picture(profile, gpu, measured))
@@ -89,10 +93,25 @@ def report(
 def _gpu_of(profile: str) -> str:
     from ..hardware.calibrated.overlay import is_file, load_profile, short_names
     from ..hardware.calibrated.read import read_profile_file
+    from ..hardware.catalogue import UnknownName
 
     if is_file(profile):
         return read_profile_file(Path(profile)).gpu
-    return load_profile(short_names().get(profile.lower(), profile)).gpu
+    name = short_names().get(profile.lower(), profile)
+    try:
+        return load_profile(name).gpu
+    except UnknownName:
+        return load_profile(_key_of(name)).gpu
+
+
+def _key_of(name: str) -> str:
+    """The catalogue's key of a GPU that is called ``name``; the name where it means none or several."""
+    from ..hardware.gpus import gpu_called
+
+    try:
+        return gpu_called(name)
+    except ValueError:
+        return name
 
 
 def _as_measured(profile: str, gpu: str) -> GpuProfile:

@@ -38,15 +38,19 @@ def compare(
     """Predict two scenarios and show what differs and where the time went."""
     from ..sim.report.compare import comparison
     from ..sim.report.compare_table import comparison_document, print_comparison
+    from ..sim.scenario.errors import COMMAND_LINE, changes_named
     from ..sim.simulate import simulate
 
     sides = [
         SourceFacts(given=[*(given or ()), *(own or ())], framework=framework, version=version)
         for own in (given_a, given_b)
     ]
-    scenarios = load_any(a, overrides_a or (), sides[0]), load_any(b, overrides_b or (), sides[1])
+    with changes_named("--set-a", COMMAND_LINE):
+        left = load_any(a, overrides_a or (), sides[0])
+    with changes_named("--set-b", COMMAND_LINE):
+        right = load_any(b, overrides_b or (), sides[1])
     with progress() as say:
-        first, second = (simulate(one, max_events=max_events, progress=say) for one in scenarios)
+        first, second = (simulate(one, max_events=max_events, progress=say) for one in (left, right))
     compared = comparison(first, second)
     if as_json:
         echo_json(comparison_document(compared))

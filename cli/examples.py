@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import typer
 
+_JOB = "--given gpus=64 --given gpu=h100 --given interconnect=ib-ndr400-x8"
+"""What a launch script does not say."""
+
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "run": (
         "run llama3.1-405b-16k --timeline step.svg",
         "run train.yaml --set parallelism.tp=4 --json",
-        "run train.sh --given gpus=64 --given gpu=H100-SXM5-80GB",
+        f"run train.sh {_JOB}",
         "run llama3.1-405b-16k --fault 'gpu_throttle gpu/37 slow_factor=1.3'",
         "run shared-fabric.yaml --placements 20",
     ),
@@ -20,7 +23,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "plan llama3-70b-h100 --top 5",
         "plan train.yaml --fix parallelism.tp=8 --vary cluster.gpus=64,128",
         "plan train.yaml --find gpus",
-        "plan train.sh --given gpus=64 --emit megatron-lm -o better.sh",
+        f"plan train.sh {_JOB} --emit megatron-lm -o better.sh",
     ),
     "sweep": ("sweep train.yaml --set cluster.gpus=64,128,256 --picture scaling.svg",),
     "sensitivity": ("sensitivity train.yaml --picture tornado.svg",),
@@ -30,7 +33,9 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "explain": ("explain trace.json.gz", "explain traces/ train.yaml --waterfall why.svg"),
     "stragglers": ("stragglers operations.parquet --heat-map workers.svg",),
-    "import": ("import train.sh --given gpus=64 -o train.yaml",),
+    "import": (
+        "import train.sh --given gpus=64 --given gpu=h100 --given interconnect=ib-ndr400-x8 -o train.yaml",
+    ),
     "export": ("export train.yaml --to megatron-lm",),
     "memory": ("memory llama3-70b-h100 --stage 0", "memory train.yaml --picture memory.svg"),
     "cluster": ("cluster llama3.1-405b-16k --picture topology.svg",),

@@ -77,12 +77,23 @@ def _code() -> int:
             raise
         return reported_error(end.__context__)
     except (Exception, KeyboardInterrupt) as error:
-        show = getattr(error, "show", None)  # a mistake in the options: typer knows how to say it
-        if show is None:
+        if getattr(error, "show", None) is None:
             return reported_error(error)
-        show()
-        return int(getattr(error, "exit_code", BAD_INPUT))
+        return _told(error)
     return code if isinstance(code, int) else 0
+
+
+def _told(error: BaseException) -> int:
+    """Say a mistake in the options, or show the help that a bare command gives; the exit code."""
+    from ..hardware.shown import printable
+    from .option_mistakes import option_mistake
+
+    line = option_mistake(error)
+    if line is None:
+        error.show()  # type: ignore[attr-defined]  # of typer's own errors, whose type it keeps to itself
+    else:
+        typer.echo(printable(line), err=True)
+    return int(getattr(error, "exit_code", BAD_INPUT))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,8 @@ def measure_collectives(
             raise ValueError(f"--kind: {unknown_name('collective', kind, bench.KINDS)}")
     world = bench.world_size() if spawned is None else spawned
     if world < 2:
-        raise ValueError(f"{world} process has nobody to talk to; start two or more")
+        named = "torchrun" if spawned is None else f"--spawn {spawned}"
+        raise ValueError(f"{named}: a collective is between processes; start two or more")
     groups = tuple(_groups(world, scenario))
     most = quantity_of("--largest", largest, "bytes") if largest else None
     usual = "nccl" if _has_gpu() else "gloo"  # the last of the checks: it needs torch

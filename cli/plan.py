@@ -213,6 +213,7 @@ def plan(
     from ..hardware.quantities import quantity_of
     from ..sim.plan.axis_values import fixed, varied
     from ..sim.plan.search.plan import Means, planned, wishes_of
+    from ..sim.scenario.errors import changes_named
 
     beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     loaded = load_source(scenario, overrides or (), beside)
@@ -232,7 +233,7 @@ def plan(
     if find is not None:
         _find(find, base, *asked, wishes, means, as_json)
         return
-    with progress() as status:
+    with progress() as status, changes_named("--fix, --vary"):
         found = planned(base, *asked, wishes, means, status)
     _write(found, csv, parquet, picture, save, out)
     if as_json:
@@ -308,8 +309,9 @@ def _find(
     """One number in place of a plan."""
     from ..sim.plan.questions.find import find
     from ..sim.report.plan.found import found_document, print_found
+    from ..sim.scenario.errors import changes_named
 
-    with progress() as status:
+    with progress() as status, changes_named("--fix, --vary"):
         answer = find(what, base, fix, vary, wishes, means=means, progress=status)
     if as_json:
         echo_json(found_document(answer))

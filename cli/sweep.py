@@ -59,12 +59,13 @@ def sweep(
     from ..sim.plan.questions.sweep import sweep as swept
     from ..sim.plan.search.plan import wishes_of
     from ..sim.report.plan.sweep import drawn_fields, layout_sweep_svg, print_layout_sweep, write_layout_sweep
+    from ..sim.scenario.errors import changes_named
 
     values = varied(axes or (), "--set")
     if picture:
         drawn_fields(values)
     wishes = wishes_of(top=1, objective="step-time", deadline_s=None, budget=None, fits=fits, audit=0)
-    with progress() as status:
+    with progress() as status, changes_named("--set"):
         found = swept(
             scenario,
             values,

@@ -98,6 +98,11 @@ def test_a_shipped_profile_is_reported_too() -> None:
     ("arguments", "message"),
     [
         (("b200-sxm", SCENARIO), "is the profile of B200-SXM-180GB, but the cluster's gpu is H100-SXM5-80GB"),
+        (("h100",), "h100: give a SCENARIO to look for in it, or measurements beside it with --points"),
+        (
+            ("a100", SCENARIO),
+            "no profiled GPU is called 'a100'. Did you mean A100-SXM4-80GB?",
+        ),  # of which three
         (("nonesuch",), "no profiled GPU is called 'nonesuch'"),
         (("a100-sxm", "--points", "k.csv"), "is of H100-SXM5-80GB, not of A100-SXM4-80GB"),
         (("h100-sxm", "--svg", "r.svg"), "needs measured points"),

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from stepsim.cli.main import app
+from stepsim.cli.main import _code, app
 from stepsim.cli.mistakes import reported
 from stepsim.hardware.catalogue import unknown_name
 from stepsim.hardware.files import FileError
@@ -302,3 +302,85 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["run", str(path)])
         assert done.exit_code == 2
         assert word in done.stderr
+
+
+# A mistake in the options ------------------------------------------------------------------------------
+
+SLIPS = {
+    (
+        "plan",
+        "x.yaml",
+        "--top",
+        "0",
+    ): "stepsim: --top: '0' is too small; it must be 1 or more (stepsim plan --help)",
+    (
+        "plan",
+        "x.yaml",
+        "--top",
+        "a",
+    ): "stepsim: --top: a whole number is needed, not 'a' (stepsim plan --help)",
+    ("plan",): "stepsim: missing argument 'SCENARIO' (stepsim plan --help)",
+    ("pln", "x.yaml"): "stepsim: no command is called 'pln'. Did you mean plan? Known: run, ",
+    ("calibrate", "bogus"): "stepsim: no command is called 'bogus'. Known: steps, ",
+    (
+        "run",
+        "x.yaml",
+        "--timelin",
+        "a",
+    ): "stepsim: no option is called '--timelin'. Did you mean --timeline? Known: ",
+    ("list", "gpuss"): "stepsim: KIND: 'gpuss' is not one of 'scenarios', ",
+}
+
+
+@pytest.mark.parametrize(("words", "said"), SLIPS.items(), ids=map(" ".join, SLIPS))
+def test_a_slip_in_the_options_is_one_line(
+    words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It names the option, what stood there and what would be right."""
+    monkeypatch.setattr(sys, "argv", ["stepsim", *words])
+    assert _code() == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert printed.err.startswith(said)
+
+
+def test_a_bare_command_shows_its_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["stepsim", "calibrate"])
+    assert _code() == 2
+    assert "Measure, and fit constants to measurements." in capsys.readouterr().err
+
+
+CHANGES = {
+    ("plan", "llama3-8b-h100", "--vary", "cluster.gpus=a,b"): "--fix, --vary: cluster.gpus: ",
+    ("plan", "llama3-8b-h100", "--find", "gpus", "--fix", "cluster.gpu=foo"): "--fix, --vary: cluster.gpu: ",
+    ("sweep", "llama3-8b-h100", "--set", "cluster.gpus=16..8"): "--set: cluster.gpus: ",
+    (
+        "compare",
+        "llama3-8b-h100",
+        "llama3-8b-h100",
+        "--set-a",
+        "parallelism.tp=99",
+    ): "--set-a: parallelism.tp: ",
+    (
+        "compare",
+        "llama3-8b-h100",
+        "llama3-8b-h100",
+        "--set-b",
+        "parallelism.tp=99",
+    ): "--set-b: parallelism.tp: ",
+    ("validate", "run.yaml"): "run.yaml: set: parallelism.tp: ",
+}
+
+
+@pytest.mark.parametrize(("words", "where"), CHANGES.items(), ids=map(" ".join, CHANGES))
+def test_what_is_wrong_with_a_change_stands_where_it_was_written(
+    words: tuple[str, ...], where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = "scenario: llama3-8b-h100\nset: {parallelism.tp: 3}\nmeasured: {step_time_s: 3}\n"
+    Path("run.yaml").write_text(run)
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"stepsim: {where}")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
+from validation_cases import case_document, write_cases
 
 from stepsim.cli.main import app
 from stepsim.hardware.files import writing
@@ -146,7 +147,7 @@ def test_no_input_of_other_commands_is_overwritten(folder: Path) -> None:
 
 def test_a_page_is_not_put_after_itself(folder: Path) -> None:
     cases, page = folder / "cases.yaml", folder / "page.md"
-    cases.write_text("schema: 1\nsource: {}\ncases: []\n")
+    write_cases(cases, [case_document()])
     page.write_text("page")
     for other in list(names_of(page, ".md")):
         refused(folder, "validate", cases, "--markdown", page, "--append", other)

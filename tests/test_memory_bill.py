@@ -16,8 +16,9 @@ from stepsim.cli.main import app
 from stepsim.sim.report.drawing import palette
 from stepsim.sim.report.memory.bill import bill, layer_formula
 from stepsim.sim.report.memory.document import memory_document
-from stepsim.sim.report.memory.picture import memory_svg
+from stepsim.sim.report.memory.picture import COLOURS, memory_svg
 from stepsim.sim.result.step import MOVING
+from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -95,6 +96,12 @@ def test_the_picture_shows_every_rank_and_the_capacity() -> None:
     assert memory_svg(result) == picture
     assert all(f"pp {stage.pp}: peak" in picture for stage in result.memory)
     assert len(lines(picture, palette.INK)) == 4 + 1  # the capacity, and the legend
+
+
+def test_the_picture_shows_logits_that_are_gone_at_once() -> None:
+    """They are held for less than a pixel, once in each microbatch, and may be the peak."""
+    result = simulate(load_scenario("llama3-8b-h100"))
+    assert len(lines(memory_svg(result), COLOURS["logits"])) == 32
 
 
 def test_the_command_has_the_peak_of_the_replay() -> None:

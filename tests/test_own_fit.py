@@ -315,7 +315,7 @@ def test_two_gpus_make_no_profile(tmp_path: Path) -> None:
 def test_measuring_says_what_it_needs(tmp_path: Path) -> None:
     for arguments, message in (
         ((), "give --spawn N"),
-        (("--spawn", 1, "--backend", "gloo"), "1 process has nobody to talk to"),
+        (("--spawn", 1, "--backend", "gloo"), "--spawn 1: a collective is between processes"),
         (("--spawn", 2, "--backend", "mpi"), "no backend is called 'mpi'"),
         (("--spawn", 2, "--backend", "gloo", "--kind", "allreduc"), "Did you mean all_reduce?"),
         (("--spawn", 2, "--backend", "gloo", "--scenario", SCENARIO), "has 64 GPUs, but 2 processes"),

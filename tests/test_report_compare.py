@@ -98,6 +98,24 @@ def test_large_numbers_are_written_with_a_power_of_ten() -> None:
     assert line.split() == ["training.tokens", "1e+12", "2e+12"]
 
 
+def test_prices_of_both_sides_are_compared() -> None:
+    """Half the step on twice the price costs the same; without a price on either side nothing is said."""
+    base = load_scenario("llama3-8b-h100")
+    plain = simulate(base)
+    cheap, dear = (simulate(base.with_({"cluster.price_per_gpu_hour": price})) for price in (2, 4))
+    assert comparison_document(comparison(plain, dear))["cost"] is None
+    found = comparison(cheap, dear)
+    costs = comparison_document(found)["cost"]
+    assert costs["currency"] == "USD"
+    assert costs["per_step"]["a"] == pytest.approx(8 * plain.step_time_s / 3600 * 2)
+    assert costs["per_trillion_tokens"]["b"] == pytest.approx(2 * costs["per_trillion_tokens"]["a"])
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_comparison(found, console)
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    (line,) = (one for one in text.splitlines() if "cost of a step, USD" in one)
+    assert line.split()[-2:] == ["+100.0", "%"]
+
+
 def test_document_and_table_say_the_same() -> None:
     found = comparison(fake_result(pp=4, name="left"), fake_result(pp=8, microbatches=8, name="right"))
     document = comparison_document(found)

@@ -44,10 +44,17 @@ def test_sources_that_do_not_exist(tmp_path: Path) -> None:
         load_scenario("llama3-405b-16k")
 
 
+def test_a_measured_run_is_told_from_a_scenario(tmp_path: Path) -> None:
+    """Six fields that it lacks and one that no scenario has would say nothing of the slip."""
+    problem = the_problem(tmp_path, "scenario: job.yaml\nmeasured: {step_time_s: 3}\n")
+    assert "the file that it names, 'job.yaml'" in str(problem)
+
+
 @pytest.mark.parametrize(
     ("extends", "words"),
     [
         ("absent.yaml", "there is no file"),
+        ("absent.json", "there is no file"),
         ("llama3-405b-16k", "Did you mean"),
         ("run.yaml", "extends itself"),
         ("[a]", "a file or a shipped scenario's name is needed"),

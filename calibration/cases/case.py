@@ -250,11 +250,16 @@ def _check_frame(path: Path, document: Any) -> None:
         found = value_text(document) if document else "nothing in it"
         if isinstance(document, Mapping) and document:
             found = clipped(", ".join(map(str, list(document)[:20])))
-        raise ValueError(f"{path}: a file of cases has the keys {', '.join(HEAD)}; this one has {found}")
+        raise ValueError(
+            f"{path}: a file of cases has the keys {', '.join(HEAD)}, and one of a run of "
+            f"your own has scenario, or run, and measured; this one has {found}"
+        )
     if type(document["schema"]) is not int or document["schema"] != SCHEMA:
         raise ValueError(f"{path}: schema: must be {SCHEMA}, is {value_text(document['schema'])}")
     if not isinstance(document["cases"], list):
         raise ValueError(f"{path}: cases: must be a list")
+    if not document["cases"]:
+        raise ValueError(f"{path}: cases: the list is empty; give one measured run at least")
 
 
 def _check_ids(path: Path, cases: Iterable[Case]) -> None:

@@ -94,6 +94,7 @@ def read_run(path: Path) -> tuple[OwnRun, Scenario]:
     Raises:
         ValueError: the file is none, or what its scenario or the import of its files refuses.
     """
+    from ...sim.scenario.errors import changes_named
     from ...sim.scenario.importers.entry import import_files
     from ...sim.scenario.load import load_scenario, scenario_from_document
 
@@ -103,7 +104,8 @@ def read_run(path: Path) -> tuple[OwnRun, Scenario]:
         raise ValueError(listed(lines(str(path), failure, OwnRun))) from None
     if own.scenario:
         beside = path.parent / own.scenario
-        return own, load_scenario(beside if beside.is_file() else own.scenario, own.set)
+        with changes_named(f"{path}: set"):
+            return own, load_scenario(beside if beside.is_file() else own.scenario, own.set)
     names = [own.run] if isinstance(own.run, str) else own.run
     given = [f"{name}={value}" for name, value in own.given.items()]
     files = [path.parent / name for name in names]

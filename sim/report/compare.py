@@ -14,6 +14,7 @@ from ..result.result import Result
 from ..result.step import AXES, PEERS
 
 if TYPE_CHECKING:
+    from ..result.cost import StepCost
     from ..scenario.models import Scenario
 
 REST = "not on the path"
@@ -63,6 +64,8 @@ class Comparison:
     fits_b: bool
     fit_probability_a: float | None = None
     fit_probability_b: float | None = None
+    cost: tuple[Difference, ...] = ()  # of a step, of a trillion tokens; empty without a price on both sides
+    currency: str = "USD"
 
 
 def comparison(a: Result, b: Result) -> Comparison:
@@ -100,6 +103,18 @@ def comparison(a: Result, b: Result) -> Comparison:
         fits_b=b.fits,
         fit_probability_a=a.fit_probability,
         fit_probability_b=b.fit_probability,
+        cost=_costs(a.cost, b.cost),
+        currency=a.cost.currency if a.cost else "USD",
+    )
+
+
+def _costs(a: StepCost | None, b: StepCost | None) -> tuple[Difference, ...]:
+    """What both cost, in the currency of both; nothing where one has no price, or one of another currency."""
+    if a is None or b is None or a.currency != b.currency:
+        return ()
+    return (
+        Difference(name="cost of a step", a=a.per_step, b=b.per_step),
+        Difference(name="cost of a trillion tokens", a=a.per_trillion_tokens, b=b.per_trillion_tokens),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..figures import chance, gigabytes, percent, seconds, signed_percent
+from ..figures import chance, gigabytes, large, percent, seconds, signed_percent
 from ..result.result import SURE_TO_FIT
 from .compare import Comparison, Difference
 
@@ -39,6 +39,19 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
         "memory_bytes": {change.name: _change(change) for change in c.memory},
         "fits": {"a": c.fits_a, "b": c.fits_b},
         "fit_probability": {"a": c.fit_probability_a, "b": c.fit_probability_b},
+        "cost": _cost_document(c),
+    }
+
+
+def _cost_document(c: Comparison) -> dict[str, Any] | None:
+    """What both steps cost in money, and a trillion tokens; None without a price on both sides."""
+    if not c.cost:
+        return None
+    per_step, per_trillion = c.cost
+    return {
+        "currency": c.currency,
+        "per_step": _change(per_step),
+        "per_trillion_tokens": _change(per_trillion),
     }
 
 
@@ -110,6 +123,10 @@ def _headline_table(comparison: Comparison) -> Table:
         points = _signed(change, _points)
         table.add_row(f"  {change.name}", percent(change.a), percent(change.b), points, "")
     table.add_row("  fits in memory", *_fits(c), "", "")
+    for change in c.cost:
+        relative = signed_percent(change.difference / change.a)
+        both = _price(change.a), _price(change.b)
+        table.add_row(f"  {change.name}, {c.currency}", *both, _signed(change, _price), relative)
     return table
 
 
@@ -124,6 +141,11 @@ def _fits(c: Comparison) -> tuple[str, ...]:
 
 def _rate(value: float) -> str:
     return f"{value:,.1f}"
+
+
+def _price(value: float) -> str:
+    """A price to the cent, or in thousands and millions."""
+    return large(value) if value >= 1e4 else f"{value:,.2f}"
 
 
 def _points(share: float) -> str:

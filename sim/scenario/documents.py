@@ -18,14 +18,13 @@ from ...hardware.catalogue import unknown_name
 from ...hardware.files import FileError, read_text, require_file
 from ...hardware.shown import clipped, value_text
 from .aliases import canonical
-from .errors import Mark, Problem, ScenarioError
+from .errors import CHANGE, COMMAND_LINE, Mark, Problem, ScenarioError
 from .own_hardware import with_names_as_bases
 from .precision_change import without_scaling_of_fp8
 from .tree import TreeNode, from_plain, merged
 from .yaml_source import LIMITS, SHOWN_SUFFIXES, read_tree
 
-_SUFFIXES = (".yaml", ".yml")
-_COMMAND_LINE = "--set"
+_SUFFIXES = (".yaml", ".yml", ".json")
 _IN_PYTHON = "scenario"
 """Stands in messages where a file would, for a document that is a mapping."""
 
@@ -101,6 +100,10 @@ def _read(path: Path) -> TreeNode:
         mark = Mark(file=str(path), line=error.line, column=error.column)
         raise ScenarioError([Problem(mark=mark, path="", message=error.reason)]) from None
     tree = read_tree(text, str(path))
+    if "measured" in tree.entries and "scenario" in tree.entries:
+        message = "this is a run and what it measured, for validate and calibrate steps --own; a scenario is "
+        message += f"the file that it names, {value_text(tree.entries['scenario'].plain())}"
+        raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=message)])
     if path.suffix not in SHOWN_SUFFIXES and not any(key in tree.entries for key in _SIGNS):
         # Its keys would be told as unknown fields, and they may be lines of /etc/shadow.
         message = f"this is no scenario: it has none of {', '.join(_SIGNS)}"
@@ -173,7 +176,7 @@ def _lines(overrides: object) -> list[str]:
                 'changes are {"field": value}, as in {"parallelism.tp": 4}, or lines field=value, '
                 f"not {value_text(line)}"
             )
-            raise ScenarioError([Problem(mark=Mark(file="change"), path="", message=message, value=line)])
+            raise ScenarioError([Problem(mark=Mark(file=CHANGE), path="", message=message, value=line)])
         lines.append(line)
     return lines
 
@@ -181,7 +184,7 @@ def _lines(overrides: object) -> list[str]:
 def _override_tree(override: str) -> TreeNode:
     """``a.b=c`` as the document ``{a: {b: c}}``."""
     field, equals, text = override.partition("=")
-    mark = Mark(file=_COMMAND_LINE, column=1, source_line=override)
+    mark = Mark(file=COMMAND_LINE, column=1, source_line=override)
     keys = _keys(field) if equals else None
     if keys is None:
         message = "write a change as field=value, as in parallelism.tp=4"
@@ -190,13 +193,13 @@ def _override_tree(override: str) -> TreeNode:
         message = f"{len(keys):,} names in a row; a field has at most {_DEEPEST_FIELD}"
         raise ScenarioError([Problem(mark=mark, path="", message=message, value=override)])
     # Blanks in place of the field keep the columns of the value right.
-    node = read_tree(" " * (len(field) + 1) + text, _COMMAND_LINE, shown=override)
+    node = read_tree(" " * (len(field) + 1) + text, COMMAND_LINE, shown=override)
     return _nested(keys, replace(node, key_mark=mark), mark)
 
 
 def _changed_field(field: str, value: Any) -> TreeNode:
     """``{"a.b": c}`` as the document ``{a: {b: c}}``."""
-    mark, keys = Mark(file="change"), _keys(field)
+    mark, keys = Mark(file=CHANGE), _keys(field)
     if keys is None:
         message = 'write a change as {"field": value}, as in {"parallelism.tp": 4}'
         raise ScenarioError([Problem(mark=mark, path="", message=message, value=field)])

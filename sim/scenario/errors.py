@@ -6,10 +6,17 @@ Does not know the rules themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from ...hardware.shown import clipped, window
+
+CHANGE = "change"
+"""The file of a problem in a change that is data, which nobody wrote down."""
+
+COMMAND_LINE = "--set"
+"""The same of one that somebody wrote as a line."""
 
 SHOWN = 20
 """Problems that a message lists: more than a screen of them helps nobody, and 5,000 are a megabyte."""
@@ -66,6 +73,31 @@ class ScenarioError(ValueError):
     def __reduce__(self) -> tuple[object, ...]:
         """As of NotSupported: for workers."""
         return ScenarioError, (self.problems,)
+
+
+@contextmanager
+def changes_named(where: str, given_as: str = CHANGE) -> Iterator[None]:
+    """Problems of changes that came as data, or ``given_as`` something else, say ``where`` people wrote them:
+    an option, or a file of theirs.
+
+    >>> with changes_named("--vary"):
+    ...     raise ScenarioError([Problem(mark=Mark(file=CHANGE), path="parallelism.tp", message="3 is odd")])
+    Traceback (most recent call last):
+    ...
+    stepsim.sim.scenario.errors.ScenarioError: --vary: parallelism.tp: 3 is odd
+    """
+    try:
+        yield
+    except ScenarioError as error:
+        if not any(problem.mark.file == given_as for problem in error.problems):
+            raise
+        named = (
+            replace(problem, mark=replace(problem.mark, file=where))
+            if problem.mark.file == given_as
+            else problem
+            for problem in error.problems
+        )
+        raise ScenarioError(named) from None
 
 
 def _position(problem: Problem) -> tuple[str, int, int, str]:

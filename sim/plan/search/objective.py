@@ -119,7 +119,11 @@ def _check_price(among: Candidates, what: str) -> None:
         raise _no_price(what)
     columns, stated = among.layouts.columns, among.base.cluster.price_per_gpu_hour is not None
     if stated and "cluster.gpu" in columns and PRICE not in columns:
-        raise NotSupported(PRICE, f"{what} needs a price for each kind of GPU, and there is one for all")
+        raise NotSupported(
+            PRICE,
+            f"{what} needs a price for each kind of GPU, and there is one for all; "
+            "give cluster.price_list in its place, or plan each kind by itself with its own price",
+        )
 
 
 def _no_tokens(what: str) -> NotSupported:
@@ -127,4 +131,6 @@ def _no_tokens(what: str) -> NotSupported:
 
 
 def _no_price(what: str) -> NotSupported:
-    return NotSupported(PRICE, f"{what} needs the price of a GPU, as in 2.5")
+    return NotSupported(
+        PRICE, f"{what} needs the price of a GPU, as in 2.5, or cluster.price_list, as in median"
+    )

@@ -73,6 +73,14 @@ def _panel(panel: Axes, stage: StageMemory, makespan_s: float) -> None:
             kept = [n for n, band in enumerate(bands) if n in (0, last) or band != bands[n - 1]]
             at_s, low, high = ([values[n] for n in kept] for values in (times, levels, above))
             panel.fill_between(at_s, low, high, step="post", color=colour, linewidth=0)
+            brief = _brief(times, [high - low for low, high in bands], makespan_s / WIDTH)
+            panel.vlines(
+                [times[n] for n in brief],
+                [levels[n] for n in brief],
+                [above[n] for n in brief],
+                color=colour,
+                linewidth=1,
+            )
         levels = above
     panel.axhline(stage.capacity_bytes, color=palette.INK, linewidth=1, linestyle="--")
     words = f"pp {stage.pp}: peak {gigabytes(stage.peak_bytes)} of {gigabytes(stage.capacity_bytes)}"
@@ -80,6 +88,16 @@ def _panel(panel: Axes, stage: StageMemory, makespan_s: float) -> None:
     chart.written(panel.yaxis, lambda size: f"{size / 1e9:g}")
     panel.set(title=words, ylabel="GB", xlim=(0.0, makespan_s or 1.0), facecolor=palette.IDLE)
     panel.set_ylim(0.0, 1.05 * max(stage.capacity_bytes, stage.peak_bytes))
+
+
+def _brief(times: Sequence[float], sizes: Sequence[float], shortest_s: float) -> list[int]:
+    """Where a term is larger than before and after for less than ``shortest_s``, as logits are: an area
+    of no width is not seen, and the peak may be there."""
+    return [
+        n
+        for n in range(1, len(times) - 1)
+        if times[n + 1] - times[n] < shortest_s and sizes[n] > max(sizes[n - 1], sizes[n + 1])
+    ]
 
 
 def _occurs(name: str, stages: Sequence[StageMemory]) -> bool:

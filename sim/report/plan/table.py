@@ -178,10 +178,10 @@ def _share(value: float | None) -> str:
 def _dollars(price: float) -> str:
     """The price of a step to four digits, which tell layouts apart; to the cent where it is large.
 
-    >>> _dollars(0.0207812), _dollars(12345.678)
-    ('0.02078', '12,345.68')
+    >>> _dollars(0.0207812), _dollars(6.37), _dollars(12345.678)
+    ('0.02078', '6.370', '12,345.68')
     """
-    return f"{price:,.2f}" if price >= 100 else f"{price:.4g}"
+    return f"{price:,.2f}" if price >= 100 else f"{price:#.4g}"
 
 
 def _price(plan: LayoutPlan) -> str:
