@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 from blocks_by_hand import LINKS, NVLINK, collective, kernel, programs, repeated, shape
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from oracles.expanded import expanded
 
 from stepsim.sim.engine.accounting import iter_spans
@@ -152,11 +154,57 @@ def test_the_first_use_of_a_link_is_the_earliest_whichever_op_is_listed_first() 
 
 def test_a_block_opens_when_it_uses_the_link_of_a_message_and_not_before() -> None:
     """The message moves from 0.25 s on, the first sum behind two kernels. These run as a whole, and what is
-    behind the sum goes on as in the whole run of the block. Op by op the step takes 27 entries of the clock.
+    behind the sum goes on as in the whole run of the block. Op by op the step takes 27 entries of the clock;
+    sum and message, of which nobody has a part at the other end, are known beforehand.
     """
     record = replay(crossed(0.2))
     assert shape(record, 1, r=1) == ["open", 1]
-    assert record.events == 13
+    assert record.events == 9
+
+
+TIMES = st.lists(st.floats(0.0, 12.0), min_size=1, max_size=3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(first=TIMES, second=TIMES, host=st.booleans(), nic_rate=st.sampled_from([10.0, 15.0, 40.0]))
+def test_a_message_may_meet_blocks_at_both_ends(
+    first: list[float], second: list[float], host: bool, nic_rate: float
+) -> None:
+    """Of two classes that run blocks, and send one another messages at any time: whoever knows how a message
+    goes on beside its block hears of what meets it at the other end, and all is the same op by op."""
+    one = crossed(*first)
+    sends, block = one.classes
+    back = crossed(*second).classes
+    count = {len(sends.ops) // 2, len(back[0].ops) // 2}
+    assume(len(count) == 1)  # so that both classes receive as many as they wait for
+    links = {**LINKS, "nic.in": nic_rate, "nic.out": nic_rate}
+    both = tuple(
+        _beside(own, others, k) for k, (own, others) in enumerate([(back[0], block), (sends, back[1])])
+    )
+    met = replace(one, classes=both, links=(links, links))
+    assert not program_problems(met)
+    short, full = replay(met, host=host), replay(expanded(met), host=host)
+    for mine, other in zip(iter_spans(short), iter_spans(full), strict=True):
+        assert (mine.start_s, mine.end_s) == pytest.approx((other.start_s, other.end_s), rel=1e-9, abs=1e-9)
+
+
+def _beside(sends: Program, receives: Program, k: int) -> Program:
+    """What class ``k`` sends the other one, beside what it receives and its blocks."""
+    ops = [_between(op, k, 0) for op in sends.ops]
+    for op in receives.ops:
+        after = tuple([before + len(sends.ops) for before in op.after])
+        ops.append(_between(op, k, 1)._replace(after=after))
+    return Program(ops=tuple(ops))
+
+
+def _between(op: Op, k: int, way: int) -> Op:
+    """A message between class ``k`` and the other one, on a stream of its own ``way``."""
+    if not isinstance(op.work, Exchange):
+        return op
+    (part,) = op.work.parts
+    sender = k if part.send else 1 - k
+    named = part._replace(peer=1 - k, tag=f"{part.tag} of {sender}")
+    return op._replace(stream=f"pp{way}", work=Exchange((named,)))
 
 
 def test_a_message_that_moves_faster_opens_blocks_that_it_then_slows() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from small_scenarios import presets_for, scenario
 
 from stepsim.hardware.calibrated.overlay import calibrated_profile
-from stepsim.sim.brief.pace import periods_until_paced
+from stepsim.schedules.orders.action import Action
+from stepsim.sim.brief.pace import ActionTimes, periods_until_paced
 from stepsim.sim.brief.search import Search
 from stepsim.sim.brief.steady import Extended, of_length, shortened
 from stepsim.sim.brief.turns import Turns, fewest_microbatches, period_of_turns, turns_of
@@ -136,6 +137,31 @@ def test_hosts_set_the_pace_as_soon_as_is_foretold(fields: dict[str, Any]) -> No
     assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole, rel=1e-9)
 
 
+def test_a_forecast_that_is_one_period_short_costs_one_period_more() -> None:
+    """And not the whole step."""
+    run = scenario(**BASE | {"software": "nemo-2025", "num_layers": 8, "microbatches": 160} | HOSTS_SLOWER[3])
+    turns, lengths = turns_of(run), list[int]()
+    assert turns is not None
+    few = fewest_microbatches(run, turns)
+
+    def replayed(one: Scenario) -> Record:
+        lengths.append(one.num_microbatches)
+        return _record(one)
+
+    def is_steady(periods: int) -> bool:
+        short = _record(of_length(run, few + periods * turns.microbatches))
+        return period_of_turns(short, turns, 1e-12) is not None
+
+    periods = periods_until_paced(_plan(run), turns, 80)
+    while is_steady(periods):
+        periods -= 1
+    found = shortened(run, replayed, lambda one: one, lambda turns, most: periods)
+    assert lengths == [few + count * turns.microbatches for count in (periods, periods + 1)]
+    assert found.period is not None
+    whole = _record(run).step_s
+    assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole, rel=1e-9)
+
+
 def _plan(run: Scenario) -> StepPlan:
     cluster = build_cluster(run)
     return make_plan(run, cluster, calibrated_profile(cluster.gpu, run.calibration))
@@ -148,6 +174,39 @@ def test_hosts_that_gpus_do_not_wait_for_set_no_pace() -> None:
         turns = turns_of(run)
         assert turns is not None
         assert periods_until_paced(_plan(run), turns, 10) == 0
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+@given(long_steps())
+def test_hosts_that_keep_up_with_each_action_set_no_pace(run: Scenario) -> None:
+    """What is asked of stages that differ says no more than the orders of all ranks do."""
+    turns = turns_of(run)
+    assume(turns is not None)
+    assert turns is not None
+    try:
+        plan = _plan(run)
+    except NotSupported:
+        assume(False)
+        raise
+    assume(ActionTimes(plan).hosts_keep_up())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ActionTimes, "hosts_keep_up", lambda _: False)
+        assert periods_until_paced(plan, turns, 10) == 0
+
+
+def test_stages_that_hold_the_same_are_asked_once_whether_their_hosts_keep_up() -> None:
+    size = {"hidden_size": 4096, "seq_length": 4096, "software": "nemo-2025", "num_layers": 16}
+    times = ActionTimes(_plan(scenario(**BASE | size, pp=2, vpp=8, schedule="interleaved", microbatches=40)))
+    asked = list[Action]()
+
+    def seconds(action: Action) -> tuple[float, float]:
+        asked.append(action)
+        return 2.0, 1.0
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(times, "seconds", seconds)
+        assert times.hosts_keep_up()
+    assert len(asked) == 2 * 3  # forwards and backwards of both ends and of one between them
 
 
 @pytest.mark.parametrize("more", [{}, {"dp": 8, "zero": 1}])

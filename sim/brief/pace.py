@@ -10,6 +10,7 @@ is an estimate: only the length of the step that is replayed depends on it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...schedules.orders.action import Action, ActionKind
@@ -39,7 +40,9 @@ def periods_until_paced(plan: StepPlan, turns: Turns, most: int) -> int:
 
     0 where no host is slower than the GPUs; ``most`` where it takes that many or more.
     """
-    times = _ActionTimes(plan)
+    times = ActionTimes(plan)
+    if times.hosts_keep_up():
+        return 0
     ranks = [*_ranks(plan, turns, times)]
     host_s = max((rank.host_s for rank in ranks), default=0.0)
     if len(ranks) < len(plan.orders) or host_s <= max(rank.gpu_s for rank in ranks):
@@ -72,7 +75,7 @@ class _Turn(NamedTuple):
 
 
 @dataclass
-class _ActionTimes:
+class ActionTimes:
     """What actions of a plan take by themselves."""
 
     plan: StepPlan
@@ -94,6 +97,18 @@ class _ActionTimes:
             host_s += count * block.host_s
         ends = (action.stage == 0) + (action.stage == plan.shape.stages - 1)
         return gpu_s, host_s + self.message_host_s * (2 - ends) * (plan.shape.ranks > 1)
+
+    def hosts_keep_up(self) -> bool:
+        """Whether no action takes its host longer than its GPU: then no period does on any rank. Stages that
+        hold the same layers, none of them an end of the model, are asked once.
+        """
+        stages = {(s.runs, s.embedding, s.head, s.loss): s for s in self.plan.stages}
+        kinds = {step.kind for step in self.plan.orders[0] if isinstance(step, Action)}
+        for stage, kind in product(stages.values(), kinds):
+            gpu_s, host_s = self.seconds(Action(stage.index, kind, 0))
+            if host_s > gpu_s:
+                return False
+        return True
 
     def turn(self, action: Action, index: int, gpu_s: float, host_s: float) -> _Turn:
         """An action of rank ``index``, with the seconds that it takes."""
@@ -138,7 +153,7 @@ class _Rank:
         """Seconds of the host for a period."""
         return sum(self.taken[stage, kind][1] for stage, kind, _ in self.period)
 
-    def prepare(self, times: _ActionTimes) -> None:
+    def prepare(self, times: ActionTimes) -> None:
         """Find what each action waits for."""
         for action in (*self.ahead, *self.period):
             self.turns.append(times.turn(action, self.index, *self.taken[action.stage, action.kind]))
@@ -175,7 +190,7 @@ class _Rank:
         return min(later - one for one, later in zip(both, both[length:], strict=False))
 
 
-def _ranks(plan: StepPlan, turns: Turns, times: _ActionTimes) -> Iterator[_Rank]:
+def _ranks(plan: StepPlan, turns: Turns, times: ActionTimes) -> Iterator[_Rank]:
     """The ranks of a plan whose orders last for a period and consist of whole actions alone."""
     for index, order in enumerate(plan.orders):
         actions = [step for step in order if isinstance(step, Action)]

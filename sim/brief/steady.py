@@ -88,27 +88,33 @@ def shortened(
     actions = 2 * (all_ - few) * scenario.parallelism.pp * scenario.parallelism.vpp
     if turns is None or few * WORTH_TRYING > all_ or actions < FEWEST_ACTIONS:
         return extended(scenario, run, record)
-    few += turns.microbatches * periods_until_paced(turns, (all_ - few) // turns.microbatches)
+    foretold = periods_until_paced(turns, (all_ - few) // turns.microbatches)
+    few += turns.microbatches * foretold
     first = few
     while few * WORTH_TRYING <= all_:
         short = run(of_length(scenario, few))
         period = period_of_turns(record(short), turns, SAME * few / (all_ - few))
         if period is not None:
             return Extended(run=short, period=period, more=(all_ - few) // turns.microbatches)
-        few = _next_length(few, all_, record(short), turns, second=few == first)
+        few = _next_length(few, all_, record(short), turns, second=few == first, foretold=foretold > 0)
     return Extended(run=run(scenario))
 
 
-def _next_length(few: int, all_: int, short: Record, turns: Turns, *, second: bool) -> int:
+def _next_length(few: int, all_: int, short: Record, turns: Turns, *, second: bool, foretold: bool) -> int:
     """Microbatches of the next step to try after one of ``few`` was not steady; all of them where none is
     shorter.
 
     Hosts that fall back so little that this step never sees them bind may do so only while the pipeline
-    fills. So the ``second`` attempt is then one period longer.
+    fills. So the ``second`` attempt is then one period longer. It is, too, where hosts were ``foretold`` to
+    set the pace by now: messages and shared links, which the forecast does not know, decide within which
+    period ranks with faster hosts have used up what they were ahead.
     """
+    longer = few + turns.microbatches
+    worth_it = second and longer * WORTH_IT <= all_
     if more := microbatches_until_hosts_bind(short, turns):
-        longer = few + turns.microbatches
-        return longer if second and few + more > all_ and longer * WORTH_IT <= all_ else few + more
+        return longer if worth_it and few + more > all_ else few + more
+    if worth_it and foretold:
+        return longer
     return few * MUCH_LONGER if few * MUCH_LONGER**2 <= all_ else all_
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from ..network.sharing import Demand, Link
 from ..program.program import Block, Collective, RepeatedBlocks
@@ -113,8 +114,20 @@ class BlocksBeside:
         """
         lent = self._lent(place, group)
         if lent is not None:
+            self._lend(blocks, place, lent)
             self._close(blocks, place, lent)
         return lent
+
+    def _lend(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
+        """Ranks at which flows of others end hear how long they take, and tell who meets them there."""
+        r = place.scope.r
+        for (number, demand), rates, left in zip(
+            lent.demands.items(), lent.run.beside, lent.left, strict=True
+        ):
+            if all(link[0] == r for link in demand.links if isinstance(link, tuple)):
+                continue
+            ends = lent.zero + _done_at(rates, left)
+            self.flows.lend(number, ends, partial(self.ranks[r].open_if, blocks))
 
     def rest(self, blocks: Interruptible, place: BlockPlace, group: JointGroup, k: int) -> Lent | None:
         """Run a block from op ``k`` on, where all its streams join, as its whole run does with nothing beside
@@ -148,7 +161,8 @@ class BlocksBeside:
             return None
         if i in scope.before and any(scope.end[earlier] < 0 for earlier in scope.before[i]):
             return None
-        demands = self.flows.beside(scope.r, block.most)
+        steady = not self.rendezvous_points.programs.changes
+        demands = self.flows.beside(scope.r, block.most, steady=steady)
         if demands is None:
             return None
         coming, now, rates = self.flows.coming(scope.r, block.most), self.env.time, self.runs.own_rates(group)
@@ -156,7 +170,7 @@ class BlocksBeside:
             demands[number] = flow.demand
         delays_s = {number: flow.since - now for number, flow in coming.items()}
         beside = FlowsBeside(
-            tuple([rates.named(demand) for demand in demands.values()]),
+            tuple([rates.named(demand, scope.r) for demand in demands.values()]),
             tuple([ticks(delays_s.get(number, 0.0)) for number in demands]) if coming else (),
         )
         state = state_of(place.times) if place.times is not None else None

@@ -16,9 +16,13 @@ from .flow import Flow
 from .occupancy import Crowd, Occupancy
 from .rank_state import FirstUse
 from .repair import RateRepair
+from .scope import SLACK_S
 from .shares import Share, Shares
 from .signal import Done
 from .slowed import SLACK, Slowed
+
+Lent = tuple[float, Callable[[], None]]
+"""When a flow ends, as who knows how it goes on has it, and who must hear of whatever else meets it."""
 
 Begins = Callable[[float, Demand, Done, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
@@ -36,6 +40,7 @@ class Flows:
         self._shares = Shares(self._capacity)
         self._alone: dict[Link, int] = {}
         self._dirty: dict[int, None] = {}
+        self._lent: dict[int, Lent] = {}
         self._stopped: set[Link] = set()
         self._count = 0
         self._settling = False
@@ -59,7 +64,10 @@ class Flows:
         number = self._alone.get(link)
         if number is not None and self._flows[number].since <= self._env.time:
             return self._flows[number].ends
-        return max((self._flows[n].ends for n in self._at.on(link)), default=-math.inf)
+        return max((self._ends_at(n) for n in self._at.on(link)), default=-math.inf)
+
+    def _ends_at(self, number: int) -> float:
+        return self._lent[number][0] if number in self._lent else self._flows[number].ends
 
     def holds(self, link: Link, most: float) -> bool:
         """Whether ``link`` holds bytes per second of others besides all flows on it at their fastest, so that
@@ -71,10 +79,10 @@ class Flows:
             most += flow.rate * next(weight for name, weight in flow.demand.weights if name == link)
         return most + sum(self._at.most.get(link, {}).values()) < self._capacity[link] * (1 - SLACK)
 
-    def beside(self, r: int, most: Mapping[str, float]) -> dict[int, Demand] | None:
+    def beside(self, r: int, most: Mapping[str, float], *, steady: bool) -> dict[int, Demand] | None:
         """Flows in progress that slow, or are slowed by, communications which put so many bytes per second on
-        links of rank ``r``, and all that hang together with them. None where one leaves the rank: then others
-        have a hand in it.
+        links of rank ``r``, and all that hang together with them. None where others have a hand in it: where
+        one leaves the rank, unless nobody slows it elsewhere and all links are ``steady`` to the end.
         """
         found: dict[int, Demand] = {}
         names = list(most)
@@ -89,11 +97,44 @@ class Flows:
                     continue
                 found[number] = demand = self._demands[number]
                 for other in demand.links:
-                    if not isinstance(other, tuple) or other[0] != r:
+                    if not isinstance(other, tuple):
                         return None
-                    if other[1] not in names:
-                        names.append(other[1])
+                    if other[0] == r:
+                        if other[1] not in names:
+                            names.append(other[1])
+                    elif not steady or not self._is_free(number, r):
+                        return None
         return found
+
+    def _is_free(self, number: int, r: int) -> bool:
+        """Whether nobody slows a flow but on links of rank ``r``, which alone say how fast it can be."""
+        if number in self._lent:
+            return False
+        demand, capacity = self._demands[number], self._capacity
+        here, elsewhere = list[float](), list[float]()
+        heaviest = 0.0
+        for link, weight in demand.weights:
+            if not isinstance(link, tuple):
+                return False
+            if link[0] == r:
+                here.append(capacity[link] / weight)
+                heaviest = max(heaviest, weight)
+            elif self._at.crowded(link):
+                return False
+            else:
+                elsewhere.append(capacity[link] / weight)
+        fastest = min(demand.ceiling, *here) if here else math.inf
+        return heaviest == demand.heaviest and fastest <= min(elsewhere, default=math.inf)
+
+    def lend(self, number: int, ends: float, interrupt: Callable[[], None]) -> None:
+        """Who took a flow that leaves its rank knows when it ends, and is to hear of what meets it there."""
+        self._lent[number] = ends, interrupt
+        self._ends_later(number, self._flows[number].ends)
+
+    def _ends_later(self, number: int, told: float) -> None:
+        """Others hear of it if a flow ends later than they were told."""
+        if self._ends_at(number) > told + SLACK_S and self.disturbs is not None:
+            self.disturbs(self._demands[number])
 
     def coming(self, r: int, most: Mapping[str, float]) -> dict[int, Flow]:
         """Flows known to begin by themselves on links of rank ``r`` alone, which then slow, or are slowed by,
@@ -134,6 +175,7 @@ class Flows:
     def give_back(self, number: int, left: float, rate: float, bound: Link | None) -> None:
         """It goes on from here by itself, with so many bytes left, at first at this rate, held by a link."""
         flow = self._flows[number]
+        told, _ = self._lent.pop(number, (math.inf, None))
         if number not in self._demands:
             for link in flow.demand.links:
                 self._share(link)
@@ -144,6 +186,7 @@ class Flows:
         if left:
             self._env.call(left / rate, self._end, (number, flow.version))
             self._touch(number)
+            self._ends_later(number, told)
 
     def put_off(self, number: int, latency_s: float, begins: Begins) -> None:
         """A flow that was taken, and is yet to begin, does so by itself after a latency."""
@@ -247,8 +290,18 @@ class Flows:
         solo = self._shares.solo(demand)
         if self._at.put(number, demand, solo[0]):
             self._touch(number)
+            if self._lent:
+                self._meets_lent(demand)
         else:  # nobody slows it: whoever joins later makes it settle
             self._set_rate(number, flow, *solo)
+
+    def _meets_lent(self, demand: Demand) -> None:
+        """Tell who knows how flows go on that one begins which may slow them."""
+        for link in demand.links:
+            if self._at.crowded(link):
+                for number in self._at.on(link):
+                    if number in self._lent:
+                        self._lent[number][1]()
 
     def change(self, capacity: Mapping[Link, float]) -> None:
         """Links have another capacity from now on."""

@@ -21,7 +21,7 @@ class OwnRates:
         self._shares = Shares(cast("Mapping[Link, float]", links))
         self._demands: dict[int, tuple[Transfer, Demand]] = {}
         self._kinds: dict[tuple[object, ...], Demand] = {}
-        self._named: dict[int, tuple[Demand, Demand]] = {}
+        self._named: dict[tuple[int, int], tuple[Demand, Demand]] = {}
         self._known: dict[tuple[int, ...], list[Share]] = {}
 
     def demand(self, transfer: Transfer) -> Demand:
@@ -39,13 +39,13 @@ class OwnRates:
             self._kinds[key] = Demand(ceiling, cast("tuple[tuple[Link, float], ...]", weights))
         return self._kinds[key]
 
-    def named(self, demand: Demand) -> Demand:
-        """The demand of a flow on links of the rank alone, by the names that it has for these."""
-        known = self._named.get(id(demand))
+    def named(self, demand: Demand, r: int) -> Demand:
+        """The demand of a flow on links of rank ``r``, by the names that it has for these."""
+        known = self._named.get((id(demand), r))
         if known is None:
             weights = cast("tuple[tuple[tuple[int, str], float], ...]", demand.weights)
-            found = self.kind(demand.ceiling, tuple([(name, weight) for (_, name), weight in weights]))
-            known = self._named[id(demand)] = demand, found
+            own = tuple([(name, weight) for (rank, name), weight in weights if rank == r])
+            known = self._named[id(demand), r] = demand, self.kind(demand.ceiling, own)
         return known[1]
 
     def of(self, demands: tuple[Demand, ...]) -> list[Share]:
