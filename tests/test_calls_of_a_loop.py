@@ -19,11 +19,17 @@ HELD = 4
 
 
 def plan_of(
-    *, tp: int = 1, precision: str = "bf16", gpu: str = "B200-SXM-180GB", **software: Any
+    *,
+    tp: int = 1,
+    precision: str = "bf16",
+    gpu: str = "B200-SXM-180GB",
+    recompute: str = "none",
+    node_limit: int | None = None,
+    **software: Any,
 ) -> StepPlan:
     run = scenario(
         **WIDE | {"num_layers": 2},
-        moe={"num_experts": HELD, "topk": 2, "expert_ffn_hidden_size": 2048},
+        moe={"num_experts": HELD, "topk": 2, "expert_ffn_hidden_size": 2048, "node_limit": node_limit},
         gpu=gpu,
         gpus_per_node=4,
         interconnect="nvlink-only",
@@ -31,6 +37,7 @@ def plan_of(
         ep=1,
         sequence_parallel=tp > 1,
         precision=precision,
+        recompute=recompute,
         microbatches=1,
         software={"preset": "megatron-core-2025"} | software,
     )
@@ -55,10 +62,21 @@ def test_a_module_of_transformer_engine_costs_more_than_its_launch() -> None:
 def test_attention_of_transformer_engine_costs_many_launches() -> None:
     assert launches(plan_of(), "attention") == pytest.approx([39.0])  # docs/decisions/0164
     assert launches(plan_of(host={"launches_per_attention": 1.0}), "attention") == pytest.approx([1.0])
+    assert launches(plan_of(kernels={"attention": "unfused"}), "QK^T") == pytest.approx([39.0])
+
+
+@pytest.mark.parametrize(("recompute", "again"), [("selective", 1.0), ("full", 39.0)])
+def test_attention_that_runs_again_calls_its_module_where_the_whole_layer_does(
+    recompute: str, again: float
+) -> None:
+    """Core attention alone is what the module itself runs again, within its backward."""
+    plan = plan_of(recompute=recompute)
+    assert launches(plan, "attention", ActionKind.BACKWARD) == pytest.approx([again])
 
 
 def test_a_router_without_groups_launches_what_its_code_does() -> None:
     assert launches(plan_of(), "top-k") == pytest.approx([33.0])
+    assert launches(plan_of(node_limit=1), "top-k") == pytest.approx([57.0])
 
 
 def test_products_of_experts_are_launched_by_one_call() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from small_scenarios import WIDE, scenario
 
 from stepsim.calibration.fit.growth import sides_that_hold
+from stepsim.sim.evidence.interval import interval_of_parts
 from stepsim.sim.evidence.interval_waits import awaited_doublings
+from stepsim.sim.evidence.measured_steps import measured_steps
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.simulate import build_cluster, simulate
@@ -50,6 +53,20 @@ def test_the_interval_of_a_step_has_the_doublings_of_its_own_groups() -> None:
     few, many = found
     assert 2.0 < few < 3.0  # between those of four and of eight GPUs
     assert few < many < math.log2(64)
+
+
+@pytest.mark.parametrize("side", ["quantile", "quantile_below"])
+def test_each_side_reaches_by_its_own_count_of_standard_deviations(side: str) -> None:
+    run = plan(4, 2).scenario
+    record = simulate(run)
+    assert record.interval is not None
+    steps = measured_steps()
+    wider = replace(steps, **{side: 2.0 * getattr(steps, side)})
+    parts = record.interval.parts
+    one, two = (interval_of_parts(record.step_time_s, parts, each) for each in (steps, wider))
+    assert (one.low_s, one.high_s) == (record.interval.low_s, record.interval.high_s)
+    assert (two.high_s > one.high_s) == (side == "quantile")
+    assert (two.low_s < one.low_s) == (side == "quantile_below")
 
 
 @pytest.mark.parametrize("late", [1.0, -1.0])

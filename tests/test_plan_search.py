@@ -154,6 +154,24 @@ def test_the_front_is_that_of_all_that_fit(exhaustive: dict[int, float]) -> None
     assert told == pytest.approx(costs[front_of(costs)], rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("row", "beaten"),
+    [
+        ((2.1, -3.0, 8.0, 5.0), True),
+        ((2.0, -3.0, 8.0, 5.0), False),  # as fast as the known one, at best
+        ((2.1, -4.0, 8.0, 5.0), False),  # with more memory left
+        ((2.1, -3.0, 8.0, 4.9), False),  # cheaper
+        ((2.1, -3.0, 16.0, 5.0), False),  # on other GPUs, where it may be the best
+    ],
+)
+def test_a_layout_is_beaten_by_a_faster_one_that_is_as_good_in_all_else(
+    row: tuple[float, ...], beaten: bool
+) -> None:
+    """Rows of seconds, memory left (negative), GPUs and price."""
+    known = np.array([[2.0, -3.0, 8.0, 5.0], [1.0, -2.0, 8.0, 9.0]])
+    assert front_search._beaten(np.array([row]), known) == [beaten]
+
+
 @pytest.mark.slow
 def test_who_is_beaten_by_its_bound_is_not_replayed_for_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "WORTH_TIGHTENING", 0)

@@ -248,6 +248,7 @@ def test_each_weight_is_cast_by_kernels_of_its_own(
     moved = MemoryBound(hbm_bytes=LAYERS * LAYER * plan.local.weights.made, launches=kernels * matrices)
     assert isinstance(cast.work, Compute)
     assert cast.work.seconds == pytest.approx(plan.costs.of_update().seconds(moved), rel=1e-3)
+    assert cast.host_s == pytest.approx(2 * plan.costs.of_update().host_s)  # the modules' calls have the rest
 
 
 def test_each_expert_is_cast_by_itself_and_the_router_is_not() -> None:

@@ -67,17 +67,17 @@ def _replay_round(search: LayoutSearch, turns: list[int]) -> None:
         for _ in search.values(first):
             pass
         left = [i for i in left if i not in first]
-        beaten = _beaten(_costs(search, np.array(left, dtype=np.int64), least_s[left]), _Known.of(search))
+        hoped = _costs(search, np.array(left, dtype=np.int64), least_s[left])
+        beaten = _beaten(hoped, _Known.of(search).costs)
         search.beaten |= {i for i, one in zip(left, beaten, strict=True) if one}
         left = [i for i in left if i not in search.beaten]
 
 
-def _beaten(hoped: Floats, known: _Known) -> list[bool]:
+def _beaten(hoped: Floats, known: Floats) -> list[bool]:
     """Whether some known layout on as many GPUs is faster than each of these can be, and as good in all
-    else."""
-    costs = known.costs
+    else; both as rows of ``_costs``."""
     return [
-        bool(np.any((costs[:, 0] < row[0]) & (costs[:, 2] == row[2]) & np.all(costs <= row, axis=1)))
+        bool(np.any((known[:, 0] < row[0]) & (known[:, 2] == row[2]) & np.all(known <= row, axis=1)))
         for row in hoped
     ]
 
