@@ -31,7 +31,7 @@ from stepsim.sim.simulate import build_cluster
 BASE: dict[str, Any] = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8", "num_attention_heads": 8}
 
 BARE_ATTENTION = {"preset": "nemo-2025", "host": {"launches_per_attention": 1}}
-"""Hosts of these small models would be behind from the first microbatch on if attention's module cost them more."""
+"""With the preset's own, hosts of these small models would be behind from the first microbatch on."""
 
 
 def _record(run: Scenario) -> Record:

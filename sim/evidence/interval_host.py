@@ -27,10 +27,11 @@ SLOWER_HOST = "slower host"
 
 MOST_LAUNCH_S = 6.2e-5
 """The longest launch that a published training shows whose GPU waits for its host, on x86. Megatron-LM's own
-test of dense layers with tp 4 on a DGX H100, 215 ms a step, asked for it (docs/decisions/
-0147-launches-in-megatron-core.md) until attention's module was counted by itself, and asks for 41 us since;
-those with pipelines of two and four stages, 78 and 90 ms, ask for 69 and 63 by the same counts, and a forward
-of attention that took 2.35 ms for 60 (docs/decisions/0164-what-attention-costs-the-host.md). TraceLens has 56 us on an H100, with what the profiler
+test of dense layers with tp 4 on a DGX H100, 215 ms a step, asked for it
+(docs/decisions/0147-launches-in-megatron-core.md) until attention's module was counted by itself, and asks
+for 41 us since; those with pipelines of two and four stages, 78 and 90 ms, ask for 69 and 63 by the same
+counts, and a forward of attention that took 2.35 ms for 60
+(docs/decisions/0164-what-attention-costs-the-host.md). TraceLens has 56 us on an H100, with what the profiler
 itself takes; others are 24, 40 and 42 us (calibration/cases/constants.py;
 docs/decisions/0087-launches-counted.md). A module of TransformerEngine around a single launch takes longer
 still: 115 to 140 us forward (NVIDIA/TransformerEngine pull request 1191). On Grace each may take as many
