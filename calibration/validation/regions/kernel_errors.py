@@ -138,7 +138,11 @@ def _without_families(
     gpu: str, operation: str, points: Sequence[Measurement], known: Sequence[Measurement]
 ) -> Iterator[KernelError]:
     """Rows of ``points``, a fold of whole families at a time, each by a fit on all other families."""
+    asked = set[str]().union(*(_types(m) for m in points))
     own = [m for m in known if m.gpu == gpu and m.operation == operation and not m.best_of_search]
+    own = [
+        m for m in own if _types(m) <= asked
+    ]  # a library's products of another type have a rate of their own
     searched = [m for m in points if m.best_of_search]
     families = sorted({item.family for item in points if not item.best_of_search})
     for first in range(min(_FOLDS, len(families))):
@@ -151,6 +155,11 @@ def _without_families(
     for item in searched:
         assert carried is not None
         yield _row(item, _as_measured(carried, item), "families left out")
+
+
+def _types(point: Measurement) -> set[str]:
+    """The types of the operands of its products."""
+    return {kernel.dtype for kernel in point.kernels if isinstance(kernel, Gemm)}
 
 
 def fitted_on(profile: GpuProfile, operation: str, points: Sequence[Measurement]) -> GpuProfile:
@@ -169,7 +178,7 @@ def fitted_on(profile: GpuProfile, operation: str, points: Sequence[Measurement]
         fitted = with_call(at_clock, points, gpu)
         record = provenance("the other families", points, gpu, fitted)
         return replace(fitted, gemm=replace(fitted.gemm, provenance=record))
-    dtypes = {k.dtype for m in points for k in m.kernels if isinstance(k, Gemm)}
+    dtypes = set[str]().union(*(_types(m) for m in points))
     plan = next((plan for plan in PLANS if plan.gpu == profile.gpu), None)
     if len(dtypes) != 1 or plan is None:  # a second type would need a curve of its own
         told = ", ".join(sorted(dtypes)) or "no products"
