@@ -140,9 +140,7 @@ def _without_families(
     """Rows of ``points``, a fold of whole families at a time, each by a fit on all other families."""
     asked = set[str]().union(*(_types(m) for m in points))
     own = [m for m in known if m.gpu == gpu and m.operation == operation and not m.best_of_search]
-    own = [
-        m for m in own if _types(m) <= asked
-    ]  # a library's products of another type have a rate of their own
+    own = [m for m in own if _types(m) <= asked]
     searched = [m for m in points if m.best_of_search]
     families = sorted({item.family for item in points if not item.best_of_search})
     for first in range(min(_FOLDS, len(families))):
