@@ -11,7 +11,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_jobs import OWN, command, told, written
+from small_jobs import OWN, SMALL, command, told, written
 
 from stepsim.calibration.explain.breakdown import breakdown
 from stepsim.calibration.explain.step_record import DeviceOp, RankStep
@@ -38,7 +38,8 @@ def test_our_own_trace_is_as_predicted(name: str, tmp_path: Path) -> None:
 
 def test_a_slower_machine_is_told_by_its_parts(tmp_path: Path) -> None:
     """The trace of one GPU beside the prediction of a slower network: only messages and waiting differ."""
-    scenario, trace = written(tmp_path / "job.yaml", {}), tmp_path / "trace.json"
+    hosts = {"preset": SMALL["software"], "host": {"launches_per_attention": 1}}  # ahead of layers this small
+    scenario, trace = written(tmp_path / "job.yaml", {"software": hosts}), tmp_path / "trace.json"
     command("run", scenario, "--trace", trace)
     picture = tmp_path / "fall.svg"
     slower = ("--set", "cluster.interconnect=roce-100-x1", "--waterfall", picture)

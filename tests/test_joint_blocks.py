@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -53,6 +54,13 @@ def degraded(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
 @given(degraded())
 def test_a_degraded_step_is_the_same_expanded(drawn: tuple[Scenario, Degradation]) -> None:
     assert_same_times(folded(*drawn))
+
+
+def test_a_stream_whose_slow_stage_waits_for_its_host_is_the_same_expanded() -> None:
+    """What its own actions take holds what its host is late by within them, in a block as op by op."""
+    small: dict[str, Any] = {"tp": 2, "pp": 2, "microbatches": 2, "seq_length": 128}
+    run = scenario(**small, schedule="pipedream", precision="fp32", software="bigscience-2022")
+    assert_same_times(folded(run, Degradation(slow={0: 1.25})))
 
 
 def folded(run: Scenario, degradation: Degradation) -> Programs:

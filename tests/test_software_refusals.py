@@ -51,7 +51,7 @@ def test_a_change_of_precision_takes_the_scaling_of_fp8_with_it(precision: str, 
     assert changed.software.kernels.fp8_scaling == get_software("megatron-core-2024").kernels.fp8_scaling
     assert run.with_({"training.precision": "fp8"}).software == run.software
     for change in permutations([f"training.precision={precision}", "software.kernels.fp8_scaling=current"]):
-        with pytest.raises(ScenarioError, match="is for precision fp8"):
+        with pytest.raises(ScenarioError, match="fp8_scaling"):
             load_scenario(saved(run, tmp_path), overrides=change)
     child = tmp_path / "child.yaml"
     child.write_text(f"extends: {saved(run, tmp_path).name}\ntraining: {{precision: {precision}}}\n")

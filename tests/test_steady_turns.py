@@ -13,7 +13,7 @@ from small_scenarios import presets_for, scenario
 
 from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.schedules.orders.action import Action
-from stepsim.sim.brief.pace import ActionTimes, periods_until_paced
+from stepsim.sim.brief.pace import ActionPaces, periods_until_paced
 from stepsim.sim.brief.search import Search
 from stepsim.sim.brief.steady import Extended, of_length, shortened
 from stepsim.sim.brief.turns import Turns, fewest_microbatches, period_of_turns, turns_of
@@ -191,15 +191,15 @@ def test_hosts_that_keep_up_with_each_action_set_no_pace(run: Scenario) -> None:
     except NotSupported:
         assume(False)
         raise
-    assume(ActionTimes(plan).hosts_keep_up())
+    assume(ActionPaces(plan).hosts_keep_up())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ActionTimes, "hosts_keep_up", lambda _: False)
+        patch.setattr(ActionPaces, "hosts_keep_up", lambda _: False)
         assert periods_until_paced(plan, turns, 10) == 0
 
 
 def test_stages_that_hold_the_same_are_asked_once_whether_their_hosts_keep_up() -> None:
     size = {"hidden_size": 4096, "seq_length": 4096, "software": "nemo-2025", "num_layers": 16}
-    times = ActionTimes(_plan(scenario(**BASE | size, pp=2, vpp=8, schedule="interleaved", microbatches=40)))
+    times = ActionPaces(_plan(scenario(**BASE | size, pp=2, vpp=8, schedule="interleaved", microbatches=40)))
     asked = list[Action]()
 
     def seconds(action: Action) -> tuple[float, float]:

@@ -98,7 +98,7 @@ def test_an_id_occurs_once(tmp_path: Path) -> None:
     [
         ("schema: 1\nkind: kernels\nsources: {}\npoints: []\n", "has schema, kind, sources, points"),
         ("schema: 2\nsource: {}\ncases: []\n", "schema: must be 1, is 2"),
-        ("schema: 1\nsource: {}\ncases: []\n", "cases: the list is empty"),
+        ("schema: 1\nsource: {}\ncases: []\n", "cases: the list"),
         ("schema: 1\nsource: {}\ncases: {}\n", "cases: must"),
         ("- 1\n", "has [1]"),
         ("schema: [1\n", "valid YAML"),

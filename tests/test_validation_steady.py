@@ -24,6 +24,9 @@ from stepsim.sim.simulate import build_cluster, simulate
 
 BASE: dict[str, Any] = {"micro_batch": 1, "gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8"}
 GPU_BOUND: dict[str, Any] = {"hidden_size": 2048, "seq_length": 4096}
+BARE = {"host": {"launches_per_attention": 1}}
+CORE_2025, NEMO_2025 = ({"preset": name, **BARE} for name in ("megatron-core-2025", "nemo-2025"))
+"""With what attention's module costs their hosts, layers this small would wait for those."""
 HOST_BOUND: dict[str, Any] = {"pp": 4, "schedule": "1f1b", "software": "nanotron-2024"}
 
 
@@ -43,12 +46,12 @@ def _shortened(run: Scenario) -> Extended[Record]:
             "pp": 4,
             "schedule": "1f1b",
             "microbatches": 400,
-            "software": "megatron-core-2025",
+            "software": CORE_2025,
             "dp": 2,
             "zero": 1,
         },
         {"pp": 4, "schedule": "1f1b", "microbatches": 400, "software": "nanotron-2024", "tp": 2},
-        {"pp": 2, "vpp": 2, "schedule": "interleaved", "microbatches": 300, "software": "nemo-2025"},
+        {"pp": 2, "vpp": 2, "schedule": "interleaved", "microbatches": 300, "software": NEMO_2025},
         {
             "pp": 4,
             "schedule": "1f1b",
@@ -165,7 +168,7 @@ def _later(times: array[float], i: int, seconds: float) -> array[float]:
 
 
 def test_an_op_that_ends_later_than_its_like_is_not_steady() -> None:
-    record, pp = _short(4, software="megatron-core-2025", **GPU_BOUND)
+    record, pp = _short(4, software=CORE_2025, **GPU_BOUND)
     assert period_of(record, pp, 1, 1e-9) is not None
     ops = record.programs.classes[2].ops
     i = next(i for i, op in enumerate(ops) if op.action == f"2B{3 * pp - 1}")
@@ -175,7 +178,7 @@ def test_an_op_that_ends_later_than_its_like_is_not_steady() -> None:
 
 def test_a_host_that_falls_back_is_not_steady() -> None:
     """The time of a group is the same for a while: what will be the host's pace is not the GPU's yet."""
-    record, pp = _short(4, software="megatron-core-2025", **GPU_BOUND)
+    record, pp = _short(4, software=CORE_2025, **GPU_BOUND)
     period = period_of(record, pp, 1, 1e-9)
     assert period is not None
     assert all(lead_s >= 0 for lead_s in period.leads_s.values())
@@ -190,7 +193,7 @@ def test_a_host_that_falls_back_is_not_steady() -> None:
 
 def test_a_host_that_is_not_later_by_the_same_is_not_steady() -> None:
     """However far it is ahead: what it does in one group it does not do in the other."""
-    record, pp = _short(4, software="megatron-core-2025", **GPU_BOUND)
+    record, pp = _short(4, software=CORE_2025, **GPU_BOUND)
     one = record.programs.classes[1]
     last = next(i for i, op in enumerate(one.ops) if op.action == f"1B{3 * pp - 2}")
     ops = tuple(op._replace(host_s=op.host_s + 1e-6 * (i == last)) for i, op in enumerate(one.ops))
@@ -235,7 +238,7 @@ def test_what_fills_a_pipeline_does_not_depend_on_what_follows() -> None:
         filling = traits_of(schedule).filling
         layout: dict[str, Any] = {"pp": 1} if schedule == "none" else {"pp": 4, "schedule": schedule}
         layout |= {"vpp": 2} if schedule == "interleaved" else {}
-        run = scenario(**BASE, **layout, microbatches=400, software="megatron-core-2025", **GPU_BOUND)
+        run = scenario(**BASE, **layout, microbatches=400, software=CORE_2025, **GPU_BOUND)
         pp, number = run.parallelism.pp, 2 + 2 * filling
         short = period_of(_record(of_length(run, number * pp)), pp, filling, 1e-9)
         longer = period_of(_record(of_length(run, (number + 1) * pp)), pp, filling, 1e-9)

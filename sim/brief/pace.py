@@ -40,7 +40,7 @@ def periods_until_paced(plan: StepPlan, turns: Turns, most: int) -> int:
 
     0 where no host is slower than the GPUs; ``most`` where it takes that many or more.
     """
-    times = ActionTimes(plan)
+    times = ActionPaces(plan)
     if times.hosts_keep_up():
         return 0
     ranks = [*_ranks(plan, turns, times)]
@@ -75,7 +75,7 @@ class _Turn(NamedTuple):
 
 
 @dataclass
-class ActionTimes:
+class ActionPaces:
     """What actions of a plan take by themselves."""
 
     plan: StepPlan
@@ -153,7 +153,7 @@ class _Rank:
         """Seconds of the host for a period."""
         return sum(self.taken[stage, kind][1] for stage, kind, _ in self.period)
 
-    def prepare(self, times: ActionTimes) -> None:
+    def prepare(self, times: ActionPaces) -> None:
         """Find what each action waits for."""
         for action in (*self.ahead, *self.period):
             self.turns.append(times.turn(action, self.index, *self.taken[action.stage, action.kind]))
@@ -190,7 +190,7 @@ class _Rank:
         return min(later - one for one, later in zip(both, both[length:], strict=False))
 
 
-def _ranks(plan: StepPlan, turns: Turns, times: ActionTimes) -> Iterator[_Rank]:
+def _ranks(plan: StepPlan, turns: Turns, times: ActionPaces) -> Iterator[_Rank]:
     """The ranks of a plan whose orders last for a period and consist of whole actions alone."""
     for index, order in enumerate(plan.orders):
         actions = [step for step in order if isinstance(step, Action)]

@@ -53,7 +53,20 @@ def _stream_seconds(record: Record) -> float:
     last = [max(times, default=0.0) for times in record.end]
     until_s = max(last) * (1 - ROUNDING)
     pace_s = max(_class_seconds(record, r) for r, end_s in enumerate(last) if end_s >= until_s)
-    return max(pace_s, *(sum(end - start for start, end in times) for times in _classes(record)))
+    return max(pace_s, *(_own_seconds(record, r) for r in range(len(record.programs.classes))))
+
+
+def _own_seconds(record: Record, r: int) -> float:
+    """What the actions of class r take, each from its first kernel's start to its last one's end, as a block
+    of layers does that is one op.
+    """
+    spans: dict[str | int, tuple[float, float]] = {}
+    for i, op in enumerate(record.programs.classes[r].ops):
+        if op.stream == "compute":
+            start_s, _, end_s = record.times(r, i)
+            begun_s, _ = spans.get(op.action or i, (start_s, end_s))
+            spans[op.action or i] = begun_s, end_s
+    return sum(end_s - start_s for start_s, end_s in spans.values())
 
 
 def _class_seconds(record: Record, r: int) -> float:

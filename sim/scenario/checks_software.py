@@ -22,9 +22,9 @@ _SCALING = "software.kernels.fp8_scaling"
 
 def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
     """How FP8 is scaled is for precision fp8 alone; MXFP8 and NVFP4 say it by their names. ``stated`` finds
-    what the document says."""
+    what the document says. A stack without a preset says all that it has, as a preset does."""
     scaling = stated(_SCALING)
-    if scaling is not None and training.precision != "fp8":
+    if scaling is not None and stated("software.preset") is not None and training.precision != "fp8":
         yield Finding(
             path=tuple(_SCALING.split(".")),
             message=f"{scaling} is for precision fp8, and training.precision is {training.precision};"
