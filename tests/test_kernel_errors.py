@@ -157,6 +157,25 @@ def test_no_family_is_predicted_by_a_fit_that_saw_it(monkeypatch: pytest.MonkeyP
     assert sum(map(len, left)) == len(everything)  # each family is left out once
 
 
+def test_products_of_another_type_are_not_fitted_with_a_family_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those of a library, whose rate is a number of its own."""
+    sweep = _made_sweep()
+    (kernel,) = (k for k in sweep[0].kernels if isinstance(k, Gemm))
+    other = replace(sweep[0], id="other", kernels=(replace(kernel, dtype="fp8"),))
+    fitted: list[Measurement] = []
+
+    def fitted_on(profile: Any, _: Any, points: Any) -> Any:
+        fitted.extend(points)
+        return profile
+
+    monkeypatch.setattr(kernel_errors, "fitted_on", fitted_on)
+    left_out_rows(sweep, [*sweep, other])
+    assert fitted
+    assert other not in fitted
+
+
 @pytest.mark.slow
 def test_a_noiseless_sweep_is_predicted_where_it_was_left_out() -> None:
     sweep = _made_sweep()[::2]

@@ -14,6 +14,7 @@ from .layers.checkpoints import layers_in_one_go
 from .layers.local_shape import a2a_ranks
 from .layers.precision import recipe_of
 from .layers.recompute import FULL, by_operators, recomputed_parts
+from .refuse_hosts import refuse_barrier, refuse_launches, refuse_partial_graphs
 from .tables import runs_pairs
 
 if TYPE_CHECKING:
@@ -250,54 +251,6 @@ def _refuse_orthogonalizing(scenario: Scenario) -> None:
         )
 
 
-BLOCKS = "set software.host.launch_blocking to false, since nothing does where launches block"
-
-
-def _refuse_launches(scenario: Scenario, profile: GpuProfile) -> None:
-    """Nothing runs beside a kernel whose launch blocks."""
-    software = scenario.software
-    if not software.host.launch_blocking:
-        return
-    beside_kernels = {
-        "gradients.overlap_grad_reduce": software.gradients.overlap_grad_reduce,
-        "gradients.overlap_param_gather": software.gradients.overlap_param_gather,
-        "exchange.tp_comm_overlap": software.exchange.tp_comm_overlap,
-        "host.cuda_graphs": software.host.cuda_graphs,
-    }
-    for field, on in beside_kernels.items():
-        if on:
-            raise NotSupported(f"software.{field}", "no launch may block then; set launch_blocking to false")
-    if scenario.parallelism.zero > 1:
-        zero = scenario.parallelism.zero
-        raise NotSupported(
-            "parallelism.zero", f"ZeRO-{zero} moves parameters or gradients beside kernels; {BLOCKS}"
-        )
-    if scenario.parallelism.pp > 1 and software.pipeline.point_to_point != "blocking":
-        raise NotSupported(
-            "software.pipeline.point_to_point",
-            f"{software.pipeline.point_to_point} runs beside kernels; {BLOCKS}",
-        )
-
-
-def _refuse_partial_graphs(scenario: Scenario, profile: GpuProfile) -> None:
-    """Graphs without attention that hold experts: no scope of Megatron core has these alone."""
-    host = scenario.software.host
-    if host.graphs_leave_out_attention and not (host.cuda_graphs and host.graphs_leave_out_experts):
-        raise NotSupported(
-            "software.host.graphs_leave_out_attention",
-            "belongs to cuda_graphs with graphs_leave_out_experts; set both, or leave it out",
-        )
-
-
-def _refuse_barrier(scenario: Scenario, profile: GpuProfile) -> None:
-    """A barrier at the end of a step, and steps that have no common end."""
-    if scenario.software.host.step_barrier and scenario.software.gradients.optimizer_post_validation:
-        raise NotSupported(
-            "software.host.step_barrier",
-            "under optimizer_post_validation ranks go on one by one to the next step; set one to false",
-        )
-
-
 def _refuse_layers(scenario: Scenario, profile: GpuProfile) -> None:
     """Kinds of layer in layouts that they are not modelled in."""
     model, par = scenario.model, scenario.parallelism
@@ -374,7 +327,7 @@ REFUSALS = (
         reads=(*_SHARDING, "training.recompute", "training.activation_offload"),
     ),
     LayoutRefusal(
-        refuse=_refuse_launches,
+        refuse=refuse_launches,
         reads=(
             *_SHARDING,
             "software.gradients.overlap_grad_reduce",
@@ -382,8 +335,8 @@ REFUSALS = (
             "software.exchange.tp_comm_overlap",
         ),
     ),
-    LayoutRefusal(refuse=_refuse_partial_graphs),
-    LayoutRefusal(refuse=_refuse_barrier),
+    LayoutRefusal(refuse=refuse_partial_graphs),
+    LayoutRefusal(refuse=refuse_barrier),
     LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),
     LayoutRefusal(
         refuse=_refuse_shards,
