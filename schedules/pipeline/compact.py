@@ -1,4 +1,7 @@
-"""From a building block to the orders of V-Half and V-Min, in four passes. Knows neither block nor costs.
+"""From a building block to a V-shaped schedule that limits memory (V-Half, V-Min): its orders in four passes.
+
+Knows what these schedules have in common: two chunks a rank, backwards split, and how the repeated block is
+compacted. Does not know any schedule's block, nor costs.
 
 Source: sail-sg/zero-bubble-pipeline-parallelism 39f2c18 ``zbv_greedy.py`` ``schedule_from_pattern``. It
 ends by timing the order with costs (``runtime.py`` gives it 1000 for F, B and W, and a latency of 1): that
@@ -7,7 +10,10 @@ tells a bubble rate, and leaves the order as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..orders.action import ActionKind, Orders
+from ..orders.schedule import Schedule, Shape, fixed_chunks, v_placement
 from .building_block import (
     B_A,
     B_Z,
@@ -32,6 +38,28 @@ _KINDS = {
     W_Z: ActionKind.WEIGHT_GRAD,
     W_A: ActionKind.WEIGHT_GRAD,
 }
+
+
+def compacted_schedule(*, name: str, title: str, block: Callable[[int], Block], place: int) -> Schedule:
+    """The schedule ``name`` that runs ``block``, which is given for a number of ranks, once for each microbatch,
+    its warm-up and cool-down moved up. ``place`` is where lists of schedules show it."""
+    check = fixed_chunks(name, 2)
+
+    def orders(shape: Shape) -> Orders:
+        check(shape)
+        return compacted(block(shape.ranks), shape.microbatches)
+
+    return Schedule(
+        name=name,
+        title=title,
+        orders=orders,
+        check=check,
+        rank_of=v_placement,
+        chunks=2,
+        splits_backward=True,
+        ends_meet=True,
+        place=place,
+    )
 
 
 def compacted(block: Block, microbatches: int) -> Orders:

@@ -10,12 +10,8 @@ of sail-sg/zero-bubble-pipeline-parallelism 39f2c18 ``zbv_greedy.py`` ``stable_p
 
 from __future__ import annotations
 
-from ..orders.action import Orders
-from ..orders.schedule import Schedule, Shape, fixed_chunks, v_placement
 from .building_block import Block
-from .compact import compacted
-
-check = fixed_chunks("v-min", 2)
+from .compact import compacted_schedule
 
 
 def block(ranks: int) -> Block:
@@ -24,21 +20,7 @@ def block(ranks: int) -> Block:
     return [(r, 2 * p - 1 - r, 2 * p + d + r, 4 * p - 1 + d - r) for r in range(p)]
 
 
-def orders(shape: Shape) -> Orders:
-    """The block, once for each microbatch, its warm-up and cool-down moved up."""
-    check(shape)
-    return compacted(block(shape.ranks), shape.microbatches)
-
-
 # No in_flight: min(2m, m+1+r, 2⌊(p+4)/3⌋) is right but where p mod 3 is 2: there one rank holds one less.
-SCHEDULE = Schedule(
-    name="v-min",
-    title="V-Min (a third of the activations of 1F1B)",
-    orders=orders,
-    check=check,
-    rank_of=v_placement,
-    chunks=2,
-    splits_backward=True,
-    ends_meet=True,
-    place=130,
+SCHEDULE = compacted_schedule(
+    name="v-min", title="V-Min (a third of the activations of 1F1B)", block=block, place=130
 )
