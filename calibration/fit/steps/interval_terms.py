@@ -3,10 +3,8 @@ GPUs wait for one another, and the quantile.
 
 Whoever asks for a prediction has a cluster and a stack that nobody here has seen. So every run is predicted
 with constants that never saw its source, and is as unlike measured runs as it is unlike those of all other
-sources. Its error is scaled by a standard deviation whose terms are found together: Student's t with four
-degrees of freedom, since errors of runs have heavy tails, and with a scale of its own above the prediction,
-since waits only lengthen a step (a two-piece distribution). It holds nine in ten within as much as a normal
-distribution of that standard deviation, as which all causes are stated. A source counts as many times as it
+sources. Its error is scaled by a standard deviation below the prediction and one above it, whose terms are
+found together as those that make all errors likeliest (two_pieces.py). A source counts as many times as it
 has families that are as good as independent, since their errors go together; each term has a wide prior,
 worth one of them, so that one that few families show stays near what was measured otherwise. How many such
 standard deviations, each with NOISE, hold nine in ten of one more source is then counted with sources alike
@@ -16,9 +14,8 @@ which says what the intervals hold of a source that they never saw.
 
 Sources: Lei, G'Sell, Rinaldo, Tibshirani and Wasserman 2018, J. Am. Stat. Assoc. 113, section 5.2 (scores
 scaled by their local spread); Lee, Barber and Willett 2023, arXiv:2306.06342 (groups of rows, and one more);
-Romano, Patterson and Candes 2019, NeurIPS 32, section 4 (each tail by itself); Lange, Little and Taylor
-1989, J. Am. Stat. Assoc. 84 (errors of Student's t); Wallis 2014, Statistical
-Science 29 (two pieces with one mode); Kish 1965, Survey Sampling (families of one source).
+Romano, Patterson and Candes 2019, NeurIPS 32, section 4 (each tail by itself); Kish 1965, Survey Sampling
+(families of one source).
 """
 
 from __future__ import annotations
@@ -52,13 +49,13 @@ from ....sim.evidence.measured_steps import (
 from ....sim.evidence.run_noise import NOISE
 from ....sim.figures import significant
 from ..growth import (
-    NORMAL_NINTH,
     independent_witnesses,
     level_for_another,
     sides_that_hold,
     weighted_quantile,
     witnesses,
 )
+from .two_pieces import LOOSENESS, slope, unlikely
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,12 +67,6 @@ _HEAD = """\
 """
 
 _LEVEL = 0.9
-_FREEDOM = 4.0
-_SCALE = NORMAL_NINTH / 2.1318
-"""The scale at which Student's t holds nine in ten within as much as a normal distribution does."""
-_LOOSENESS = math.log(2.0)
-"""Standard deviation of a prior, in logarithms: a factor of two either way, worth one family. With three, the
-one step of 262,144 tokens would make every doubling of the sequence 21 % by itself."""
 
 _TERM_START = 0.05
 """Where the terms of differences start: what the best known steps are off by, docs/step-fit.md."""
@@ -127,15 +118,12 @@ class _Table:
         nearest = self.squares[np.arange(len(away)), away.argmin(axis=1)]
         below = self.known + self.weighed @ own + away.min(axis=1)
         above = below + wait * self.waits + self.slowest
-        late = self.errors > 0
-        both = np.sqrt(below) + np.sqrt(above)
-        scores = self.errors**2 / (_SCALE**2 * np.where(late, above, below))
-        tails = (_FREEDOM + 1) / 2 * np.log1p(scores / _FREEDOM)
-        slope = -(_FREEDOM + 1) / 2 * scores / (_FREEDOM + scores) / np.where(late, above, below)
-        of_above = self.weights * (0.5 / (both * np.sqrt(above)) + np.where(late, slope, 0.0))
-        of_both = of_above + self.weights * (0.5 / (both * np.sqrt(below)) + np.where(late, 0.0, slope))
+        by_below, by_above = slope(self.errors, below, above)
+        of_above = self.weights * by_above
+        of_both = of_above + self.weights * by_below
         gradient = [self.weighed.T @ of_both, nearest.T @ of_both, [self.waits @ of_above]]
-        return float(self.weights @ (np.log(both) + tails)), 2 * values * np.concatenate(gradient)
+        lost = float(self.weights @ unlikely(self.errors, below, above))
+        return lost, 2 * values * np.concatenate(gradient)
 
 
 def fit_interval_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
@@ -275,11 +263,11 @@ def _likeliest(table: _Table) -> NDArray[np.float64]:
     starts = dict.fromkeys(KINDS, 1.0) | {EXPERTS[0]: _EXPERTS_START}
     centre = np.log([starts.get(name, _TERM_START) for name in _NAMES])
 
-    def unlikely(logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        away, (value, gradient) = (logs - centre) / _LOOSENESS, table.unlikely(logs)
-        return value + float(away @ away) / 2, gradient + away / _LOOSENESS
+    def with_prior(logs: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        away, (value, gradient) = (logs - centre) / LOOSENESS, table.unlikely(logs)
+        return value + float(away @ away) / 2, gradient + away / LOOSENESS
 
-    found = minimize(unlikely, centre, jac=True, method="L-BFGS-B", bounds=[(_LOW, _HIGH)] * len(_NAMES))
+    found = minimize(with_prior, centre, jac=True, method="L-BFGS-B", bounds=[(_LOW, _HIGH)] * len(_NAMES))
     values: NDArray[np.float64] = np.exp(found.x)
     return values
 

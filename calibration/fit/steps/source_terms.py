@@ -5,16 +5,14 @@ may be slower (``common``), or its matrix products, its kernels bound by memory,
 of one kind have more in common, the less the further they are apart; what is left is of one run. What is
 asked of the spreads is what one run of a cluster says of another one. So they are those that make the errors
 of runs likeliest that were each predicted after one other run of their cluster, every source by constants of
-all others: a composite likelihood, of pairs in place of all runs together. The errors are of Student's t with
-two pieces, as those of interval_terms.py are, since those of runs have heavy tails, and waits only lengthen a
-step. A source counts as many times as it has families that tell something of their own; each spread has a
+all others: a composite likelihood, of pairs in place of all runs together, where errors are as likely as
+two_pieces.py says, as they are in interval_terms.py. A source counts as many times as it has families that tell something of their own; each spread has a
 wide prior, worth one of them. How many standard deviations hold nine in ten of one more source is counted on
 what one run of a source leaves of its others, sources alike, each with the spreads that all others give. What
 comes to the spreads where nobody read a trainer's code is found in the same way, on runs of trainers that
 were read, each predicted as if nobody had.
 
-Sources: Varin, Reid and Firth 2011, An overview of composite likelihood methods, Statistica Sinica 21;
-Lange, Little and Taylor 1989, J. Am. Stat. Assoc. 84 (errors of Student's t).
+Source: Varin, Reid and Firth 2011, An overview of composite likelihood methods, Statistica Sinica 21.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ import numpy as np
 
 from ....hardware.step_factors import CAUSES
 from ....sim.evidence.own_steps import (
-    FREEDOM,
     SourceSpread,
     StepSample,
     conditioned,
@@ -44,6 +41,7 @@ from ..growth import (
     spreads_that_hold,
     witnesses,
 )
+from .two_pieces import LOOSENESS, unlikely
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,9 +54,6 @@ UNREAD = ("unread_common", "unread_kind")
 STARTS = {"fixed_s": 0.02, "run": 0.03, "reach": 3.0}
 """Where the terms start that do not start at 0.05: fixed times of the presets that have one, and how far runs
 of a kind are apart."""
-_SCALE = NORMAL_NINTH / 2.1318
-"""The scale at which Student's t holds nine in ten within as much as a normal distribution does."""
-_LOOSENESS = math.log(2.0)
 _LEVEL = 0.9
 _SETTLED = 1e-6
 """Relative gain of the logarithm of the likelihood below which a search ends: 0.001 of it in all."""
@@ -133,9 +128,7 @@ class _Pairs:
         below = known - gain * shared + spread.run**2 + self.known
         above = below + self.waits
         left = self.errors - gain * self.seen_errors[self.seen]
-        scores = left**2 / (_SCALE**2 * np.where(left > 0, above, below))
-        tails = (FREEDOM + 1) / 2 * np.log1p(scores / FREEDOM)
-        return float(self.counts @ (np.log(np.sqrt(below) + np.sqrt(above)) + tails))
+        return float(self.counts @ unlikely(left, below, above))
 
 
 def fit_source_spread(rows: Sequence[SourceRow], unread: Sequence[SourceRow] = ()) -> SourceSpread:
@@ -161,20 +154,6 @@ def _sources_with_pairs(rows: Sequence[SourceRow]) -> int:
     """Of how many sources two runs or more are of one cluster."""
     runs = Counter((row.source, row.gpu) for row in rows)
     return len({source for (source, _), number in runs.items() if number > 1})
-
-
-def weighted_quantile(pairs: Sequence[tuple[float, float]], level: float) -> float:
-    """The least value that, with those below it, has ``level`` of the weight; ``pairs`` of value and weight.
-
-    >>> weighted_quantile([(3.0, 1.0), (1.0, 2.0), (2.0, 1.0)], 0.5)
-    1.0
-    """
-    wanted, reached = level * sum(weight for _, weight in pairs), 0.0
-    for value, weight in sorted(pairs):
-        reached += weight
-        if reached >= wanted:
-            return value
-    return max(value for value, _ in pairs)
 
 
 def rounded(spread: SourceSpread) -> SourceSpread:
@@ -255,13 +234,13 @@ def _likeliest(pairs: _Pairs, begun: SourceSpread, *, read: bool = True) -> Sour
     def spread_of(logs: NDArray[np.float64]) -> SourceSpread:
         return replace(begun, **dict(zip(names, np.exp(logs).tolist(), strict=True)))
 
-    def unlikely(logs: NDArray[np.float64]) -> float:
-        prior = float(np.sum(((logs - centre) / _LOOSENESS) ** 2)) / 2
+    def with_prior(logs: NDArray[np.float64]) -> float:
+        prior = float(np.sum(((logs - centre) / LOOSENESS) ** 2)) / 2
         return prior + pairs.unlikely(spread_of(logs).of_trainer(read=read))
 
     first = np.log([getattr(begun, name) for name in names])
     bounds = [(math.log(1e-3), math.log(30.0 if name == "reach" else 2.0)) for name in names]
-    found = minimize(unlikely, first, method="L-BFGS-B", bounds=bounds, options={"ftol": _SETTLED})
+    found = minimize(with_prior, first, method="L-BFGS-B", bounds=bounds, options={"ftol": _SETTLED})
     return spread_of(found.x)
 
 

@@ -17,13 +17,13 @@ from ....sim.evidence.interval_waits import waits_of_many
 from ....sim.evidence.measured_steps import EXPERTS, Doubt, MeasuredSteps, measured_steps
 from ....sim.evidence.own_steps import SourceSpread
 from ...cases.errors import quantile as quantile_of
+from ...fit.growth import weighted_quantile
 from ...fit.steps.source_terms import (
     Calibrated,
     SourceRow,
     after_most_alike,
     calibrated,
     spreads_without,
-    weighted_quantile,
 )
 from ..run import JUDGED, Report
 from .source_left_out import reaches
@@ -141,7 +141,7 @@ def _summary(
         median=median(left),
         p90=quantile_of(left, 0.9),
         inside=held / sum(one.weight for one in after),
-        width=weighted_quantile(widths, 0.5),
+        width=weighted_quantile(sorted(widths), 0.5),
     )
 
 
