@@ -15,8 +15,10 @@ from .result.result import Result
 from .result.step import Assumption
 
 if TYPE_CHECKING:
+    from .engine.record import Record
     from .lowering.lower import Lowered
     from .program.file import SavedProgram
+    from .program.program import Programs
     from .scenario.models import Scenario
 
 
@@ -61,7 +63,7 @@ def replay_program(
         TooMuchWork: a ValueError: more events than ``max_events`` by an estimate (None: an hour's worth).
         ValueError: the file holds no program, or its scenario is not the program's.
     """
-    from .program.check import BrokenProgram, check_program
+    from .program.check import check_program
     from .program.file import read_program
     from .read_record import read_record
 
@@ -79,21 +81,32 @@ def replay_program(
     say("checking it")
     check_program(saved.programs, str(path))
     timing["check_s"] = lap()
-    work = programs_work(saved.programs)
-    check_work(work, max_events)
+    check_work(programs_work(saved.programs), max_events)
     say(f"replaying {len(saved.ranks)} classes")
-    from .engine.replay import replay
-
-    try:
-        record = replay(saved.programs)
-    except RuntimeError as stuck:  # the engine's own words, should the check have missed a deadlock
-        raise BrokenProgram(str(path), (str(stuck),)) from None
-    if not record.makespan_s:
-        raise BrokenProgram(str(path), ("the program takes no time at all",))
+    record = replayed(saved.programs, str(path), nothing="the program takes no time at all")
     timing["replay_s"] = lap()
     timing["total_s"] = clock[-1] - clock[0]
     told = Assumption(text="the times of all ops, as the program states them", source=Path(path).name)
     return read_record(record, scenario=scenario, ranks=saved.ranks, timing=timing, assumptions=(told,))
+
+
+def replayed(programs: Programs, source: str, *, nothing: str) -> Record:
+    """What happens in programs that somebody else wrote, which ``check_program`` has passed.
+
+    Raises:
+        BrokenProgram: of ``source``: they do not run to their end all the same, or nothing in them takes any
+            time, which the words ``nothing`` say.
+    """
+    from .engine.replay import replay
+    from .program.check import BrokenProgram
+
+    try:
+        record = replay(programs)
+    except RuntimeError as stuck:  # the engine's own words, should the check have missed a deadlock
+        raise BrokenProgram(source, (str(stuck),)) from None
+    if not record.makespan_s:
+        raise BrokenProgram(source, (nothing,))
+    return record
 
 
 def _scenario(saved: SavedProgram, path: Path) -> Scenario | None:

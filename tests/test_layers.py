@@ -30,7 +30,8 @@ sim.report
 sim.plan
 sim.reliability
 sim.brief
-sim.simulate  sim.replay  sim.chakra
+sim.simulate  sim.chakra
+sim.replay
 sim.degraded_step
 sim.degraded_replay
 sim.step_run

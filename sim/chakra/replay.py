@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..estimate import check_work, programs_work
+from ..replay import replayed
 from ..result.result import Result
 from ..result.step import Assumption, RankClass
 from .node import TraceSet
@@ -72,7 +73,6 @@ def replay_traces(
         TooMuchWork: a ValueError: more events than ``max_events`` by an estimate (None: an hour's worth).
         ValueError: naming file and node: no traces, or nothing says what a node takes.
     """
-    from ..engine.replay import replay
     from ..program.check import BrokenProgram, check_program
     from ..read_record import read_record
     from .files import read_traces
@@ -90,12 +90,7 @@ def replay_traces(
     check_program(programs, traces.source)
     check_work(programs_work(programs), max_events)
     say(f"replaying {len(ranks)} traces")
-    try:
-        record = replay(programs)
-    except RuntimeError as stuck:
-        raise BrokenProgram(traces.source, (str(stuck),)) from None
-    if not record.makespan_s:
-        raise BrokenProgram(traces.source, ("nothing in these traces takes any time",))
+    record = replayed(programs, traces.source, nothing="nothing in these traces takes any time")
     told = (
         *_rests_on(traces, cluster, rule),
         *(Assumption(text=one, source=path.name) for one in notes(traces)),
