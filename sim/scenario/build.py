@@ -7,6 +7,7 @@ checks that need it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -145,67 +146,72 @@ class _Builder:
         plain = with_fault_traces(self.tree, without_nulls(self.tree).plain())
         if is_table(plain.get("schedule")):
             plain["schedule"] = beside(self.tree, "schedule", plain["schedule"])
-        software = self._part(Software, "software", self._resolved("software", plain))
-        preset = software.name if software else ""
-        shape = self._resolved("model", plain)
-        if isinstance(shape, dict):
-            shape = with_defaults_of(preset, "model", shape, plain)
-        model = self._part(Model, "model", shape)
-        machine = with_machine_defaults(with_cluster_files(self.tree, plain.get("cluster")))
-        cluster = self._part(ClusterSpec, "cluster", machine)
-        if software and cluster and is_known(cluster.gpu, gpu_names()) and not _states_attention(plain):
-            software = with_attention_of(gpu_of(cluster), software)
-        layout = with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
-        if isinstance(layout, dict):
-            layout = with_defaults_of(preset, "parallelism", layout, plain)
-        parallelism = self._part(Parallelism, "parallelism", layout)
-        training = self._part(Training, "training", with_counts_file(self.tree, plain.get("training")))
-        if software and training:
-            software = with_own_defaults(software, lookup_in({**plain, "training": training}))
-            for finding in scaling_is_read(lookup_in(plain), training):
-                self._add(finding.path, finding.message)
+        parts = self._parts(plain)
         published = self._part(PublishedFigures, "published", plain.get("published"))
         if isinstance(plain.get("calibration"), list):
-            plain["calibration"] = self._calibration(plain["calibration"], cluster)
-        heading = self._heading(plain, name, parallelism)
-        if cluster is None and isinstance(machine, dict):
-            for finding in names_exist(machine.get("gpu"), machine.get("interconnect")):
-                self._add(finding.path, finding.message)
+            plain["calibration"] = self._calibration(plain["calibration"], parts.cluster)
+        heading = self._heading(plain, name, parts.parallelism)
         over_weeks: dict[str, Any] = {
             block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()
         }
-        faults = over_weeks["faults"]
-        parts = ScenarioParts(
-            faults=faults if isinstance(faults, Faults) else None,
-            model=model,
-            cluster=cluster,
-            parallelism=parallelism,
-            training=training,
-            schedule=heading.schedule if heading else None,
-            options=heading.schedule_options if heading else None,
-            software=software,
-        )
-        for finding in findings(parts):
-            self._add(finding.path, finding.message, between=not finding.alone)
+        self._check_together(parts, heading, over_weeks["faults"])
         if self.problems:
             raise ScenarioError(self.problems)
         # No problem was found, so every part was read.
-        assert model is not None
-        assert software is not None
-        assert cluster is not None
-        assert parallelism is not None
-        assert training is not None
+        assert parts.model is not None
+        assert parts.parallelism is not None
         assert heading is not None
         return {
-            "model": model.padded_for(parallelism.tp),
-            "cluster": cluster,
-            "parallelism": parallelism,
-            "training": training,
-            "software": software,
+            "model": parts.model.padded_for(parts.parallelism.tp),
+            "cluster": parts.cluster,
+            "parallelism": parts.parallelism,
+            "training": parts.training,
+            "software": parts.software,
             "published": published,
             **dict(heading),
             **over_weeks,
         }
+
+    def _parts(self, plain: dict[str, Any]) -> ScenarioParts:
+        """The five blocks that a step is made of, each with what follows from the others."""
+        software = self._part(Software, "software", self._resolved("software", plain))
+        preset = software.name if software else ""
+        shape = _as_preset_runs(preset, "model", self._resolved("model", plain), plain)
+        model = self._part(Model, "model", shape)
+        cluster = self._cluster(plain)
+        layout = with_layout_defaults(plain.get("parallelism", {}), plain.get("schedule"), cluster)
+        layout = _as_preset_runs(preset, "parallelism", layout, plain)
+        parallelism = self._part(Parallelism, "parallelism", layout)
+        training = self._part(Training, "training", with_counts_file(self.tree, plain.get("training")))
+        if software and cluster and is_known(cluster.gpu, gpu_names()) and not _states_attention(plain):
+            software = with_attention_of(gpu_of(cluster), software)
+        if software and training:
+            software = with_own_defaults(software, lookup_in({**plain, "training": training}))
+            for finding in scaling_is_read(lookup_in(plain), training):
+                self._add(finding.path, finding.message)
+        return ScenarioParts(
+            model=model, cluster=cluster, parallelism=parallelism, training=training, software=software
+        )
+
+    def _cluster(self, plain: dict[str, Any]) -> ClusterSpec | None:
+        """The cluster; of one that cannot be read, unknown names of its parts are reported all the same."""
+        machine = with_machine_defaults(with_cluster_files(self.tree, plain.get("cluster")))
+        cluster = self._part(ClusterSpec, "cluster", machine)
+        if cluster is None and isinstance(machine, dict):
+            for finding in names_exist(machine.get("gpu"), machine.get("interconnect")):
+                self._add(finding.path, finding.message)
+        return cluster
+
+    def _check_together(self, parts: ScenarioParts, heading: _Heading | None, faults: Any) -> None:
+        """Report what is wrong between blocks."""
+        known = replace(
+            parts,
+            faults=faults if isinstance(faults, Faults) else None,
+            schedule=heading.schedule if heading else None,
+            options=heading.schedule_options if heading else None,
+        )
+        for finding in findings(known):
+            self._add(finding.path, finding.message, between=not finding.alone)
 
     def bare(self, name: str) -> Bare:
         from .checks_faults import of_bare
@@ -305,6 +311,11 @@ def _states_attention(plain: dict[str, Any]) -> bool:
     software = plain.get("software")
     kernels = software.get("kernels") if isinstance(software, dict) else None
     return isinstance(kernels, dict) and "attention" in kernels
+
+
+def _as_preset_runs(preset: str, block: str, fields: Any, plain: dict[str, Any]) -> Any:
+    """The fields of a block with those that the software preset implies; what is no block stays as it is."""
+    return with_defaults_of(preset, block, fields, plain) if isinstance(fields, dict) else fields
 
 
 def _without(fields: dict[Any, Any], path: FieldPath) -> dict[Any, Any]:
