@@ -1,12 +1,12 @@
 """How the importers do on published configurations: what is read, and how far predictions from it are from
 print.
 
-    python benchmarks/imports.py [FRAMEWORK...] [--write]
+    python benchmarks/imports.py [FRAMEWORK...] [--told] [--all] [--write]
     python benchmarks/imports.py --sample 60
 
-Needs the shared data (STEPSIM_SHARED); --write puts the tables on docs/importers.md. --sample prints so many
-configurations, drawn by a fixed seed and as many of each framework as it has a share, with what they were
-read as: for whoever checks them by hand.
+Needs the shared data (STEPSIM_SHARED). --told prints why files were refused, --all every prediction, and
+--write puts the tables on docs/importers.md. --sample prints so many configurations, drawn by a fixed seed
+and as many of each framework as it has a share, with what they were read as: for whoever checks them by hand.
 """
 
 from __future__ import annotations
@@ -144,61 +144,90 @@ def errors_table(rows: list[Row]) -> list[str]:
     return lines
 
 
-def main(arguments: list[str]) -> None:
-    """Print the tables; with --write, put them on the page."""
-    if "--sample" in arguments:
-        size = int(arguments[arguments.index("--sample") + 1])
-        with tempfile.TemporaryDirectory() as held:
-            for one in sample(list(tally(None, Path(held))), size):
-                print("\n".join(sheet(one)))
-        return
-    wanted = [one for one in arguments if not one.startswith("-")]
-    with tempfile.TemporaryDirectory() as held:
-        folder = Path(held)
-        outcomes = [one for name in wanted or [None] for one in tally(name, folder)]
-        rows, why, told = predictions(wanted, folder)
-    text = [
+def page_tables(outcomes: list[Outcome], rows: list[Row], why: Counter[str]) -> list[str]:
+    """The lines of the page: what is read, how far predictions are off, and which are furthest off."""
+    return [
         "### What is read",
         "",
         *imports_table(outcomes),
         "",
         "### Predicted from the file, beside the published step time",
         "",
-    ]
-    text += [*errors_table(rows), "", "Figures that were not predicted:", ""]
-    text += [
+        *errors_table(rows),
+        "",
+        "Figures that were not predicted:",
+        "",
         "| why | figures |",
         "| --- | ---: |",
         *(f"| {reason} | {count} |" for reason, count in why.most_common()),
-    ]
-    worst = sorted(rows, key=lambda row: -abs(row[2] / row[1] - 1))
-    text += [
         "",
         "The furthest off:",
         "",
+        *worst_table(worst_first(rows)[:15]),
+    ]
+
+
+def worst_first(rows: list[Row]) -> list[Row]:
+    """The rows by their relative error."""
+    return sorted(rows, key=lambda row: -abs(row[2] / row[1] - 1))
+
+
+def worst_table(rows: list[Row]) -> list[str]:
+    """A row for each, with both times and the error."""
+    return [
         "| framework | model | GPUs | published s | predicted s | error |",
         "| --- | --- | --- | ---: | ---: | ---: |",
-    ]
-    for one, published, predicted in worst[:15]:
-        text.append(
+        *(
             f"| {one.framework} | {one.row['model']} | {one.row['gpus']} {one.row['gpu_type']} | "
             f"{published:.3g} | {predicted:.3g} | {predicted / published - 1:+.1%} |"
-        )
+            for one, published, predicted in rows
+        ),
+    ]
+
+
+def row_line(row: Row) -> str:
+    """One prediction with all that finds its run again."""
+    one, published, predicted = row
+    return (
+        f"{predicted / published - 1:+.1%} {one.framework} {one.row['model']} {one.row['gpus']} "
+        f"{one.row['parallelism']} s{one.row['seq_length']} {one.row['published_figure'][:50]} "
+        f"{one.row['note'][:90]}"
+    )
+
+
+def write_page(text: list[str]) -> None:
+    """Put the tables between the marks of docs/importers.md."""
+    page = ROOT / "docs" / "importers.md"
+    before = page.read_text(encoding="utf-8")
+    head, tail = before.split(BEGIN)[0], before.split(END)[1]
+    page.write_text("\n".join([head + BEGIN, "", *text, "", END]) + tail, encoding="utf-8")
+
+
+def print_sample(size: int) -> None:
+    """Print what ``size`` configurations, drawn by a fixed seed, were read as."""
+    with tempfile.TemporaryDirectory() as held:
+        for one in sample(list(tally(None, Path(held))), size):
+            print("\n".join(sheet(one)))
+
+
+def main(arguments: list[str]) -> None:
+    """Print the tables; with --write, put them on the page."""
+    if "--sample" in arguments:
+        print_sample(int(arguments[arguments.index("--sample") + 1]))
+        return
+    wanted = [one for one in arguments if not one.startswith("-")]
+    with tempfile.TemporaryDirectory() as held:
+        folder = Path(held)
+        outcomes = [one for name in wanted or [None] for one in tally(name, folder)]
+        rows, why, told = predictions(wanted, folder)
+    text = page_tables(outcomes, rows, why)
     print("\n".join(text))
     if "--told" in arguments:
         print("\n".join(told))
     if "--all" in arguments:
-        for one, published, predicted in worst:
-            print(
-                f"{predicted / published - 1:+.1%} {one.framework} {one.row['model']} {one.row['gpus']} "
-                f"{one.row['parallelism']} s{one.row['seq_length']} {one.row['published_figure'][:50]} "
-                f"{one.row['note'][:90]}"
-            )
+        print("\n".join(map(row_line, worst_first(rows))))
     if "--write" in arguments:
-        page = ROOT / "docs" / "importers.md"
-        before = page.read_text(encoding="utf-8")
-        head, tail = before.split(BEGIN)[0], before.split(END)[1]
-        page.write_text("\n".join([head + BEGIN, "", *text, "", END]) + tail, encoding="utf-8")
+        write_page(text)
 
 
 if __name__ == "__main__":

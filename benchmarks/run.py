@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -327,19 +327,70 @@ def machine() -> str:
     return f"{os.cpu_count()} cores of {name}, Python {platform.python_version()}{load}"
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description="Times stepsim on this machine.")
-    options.add_argument("--quick", action="store_true", help="once, and without many faults")
-    options.add_argument("--markdown", type=Path, help="write the page here")
-    chosen = options.parse_args()
-    repeats = 1 if chosen.quick else REPEATS
-    faults = [
+def slow_gpus_in_full(counts: Iterable[int]) -> list[Benchmark]:
+    """Steps with so many slow GPUs, all of whose ranks are replayed; more than four take minutes."""
+    return [
         Benchmark(
             f"{count} slow GPU{'' if count == 1 else 's'}", (STEP, "--slow", str(count)), once=count > 4
         )
-        for count in (FAULTS if chosen.quick else (*FAULTS, *MANY_FAULTS))
+        for count in counts
     ]
-    page = [
+
+
+def measured(benchmarks: Iterable[Benchmark], repeats: int) -> list[tuple[Benchmark, Measured]]:
+    """Each with what it took; its line is printed as soon as it is known."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for benchmark in benchmarks:
+            one = measure(benchmark, 1 if benchmark.once else repeats, Path(folder) / "stdout")
+            print(" ".join(row(benchmark, one)), flush=True)
+            found.append((benchmark, one))
+    return found
+
+
+def in_process_lines(found: Iterable[tuple[Benchmark, Measured]]) -> Iterator[str]:
+    """What the steps took by their own clock, of benchmarks that have a target for it."""
+    for benchmark, one in found:
+        if benchmark.in_process_target_s:
+            target = f"target {benchmark.in_process_target_s} s"
+            yield f"- {benchmark.title} in process: {timing_of(one)['total_s']:.2f} s ({target})."
+
+
+def replay_lines(found: Iterable[tuple[Benchmark, Measured]], bare: float) -> Iterator[str]:
+    """How many events a second each replay passes, beside ``bare`` SimPy's."""
+    for benchmark, one in found:
+        if "replay_s" not in timing_of(one) or "certificate" in one.answer:
+            continue
+        replay_s = timing_of(one)["replay_s"]
+        rate, per_s = one.answer["events"] / replay_s, one.answer.get("ops", 0) / replay_s
+        ops = f", {per_s / 1e3:,.0f} thousand ops/s" if per_s else ""
+        yield (
+            f"- Replay, {benchmark.title}: {rate / 1e3:,.0f} thousand events/s, "
+            f"{rate / bare:.2f} of bare SimPy{ops}."
+        )
+
+
+def timing_of(found: Measured) -> dict[str, Any]:
+    """The seconds of its parts, as a command prints them, or a step of tests alone."""
+    timing: dict[str, Any] = found.answer.get("timing", found.answer)
+    return timing
+
+
+def sections(*, quick: bool) -> Iterator[tuple[str, Sequence[Benchmark]]]:
+    """What is measured, under the headings of the page."""
+    yield "Targets", BENCHMARKS
+    yield "Plans", PLANS
+    yield "Growth with GPUs", GROWTH
+    yield "Many slow parts on 16,384 GPUs, between bounds", BOUNDED
+    counts = FAULTS if quick else (*FAULTS, *MANY_FAULTS)
+    yield "Growth with faults on 16,384 GPUs, all ranks replayed", slow_gpus_in_full(counts)
+
+
+def page(*, quick: bool) -> str:
+    """Measure everything; the page that tells it."""
+    repeats = 1 if quick else REPEATS
+    bare = max(bare_events_per_s() for _ in range(REPEATS))
+    parts = [
         "# Speed",
         "",
         f"`make benchmarks` on {machine()}; whole processes, best of {repeats}.",
@@ -347,49 +398,38 @@ def main() -> None:
         NOTE,
         "",
     ]
-    bare = max(bare_events_per_s() for _ in range(REPEATS))
-    replayed: list[tuple[str, Measured]] = []
-    plans: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        for title, benchmarks in (
-            ("Targets", BENCHMARKS),
-            ("Plans", PLANS),
-            ("Growth with GPUs", GROWTH),
-            ("Many slow parts on 16,384 GPUs, between bounds", BOUNDED),
-            ("Growth with faults on 16,384 GPUs, all ranks replayed", faults),
-        ):
-            rows = []
-            for benchmark in benchmarks:
-                found = measure(benchmark, 1 if benchmark.once else repeats, Path(folder) / "stdout")
-                rows.append(row(benchmark, found))
-                print(" ".join(rows[-1]), flush=True)
-                timing = found.answer.get("timing", found.answer)
-                if benchmark.in_process_target_s:
-                    target = f"target {benchmark.in_process_target_s} s"
-                    page_note = f"{benchmark.title} in process: {timing['total_s']:.2f} s ({target})."
-                if "certificate" in found.answer:
-                    plans.append(plan_line(benchmark, found))
-                elif "replay_s" in timing:
-                    replayed.append((benchmark.title, found))
-            page += [f"## {title}", "", table(rows), ""]
-    page += ["## What was proven", "", *plans, "", "## In process", "", f"- {page_note}"]
-    page.append(
-        f"- One all-reduce of 4,096 ranks: {1e3 * all_reduce_s():.1f} ms "
-        f"(target {1e3 * ALL_REDUCE_TARGET_S:.0f} ms)."
-    )
-    page.append(f"- {layouts_line(chosen.quick)}")
-    page.append(f"- Bare SimPy: {bare / 1e3:,.0f} thousand events/s.")
-    for title, found in replayed:
-        timing = found.answer.get("timing", found.answer)
-        rate = found.answer["events"] / timing["replay_s"]
-        per_s = found.answer.get("ops", 0) / timing["replay_s"]
-        ops = f", {per_s / 1e3:,.0f} thousand ops/s" if per_s else ""
-        page.append(
-            f"- Replay, {title}: {rate / 1e3:,.0f} thousand events/s, {rate / bare:.2f} of bare SimPy{ops}."
-        )
-    print("\n".join(page))
+    everything: list[tuple[Benchmark, Measured]] = []
+    all_reduce_target = f"target {1e3 * ALL_REDUCE_TARGET_S:.0f} ms"
+    for title, benchmarks in sections(quick=quick):
+        found = measured(benchmarks, repeats)
+        parts += [f"## {title}", "", table([row(*one) for one in found]), ""]
+        everything += found
+    plans = [plan_line(*one) for one in everything if "certificate" in one[1].answer]
+    return "\n".join([
+        *parts,
+        "## What was proven",
+        "",
+        *plans,
+        "",
+        "## In process",
+        "",
+        *in_process_lines(everything),
+        f"- One all-reduce of 4,096 ranks: {1e3 * all_reduce_s():.1f} ms ({all_reduce_target}).",
+        f"- {layouts_line(quick)}",
+        f"- Bare SimPy: {bare / 1e3:,.0f} thousand events/s.",
+        *replay_lines(everything, bare),
+    ])  # fmt: skip
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description="Times stepsim on this machine.")
+    options.add_argument("--quick", action="store_true", help="once, and without many faults")
+    options.add_argument("--markdown", type=Path, help="write the page here")
+    chosen = options.parse_args()
+    text = page(quick=chosen.quick)
+    print(text)
     if chosen.markdown:
-        chosen.markdown.write_text("\n".join(page) + "\n", encoding="utf-8")
+        chosen.markdown.write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
