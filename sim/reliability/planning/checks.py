@@ -13,18 +13,25 @@ from .step_time import GivenStep, SimulatedStep
 
 
 def check(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
-    """What no single block can see."""
-    rules, storage = plan.recovering, plan.storage
+    """Refuse what no single block can see. ValueError naming the field."""
+    _check_policy(blocks, plan)
+    _check_copies(blocks, plan)
+    _check_kinds(plan)
+    if plan.goal_steps == math.inf and plan.horizon_s == math.inf:
+        raise ValueError("run: say when the run ends: horizon, work or steps")
+
+
+def _check_policy(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
+    """A policy of recovery has the replicas and the copies that it needs."""
+    rules = plan.recovering
     replicas = blocks.recovery.elastic.replicas
     if replicas not in (None, plan.machine.replicas):  # of a campaign without a model they make the machine
         raise ValueError(
             f"recovery.elastic.replicas: {replicas}, but the layout of the model has {plan.machine.replicas} "
             "(parallelism.dp); leave it out"
         )
-    if rules.policy == "per_step_ft" and plan.machine.replicas < 2:
-        raise ValueError("recovery.elastic.replicas: per_step_ft needs two replicas or more")
-    if rules.policy == "elastic_dp" and plan.machine.replicas < 2:
-        raise ValueError("recovery.elastic.replicas: elastic_dp needs two replicas or more")
+    if rules.policy in ("per_step_ft", "elastic_dp") and plan.machine.replicas < 2:
+        raise ValueError(f"recovery.elastic.replicas: {rules.policy} needs two replicas or more")
     if rules.policy == "per_step_ft" and rules.warm is not None:
         raise ValueError(
             "recovery.spares: per_step_ft takes a replica's time to be back from elastic.rejoin alone"
@@ -33,26 +40,29 @@ def check(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
         raise ValueError("checkpoint.peer_memory: the policy peer_memory needs it")
     if rules.policy == "peer_memory" and "peer_memory" not in rules.fallback:
         raise ValueError("recovery.fallback: the policy peer_memory needs peer_memory in it")
-    peer = blocks.checkpoint.peer_memory
+
+
+def _check_copies(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
+    """Copies have hosts to lie on, and reach back to before corruption that is noticed late."""
+    peer, kept = blocks.checkpoint.peer_memory, blocks.checkpoint.storage
     if peer and peer.replicas > plan.machine.nodes:
         raise ValueError(
             f"checkpoint.peer_memory.replicas: {peer.replicas} copies need as many hosts, not "
             f"{plan.machine.nodes}"
         )
-    silent = any(get_kind(source.kind).effect == "silent" for source in plan.sources) or any(
-        event.kind.effect == "silent" for event in plan.events
-    )
-    if silent and storage and blocks.checkpoint.storage and blocks.checkpoint.storage.keep is not None:
-        held_s = blocks.checkpoint.storage.keep * storage.every * plan.step_s
-        if held_s < plan.notice.silent.longest():
+    silent = any(get_kind(name).effect == "silent" for name in _kinds_of(plan))
+    if silent and plan.storage and kept and kept.keep is not None:
+        held_s, noticed_s = kept.keep * plan.storage.every * plan.step_s, plan.notice.silent.longest()
+        if held_s < noticed_s:
             raise ValueError(
-                f"checkpoint.storage.keep: {blocks.checkpoint.storage.keep} copies reach back "
-                f"{held_s / 3600:.1f} h, but "
-                f"corruption is noticed after up to {plan.notice.silent.longest() / 3600:.1f} h; nothing "
-                f"clean would be left"
+                f"checkpoint.storage.keep: {kept.keep} copies reach back {held_s / 3600:.1f} h, but "
+                f"corruption is noticed after up to {noticed_s / 3600:.1f} h; nothing clean would be left"
             )
-    kinds = {*(source.kind for source in plan.sources), *(event.kind.name for event in plan.events)}
-    if single := next((name for name in sorted(kinds) if get_kind(name).of_a_step), None):
+
+
+def _check_kinds(plan: CampaignPlan) -> None:
+    """Faults last, and something notices those that hang."""
+    if single := next((name for name in sorted(_kinds_of(plan)) if get_kind(name).of_a_step), None):
         raise ValueError(
             f"faults: {single}: it is of a single step, and a campaign knows what lasts; ask stepsim run for "
             "the step, and give its time as step_time, or the block checkpoint"
@@ -60,8 +70,11 @@ def check(blocks: CampaignBlocks, plan: CampaignPlan) -> None:
     blind = "watchdog" not in plan.notice.order and plan.notice.fixed is None
     if blind and any(get_kind(source.kind).effect == "hang" for source in plan.sources):
         raise ValueError("detection.order: only the watchdog ends a hang; add watchdog")
-    if plan.goal_steps == math.inf and plan.horizon_s == math.inf:
-        raise ValueError("run: say when the run ends: horizon, work or steps")
+
+
+def _kinds_of(plan: CampaignPlan) -> set[str]:
+    """The kinds of fault that may strike: by rates, and at known times."""
+    return {*(source.kind for source in plan.sources), *(event.kind.name for event in plan.events)}
 
 
 def prepare(plan: CampaignPlan) -> None:
