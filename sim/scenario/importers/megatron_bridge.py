@@ -57,32 +57,18 @@ def read_bridge(job: ImportJob) -> Imported:
 
 
 def _workload(settings: Settings, file: SourceFile) -> bool:
-    """Whether there is a row of ``perf_matrix`` for the GPU, their number and the precision that are
-    given."""
+    """Whether there is a row of ``perf_matrix`` for the GPU, their number and the precision that are given;
+    its settings are then those of the run."""
     draft, matrix = settings.draft, file.at("perf_matrix")
     if not isinstance(matrix, dict):
         draft.refuse("perf_matrix", "the file has no table of workloads, which holds the layout")
         return False
-    told = settings.given.get("gpu")
-    if told is None:
-        draft.ask("gpu", f"the table has {', '.join(map(str, matrix))}", "h100")
+    gpu = _gpu_of_table(settings, matrix)
+    count = _count_of_table(settings, matrix[gpu]) if gpu else None
+    if not gpu or count is None:
         return False
-    gpu = next((one for one in matrix if one == told.lower() or GPUS.get(str(one)) == told), None)
-    rows = matrix.get(gpu) if gpu else None
-    if not isinstance(rows, dict):
-        draft.refuse("gpu", f"the table has {', '.join(map(str, matrix))}, and not {told}")
-        return False
-    given = settings.given.get("gpus")
-    names = {str(name).removeprefix("num_gpus_"): name for name in rows}
-    count = given or (next(iter(names)) if len(names) == 1 else None)
-    if count not in names:
-        if given and len(names) == 1 and given.isdigit():
-            count = next(iter(names))
-            draft.note(f"the table has {count} GPUs; the batch is as told, whatever the number of GPUs")
-        else:
-            draft.ask("gpus", f"the table has {', '.join(names)} GPUs", next(iter(names), "8"))
-            return False
-    row = rows[names[str(count)]]
+    name = next(name for name in matrix[gpu] if _count_in(name) == count)
+    row, where = matrix[gpu][name], f"perf_matrix.{gpu}.{name}"
     kinds = [kind for kind in row if kind != "common"] if isinstance(row, dict) else []
     kind = settings.given.get("compute_dtype")
     if kind not in kinds:
@@ -94,18 +80,47 @@ def _workload(settings: Settings, file: SourceFile) -> bool:
     if not isinstance(common, dict) or not isinstance(own, dict):
         draft.refuse(f"perf_matrix.{gpu}", "settings with names are needed here")
         return False
-    where = f"perf_matrix.{gpu}.{names[str(count)]}"
     for key, value in {**common, **own}.items():
         if value is not None:
-            block = kind if key in own else "common"
-            line = file.lines.get(f"{where}.{block}.{key}", 0)
-            long = _LONG.get(key, key)
-            settings.found[long] = setting_of(key, value, file.name, line)
-    settings.found["num_gpus"] = setting_of(
-        str(names[str(count)]), int(count or 0) if str(count).isdigit() else count, file.name
-    )
+            line = file.lines.get(f"{where}.{kind if key in own else 'common'}.{key}", 0)
+            settings.found[_LONG.get(key, key)] = setting_of(key, value, file.name, line)
+    gpus = int(count) if count.isdigit() else count
+    settings.found["num_gpus"] = setting_of(str(name), gpus, file.name)
     settings.found["compute_dtype"] = setting_of("compute_dtype", kind, file.name)
     return True
+
+
+def _gpu_of_table(settings: Settings, matrix: dict[Any, Any]) -> Any:
+    """The table's name of the GPU that is given; None, with what is missing asked or refused."""
+    told, names = settings.given.get("gpu"), ", ".join(map(str, matrix))
+    if told is None:
+        settings.draft.ask("gpu", f"the table has {names}", "h100")
+        return None
+    gpu = next((one for one in matrix if one == told.lower() or GPUS.get(str(one)) == told), None)
+    if gpu is None or not isinstance(matrix[gpu], dict):
+        settings.draft.refuse("gpu", f"the table has {names}, and not {told}")
+        return None
+    return gpu
+
+
+def _count_of_table(settings: Settings, rows: dict[Any, Any]) -> str | None:
+    """The number of GPUs of the row to read: what is given, or the only one there is; None where that has to
+    be asked."""
+    given, counts = settings.given.get("gpus"), [_count_in(name) for name in rows]
+    if given in counts or (not given and len(counts) == 1):
+        return given or counts[0]
+    if given and len(counts) == 1 and given.isdigit():
+        settings.draft.note(
+            f"the table has {counts[0]} GPUs; the batch is as told, whatever the number of GPUs"
+        )
+        return counts[0]
+    settings.draft.ask("gpus", f"the table has {', '.join(counts)} GPUs", next(iter(counts), "8"))
+    return None
+
+
+def _count_in(name: Any) -> str:
+    """``64`` of ``num_gpus_64``."""
+    return str(name).removeprefix("num_gpus_")
 
 
 def _container(settings: Settings, container: dict[str, Any]) -> None:

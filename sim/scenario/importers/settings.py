@@ -1,8 +1,7 @@
 """Settings of another framework by name, each with its place, and which of them somebody has read.
 
 What a user gives beside the files (``--given NAME=VALUE``) wins over them. Values that a script leaves open
-hold
-``UNKNOWN`` marks: taking one asks for the variable by its name.
+hold ``UNKNOWN`` marks: taking one asks for the variable by its name.
 """
 
 from __future__ import annotations

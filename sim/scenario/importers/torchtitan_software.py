@@ -44,53 +44,63 @@ def put_recompute(settings: Settings) -> None:
 
 
 def put_precision(settings: Settings) -> None:
-    draft = settings.draft
+    """Put the types of products, of gradients as they are reduced, and of weights."""
     kind = settings.choice(
         "training.mixed_precision_param", among={"bfloat16": "bf16", "float32": "fp32"}, default="bf16"
     )
     origin = settings.origin("training.mixed_precision_param", default=DEFAULT)
     width = settings.choice("training.mixed_precision_reduce", among={"float32": None, "bfloat16": 2})
     if width is not None:
-        draft.put_software("reduce_grad_bytes", width, settings.origin("training.mixed_precision_reduce"))
+        settings.draft.put_software(
+            "reduce_grad_bytes", width, settings.origin("training.mixed_precision_reduce")
+        )
     masters = settings.choice("training.dtype", among={"float32": None, "bfloat16": False})
     if masters is not None:  # trainer.py makes the model in it: weights, gradients and moments of 16 bit
-        draft.put_software("master_weights", masters, settings.origin("training.dtype"))
-    converters = settings.setting("model.converters")
-    listed = converters.value if converters and isinstance(converters.value, list) else []
-    if isinstance(converters and converters.value, str):
-        listed = re.split(r"[,\s]+", str(converters.value if converters else ""))
-    known = {
-        "float8",
-        "quantize.linear.float8",
-        "mx",
-        "quantize.linear.mx",
-        "quantize.grouped_mm.float8",
-        "quantize.grouped_mm.mx",
-        "",
-    }
-    if strange := [one for one in map(str, listed) if one not in known]:
-        settings.refuse("model.converters", f"{', '.join(strange)[:80]}: float8 and mx are modelled")
-    if any("mx" in str(one) for one in listed):
+        settings.draft.put_software("master_weights", masters, settings.origin("training.dtype"))
+    listed = _converters(settings)
+    if any("mx" in one for one in listed):
         kind, origin = "mxfp8", settings.origin("model.converters")
-    elif (listed and any("float8" in str(one) for one in listed)) or settings.flag(
-        "float8.enable_float8_linear"
-    ):
+    elif any("float8" in one for one in listed) or settings.flag("float8.enable_float8_linear"):
         kind, origin = "fp8", settings.origin("model.converters", "float8.enable_float8_linear")
-        recipe = settings.text("float8.recipe_name", "quantize.linear.float8.recipe_name")
-        if recipe not in (None, "", "tensorwise"):
-            settings.refuse("float8.recipe_name", f"{recipe}: tensorwise scaling is modelled")
-        names = (
-            "float8.enable_fsdp_float8_all_gather",
-            "quantize.linear.float8.enable_fsdp_float8_all_gather",
-        )
-        draft.put(
-            "software.kernels.fp8_parameters",
-            settings.flag(*names),
-            settings.origin(*names, default=f"{DEFAULT}: off"),
-        )
-    draft.put("training.precision", kind, origin)
-    if any("grouped_mm" in str(one) for one in listed):
-        draft.note("experts' products are in the precision of the others here")
+        _put_float8(settings)
+    settings.draft.put("training.precision", kind, origin)
+    if any("grouped_mm" in one for one in listed):
+        settings.draft.note("experts' products are in the precision of the others here")
+
+
+def _converters(settings: Settings) -> list[str]:
+    """What the model's products are converted to; others than float8 and mx are refused."""
+    told = settings.setting("model.converters")
+    value = told.value if told else None
+    listed = re.split(r"[,\s]+", value) if isinstance(value, str) else value
+    names = [str(one) for one in listed] if isinstance(listed, list) else []
+    if strange := [one for one in names if one not in _CONVERTERS]:
+        settings.refuse("model.converters", f"{', '.join(strange)[:80]}: float8 and mx are modelled")
+    return names
+
+
+def _put_float8(settings: Settings) -> None:
+    """How float8 scales, and whether FSDP gathers parameters in it."""
+    recipe = settings.text("float8.recipe_name", "quantize.linear.float8.recipe_name")
+    if recipe not in (None, "", "tensorwise"):
+        settings.refuse("float8.recipe_name", f"{recipe}: tensorwise scaling is modelled")
+    names = ("float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather")
+    settings.draft.put(
+        "software.kernels.fp8_parameters",
+        settings.flag(*names),
+        settings.origin(*names, default=f"{DEFAULT}: off"),
+    )
+
+
+_CONVERTERS = {
+    "float8",
+    "quantize.linear.float8",
+    "mx",
+    "quantize.linear.mx",
+    "quantize.grouped_mm.float8",
+    "quantize.grouped_mm.mx",
+    "",
+}
 
 
 def put_software(settings: Settings, old: bool) -> None:
