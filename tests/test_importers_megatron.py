@@ -273,6 +273,15 @@ def test_a_wrong_variable_of_the_environment_is_refused_at_its_line(chunk: str) 
     assert (problem.path, problem.mark.line) == ("NCCL_P2P_NET_CHUNKSIZE", 1)
 
 
+@pytest.mark.parametrize(("name", "value"), [("NCCL_ALGO", "Rong"), ("NCCL_PROTO", "Simpel")])
+def test_a_word_that_nccl_does_not_know_is_refused_at_the_line_of_the_script(name: str, value: str) -> None:
+    script = f"#!/bin/bash\nexport {name}={value}\ntorchrun " + BASE
+    with pytest.raises(ScenarioError) as refusal:
+        imported({"train.sh": script}, {"gpus": "8"})
+    (problem,) = refusal.value.problems
+    assert (problem.path, problem.mark.line, problem.value) == (name, 2, value)
+
+
 def test_a_script_with_its_launcher_gives_the_world() -> None:
     script = (
         f"#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gres=gpu:8\nsrun torchrun --nproc_per_node 8 "

@@ -233,3 +233,27 @@ def test_experts_that_no_token_visits_cost_nothing() -> None:
     fewer = model.model_copy(update={"moe": model.moe.model_copy(update={"num_experts": 64})})
     router = 3 * 2 * 64 * model.hidden_size * model.num_layers * 4096
     assert model_flops(model, 1, 4096) - model_flops(fewer, 1, 4096) == pytest.approx(router)
+
+
+def test_queries_without_a_low_rank_are_one_matrix_of_the_model() -> None:
+    """DeepSeek-V2-Lite by its configuration: every matrix and norm counted by hand."""
+    h, heads, rank, rope, layers, vocabulary = 2048, 16, 512, 64, 27, 102_400
+    queries, compressed = h * heads * (128 + rope), h * (rank + rope) + rank + rank * heads * (128 + 128)
+    attention = queries + compressed + heads * 128 * h + 2 * h
+    experts, dense = 3 * h * (64 * 1408 + 2 * 1408) + 64 * h, 3 * h * 10_944
+    total = layers * attention + dense + (layers - 1) * experts + 2 * vocabulary * h + h
+    assert parameters(get_model("deepseek-v2-lite")).total == total == 15_706_484_224
+
+
+@pytest.mark.parametrize("told", ["none", 0, None])
+def test_a_low_rank_of_queries_may_be_none(told: object) -> None:
+    lite = get_model("deepseek-v2-lite")
+    document = lite.model_dump() | {"mla": lite.model_dump()["mla"] | {"q_lora_rank": told}}
+    assert Model.model_validate(document) == lite
+
+
+def test_a_wrong_low_rank_of_queries_is_refused() -> None:
+    lite = get_model("deepseek-v2-lite").model_dump()
+    for wrong in (False, -1, "low"):
+        with pytest.raises(ValueError, match="q_lora_rank"):
+            Model.model_validate(lite | {"mla": lite["mla"] | {"q_lora_rank": wrong}})

@@ -67,6 +67,16 @@ def test_a_mistake_names_file_case_and_field(tmp_path: Path, changes: dict[str, 
     assert str(error.value).startswith(f"{path}: case two: {said}")
 
 
+@pytest.mark.parametrize("told", [None, 0])
+def test_a_case_may_have_queries_without_a_low_rank(tmp_path: Path, told: int | None) -> None:
+    sizes = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+    changes = {"model.attention": "mla", "model.mla": {"q_lora_rank": told} | sizes}
+    (case,) = read_cases(write_cases(tmp_path / "a.yaml", [case_document(changes)]))
+    found = to_scenario(case).model.mla
+    assert found is not None
+    assert found.q_lora_rank is None
+
+
 @pytest.mark.parametrize("dotted", ["measured_network", "layout.dp", "software.balanced_routing"])
 def test_a_missing_key_is_a_mistake_even_where_null_is_allowed(tmp_path: Path, dotted: str) -> None:
     document = case_document()

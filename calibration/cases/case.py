@@ -87,9 +87,9 @@ class CaseMoe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseMla:
-    """Sizes of latent attention."""
+    """Sizes of latent attention. ``q_lora_rank`` None or 0: one matrix projects queries, without a latent."""
 
-    q_lora_rank: Count
+    q_lora_rank: CountOrZero | None
     kv_lora_rank: Count
     qk_nope_head_dim: Count
     qk_rope_head_dim: Count

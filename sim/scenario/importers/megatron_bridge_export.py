@@ -6,6 +6,7 @@ from __future__ import annotations
 from ..errors import Mark, Problem, ScenarioError
 from ..model.catalogue import get_model
 from ..models import Scenario
+from .cuda_graphs import scopes_told
 from .importer import Exporter
 from .recipes import GPUS, PRECISIONS, RECIPES
 
@@ -40,6 +41,9 @@ def write_command(scenario: Scenario, version: str | None) -> str:
         options.append(("recompute_num_layers", recompute.layers))
     options.append(("cuda_graph_impl", "transformer_engine" if software.host.cuda_graphs else "none"))
     if scenario.model.moe is not None:
+        if software.host.cuda_graphs:
+            scopes = scopes_told(software.host) or ["attn", "moe"]
+            options.append(("cuda_graph_scope", ",".join(scopes)))
         options.append(("moe_a2a_overlap", str(software.exchange.moe_a2a_overlap).lower()))
         if scenario.model.moe.capacity_factor == 1.0:
             options.append(("use_tokendrop", "true"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 
 from ..models import Scenario
+from .cuda_graphs import PARTS_SINCE, scopes_told
 from .importer import Exporter
 from .megatron_version import SINCE, Version, parse_version
 
@@ -298,7 +299,11 @@ def _software(scenario: Scenario, version: Version) -> Options:
                     ("moe_shared_expert_overlap", software.exchange.moe_shared_expert_overlap),
                     ("overlap_moe_expert_parallel_comm", software.exchange.moe_a2a_overlap)]  # fmt: skip
     if software.host.cuda_graphs:
-        options.append(("cuda_graph_impl", "local") if version >= (4, 15) else ("enable_cuda_graph", True))
+        parts = scopes_told(software.host) if scenario.model.moe is not None else []
+        kind = "transformer_engine" if parts else "local"
+        options.append(("cuda_graph_impl", kind) if version >= (4, 15) else ("enable_cuda_graph", True))
+        if parts and version >= PARTS_SINCE:
+            options.append(("cuda_graph_scope", " ".join(parts)))
     return options
 
 

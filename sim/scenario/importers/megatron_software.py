@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ...network.nccl.choice import check_variable
+from .cuda_graphs import PARTS_SINCE, SCOPE_NAMES, put_scopes
+from .draft import Draft
 from .megatron_model import DEFAULT
 from .megatron_precision import put_gradients, put_optimizer, put_precision
 from .megatron_version import Megatron
@@ -27,7 +30,7 @@ def put_software(settings: Settings, megatron: Megatron, environment: Mapping[st
     _kernels(settings, megatron)
     _messages(settings, megatron)
     _exchanges(settings)
-    _graphs(settings)
+    _graphs(settings, megatron)
     _offload(settings)
     put_environment(settings, environment)
 
@@ -289,22 +292,24 @@ def _expert_kernels(settings: Settings, on: Mapping[str, bool]) -> None:
     )
 
 
-def _graphs(settings: Settings) -> None:
-    impl = settings.choice(
+def _graphs(settings: Settings, megatron: Megatron) -> None:
+    kind = settings.choice(
         "cuda_graph_impl",
-        among={"none": False, "local": True, "transformer_engine": True, "full_iteration": True},
-        default=False,
+        among={one: one for one in ("none", "local", "transformer_engine", "full_iteration")},
+        default="none",
     )
-    graphs = impl or settings.flag("enable_cuda_graph") or settings.flag("external_cuda_graph")
+    if kind == "none" and settings.flag("external_cuda_graph"):
+        kind = "transformer_engine"
+    elif kind == "none" and settings.flag("enable_cuda_graph"):
+        kind = "local"
     names = ("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph")
     if settings.draft.get("software.preset") in ("megatron-core-2024", "megatron-core-2025"):
         settings.draft.put(
-            "software.host.cuda_graphs", graphs, settings.origin(*names, default=f"{DEFAULT}: off")
+            "software.host.cuda_graphs", kind != "none", settings.origin(*names, default=f"{DEFAULT}: off")
         )
-    for name in ("cuda_graph_scope", "cuda_graph_modules"):
-        if settings.has(name) and graphs:
-            settings.draft.note(f"{name}: a layer is captured as a whole here")
-    settings.integer("cuda_graph_warmup_steps")
+    if kind in ("local", "transformer_engine"):
+        put_scopes(settings, layerwise=kind == "local" and megatron.version < PARTS_SINCE)
+    settings.setting(*SCOPE_NAMES), settings.integer("cuda_graph_warmup_steps")
 
 
 def _offload(settings: Settings) -> None:
@@ -355,7 +360,7 @@ def put_environment(settings: Settings, environment: Mapping[str, Setting]) -> N
         draft.put("software.host.launch_blocking", True, "CUDA_LAUNCH_BLOCKING=1")
     for name, field in (("NCCL_ALGO", "nccl_algo"), ("NCCL_PROTO", "nccl_proto")):
         if texts.get(name):
-            draft.put_software(field, texts[name], f"{name}={texts[name]}")
+            _put_nccl(draft, field, environment[name])
     if texts.get(_CHUNK):
         own = Settings(found={plain_name(_CHUNK): environment[_CHUNK]}, given=settings.given, draft=draft)
         if chunk := own.integer(_CHUNK, least=1):
@@ -363,3 +368,14 @@ def put_environment(settings: Settings, environment: Mapping[str, Setting]) -> N
     for name in _QUIET:
         if name in texts:
             draft.note(f"{name}={texts[name]} is not told apart from what the preset's runs had")
+
+
+def _put_nccl(draft: Draft, field: str, variable: Setting) -> None:
+    """What NCCL may choose from; names that it does not know are refused at the line that sets them."""
+    name, value = field.upper(), str(variable.value)
+    try:
+        check_variable(field, value)
+    except ValueError as wrong:
+        draft.refuse(name, str(wrong).removeprefix(f"{name}: "), line=variable.line, value=value)
+        return
+    draft.put_software(field, value, f"{name}={value}")

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from ..machine import slurm_segment
 from ..model.catalogue import get_model, model_names
+from ..software.presets import get_software
 from .arguments import Launch
 from .cluster_facts import put_machine, world_size
+from .cuda_graphs import SCOPE_NAMES, put_scopes
 from .draft import Draft, Imported
 from .importer import ImportJob
 from .leftovers import settle
@@ -272,7 +274,6 @@ def _overlaps(settings: Settings) -> None:
     )
     if settings.has("cuda_graph_impl", "cuda_graphs"):
         draft.put("software.host.cuda_graphs", graphs, settings.origin("cuda_graph_impl", "cuda_graphs"))
-    settings.setting("cuda_graph_scope")
     if settings.has("moe_a2a_overlap"):
         draft.put(
             "software.exchange.moe_a2a_overlap",
@@ -283,6 +284,9 @@ def _overlaps(settings: Settings) -> None:
     flexible = "deepep" if str(draft.get("cluster.gpu", "")).startswith("H") else "hybridep"
     way = settings.choice("moe_token_dispatcher_type", among={"alltoall": "alltoall", "flex": flexible})
     draft.put("software.exchange.moe_dispatcher", way, settings.origin("moe_token_dispatcher_type"))
+    if draft.get("software.host.cuda_graphs", get_software(draft.get("software.preset")).host.cuda_graphs):
+        put_scopes(settings)
+    settings.setting(*SCOPE_NAMES)
     if draft.get("parallelism.tp", 1) == 1:
         draft.put("software.exchange.tp_comm_overlap", False, "there is no tensor parallelism")
 

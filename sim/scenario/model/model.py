@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from ....hardware.fields import Count, Flag, Layers, LayersOrZero, Text, ZeroOrOne, number, whole
 
@@ -30,6 +30,17 @@ Vocabulary = Annotated[int, *whole(2, 100_000_000)]
 """With one token alone there is nothing to predict."""
 Predicted = Annotated[int, *whole(0, 100)]
 """Tokens that a model predicts beyond the next; published ones have up to eight."""
+
+
+def _no_rank(value: Any) -> Any:
+    return None if value == "none" or (value == 0 and not isinstance(value, bool)) else value
+
+
+QueryRank = Annotated[
+    Width | None,
+    BeforeValidator(_no_rank, json_schema_input_type=WidthOrZero | Literal["none"] | None),
+]
+"""A low rank of queries, or None, which trainers write as null (Hugging Face), or 0 (MaxText)."""
 
 _FROZEN = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
@@ -89,14 +100,14 @@ class Moe(BaseModel):
 class Mla(BaseModel):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434 section 2.1).
 
-    ``q_lora_rank`` None: queries are not compressed.
+    ``q_lora_rank`` None: one matrix projects queries, without a latent and its norm (DeepSeek-V2-Lite).
     """
 
     model_config = _FROZEN
 
     kv_lora_rank: Width = Field(description="width that keys and values are compressed to", examples=[512])
-    q_lora_rank: Width | None = Field(
-        default=None, description="width that queries are compressed to; default: they are not"
+    q_lora_rank: QueryRank = Field(
+        default=None, description="width that queries are compressed to; none, null or 0: they are not"
     )
     qk_nope_head_dim: HeadWidth = Field(description="head dimension without position", examples=[128])
     qk_rope_head_dim: HeadWidth = Field(description="head dimension with position", examples=[64])
