@@ -41,8 +41,8 @@ _KINDS = {
 
 
 def compacted_schedule(*, name: str, title: str, block: Callable[[int], Block], place: int) -> Schedule:
-    """The schedule ``name`` that runs ``block``, which is given for a number of ranks, once for each microbatch,
-    its warm-up and cool-down moved up. ``place`` is where lists of schedules show it."""
+    """The schedule ``name`` that runs ``block``, which is given for a number of ranks, once for each
+    microbatch, its warm-up and cool-down moved up. ``place`` is where lists of schedules show it."""
     check = fixed_chunks(name, 2)
 
     def orders(shape: Shape) -> Orders:

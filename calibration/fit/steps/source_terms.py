@@ -6,11 +6,11 @@ of one kind have more in common, the less the further they are apart; what is le
 asked of the spreads is what one run of a cluster says of another one. So they are those that make the errors
 of runs likeliest that were each predicted after one other run of their cluster, every source by constants of
 all others: a composite likelihood, of pairs in place of all runs together, where errors are as likely as
-two_pieces.py says, as they are in interval_terms.py. A source counts as many times as it has families that tell something of their own; each spread has a
-wide prior, worth one of them. How many standard deviations hold nine in ten of one more source is counted on
-what one run of a source leaves of its others, sources alike, each with the spreads that all others give. What
-comes to the spreads where nobody read a trainer's code is found in the same way, on runs of trainers that
-were read, each predicted as if nobody had.
+two_pieces.py says, as they are in interval_terms.py. A source counts as many times as it has families that
+tell something of their own; each spread has a wide prior, worth one of them. How many standard deviations
+hold nine in ten of one more source is counted on what one run of a source leaves of its others, sources
+alike, each with the spreads that all others give. What comes to the spreads where nobody read a trainer's
+code is found in the same way, on runs of trainers that were read, each predicted as if nobody had.
 
 Source: Varin, Reid and Firth 2011, An overview of composite likelihood methods, Statistica Sinica 21.
 """
