@@ -179,6 +179,29 @@ def test_a_sweep_over_gpus_is_headed_by_no_number_of_them() -> None:
     assert "8 ×" not in layout_sweep_svg(swept)
 
 
+def test_a_sweep_tells_what_tokens_cost_where_prices_are_known() -> None:
+    priced = stepsim.sweep(
+        DOCUMENT,
+        {"cluster.gpus": [8, 16]},
+        {"cluster.price_per_gpu_hour": 2.5, "cluster.currency": "EUR"},
+        jobs=1,
+    )
+    console = Console(file=io.StringIO(), width=160)
+    print_layout_sweep(priced, console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    for point, told in zip(priced.points, priced.to_dict()["points"], strict=True):
+        assert point.figures is not None
+        per_step = point.gpus * point.figures.step_time_s / 3600 * 2.5
+        assert told["price_per_step"] == pytest.approx(per_step)
+        assert told["price_per_trillion_tokens"] == pytest.approx(per_step / point.tokens_per_step * 1e12)
+        assert f"{told['price_per_trillion_tokens']:,.0f} EUR" in shown
+    unpriced = stepsim.sweep(DOCUMENT, {"cluster.gpus": [8]}, jobs=1)
+    assert unpriced.to_dict()["points"][0]["currency"] is None
+    console = Console(file=io.StringIO(), width=160)
+    print_layout_sweep(unpriced, console)
+    assert "cost" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_a_sweep_over_no_field_or_no_list_is_refused() -> None:
     with pytest.raises(ScenarioError, match=r"x\.y: "):
         stepsim.sweep(DOCUMENT, {"x.y": [8, 16]}, jobs=1)

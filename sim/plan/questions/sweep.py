@@ -12,6 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...result.cost import StepCost, step_cost
 from ...scenario.errors import ScenarioError
 from ..axis_values import MOST_VALUES, check_axes
 from ..fields import refuse_unknown, slip
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class FieldPoint:
     """``values`` by field; ``refused`` says why there are no ``figures``. ``settings`` are those of the
-    layout where it was planned anew, else empty.
+    layout where it was planned anew, else empty; ``cost`` is None where no price is known.
     """
 
     values: Mapping[str, Any]
@@ -40,6 +41,7 @@ class FieldPoint:
     tokens_per_step: float = 0.0
     figures: LayoutFigures | None = None
     settings: Mapping[str, Any]
+    cost: StepCost | None = None
     refused: str = ""
 
     @property
@@ -105,7 +107,7 @@ class FieldSweep:
 
 def point_figures(point: FieldPoint) -> dict[str, Any]:
     """The figures of a point under the keys of the JSON; None where it was refused."""
-    found = point.figures
+    found, cost = point.figures, point.cost
     return {
         "step_time_s": found and found.step_time_s,
         "interval_s": found and [*found.interval_s],
@@ -114,6 +116,9 @@ def point_figures(point: FieldPoint) -> dict[str, Any]:
         "peak_memory_bytes": found and found.peak_memory_bytes,
         "fits": point.fits,
         "fit_probability": found and found.fit_probability,
+        "price_per_step": cost and cost.per_step,
+        "price_per_trillion_tokens": cost and cost.per_trillion_tokens,
+        "currency": cost and cost.currency,
         "refused": point.refused,
     }
 
@@ -257,11 +262,12 @@ def _refused(values: Mapping[str, Any], wrong: ScenarioError) -> FieldPoint:
 def _point(
     values: Mapping[str, Any], scenario: Scenario, figures: LayoutFigures, settings: Mapping[str, Any]
 ) -> FieldPoint:
-    training = scenario.training
+    gpus, tokens = scenario.cluster.gpus, float(scenario.training.tokens_per_step)
     return FieldPoint(
         values=values,
-        gpus=scenario.cluster.gpus,
-        tokens_per_step=float(training.tokens_per_step),
+        gpus=gpus,
+        tokens_per_step=tokens,
         figures=figures,
         settings=settings,
+        cost=step_cost(scenario, tokens, figures.step_time_s, gpus),
     )

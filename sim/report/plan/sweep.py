@@ -41,7 +41,8 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for field in sweep.axes:
         table.add_column(field.rpartition(".")[2], justify="right", overflow="fold")
-    for name in ("step", "tokens/s per GPU", "MFU", "memory", "fits"):
+    prices = _prices(sweep)
+    for name in ("step", "tokens/s per GPU", "MFU", "memory", "fits", *prices):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("layout" if sweep.replanned else "", overflow="fold")
     top = best_point(sweep)
@@ -49,7 +50,7 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
         values = [_text(value) for value in point.values.values()]
         figures = point.figures
         if figures is None:
-            table.add_row(*values, "-", "-", "-", "-", "-", Text(point.refused))
+            table.add_row(*values, "-", "-", "-", "-", "-", *("-" for _ in prices), Text(point.refused))
             continue
         style = "bold" if point is top else ""
         table.add_row(
@@ -59,6 +60,7 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
             percent(figures.mfu),
             gigabytes(figures.peak_memory_bytes),
             _fit(point),
+            *(_cost(point) for _ in prices),
             _layout(sweep, point),
         )
     console.print(table)
@@ -66,6 +68,19 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
     if lines:
         console.print()
         console.print("; ".join(lines), soft_wrap=True)
+
+
+def _prices(sweep: FieldSweep) -> tuple[str, ...]:
+    """The heading of what a trillion tokens cost, where any point has a price."""
+    return ("1T tokens cost",) if any(point.cost for point in sweep.points) else ()
+
+
+def _cost(point: FieldPoint) -> str:
+    """In the currency of the point, which a sweep may vary."""
+    if point.cost is None:
+        return "-"
+    amount, currency = f"{point.cost.per_trillion_tokens:,.0f}", point.cost.currency
+    return f"${amount}" if currency == "USD" else f"{amount} {currency}"
 
 
 def _fit(point: FieldPoint) -> str:
