@@ -14,7 +14,7 @@ import traced_job
 import yaml
 from small_jobs import command, told
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.xdist_group("traced-job")]  # which runs once
 
 
 @pytest.fixture(scope="module")
