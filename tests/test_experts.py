@@ -177,6 +177,18 @@ def test_graphs_of_routers_alone_leave_attention_to_the_host(latent: dict[str, i
     assert both < routers < none
 
 
+def test_shared_experts_beside_an_exchange_are_in_no_graph_without_experts() -> None:
+    """The exchange that they run beside is in none, so that the host launches them one by one."""
+    moe = {"num_experts": 16, "topk": 2, "expert_ffn_hidden_size": 512, "shared_expert_ffn_hidden_size": 512}
+    fields: dict[str, Any] = {"moe": moe | {"num_shared_experts": 1}, "cuda_graphs": True, "moe_dispatcher": "deepep"}
+    fields |= {"graphs_leave_out_experts": True, "host_s_per_kernel": 1e-3}
+    before, beside = (
+        simulate(with_experts(moe_shared_expert_overlap=flag, **fields)).step_time_s for flag in (False, True)
+    )
+    layers, products = 4 * 4, 2 + 4  # in microbatches, of two matrices in both passes
+    assert beside > before + layers * products * 1e-3
+
+
 def test_no_graph_holds_experts_and_no_attention() -> None:
     run = with_experts(cuda_graphs=True, graphs_leave_out_attention=True)
     with refused_at("software.host.graphs_leave_out_attention", "graphs_leave_out_experts"):

@@ -56,7 +56,7 @@ def _to_experts(builder: LayerBuilder) -> None:
         builder.outside_graphs().host_waits()  # for the rows of each expert: all that follows has their shape
     sent = exchange(builder, "dispatch")
     if software.exchange.moe_shared_expert_overlap:
-        shared_forward(builder)
+        shared_forward(builder.outside_graphs())  # as the exchanges are that they run beside
     arrive(builder, sent)
 
 
@@ -93,7 +93,7 @@ def moe_backward(
     work_backward(builder, recompute=recompute, split=split)
     sent = exchange(builder, "dispatch backward")
     if software.exchange.moe_shared_expert_overlap:
-        shared_backward(builder, split=split)
+        shared_backward(builder.outside_graphs(), split=split)
     arrive(builder, sent)
     if "layernorm" in recompute:
         norm(builder)
