@@ -180,7 +180,11 @@ def test_graphs_of_routers_alone_leave_attention_to_the_host(latent: dict[str, i
 def test_shared_experts_beside_an_exchange_are_in_no_graph_without_experts() -> None:
     """The exchange that they run beside is in none, so that the host launches them one by one."""
     moe = {"num_experts": 16, "topk": 2, "expert_ffn_hidden_size": 512, "shared_expert_ffn_hidden_size": 512}
-    fields: dict[str, Any] = {"moe": moe | {"num_shared_experts": 1}, "cuda_graphs": True, "moe_dispatcher": "deepep"}
+    fields: dict[str, Any] = {
+        "moe": moe | {"num_shared_experts": 1},
+        "cuda_graphs": True,
+        "moe_dispatcher": "deepep",
+    }
     fields |= {"graphs_leave_out_experts": True, "host_s_per_kernel": 1e-3}
     before, beside = (
         simulate(with_experts(moe_shared_expert_overlap=flag, **fields)).step_time_s for flag in (False, True)
