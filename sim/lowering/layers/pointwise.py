@@ -12,6 +12,17 @@ from .local_shape import LocalShape
 from .norms import operators_on_heads, several_groups
 from .quantise import activation_quantises
 
+JOINED = 44.5
+"""Instructions of a thread for each element of a gated activation's gradient that torch.cat joined. torch
+makes one kernel of the join and of both gradients, which works out either for every element and keeps one:
+five loads for two elements and a sigmoid for each gradient of each, where three and one would do
+(torch/_inductor/lowering.py, pointwise_cat, from 2.2 on; pytorch pull request 184999 names the fault). Loads
+of the same row come soon enough to find it in the second cache, so that bytes at HBM stay those of one read.
+Counted in its machine code for Hopper; 43.6 for Ampere, 42 for Blackwell."""
+
+WEIGHTED = 51.0
+"""The same where each row has a weight, for rows whose number the compiler does not know."""
+
 
 def rearrange(builder: LayerBuilder) -> None:
     """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
@@ -123,7 +134,8 @@ def activation(builder: LayerBuilder) -> None:
         builder.memory("activation", (4 if local.biases else 2) * wide, launches=2 if local.biases else 1)
 
 
-def activation_backward(builder: LayerBuilder) -> None:
+def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> None:
+    """The activation's gradient; ``weighted``: of rows that it has multiplied by a weight each."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fuses_activation:
@@ -131,7 +143,8 @@ def activation_backward(builder: LayerBuilder) -> None:
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.stored * (2 if local.recipe.second else 1) / local.element_bytes
         # read inputs and dY, write dX
-        builder.memory("activation backward", (local.gate + 1 + local.gate * written) * wide)
+        moved = (local.gate + 1 + local.gate * written) * wide
+        builder.memory("activation backward", moved, instructions=_instructions(builder, weighted))
     elif local.gate == 2:
         # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
         builder.memory("activation backward", 12 * wide, launches=5)
@@ -145,6 +158,16 @@ def activation_backward(builder: LayerBuilder) -> None:
         # both branches joined (r e w e each). torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
         elements = float(local.tokens * local.ffn)
         builder.memory("clamp gate backward", (11 * local.element_bytes + 8) * elements, launches=9)
+
+
+def _instructions(builder: LayerBuilder, weighted: bool) -> float:
+    """Instructions of an activation's backward that joins the gradients of both of its inputs; 0 of others,
+    whose bytes take longer."""
+    local, kernels = builder.local, builder.software.kernels
+    if not kernels.activation_grad_joined or local.gate != 2 or kernels.fused_quantise:
+        return 0.0
+    each = WEIGHTED if weighted else JOINED
+    return each * local.gate * local.tokens * local.ffn
 
 
 def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:

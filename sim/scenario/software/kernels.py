@@ -73,6 +73,17 @@ class KernelSoftware(SoftwareGroup):
         " fa_prepare_bwd); cuDNN's attention takes them as they are",
     )
     fused_activation: bool = Field(default=True, description="bias+GELU or SwiGLU in one kernel each way")
+    activation_grad_joined: bool = Field(
+        default=False,
+        description="gradients of both inputs of a gated activation are joined by torch.cat in a function"
+        " that torch compiles, whose kernel works out both for every element (Megatron core's"
+        " bias_swiglu_fusion under torch 2.2 on)",
+    )
+    weighted_activation: bool = Field(
+        default=False,
+        description="the fused activation of experts multiplies each row by its router's weight, whose"
+        " gradient is a kernel of its own (Megatron core 0.13 on)",
+    )
     fused_softmax: bool = Field(
         default=True, description="scale+mask+softmax of unfused attention in one kernel"
     )
