@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from stepsim.kernels.memory_bound import issued_per_s
 from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.local_shape import LocalShape, local_shape_of
-from stepsim.sim.lowering.layers.pointwise import activation, activation_backward
+from stepsim.sim.lowering.layers.pointwise import activation, activation_backward, rope
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.software import get_software
@@ -100,3 +101,23 @@ def test_a_routers_gradient_reads_again_what_the_activations_backward_read(
     assert ("weights' gradient" in found) == bool(sums)
     if sums:  # both inputs and the output's gradient, without the inputs' gradients
         assert found["weights' gradient"] / found["activation backward"] == pytest.approx(3 / 5)
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "warps"), [(32, 8, 8 + 4), (16, 16, 8 + 8), (8, 2, 4 + 4), (8, 1, 4 + 4)]
+)
+@pytest.mark.parametrize(("backward", "angle", "element"), [(False, 64.5, 20), (True, 95, 22)])
+def test_each_warp_takes_the_sines_of_a_token_for_itself(
+    heads: int, groups: int, warps: int, backward: bool, angle: float, element: float
+) -> None:
+    """So that few heads cost nearly what many do: four warps, or eight from sixteen heads on."""
+    local = local_shape_of(scenario(mlp="swiglu", num_attention_heads=heads, num_query_groups=groups))
+    issued = instructions(partial(rope, backward=backward), local)
+    turned = local.tokens * local.head_dim
+    assert issued == pytest.approx(turned * (element * (heads + groups) + angle * warps))
+
+
+def test_a_compiled_or_an_unfused_rotary_embedding_is_bound_by_its_bytes() -> None:
+    local = local_shape_of(scenario(mlp="swiglu"))
+    assert instructions(rope, local, preset="torchtitan-2025", torch_compile=True) == 0.0
+    assert instructions(rope, local, fused_rope=False) == 0.0

@@ -23,6 +23,12 @@ Counted in its machine code for Hopper; 43.6 for Ampere, 42 for Blackwell."""
 WEIGHTED = 51.0
 """The same where each row has a weight, for rows whose number the compiler does not know."""
 
+_ROPE_FORWARD, _ROPE_BACKWARD = (64.5, 20.0), (95.0, 22.0)
+"""Instructions of a thread for each angle, and for each element that it turns, in TransformerEngine's
+rotary kernels (common/fused_rope/fused_rope.cu; Apex's are built alike): a thread takes the sine and cosine
+of an angle (backward of two) and turns that element of each of its warp's heads, 2 bytes at a time. Counted
+in their machine code for Hopper (NVRTC 12.9), on the path of angles below 105,615."""
+
 
 def rearrange(builder: LayerBuilder) -> None:
     """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
@@ -82,7 +88,9 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     name = "rope backward" if backward else "rope"
     size = local.query_bytes
     if software.kernels.fused_rope or software.kernels.torch_compile:
-        builder.memory(name, 2.0 * size)  # read, write
+        sines = software.kernels.fused_rope and software.kernels.rope_takes_sines
+        issued = _rope_instructions(local, backward=backward) if sines else 0.0
+        builder.memory(name, 2.0 * size, instructions=issued)  # read, write
     elif software.kernels.complex_rope and not local.qk_norm:  # torchtitan's Qwen3 turns real halves
         # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
         builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
@@ -93,6 +101,18 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     else:
         # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
         builder.memory(name, 10.0 * size, launches=10, operators=operators_on_heads(builder, 10))
+
+
+def _rope_instructions(local: LocalShape, *, backward: bool) -> float:
+    """Those of both kernels, that of the queries and that of the keys."""
+    angle, element = _ROPE_BACKWARD if backward else _ROPE_FORWARD
+    each = sum(element * heads + angle * _rope_warps(heads) for heads in (local.heads, local.kv_heads))
+    return each * local.tokens * local.head_dim
+
+
+def _rope_warps(heads: float) -> int:
+    """Warps that share the heads of a token, each of which takes all sines for itself."""
+    return 4 if heads < 16 else 8
 
 
 def _latent_rope(builder: LayerBuilder) -> None:

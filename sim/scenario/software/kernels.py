@@ -88,6 +88,11 @@ class KernelSoftware(SoftwareGroup):
         default=True, description="scale+mask+softmax of unfused attention in one kernel"
     )
     fused_rope: bool = Field(default=True, description="rotary positions in one kernel each way")
+    rope_takes_sines: bool = Field(
+        default=False,
+        description="fused, its kernels take the sine and cosine of each angle, and an element a thread"
+        " (TransformerEngine's and Apex's for Megatron core)",
+    )
     complex_rope: bool = Field(
         default=False,
         description="not fused, it is a product of complex numbers (torchtitan, Llama's own code); false, or"
