@@ -22,18 +22,39 @@ PART_S = 75.8e-6 / (132 * BLOCKS_ON_SM / ADDERS)
 (tiberiuiancu/Simulon experiments/nsys_tp2-1140757.log at c5c0969e, Qwen3 1.7B)."""
 
 
+ISSUED_A_CYCLE = {"NVIDIA": 128, "AMD": 64}
+"""Instructions of single threads that an SM begins in a cycle, by the maker of its GPU: four schedulers, each
+one of a warp of 32 threads (CUDA C++ programming guide, compute capabilities 7.x to 10.x); the four SIMDs of
+a compute unit 16 threads each (AMD CDNA 3 ISA guide, chapter 1)."""
+
+ISSUED = 0.80
+"""Share of that which a kernel issues whose bytes take less long. The backward of SwiGLU as torch compiles it
+has 44.5 instructions for each of 8,192 x 28,672 outputs and took an H200 495 to 502 us at 1.54 to 1.62 GHz
+(docs/kernels.md): 0.77 to 0.80. Rotary kernels there show 0.75 (counts of both: sim/lowering/layers/
+pointwise.py). On B200 8,192 x 26,624 outputs take 336 to 350 us (nsys of three stages of Llama 3.1 405B under
+NeMo 26.02), where this share tells 326 at the boost clock and 388 at that of training, and bytes 177."""
+
+
 def memory_bound_seconds(kernel: MemoryBound, gpu: Gpu, profile: GpuProfile) -> float:
     """On-GPU seconds: each launch pays latency and ramp, all bytes pass at the pointwise rate, and partial
     sums are added up one after another.
 
     FLOPs run on the vector units at the FP32 peak and matter only for kernels with hundreds of
-    operations per element.
+    operations per element. Instructions are issued at the clock that products leave a GPU under load, which a
+    board's controller does not raise for a kernel of less than a millisecond.
     """
     memory = profile.memory
     fixed_s = kernel.launches * (profile.kernel_latency_s + memory.ramp_s)
     traffic_s = kernel.hbm_bytes / (memory.pointwise_efficiency * gpu.hbm_bytes_per_s)
     in_turn = min(kernel.parts, gpu.sms * BLOCKS_ON_SM) / ADDERS
-    return fixed_s + in_turn * PART_S + max(traffic_s, kernel.flops / gpu.peak_flops["fp32"])
+    issued_s = kernel.instructions / issued_per_s(gpu, profile) if kernel.instructions else 0.0
+    return fixed_s + in_turn * PART_S + max(traffic_s, issued_s, kernel.flops / gpu.peak_flops["fp32"])
+
+
+def issued_per_s(gpu: Gpu, profile: GpuProfile) -> float:
+    """Instructions of single threads that ``gpu`` issues a second while it trains."""
+    a_cycle = gpu.sms * ISSUED_A_CYCLE[gpu.vendor]
+    return ISSUED * a_cycle * gpu.boost_hz * profile.clock_fraction
 
 
 def stream_seconds(hbm_bytes: float, gpu: Gpu, profile: GpuProfile) -> float:

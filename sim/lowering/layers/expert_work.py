@@ -81,7 +81,8 @@ def work_backward(
             each = local.gate * (local.element_bytes + _gathered(local)) - local.element_bytes
             builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
         elif linear is second:
-            activation_backward(_on_rows(builder))
+            activation_backward(_on_rows(builder), weighted=builder.software.kernels.weighted_activation)
+            _weights_gradient(builder)
     _pad(builder, "unpad rows backward")
     _sort(builder, "sort by expert backward")
     _etp(builder, "reduce_scatter")
@@ -162,6 +163,16 @@ def _biases(builder: LayerBuilder, linear: Linear, direction: Literal["forward",
     experts = experts_of(local)
     elements = float(experts.rows_each(local.norm_tokens) * experts.held * linear.outputs)
     add(builder, experts=experts.held, elements=elements, weighted=weighted)
+
+
+def _weights_gradient(builder: LayerBuilder) -> None:
+    """The sums that are the router's gradient, where the activation weights its rows: a kernel of its own
+    reads again what the activation's backward has read (Megatron-LM core/fusions/fused_bias_swiglu.py,
+    weighted_swiglu_back)."""
+    local, kernels = builder.local, builder.software.kernels
+    if kernels.weighted_activation and kernels.fused_activation:
+        read = (local.gate + 1) * local.element_bytes
+        builder.memory("weights' gradient", _activation_elements(local) * read)
 
 
 def _quantised_apart(builder: LayerBuilder) -> int:

@@ -204,10 +204,13 @@ class LayerBuilder:
         operators: int = 0,
         counted: float | None = None,
         parts: float = 0.0,
+        instructions: float = 0.0,
     ) -> int:
         """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches, for which the host
-        pays as many, or what is ``counted``; ``parts`` as of MemoryBound."""
-        kernel = MemoryBound(hbm_bytes=hbm_bytes, flops=flops, launches=launches, parts=parts)
+        pays as many, or what is ``counted``; ``parts`` and ``instructions`` as of MemoryBound."""
+        kernel = MemoryBound(
+            hbm_bytes=hbm_bytes, flops=flops, launches=launches, parts=parts, instructions=instructions
+        )
         return self.kernel(name, kernel, launches=counted, operators=operators)
 
     def tp(

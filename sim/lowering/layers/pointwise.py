@@ -12,6 +12,23 @@ from .local_shape import LocalShape
 from .norms import operators_on_heads, several_groups
 from .quantise import activation_quantises
 
+JOINED = 44.5
+"""Instructions of a thread for each element of a gated activation's gradient that torch.cat joined. torch
+makes one kernel of the join and of both gradients, which works out either for every element and keeps one:
+five loads for two elements and a sigmoid for each gradient of each, where three and one would do
+(torch/_inductor/lowering.py, pointwise_cat, from 2.2 on; pytorch pull request 184999 names the fault). Loads
+of the same row come soon enough to find it in the second cache, so that bytes at HBM stay those of one read.
+Counted in its machine code for Hopper; 43.6 for Ampere, 42 for Blackwell."""
+
+WEIGHTED = 51.0
+"""The same where each row has a weight, for rows whose number the compiler does not know."""
+
+_ROPE_FORWARD, _ROPE_BACKWARD = (64.5, 20.0), (95.0, 22.0)
+"""Instructions of a thread for each angle, and for each element that it turns, in TransformerEngine's
+rotary kernels (common/fused_rope/fused_rope.cu; Apex's are built alike): a thread takes the sine and cosine
+of an angle (backward of two) and turns that element of each of its warp's heads, 2 bytes at a time. Counted
+in their machine code for Hopper (NVRTC 12.9), on the path of angles below 105,615."""
+
 
 def rearrange(builder: LayerBuilder) -> None:
     """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
@@ -71,7 +88,9 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     name = "rope backward" if backward else "rope"
     size = local.query_bytes
     if software.kernels.fused_rope or software.kernels.torch_compile:
-        builder.memory(name, 2.0 * size)  # read, write
+        sines = software.kernels.fused_rope and software.kernels.rope_takes_sines
+        issued = _rope_instructions(local, backward=backward) if sines else 0.0
+        builder.memory(name, 2.0 * size, instructions=issued)  # read, write
     elif software.kernels.complex_rope and not local.qk_norm:  # torchtitan's Qwen3 turns real halves
         # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
         builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
@@ -82,6 +101,18 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     else:
         # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
         builder.memory(name, 10.0 * size, launches=10, operators=operators_on_heads(builder, 10))
+
+
+def _rope_instructions(local: LocalShape, *, backward: bool) -> float:
+    """Those of both kernels, that of the queries and that of the keys."""
+    angle, element = _ROPE_BACKWARD if backward else _ROPE_FORWARD
+    each = sum(element * heads + angle * _rope_warps(heads) for heads in (local.heads, local.kv_heads))
+    return each * local.tokens * local.head_dim
+
+
+def _rope_warps(heads: float) -> int:
+    """Warps that share the heads of a token, each of which takes all sines for itself."""
+    return 4 if heads < 16 else 8
 
 
 def _latent_rope(builder: LayerBuilder) -> None:
@@ -123,7 +154,8 @@ def activation(builder: LayerBuilder) -> None:
         builder.memory("activation", (4 if local.biases else 2) * wide, launches=2 if local.biases else 1)
 
 
-def activation_backward(builder: LayerBuilder) -> None:
+def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> None:
+    """The activation's gradient; ``weighted``: of rows that it has multiplied by a weight each."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fuses_activation:
@@ -131,7 +163,8 @@ def activation_backward(builder: LayerBuilder) -> None:
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.stored * (2 if local.recipe.second else 1) / local.element_bytes
         # read inputs and dY, write dX
-        builder.memory("activation backward", (local.gate + 1 + local.gate * written) * wide)
+        moved = (local.gate + 1 + local.gate * written) * wide
+        builder.memory("activation backward", moved, instructions=_instructions(builder, weighted))
     elif local.gate == 2:
         # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
         builder.memory("activation backward", 12 * wide, launches=5)
@@ -145,6 +178,16 @@ def activation_backward(builder: LayerBuilder) -> None:
         # both branches joined (r e w e each). torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
         elements = float(local.tokens * local.ffn)
         builder.memory("clamp gate backward", (11 * local.element_bytes + 8) * elements, launches=9)
+
+
+def _instructions(builder: LayerBuilder, weighted: bool) -> float:
+    """Instructions of an activation's backward that joins the gradients of both of its inputs; 0 of others,
+    whose bytes take longer."""
+    local, kernels = builder.local, builder.software.kernels
+    if not kernels.activation_grad_joined or local.gate != 2 or kernels.fused_quantise:
+        return 0.0
+    each = WEIGHTED if weighted else JOINED
+    return each * local.gate * local.tokens * local.ffn
 
 
 def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:

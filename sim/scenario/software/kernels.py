@@ -73,10 +73,26 @@ class KernelSoftware(SoftwareGroup):
         " fa_prepare_bwd); cuDNN's attention takes them as they are",
     )
     fused_activation: bool = Field(default=True, description="bias+GELU or SwiGLU in one kernel each way")
+    activation_grad_joined: bool = Field(
+        default=False,
+        description="gradients of both inputs of a gated activation are joined by torch.cat in a function"
+        " that torch compiles, whose kernel works out both for every element (Megatron core's"
+        " bias_swiglu_fusion under torch 2.2 on)",
+    )
+    weighted_activation: bool = Field(
+        default=False,
+        description="the fused activation of experts multiplies each row by its router's weight, whose"
+        " gradient is a kernel of its own (Megatron core 0.13 on)",
+    )
     fused_softmax: bool = Field(
         default=True, description="scale+mask+softmax of unfused attention in one kernel"
     )
     fused_rope: bool = Field(default=True, description="rotary positions in one kernel each way")
+    rope_takes_sines: bool = Field(
+        default=False,
+        description="fused, its kernels take the sine and cosine of each angle, and an element a thread"
+        " (TransformerEngine's and Apex's for Megatron core)",
+    )
     complex_rope: bool = Field(
         default=False,
         description="not fused, it is a product of complex numbers (torchtitan, Llama's own code); false, or"

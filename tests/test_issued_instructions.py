@@ -1,0 +1,123 @@
+"""Kernels that move bytes and are bound by the instructions that they issue: which, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from small_experts import with_experts
+from small_scenarios import lowered, scenario
+
+from stepsim.hardware.calibrated.overlay import load_profile
+from stepsim.hardware.gpus import get_gpu
+from stepsim.kernels.cost import kernel_seconds
+from stepsim.kernels.kernel import Kernel, MemoryBound
+from stepsim.kernels.memory_bound import issued_per_s
+from stepsim.schedules.orders.action import ActionKind
+from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
+from stepsim.sim.lowering.layers.local_shape import LocalShape, local_shape_of
+from stepsim.sim.lowering.layers.pointwise import activation, activation_backward, rope
+from stepsim.sim.network.transfer import Transfer
+from stepsim.sim.program.program import Compute
+from stepsim.sim.scenario.software import get_software
+
+
+def instructions(
+    write: Any, local: LocalShape, *, preset: str = "megatron-core-2025", **fields: Any
+) -> float:
+    """Those of the one kernel that ``write`` appends."""
+    priced: list[Kernel] = []
+
+    def seconds(kernel: Kernel) -> float:
+        priced.append(kernel)
+        return 1.0
+
+    costs = KernelPricing(
+        seconds=seconds,
+        transfer=lambda axis, kind, size: Transfer(latency_s=0.0, bytes=size, ceiling_bytes_per_s=1.0),
+        host_s=1.0,
+        host_collective_s=1.0,
+    )
+    write(LayerBuilder(costs=costs, local=local, software=get_software(preset).with_fields(**fields)))
+    (kernel,) = priced
+    assert isinstance(kernel, MemoryBound)
+    return kernel.instructions
+
+
+@pytest.mark.parametrize("name", ["A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB", "MI300X"])
+def test_a_kernel_takes_the_longer_of_its_bytes_and_its_instructions(name: str) -> None:
+    gpu, profile = get_gpu(name), load_profile(name)
+    moved = MemoryBound(hbm_bytes=1e9)
+    few, many = replace(moved, instructions=1e9), replace(moved, instructions=1e12)
+    fixed_s = kernel_seconds(MemoryBound(hbm_bytes=0.0), gpu, profile)
+    assert kernel_seconds(few, gpu, profile) == kernel_seconds(moved, gpu, profile)
+    assert kernel_seconds(many, gpu, profile) - fixed_s == pytest.approx(1e12 / issued_per_s(gpu, profile))
+
+
+def test_issuing_follows_the_clock() -> None:
+    gpu, profile = get_gpu("H200-SXM-141GB"), load_profile("H200-SXM-141GB")
+    half = replace(profile, clock_fraction=profile.clock_fraction / 2)
+    assert issued_per_s(gpu, half) == pytest.approx(issued_per_s(gpu, profile) / 2)
+
+
+def test_the_backward_of_llama_405bs_activation_takes_what_a_b200_took() -> None:
+    """8,192 tokens, 53,248 / 4 columns: 336, 337 and 350 us in three stages (kernels/memory_bound.py,
+    ISSUED). Its clock is not known; bytes alone would take 177."""
+    gpu = get_gpu("B200-SXM-180GB")
+    profile = replace(load_profile(gpu.name), clock_fraction=0.9)
+    local = local_shape_of(scenario(mlp="swiglu", ffn_hidden_size=13312, seq_length=8192, micro_batch=1))
+    issued = instructions(activation_backward, local)
+    assert issued == pytest.approx(44.5 * 2 * 8192 * 13312)
+    took_s = kernel_seconds(MemoryBound(hbm_bytes=5 * 8192 * 13312 * 2, instructions=issued), gpu, profile)
+    assert 0.95 < took_s / 341e-6 < 1.15
+
+
+@pytest.mark.parametrize(
+    ("mlp", "fields"),
+    [
+        ("gelu", {}),  # one input, nothing to join
+        ("swiglu", {"preset": "torchtitan-2025"}),  # autograd's, of two matrices
+        ("swiglu", {"fused_quantise": True}),  # TransformerEngine's own kernel
+        ("swiglu", {"activation_grad_joined": False}),
+    ],
+)
+def test_only_a_joined_gradient_is_bound_by_issuing(mlp: str, fields: dict[str, Any]) -> None:
+    local = local_shape_of(scenario(mlp=mlp))
+    assert instructions(activation_backward, local, **fields) == 0.0
+    assert instructions(activation, local, **fields) == 0.0
+    assert instructions(activation_backward, local_shape_of(scenario(mlp="swiglu"))) > 0.0
+
+
+@pytest.mark.parametrize(("fields", "sums"), [({}, 1), ({"weighted_activation": False}, 0)])
+def test_a_routers_gradient_reads_again_what_the_activations_backward_read(
+    fields: dict[str, Any], sums: int
+) -> None:
+    run = with_experts(**fields)
+    plan = lowered(run).plan
+    layer = plan.blocks.layer_of(ActionKind.BACKWARD, plan.stages[0].runs[0])
+    found = {op.name: op.work.bytes for op in layer.ops if isinstance(op.work, Compute)}
+    assert ("weights' gradient" in found) == bool(sums)
+    if sums:  # both inputs and the output's gradient, without the inputs' gradients
+        assert found["weights' gradient"] / found["activation backward"] == pytest.approx(3 / 5)
+
+
+@pytest.mark.parametrize(
+    ("heads", "groups", "warps"), [(32, 8, 8 + 4), (16, 16, 8 + 8), (8, 2, 4 + 4), (8, 1, 4 + 4)]
+)
+@pytest.mark.parametrize(("backward", "angle", "element"), [(False, 64.5, 20), (True, 95, 22)])
+def test_each_warp_takes_the_sines_of_a_token_for_itself(
+    heads: int, groups: int, warps: int, backward: bool, angle: float, element: float
+) -> None:
+    """So that few heads cost nearly what many do: four warps, or eight from sixteen heads on."""
+    local = local_shape_of(scenario(mlp="swiglu", num_attention_heads=heads, num_query_groups=groups))
+    issued = instructions(partial(rope, backward=backward), local)
+    turned = local.tokens * local.head_dim
+    assert issued == pytest.approx(turned * (element * (heads + groups) + angle * warps))
+
+
+def test_a_compiled_or_an_unfused_rotary_embedding_is_bound_by_its_bytes() -> None:
+    local = local_shape_of(scenario(mlp="swiglu"))
+    assert instructions(rope, local, preset="torchtitan-2025", torch_compile=True) == 0.0
+    assert instructions(rope, local, fused_rope=False) == 0.0
