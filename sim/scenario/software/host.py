@@ -37,7 +37,13 @@ class HostSoftware(SoftwareGroup):
     )
     launches_per_product: Annotated[float, number(ge=0, le=10_000)] = Field(
         default=1.0,
-        description="host cost of a product of a linear layer, with its module, in kernel launches",
+        description="host cost of a product of a linear layer, or of a norm that is no part of one's module,"
+        " with its module, in kernel launches",
+    )
+    launches_per_function: Annotated[float, number(ge=0, le=10_000)] = Field(
+        default=1.0,
+        description="host cost of a function that a layer's forward calls between its modules (heads put in a"
+        " row, rotary positions, activation, residual), of one kernel, in kernel launches",
     )
     launches_per_attention: Annotated[float, number(ge=0, le=10_000)] = Field(
         default=1.0,
