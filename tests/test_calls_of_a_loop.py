@@ -89,18 +89,33 @@ def test_products_of_experts_are_launched_by_one_call() -> None:
     assert launches(one, "expert fc1") == pytest.approx([2.9])
 
 
-@pytest.mark.parametrize(("precision", "scaling", "each"), [("mxfp8", None, 2), ("fp8", "current", 2)])
+@pytest.mark.parametrize(("precision", "scaling", "first"), [("mxfp8", None, 2), ("fp8", "current", 2.1)])
 def test_rows_of_each_expert_are_quantised_by_themselves(
-    precision: str, scaling: str | None, each: int
+    precision: str, scaling: str | None, first: float
 ) -> None:
     plan = plan_of(precision=precision, kernels={"fp8_scaling": scaling} if scaling else {})
-    wanted = each * (1 + (HELD - 1) * KERNEL_IN_LOOP_S / LAUNCH_S)
+    wanted = first + 2 * (HELD - 1) * KERNEL_IN_LOOP_S / LAUNCH_S
     assert launches(plan, "quantise")[-1] == pytest.approx(wanted)
 
 
 def test_scales_of_earlier_steps_are_applied_to_all_experts_at_once() -> None:
     plan = plan_of(precision="fp8", kernels={"fp8_scaling": "delayed"})
-    assert launches(plan, "quantise")[-1] == pytest.approx(1.0)
+    assert launches(plan, "quantise")[-1] == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_a_quantiser_makes_both_layouts_in_one_call_unless_what_it_made_is_gathered(
+    sequence_parallel: bool,
+) -> None:
+    """docs/decisions/0180-quantisers-and-the-host.md."""
+    tp = 4 if sequence_parallel else 1
+    delayed = {"fp8_scaling": "delayed", "hopper_products": "two-passes"}
+    plan = plan_of(gpu="GH200-96GB", tp=tp, precision="fp8", kernels=delayed)
+    backward = launches(plan, "transpose quantised", ActionKind.BACKWARD)
+    assert 0.0 in backward
+    assert any(backward) == sequence_parallel
+    apart = plan_of(gpu="GH200-96GB", precision="fp8", kernels=delayed, host={"python_quantisers": False})
+    assert all(launches(apart, "transpose quantised", ActionKind.BACKWARD))
 
 
 def test_userbuffers_are_one_call_and_none_of_torchs() -> None:

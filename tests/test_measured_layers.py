@@ -18,6 +18,7 @@ from small_scenarios import WIDE, scenario
 
 from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.schedules.orders.action import ActionKind
+from stepsim.sim.lowering.layers.quantise import CALLS_OF_A_QUANTISER
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.program.program import Compute
 from stepsim.sim.simulate import build_cluster
@@ -177,3 +178,22 @@ def test_latent_attention_costs_the_host_more_than_a_dense_layer() -> None:
     told_ratio = sum(host_launches(mla=latent, num_query_groups=8).values()) / sum(host_launches().values())
     measured = HOST["mla"]["forward_us"]["layer"] / HOST["dense"]["forward_us"]["layer"]
     assert told_ratio == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("case", "scaling"),
+    [
+        ("dense_fp8_delayed", "delayed"),
+        ("dense_fp8_blockwise", "blockwise"),
+        ("dense_fp8_tensorwise", "current"),
+    ],
+)
+def test_quantising_costs_linear_modules_what_an_h200_s_host_took(case: str, scaling: str) -> None:
+    """Beside its input each measured module quantised its weight, which is told once a step elsewhere."""
+    software = {"kernels": {"fp8_scaling": scaling}}
+    bf16, fp8 = host_launches(), host_launches(precision="fp8", software=software)
+    weights = 4 * CALLS_OF_A_QUANTISER[scaling]
+    told_share = (sum(fp8.values()) - sum(bf16.values()) + weights) / sum(bf16.values())
+    measured, dense = HOST[case]["forward_us"], HOST["dense"]["forward_us"]
+    longer = sum(measured[one] - dense[one] for one in measured if one.startswith("linear_"))
+    assert told_share == pytest.approx(longer / dense["layer"], rel=0.2)

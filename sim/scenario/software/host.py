@@ -50,6 +50,11 @@ class HostSoftware(SoftwareGroup):
         description="host cost of a forward of attention without context parallelism, with its module, in"
         " kernel launches",
     )
+    python_quantisers: bool = Field(
+        default=False,
+        description="tensors in 8 bits, but in blocks of 32 or 16, are made by TransformerEngine 2's"
+        " quantisers, whose Python is what the host pays for, whatever they launch",
+    )
     collective_checks: bool = Field(
         default=False,
         description="TORCH_DISTRIBUTED_DEBUG=DETAIL: hosts compare notes before each collective",
