@@ -40,6 +40,9 @@ RULES = {
 QUICK_HOST = {"preset": "megatron-2022-sp", "host": {"host_s_per_kernel": 6e-6}}
 """With the preset's own host, kernels of models this small would wait for nothing else."""
 
+BARE_HOST = {"launches_per_attention": 1, "launches_per_product": 1, "launches_per_function": 1}
+"""With what Megatron core's modules and functions cost its hosts, layers this small would wait for those."""
+
 WIDE: dict[str, Any] = {
     "num_layers": 4,
     "hidden_size": 2048,

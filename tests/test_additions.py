@@ -226,7 +226,8 @@ def test_an_optimizer(tmp_path: Path, add_entry: AddEntry) -> None:
 def test_a_software_preset(tmp_path: Path, add_entry: AddEntry) -> None:
     """One whose host is slower by a second a step."""
     host = get_software("megatron-core-2024").host
-    told = host.model_dump(include={"host_s_per_kernel", "launches_per_product", "launches_per_attention"})
+    launches = {"launches_per_product", "launches_per_attention", "launches_per_function"}
+    told = host.model_dump(include={"host_s_per_kernel", *launches})
     slow = told | {"step_fixed_s": host.step_fixed_s + 1}
     add_entry(PRESETS, "slow-host", entry_like(PRESETS, "megatron-core-2024", host=slow))
     mine, shipped = run(tmp_path, software="slow-host"), run(tmp_path)

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from small_plans import answer, small
+from small_scenarios import BARE_HOST
 
 from stepsim.sim.brief.search import Search
 from stepsim.sim.plan.search import searching
@@ -32,7 +33,7 @@ FIX = {
 }
 VARY: dict[str, list[Any]] = {"parallelism.vpp": [2, 4], "training.recompute": ["none", "full"]}
 NODES = {
-    "software": {"preset": "megatron-core-2024", "host": {"host_s_per_kernel": 2.4e-5}},
+    "software": {"preset": "megatron-core-2024", "host": {"host_s_per_kernel": 2.4e-5} | BARE_HOST},
     "cluster__gpus": 16,
     "cluster__gpus_per_node": 2,
     "training__seq_length": 4096,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from small_scenarios import presets_for, scenario
+from small_scenarios import BARE_HOST, presets_for, scenario
 
 from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.schedules.orders.action import Action
@@ -30,7 +30,7 @@ from stepsim.sim.simulate import build_cluster
 
 BASE: dict[str, Any] = {"gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8", "num_attention_heads": 8}
 
-BARE_ATTENTION = {"preset": "nemo-2025", "host": {"launches_per_attention": 1}}
+BARE = {"preset": "nemo-2025", "host": BARE_HOST}
 """With the preset's own, hosts of these small models would be behind from the first microbatch on."""
 
 
@@ -123,7 +123,7 @@ HOSTS_SLOWER: list[dict[str, Any]] = [
 def test_hosts_set_the_pace_as_soon_as_is_foretold(fields: dict[str, Any]) -> None:
     """A step of the length that is foretold shows the pace of the slowest host, and one of half the periods
     before that does not."""
-    run = scenario(**BASE | {"software": BARE_ATTENTION, "num_layers": 8, "microbatches": 160} | fields)
+    run = scenario(**BASE | {"software": BARE, "num_layers": 8, "microbatches": 160} | fields)
     turns, plan = turns_of(run), _plan(run)
     assert turns is not None
     few, periods = fewest_microbatches(run, turns), periods_until_paced(plan, turns, 80)
@@ -216,7 +216,7 @@ def test_stages_that_hold_the_same_are_asked_once_whether_their_hosts_keep_up() 
 def test_a_step_in_which_hosts_fall_back_is_tried_where_they_bind(more: dict[str, Any]) -> None:
     """In the second of two replays, if nothing foretold it."""
     fields = {"pp": 2, "vpp": 2, "schedule": "interleaved", "seq_length": 2048, "hidden_size": 2048, "tp": 4}
-    run = scenario(**BASE | fields | more, num_layers=8, microbatches=160, software=BARE_ATTENTION)
+    run = scenario(**BASE | fields | more, num_layers=8, microbatches=160, software=BARE)
     lengths = []
 
     def replayed(one: Scenario) -> Record:
@@ -248,7 +248,7 @@ def test_no_step_is_tried_before_hosts_are_foretold_to_set_the_pace(periods: int
 
 def _short() -> tuple[Record, Turns]:
     size = {"hidden_size": 2048, "seq_length": 2048}
-    run = scenario(**BASE, **size, pp=4, schedule="1f1b", microbatches=40, software=BARE_ATTENTION)
+    run = scenario(**BASE, **size, pp=4, schedule="1f1b", microbatches=40, software=BARE)
     turns = turns_of(run)
     assert turns is not None
     return _record(of_length(run, fewest_microbatches(run, turns))), turns

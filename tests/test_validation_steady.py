@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from small_scenarios import scenario
+from small_scenarios import BARE_HOST, scenario
 
 from stepsim.sim.brief.period import period_of
 from stepsim.sim.brief.steady import Extended, extended, of_length, steady_groups
@@ -24,9 +24,7 @@ from stepsim.sim.simulate import build_cluster, simulate
 
 BASE: dict[str, Any] = {"micro_batch": 1, "gpu": "H100-SXM5-80GB", "interconnect": "ib-ndr400-x8"}
 GPU_BOUND: dict[str, Any] = {"hidden_size": 2048, "seq_length": 4096}
-BARE = {"host": {"launches_per_attention": 1}}
-CORE_2025, NEMO_2025 = ({"preset": name, **BARE} for name in ("megatron-core-2025", "nemo-2025"))
-"""With what attention's module costs their hosts, layers this small would wait for those."""
+CORE_2025, NEMO_2025 = ({"preset": name, "host": BARE_HOST} for name in ("megatron-core-2025", "nemo-2025"))
 HOST_BOUND: dict[str, Any] = {"pp": 4, "schedule": "1f1b", "software": "nanotron-2024"}
 
 

@@ -143,7 +143,7 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         width = linear.inputs if what == "forward" else linear.outputs
         rows, apart = experts.rows(local.norm_tokens), _quantised_apart(builder)
         quantise(builder, rows * width, tensors=apart, gradients=what == "dgrad")
-        transpose(builder, experts.rows(local.norm_tokens) * width)
+        transpose(builder, rows * width, just_cast=True)
     # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
     launches = builder.products(calls) + (experts.held if what == "wgrad" else 0)
     rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0

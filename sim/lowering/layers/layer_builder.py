@@ -194,6 +194,20 @@ class LayerBuilder:
         ``calls`` of them."""
         return self.software.host.launches_per_product + (calls - 1) * self.costs.loop.product
 
+    def function(
+        self, name: str, hbm_bytes: float, *, launches: int = 1, operators: int = 0, instructions: float = 0.0
+    ) -> int:
+        """Append what a function of a layer's forward does between modules, in so many ``launches``."""
+        counted = launches - 1 + self.software.host.launches_per_function
+        return self.memory(
+            name,
+            hbm_bytes,
+            launches=launches,
+            operators=operators,
+            counted=counted,
+            instructions=instructions,
+        )
+
     def memory(
         self,
         name: str,

@@ -109,7 +109,7 @@ def column_forward(
         _gather_again(builder, linear, linear.joined)
         _product(builder, linear.name, linear, linear.forward(local))
     if kept_whole:
-        transpose(builder, local.tokens * local.hidden)
+        transpose(builder, local.tokens * local.hidden, just_cast=cast and not local.sequence_parallel)
 
 
 def _product(
@@ -135,7 +135,7 @@ def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other"
     """Y = reduce(X W) of what ``maker`` wrote."""
     local, software = builder.local, builder.software
     quantise(builder, local.tokens * linear.inputs, maker=maker)
-    transpose(builder, local.tokens * linear.inputs)
+    transpose(builder, local.tokens * linear.inputs, just_cast=True)
     if (
         local.sequence_parallel
         and software.exchange.tp_comm_overlap
@@ -238,7 +238,7 @@ def row_input_grad(builder: LayerBuilder, linear: Linear) -> None:
         _product(builder, f"{linear.name} dgrad", linear, linear.input_grad(local))
     else:
         _gathered_gemm(builder, f"{linear.name} dgrad", linear.input_grad, both=True)
-    transpose(builder, local.tokens * linear.outputs)
+    transpose(builder, local.tokens * linear.outputs, just_cast=not local.sequence_parallel)
 
 
 def row_weight_grad(builder: LayerBuilder, linear: Linear) -> None:
@@ -251,7 +251,7 @@ def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...
     for linear in linears:
         quantise(builder, local.tokens * linear.outputs, maker=maker, gradients=True)
         if maker != "activation" or not activation_quantises(builder):  # that wrote both layouts
-            transpose(builder, local.tokens * linear.outputs)
+            transpose(builder, local.tokens * linear.outputs, just_cast=True)
 
 
 def _wire_bytes(local: LocalShape, *, both: bool = False) -> float:

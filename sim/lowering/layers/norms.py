@@ -25,14 +25,20 @@ def _distributed(local: LocalShape, operators: int) -> int:
 
 
 def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
-    """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output."""
+    """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output, so that
+    it is a part of their module (TransformerEngine LayerNormLinear) and no call of its own."""
     local, software = builder.local, builder.software
     if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
         # read 16 bit; write that, or quantised copies
         elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
         if into_product and local.recipe and norm_quantises(local):
             written = local.recipe.gathered
-        builder.memory("norm", elements * (local.element_bytes + written), operators=_distributed(local, 1))
+        builder.memory(
+            "norm",
+            elements * (local.element_bytes + written),
+            operators=_distributed(local, 1),
+            counted=1.0 if into_product else builder.products(1),
+        )
     else:
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
         # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
@@ -86,7 +92,8 @@ def head_norms(builder: LayerBuilder) -> None:
     queries = 0 if several_groups(local) else local.heads
     copied = 2.0 * local.tokens * (queries + local.kv_heads) * local.head_dim * local.element_bytes
     builder.memory("keys in a row", copied, launches=2 if queries else 1)
-    builder.memory("norms of heads", 2.0 * _heads_normed(local) * local.element_bytes, launches=2)
+    moved = 2.0 * _heads_normed(local) * local.element_bytes
+    builder.memory("norms of heads", moved, launches=2, counted=2 * builder.products(1))
 
 
 def head_norms_backward(builder: LayerBuilder) -> None:

@@ -49,7 +49,7 @@ def split_heads(builder: LayerBuilder) -> None:
     local = builder.local
     if builder.software.kernels.grouped_heads_copied and not local.latent and several_groups(local):
         size = float(local.tokens * local.heads * local.head_dim * local.element_bytes)
-        builder.memory("queries in a row", 2 * size)  # read, write
+        builder.function("queries in a row", 2 * size)  # read, write
 
 
 def _grouped(local: LocalShape) -> bool:
@@ -83,14 +83,15 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     if not local.rope:
         return
     if local.latent:
-        _latent_rope(builder)
+        _latent_rope(builder, backward=backward)
         return
     name = "rope backward" if backward else "rope"
     size = local.query_bytes
     if software.kernels.fused_rope or software.kernels.torch_compile:
         sines = software.kernels.fused_rope and software.kernels.rope_takes_sines
         issued = _rope_instructions(local, backward=backward) if sines else 0.0
-        builder.memory(name, 2.0 * size, instructions=issued)  # read, write
+        append = builder.memory if backward else builder.function
+        append(name, 2.0 * size, instructions=issued)  # read, write
     elif software.kernels.complex_rope and not local.qk_norm:  # torchtitan's Qwen3 turns real halves
         # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
         builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
@@ -115,7 +116,7 @@ def _rope_warps(heads: float) -> int:
     return 4 if heads < 16 else 8
 
 
-def _latent_rope(builder: LayerBuilder) -> None:
+def _latent_rope(builder: LayerBuilder, *, backward: bool) -> None:
     """Turns the rotary part of Q in place, and puts K together: own part of each head, rotary part of all.
 
     Megatron-LM multi_latent_attention.py; fused_mla_yarn_rope_apply.py where fused.
@@ -127,7 +128,8 @@ def _latent_rope(builder: LayerBuilder) -> None:
     made = latent.qk_nope_head_dim + latent.v_head_dim + local.head_dim + latent.v_head_dim  # r w
     size = float(local.tokens * local.heads * local.element_bytes)
     if software.kernels.fused_rope or software.kernels.torch_compile:
-        builder.memory("rope", size * (turned + made), launches=2)
+        functions = None if backward else 2 * software.host.launches_per_function  # of queries, and of keys
+        builder.memory("rope", size * (turned + made), launches=2, counted=functions)
     else:  # Q is split and joined again (r w each), K joined, V made contiguous
         builder.memory("rope", size * (5 * turned + 2 * local.head_dim + 2 * made), launches=16)
 
@@ -147,11 +149,11 @@ def activation(builder: LayerBuilder) -> None:
         written = 1.0  # of 16 bit; quantised, what a gather would bring
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.gathered / local.element_bytes
-        builder.memory("activation", (local.gate + written) * wide)  # read every branch, write one
+        builder.function("activation", (local.gate + written) * wide)  # read every branch, write one
     elif local.gate == 2:
-        builder.memory("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
+        builder.function("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
     else:
-        builder.memory("activation", (4 if local.biases else 2) * wide, launches=2 if local.biases else 1)
+        builder.function("activation", (4 if local.biases else 2) * wide, launches=2 if local.biases else 1)
 
 
 def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> None:
@@ -196,10 +198,10 @@ def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:
     biases = local.biases and biased
     mask = local.norm_tokens * local.hidden if local.dropout else 0
     if software.kernels.fused_residual or software.kernels.torch_compile:
-        builder.memory("bias, dropout, add", 3 * local.norm_bytes + mask)  # read both, write one
+        builder.function("bias, dropout, add", 3 * local.norm_bytes + mask)  # read both, write one
         return
     passes = 3 + (2 if biases else 0) + (2 if local.dropout else 0)
-    builder.memory(
+    builder.function(
         "bias, dropout, add", passes * local.norm_bytes + mask, launches=1 + biases + local.dropout
     )
 

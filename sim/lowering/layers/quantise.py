@@ -18,6 +18,16 @@ On a B200 a kernel takes 5.5 us for the 3.7 MB of 8,192 x 7,168 elements in NVFP
 benchmarks/linear/README_nvfp4_quant_overhead.md at 60803143), of which a launch is 2: as long as 5.9 passes.
 Two take some 25 us for a tensor of Llama's size (NVIDIA/TransformerEngine pull request 3011), about 4.4."""
 
+CALLS_OF_A_QUANTISER = {"delayed": 1.2, "current": 2.1, "blockwise": 1.5}
+"""What a tensor in 8 bits costs a host with ``host.python_quantisers``, in launches, by how it is scaled:
+both layouts, all kernels of it together.
+
+Linear modules take an H200's host 178, 384 and 243 us longer forward, each for its input and its weight, of
+3,724 us that are 42 launches: 1.0, 2.1 and 1.4 a tensor. By what attention takes in the same runs, as they
+scatter by a third, it is 1.4, 2.0 and 1.6. A tensor with its own maximum has four kernels (zero, maximum,
+scale, cast), others one (tests/data/h200_megatron_layers.yaml;
+docs/decisions/0180-quantisers-and-the-host.md)."""
+
 Maker = Literal["norm", "activation", "other"]
 """The kernel that made what a product reads: some take maxima with them, or write quantised."""
 
@@ -45,12 +55,23 @@ def quantise(
     takes_maximum = {"norm": kernels.fused_amax, "activation": kernels.fused_quantise, "other": False}
     if recipe.maximum and takes_maximum[maker]:
         per_element, launches = per_element - recipe.maximum, launches - 1
+    first = calls_of_quantiser(builder)
+    others = launches * (tensors - 1) * builder.costs.loop.kernel
     builder.memory(
         "quantise",
         elements * per_element,
         launches=launches * tensors,
-        counted=launches * (1 + (tensors - 1) * builder.costs.loop.kernel),
+        counted=(launches if first is None else first) + others,
     )
+
+
+def calls_of_quantiser(builder: LayerBuilder) -> float | None:
+    """What making all copies of a tensor costs the host, in launches. None where each kernel counts by
+    itself, as in blocks that tensor cores scale, of which nobody measured it."""
+    recipe, software = builder.local.recipe, builder.software
+    if recipe is None or recipe.blocks or not software.host.python_quantisers:
+        return None
+    return CALLS_OF_A_QUANTISER[software.kernels.fp8_scaling]
 
 
 def activation_quantises(builder: LayerBuilder) -> bool:
@@ -59,11 +80,13 @@ def activation_quantises(builder: LayerBuilder) -> bool:
     return recipe is not None and recipe.fused_norm and builder.software.kernels.fused_quantise
 
 
-def transpose(builder: LayerBuilder, elements: float) -> None:
-    """The other layout of what is quantised, which the weight gradient's product wants."""
+def transpose(builder: LayerBuilder, elements: float, *, just_cast: bool = False) -> None:
+    """The other layout of what is quantised, which the weight gradient's product wants. ``just_cast`` here,
+    and not gathered since: the quantiser's one call makes both."""
     local = builder.local
     if local.recipe and local.recipe.second and not local.recipe.early:
-        builder.memory("transpose quantised", elements * local.recipe.second)
+        counted = 0.0 if just_cast and calls_of_quantiser(builder) is not None else None
+        builder.memory("transpose quantised", elements * local.recipe.second, counted=counted)
 
 
 def lay_out_scales(builder: LayerBuilder, gemm: Gemm, *, weight: bool) -> None:

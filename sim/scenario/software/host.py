@@ -37,12 +37,23 @@ class HostSoftware(SoftwareGroup):
     )
     launches_per_product: Annotated[float, number(ge=0, le=10_000)] = Field(
         default=1.0,
-        description="host cost of a product of a linear layer, with its module, in kernel launches",
+        description="host cost of a product of a linear layer, or of a norm that is no part of one's module,"
+        " with its module, in kernel launches",
+    )
+    launches_per_function: Annotated[float, number(ge=0, le=10_000)] = Field(
+        default=1.0,
+        description="host cost of a function that a layer's forward calls between its modules (heads put in a"
+        " row, rotary positions, activation, residual), of one kernel, in kernel launches",
     )
     launches_per_attention: Annotated[float, number(ge=0, le=10_000)] = Field(
         default=1.0,
         description="host cost of a forward of attention without context parallelism, with its module, in"
         " kernel launches",
+    )
+    python_quantisers: bool = Field(
+        default=False,
+        description="tensors in 8 bits, but in blocks of 32 or 16, are made by TransformerEngine 2's"
+        " quantisers, whose Python is what the host pays for, whatever they launch",
     )
     collective_checks: bool = Field(
         default=False,
