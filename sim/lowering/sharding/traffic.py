@@ -154,8 +154,7 @@ class ShardTraffic:
         copied = self.parameter_bytes + self.reduce_bytes
         if self.rule.flat:
             cast = copied if self.reduce_bytes != self.parameter_bytes else 0.0
-            divided = 2.0 * self.reduce_bytes if self.shards.ranks > 1 else 0.0
-            copied = 2.0 * self.parameter_bytes + cast + divided
+            copied = 2.0 * self.parameter_bytes + cast + 2.0 * self.reduce_bytes
         return unit.total * copied
 
     def _copies(self, group: ShardGroup) -> ShardGroup:
