@@ -151,7 +151,7 @@ class ShardTraffic:
         """
         if not self.rule.copies_in:
             return 0.0
-        copied = self.parameter_bytes + self.reduce_bytes
+        copied = float(self.parameter_bytes + self.reduce_bytes)
         if self.rule.flat:
             cast = copied if self.reduce_bytes != self.parameter_bytes else 0.0
             copied = 2.0 * self.parameter_bytes + cast + 2.0 * self.reduce_bytes
