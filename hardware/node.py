@@ -156,6 +156,28 @@ GRACE_HOPPER = Node(
     loop_factor=GRACE_LOOPS,
     nics_on_cpu=True,  # so are those of GB200's trays; the one log, 20 racks with NCCL 2.26, does not show it
 )
+DA_VINCI = Node(
+    name="BullSequana X2135",
+    max_gpus=4,
+    hosts_per_domain=1,
+    nvswitches=0,
+    pcie_switches=0,
+    cpus="Intel Xeon Platinum 8358",
+    source="Leonardo's user guide, CINECA: four A100 on one Xeon, NVLink 3.0 of 200 GB/s a pair, both ways"
+    " together, 8 x DDR4-3200 (docs.hpc.cineca.it/hpc/leonardo.html)",
+    memory_bytes_per_s=8 * 25.6e9,
+)
+XH3000_HOPPER = Node(
+    name="BullSequana XH3000 with H100",
+    max_gpus=4,
+    hosts_per_domain=1,
+    nvswitches=0,
+    pcie_switches=0,
+    cpus="2 x Intel Xeon Platinum 8460Y+",
+    source="MareNostrum 5's overview, BSC: four H100, a NIC of 200 Gb/s each, 16 x DDR5-4800"
+    " (bsc.es/supportkc); a mesh of six NVLinks a pair, as in the XH3000 blades of JUPITER (derived)",
+    memory_bytes_per_s=16 * 38.4e9,
+)
 MI250X_NODE = Node(
     name="MI250X node",
     max_gpus=8,
@@ -180,6 +202,8 @@ NODES = {
         DGX_1,
         DGX_2,
         GRACE_HOPPER,
+        DA_VINCI,
+        XH3000_HOPPER,
         MI250X_NODE,
     )
 }

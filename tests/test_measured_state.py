@@ -132,7 +132,8 @@ def test_kernels_of_a_layer_are_priced_by_the_scenarios_own_profile(tmp_path: Pa
         ("NVIDIA A100-PCIE-40GB", None, None),
         ("NVIDIA A100-PG509-200", 39.39, "A100-SXM4-40GB"),
         ("NVIDIA A100-PG509-200", None, "A100-SXM4-40GB"),
-        ("NVIDIA A100-SXM-64GB", None, None),
+        ("NVIDIA A100-SXM-64GB", None, "A100-SXM4-64GB"),
+        ("NVIDIA H100", 63.43, "H100-SXM5-64GB"),  # as torch calls it on MareNostrum 5
         ("NVIDIA A100", 39.4, "A100-SXM4-40GB"),
         ("NVIDIA A100", 79.2, "A100-SXM4-80GB"),
         ("NVIDIA A1000", None, None),

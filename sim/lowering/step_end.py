@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..program import program
 from ..program.program_builder import ProgramBuilder
+from ..scenario.sharding import gradients_last
 from .host_rendezvous import update_checks_s, write_barrier
 from .logged_losses import write_logged_losses
 from .optimizers import update_width, updated_parameters
@@ -163,7 +164,7 @@ class StepEnd:
                 updated=updated,
                 width=width,
                 cast=cast,
-                cleared=held,
+                cleared=held if gradients_last(plan.scenario, None) else 0.0,
                 weight_casts=casts,
                 slices=slices,
             )

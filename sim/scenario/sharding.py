@@ -6,7 +6,10 @@ as a distributed optimizer does under ZeRO-2 too.
 
 Sources:
     fsdp1: torch/distributed/fsdp/_runtime_utils.py (_pre_forward_unshard, _post_backward_hook,
-        _root_pre_forward; the root is not resharded after forward), _exec_order_utils.py.
+        _root_pre_forward; the root is not resharded after forward; _post_backward_hook casts to the type of
+        the reduction, _reduce_grad divides by _gradient_predivide_factor before it reduces),
+        _exec_order_utils.py, _flat_param.py (_get_unflat_views: parameters are parts of a split, whose
+        backward joins gradients).
     fsdp2: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _fsdp_collectives.py; torchtitan
         models/llama3/infra/parallelize.py, apply_fsdp (reshard_after_forward is ``not pp_enabled``, and
         False for the final norm and head); torch/distributed/pipelining/stage.py, backward_maybe_with_nosync
@@ -58,7 +61,9 @@ class ShardingRule:
     turn beyond ``live`` elements in all.
     ``reduce_bucket`` elements are reduced together; 0 is one unit at a time.
     ``copies_out``: gathered parameters are copied into place; ``copies_in``: gradients into the buffer
-    that is reduced. ``persistent`` is the size in elements below which a parameter is not sharded.
+    that is reduced; ``flat``: that is one tensor of the products' type, which autograd joins from its parts,
+    and which is cast to the type of the reduction and divided by the ranks in passes of their own.
+    ``persistent`` is the size in elements below which a parameter is not sharded.
     A layer too large to be joined is gathered in ``calls`` calls, one a matrix, and where it is recomputed
     and ``gathers_again``, once more for the backward that follows.
     ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others
@@ -84,6 +89,7 @@ class ShardingRule:
     reduce_bucket: float = 0.0
     copies_out: bool = False
     copies_in: bool = False
+    flat: bool = False
     persistent: float = 0.0
     master_only: bool = False
     in_turn: bool = False
@@ -213,6 +219,7 @@ def _torch(
         keeps_head=reshards != "always",
         copies_out=not flat,
         copies_in=True,
+        flat=flat,
         master_only=casts,
         in_turn=in_turn,
         waits=waits,

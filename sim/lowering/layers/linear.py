@@ -319,13 +319,17 @@ def accumulate_gradient(
 ) -> None:
     """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one.
 
-    Cast first, it is written and read once more, in the main gradient's type. ``fused``: whether the GEMM
-    did, where that is not what the software does for a layer's matrices.
+    Cast first, it is written and read once more, in the main gradient's type. Where none was there, it is
+    cast alone, or taken as it is (torch/csrc/autograd/functions/accumulate_grad.h). ``fused``: whether the
+    GEMM did, where that is not what the software does for a layer's matrices.
     """
     local, software = builder.local, builder.software
     if fused is None:
         fused = software.kernels.fused_wgrad_accumulation
-    if local.accumulates and not fused:
+    if local.finds_none and not fused:
+        if local.accumulates and local.grad_bytes != local.element_bytes:
+            builder.memory("gradient cast", parameters * (local.element_bytes + local.grad_bytes))
+    elif local.accumulates and not fused:
         casts = software.gradients.wrapper == "deepspeed" and local.grad_bytes != local.element_bytes
         passes = 4 if casts else 2
         traffic = parameters * (local.element_bytes + passes * local.grad_bytes)

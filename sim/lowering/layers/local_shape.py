@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...scenario.machine import gpu_of
-from ...scenario.sharding import sharding_rule
+from ...scenario.sharding import gradients_last, sharding_rule
 from .experts import Experts, experts_of
 from .kinds import LayerKind
 from .precision import Recipe, WeightBytes, recipe_of, weight_bytes
@@ -33,8 +33,9 @@ class LocalShape:
     ``recipe`` says how products run in fewer bits, ``quantised_weights`` exist in those only, and
     ``quantised_dispatch`` sends tokens to experts in them. ``grad_bytes`` is the size of an element of the
     gradient that is accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that
-    stay all step long, not to a shard once they are reduced. ``kv_sharers`` ranks have the same key and value
-    head, each a part of its columns. ``head_dim`` is that of queries and keys,
+    stay all step long, not to a shard once they are reduced; ``finds_none``: no gradient is there before the
+    one backward of a step. ``kv_sharers`` ranks have the same key and value head, each a part of its columns.
+    ``head_dim`` is that of queries and keys,
     ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
     query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
     stream of two. ``batches_pairs``: two ranks of context parallelism send and receive in one call.
@@ -64,6 +65,7 @@ class LocalShape:
     rope: bool
     rms_norm: bool
     accumulates: bool = True
+    finds_none: bool = False
     qkv_biases: bool = False
     qk_norm: bool = False
     clamped_gate: bool = False
@@ -252,6 +254,7 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         recipe=recipe_of(scenario, architecture),
         batches_pairs=not architecture.startswith(("blackwell", "rubin")),
         accumulates=rule is None or not rule.reduces_each,
+        finds_none=scenario.num_microbatches == 1 and not gradients_last(scenario, rule),
         split_gate=software.kernels.split_gate,
     )
 

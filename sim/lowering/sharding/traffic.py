@@ -144,8 +144,18 @@ class ShardTraffic:
         return 2.0 * unit.sharded * self.parameter_bytes if self.rule.copies_out else 0.0
 
     def copied_in(self, unit: Unit) -> float:
-        """Bytes of copying fresh gradients into the buffer that is reduced, in its type."""
-        return unit.total * (self.parameter_bytes + self.reduce_bytes) if self.rule.copies_in else 0.0
+        """Bytes read and written by copies of fresh gradients into the buffer that is reduced, in its type.
+
+        Those of a flat tensor are joined in their own type, cast where the reduction has another, and
+        divided: three passes where others have one.
+        """
+        if not self.rule.copies_in:
+            return 0.0
+        copied = float(self.parameter_bytes + self.reduce_bytes)
+        if self.rule.flat:
+            cast = copied if self.reduce_bytes != self.parameter_bytes else 0.0
+            copied = 2.0 * self.parameter_bytes + cast + 2.0 * self.reduce_bytes
+        return unit.total * copied
 
     def _copies(self, group: ShardGroup) -> ShardGroup:
         """The group of the ranks that hold shards equal to those of ``group``."""

@@ -1,0 +1,77 @@
+"""Passes over memory that torch's own trainers make and fused ones do not: bytes read and written.
+
+Of updates, of gradients that FSDP1 reduces, and of gradients that a step's one backward makes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_scenarios import every_op, lowered, parameters_of_ranks, scenario
+
+from stepsim.calibration.cases.framework_text import fields_said
+from stepsim.sim.program.program import Compute
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.software import get_software
+
+
+def job(preset: str = "generic-fsdp", **fields: Any) -> Scenario:
+    return scenario(**{"software": preset, "dp": 4, "zero": 3, "tied_embeddings": False} | fields)
+
+
+def moved_bytes(run: Scenario, name: str) -> float:
+    """Bytes that the first rank's kernels of that name move in a step."""
+    (program,) = lowered(run).programs.classes
+    return sum(
+        count * op.work.bytes
+        for op, count in every_op(program)
+        if op.name == name and isinstance(op.work, Compute)
+    )
+
+
+@pytest.mark.parametrize(
+    ("preset", "passes"), [("generic-fsdp", 3), ("torchtitan-2024", 3), ("torchtitan-2025", 1)]
+)
+def test_torch_updates_operation_by_operation_unless_told(preset: str, passes: int) -> None:
+    """28 bytes of an element in one pass: gradient and weight read, weight written, moments both."""
+    run = job(preset)
+    (held,) = parameters_of_ranks(run)
+    assert moved_bytes(run, "Adam") == pytest.approx(passes * 28 * held / 4, rel=1e-9)
+    assert get_software(preset).gradients.update_copy == (passes > 1)  # its roots are there, too
+
+
+def test_a_framework_that_says_so_updates_in_one_pass() -> None:
+    assert fields_said("software", "PyTorch (DDP; fused update)")["fused_optimizer"] is True
+
+
+@pytest.mark.parametrize(
+    ("implementation", "reduced", "each"),
+    [
+        ("fsdp2", 2, 2 + 2),
+        ("fsdp2", 4, 2 + 4),
+        ("fsdp1", 2, 2 + 2 + 2 + 2),  # joined, divided
+        ("fsdp1", 4, 2 + 2 + 2 + 4 + 4 + 4),  # joined, cast, divided
+    ],
+)
+def test_gradients_of_a_flat_tensor_are_joined_cast_and_divided(
+    implementation: str, reduced: int, each: int
+) -> None:
+    run = job().with_(
+        {"software.sharding.implementation": implementation, "software.gradients.reduce_grad_bytes": reduced}
+    )
+    (held,) = parameters_of_ranks(run)
+    assert moved_bytes(run, "gradient copy-in") == pytest.approx(each * held * run.num_microbatches, rel=1e-9)
+
+
+def test_gradients_that_come_with_the_backward_are_neither_added_nor_cleared() -> None:
+    alone = job(dp=1, zero=0, microbatches=1)
+    assert moved_bytes(alone, "accumulate gradient") == moved_bytes(alone, "zero gradients") == 0.0
+    assert moved_bytes(alone, "gradient cast") > 0.0  # to FP32
+    narrow = alone.with_({"software.gradients.master_weights": False})
+    assert moved_bytes(narrow, "gradient cast") == 0.0
+    lasting = alone.with_({"software.gradients.persistent_gradients": True})
+    several = job(dp=1, zero=0, microbatches=2)
+    for run in (lasting, several):
+        assert moved_bytes(run, "accumulate gradient") > 0.0
+    assert moved_bytes(lasting, "zero gradients") > moved_bytes(several, "zero gradients") == 0.0
