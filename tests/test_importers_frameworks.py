@@ -211,6 +211,7 @@ def test_torchtune_keeps_no_masters_in_16_bit() -> None:
     assert narrow.parallelism.zero == 3
     assert narrow.training.precision == "bf16"
     assert not narrow.software.gradients.master_weights
+    assert narrow.software.gradients.update_copy is not narrow.software.kernels.fused_optimizer
     wide = scenario({"run.yaml": TORCHTUNE.replace("bf16", "fp32")}, {"gpus": "8"})
     assert wide.software.gradients.master_weights
 

@@ -109,7 +109,7 @@ def put_software(settings: Settings, old: bool) -> None:
     _put_early_stop(settings)
     _put_exchanges(settings, compiled)
     _refuse_others(settings)
-    _put_optimizer(settings)
+    _put_optimizer(settings, old)
 
 
 def _put_compilation(settings: Settings, old: bool) -> bool:
@@ -171,17 +171,15 @@ def _refuse_others(settings: Settings) -> None:
     settings.refuse_if("optimizer.early_step_in_backward", "updates inside the backward are not modelled")
 
 
-def _put_optimizer(settings: Settings) -> None:
+def _put_optimizer(settings: Settings, old: bool) -> None:
     draft = settings.draft
-    how = settings.choice(
-        "optimizer.implementation", among={"fused": True, "foreach": False, "for-loop": False}, default=True
-    )
-    fused = settings.flag("optimizer.fused", default=how)
-    draft.put(
-        "software.kernels.fused_optimizer",
-        fused,
-        settings.origin("optimizer.implementation", "optimizer.fused", default=DEFAULT),
-    )
+    ways = {way: way for way in ("fused", "foreach", "for-loop")}
+    default = "foreach" if old else "fused"  # config_manager.py: fused from February 2025 on
+    how = settings.choice("optimizer.implementation", among=ways, default=default)
+    fused = settings.flag("optimizer.fused", default=how == "fused")
+    origin = settings.origin("optimizer.implementation", "optimizer.fused", default=DEFAULT)
+    draft.put("software.kernels.fused_optimizer", fused, origin)
+    draft.put("software.gradients.update_copy", not fused and how != "for-loop", origin)
     name = settings.choice("optimizer.name", among={"adamw": None, "adam": None})
     if name:
         draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))
