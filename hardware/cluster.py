@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .topology import Topology
 
 STAGED_SHARE = 10.0 / 24.0
-"""Of PCIe's rate where no GPU reads another's memory and the host's takes every message: NCCL's own search
-counts 24 GB/s between RTX 4090 under one root and 10 GB/s across sockets
-(github.com/NVIDIA/nccl-tests/issues/307)."""
+"""Share of PCIe's rate that is left where GPUs cannot read each other's memory, so that every message is
+staged in the host's: NCCL's own search counts 24 GB/s between RTX 4090 under one root and 10 GB/s across
+sockets (github.com/NVIDIA/nccl-tests/issues/307)."""
 
 Tier = Literal["local", "nvlink", "pcie", "network"]
 

@@ -27,7 +27,8 @@ def get_gpu(name: str) -> Gpu:
 
 
 def gpu_key(value: Any) -> Any:
-    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
+    """The catalogue key that a shorter name means; a value that names no GPU is returned as it is, and the
+    checks of the scenario report it."""
     try:
         return gpu_called(value) if isinstance(value, str) else value
     except ValueError:

@@ -119,7 +119,8 @@ class BlocksBeside:
         return lent
 
     def _lend(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
-        """Ranks at which flows of others end hear how long they take, and tell who meets them there."""
+        """Tell the other ranks of each flow when it ends, so that ``blocks`` open if a communication meets it
+        there."""
         r = place.scope.r
         for (number, demand), rates, left in zip(
             lent.demands.items(), lent.run.beside, lent.left, strict=True
@@ -130,9 +131,10 @@ class BlocksBeside:
             self.flows.lend(number, ends, partial(self.ranks[r].open_if, blocks))
 
     def rest(self, blocks: Interruptible, place: BlockPlace, group: JointGroup, k: int) -> Lent | None:
-        """Run a block from op ``k`` on, where all its streams join, as its whole run does with nothing beside
-        it, until it ends or ``blocks`` are interrupted. Its host has issued all of it. None where it does not
-        run as a whole.
+        """Run the rest of a block, from op ``k`` on, until it ends or ``blocks`` are interrupted.
+
+        All its streams join at op ``k``, its host has issued all of it and nothing is beside it, so that the
+        rest is that of its whole run. None where it does not run as a whole.
         """
         run = self.runs.rest(group, place.block, self.ranks[place.scope.r].contention, k)
         if run is None or run.last == math.inf:
@@ -142,7 +144,8 @@ class BlocksBeside:
         return lent
 
     def end(self, place: BlockPlace, lent: Lent, since: float) -> bool:
-        """Block and flows are in the state of ``since`` seconds after they began; whether that is its end."""
+        """Put block and flows into their state ``since`` seconds after they began; whether the block has
+        ended."""
         run = lent.run
         over = run.last <= since + SLACK_S
         if over and place.times is None:

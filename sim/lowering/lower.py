@@ -155,7 +155,10 @@ def _written(
 def make_plan(
     scenario: Scenario, cluster: Cluster, profile: GpuProfile, tables: Tables | None = None
 ) -> StepPlan:
-    """Sizes, stages, orders, groups and blocks of a step."""
+    """The plan of a step: its sizes, stages, orders, groups and blocks.
+
+    ``tables`` hold what layouts of one search have in common. Raises NotSupported naming the field that
+    cannot be modelled."""
     refuse_unsupported(scenario, profile)
     # Layouts of one search share their kernels; what single runs took besides ranks none of them.
     if profile.steps.runs and tables is None:
@@ -237,7 +240,11 @@ def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
 
 
 def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
-    """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
+    """The orders of the schedule, with pairs where exchanges of experts run beside layers of another
+    microbatch.
+
+    Raises NotSupported where ranks would wait for each other for ever.
+    """
     orders = schedule.orders(shape)
     if not runs_pairs(scenario) or overlaps(orders):
         return orders
@@ -263,7 +270,7 @@ def talking_ranks(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
 def message_seconds(
     scenario: Scenario, communication: Communication, local: LocalShape, groups: RankGroups
 ) -> float:
-    """A message between neighbouring pipeline ranks, the median of them."""
+    """Seconds of a message between neighbouring pipeline ranks: the median over all neighbours."""
     size = boundary_bytes(local, scenario.software)
     transfers = (communication.message(size, distance) for distance in groups.distances)
     return statistics.median(transfer.solo_s for transfer in transfers)

@@ -18,6 +18,7 @@ _RECIPES = {
 
 
 def put_precision(settings: Settings) -> None:
+    """Put the type of matrix products, and how those of 8 and 4 bits are scaled."""
     draft = settings.draft
     half, brain = settings.flag("fp16"), settings.flag("bf16")
     if half and brain:
