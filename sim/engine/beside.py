@@ -68,12 +68,12 @@ class BlockPlace:
 
 @dataclass(slots=True)
 class Lent:
-    """Flows, by number, that move as a run says, which counts from ``zero``: what was ``left`` of each then.
-    Those of ``delays_s``, after the others, begin so much later, and put at most ``coming`` bytes per second
-    on links.
+    """Flows of a rank beside a block whose ``run`` says how they move: they are out of the clock's hands.
 
-    ``row`` is the run of the block as one of repeated blocks. Either ends ``seconds`` later.
-    """
+    The run counts from ``zero``. ``demands`` are the flows by their numbers, and ``left`` the payload bytes
+    of each at that time; those that ``delays_s`` names, which come last, begin so many seconds later and put
+    at most ``coming`` bytes per second on each link. ``row`` is the run of the block as one of repeated
+    blocks. The block or the first of the flows ends ``seconds`` after ``zero``."""
 
     run: BlockRun
     row: RepeatedRun
@@ -91,7 +91,8 @@ class Lent:
         self.seconds = min(self.run.last, self.ends_s)
 
     def links(self) -> dict[str, float]:
-        """By link that they use, what those put there that nobody else knows of."""
+        """Bytes per second by link that the flows use: of those that are yet to begin, since the clock knows
+        the others."""
         known: dict[str, float] = dict.fromkeys([str(name) for one in self.named for name in one.links], 0.0)
         return {**known, **self.coming} if self.coming else known
 

@@ -2,8 +2,7 @@
 arguments.
 
 Sources: deepspeedai/Megatron-DeepSpeed megatron/arguments.py (4efb479);
-bigscience-workshop/Megatron-DeepSpeed and
-bigscience train/tr11-176B-ml; deepspeed_json.py for the JSON.
+bigscience-workshop/Megatron-DeepSpeed and bigscience train/tr11-176B-ml; deepspeed_json.py for the JSON.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 launcher.
 
 Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/argument_parser.py, utils/utils.py
-(WorkloadBaseConfig),
-utils/overrides.py (v0.2.0 to v0.4.2); training/comm_overlap.py, mixed_precision.py; recipes/common.py.
+(WorkloadBaseConfig), utils/overrides.py (v0.2.0 to v0.4.2); training/comm_overlap.py, mixed_precision.py;
+recipes/common.py.
 """
 
 from __future__ import annotations
