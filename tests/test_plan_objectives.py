@@ -23,6 +23,22 @@ from stepsim.sim.scenario.refusal import NotSupported
 PRICED = {"cluster__price_per_gpu_hour": 2.0, "training__tokens": 1e9}
 
 
+def test_tables_of_a_plan_have_a_row_for_each_layout_with_its_settings() -> None:
+    found = plan(small(), fix=FIX, top=2, jobs=1)
+    assert found.front
+    for frame, rows in (
+        (found.frame, found.choices),
+        (found.front_frame, found.front),
+        (found.replays_frame, found.replays),
+    ):
+        assert len(frame) == len(rows)
+        assert set(frame.columns) > set(rows[0].settings)
+    assert frame["step_time_s"].tolist() == pytest.approx(
+        [one.judged.step_time_s for one in found.replays], nan_ok=True
+    )
+    assert found.front_frame["step_time_s"].tolist() == [point.step_time_s for point in found.front]
+
+
 @pytest.mark.slow
 def test_objectives_rank_by_what_they_name() -> None:
     """Cheapest and fastest differ where the number of GPUs is free."""
