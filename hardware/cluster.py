@@ -115,6 +115,7 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
+        """Hosts of the cluster; a single one may not be full."""
         return -(-self.gpus // self.gpus_per_node)
 
     @cached_property
@@ -180,6 +181,7 @@ class Cluster:
         return plan_switches(self.fabric, self.interconnect, self.nodes)
 
     def node_of(self, rank: int) -> int:
+        """The host that the rank is on."""
         return rank // self.gpus_per_node
 
     def domain_of(self, rank: int) -> int:
@@ -190,9 +192,11 @@ class Cluster:
         return self.node_of(rank) * per_node + rank % self.gpus_per_node // self.nvlink_domain
 
     def same_domain(self, a: int, b: int) -> bool:
+        """Whether NVLink joins the GPUs of both ranks."""
         return self.domain_of(a) == self.domain_of(b)
 
     def same_node(self, a: int, b: int) -> bool:
+        """Whether both ranks are on one host."""
         return self.node_of(a) == self.node_of(b)
 
     def nics_of(self, rank: int) -> range:

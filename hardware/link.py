@@ -35,6 +35,7 @@ class Link:
 
     @property
     def usable_bytes_per_s(self) -> float:
+        """The rate per direction that large messages reach."""
         return self.bytes_per_s * self.efficiency
 
 

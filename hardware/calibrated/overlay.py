@@ -127,7 +127,7 @@ def calibrated_profile(gpu: Gpu | str, entries: Iterable[str]) -> GpuProfile:
     their order.
 
     Raises:
-        ValueError: an unknown name, a profile of another GPU, a file that is none or no profile.
+        ValueError: an unknown name, a profile of another GPU, a file that is not there or is no profile.
     """
     gpu = get_gpu(gpu) if isinstance(gpu, str) else gpu
     profile = profile_for(gpu)

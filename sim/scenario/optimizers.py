@@ -60,7 +60,7 @@ class Optimizer(BaseModel):
     aliases: tuple[str, ...] = ()
 
     def kept(self, *, momentum: bool | None = None) -> tuple[OptimizerState, ...]:
-        """The states that it keeps, with ``momentum`` or without, by default as it is usual."""
+        """The states that it keeps, with ``momentum`` or without; None: as is usual for this optimizer."""
         wanted = self.momentum if momentum is None else momentum
         return tuple(state for state in self.states if wanted or not state.momentum)
 

@@ -107,6 +107,7 @@ def clamps_apart(local: LocalShape, software: Software) -> bool:
 
 
 def activation(builder: LayerBuilder) -> None:
+    """Append the activation of an MLP, with the product of both branches where it is gated."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if clamps_apart(local, software):
@@ -124,6 +125,7 @@ def activation(builder: LayerBuilder) -> None:
 
 
 def activation_backward(builder: LayerBuilder) -> None:
+    """Append the gradients of the activation's inputs."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fuses_activation:

@@ -56,10 +56,12 @@ class Held:
 
     @property
     def total(self) -> float:
+        """Bytes of all terms together."""
         return self.activations + self.logits + self.gradients + self.gathered
 
     @property
     def parts(self) -> tuple[float, float, float, float]:
+        """Bytes of activations, logits, gradients and gathered parameters."""
         return self.activations, self.logits, self.gradients, self.gathered
 
     def terms(self) -> dict[str, float]:
