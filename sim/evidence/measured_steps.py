@@ -15,9 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ...hardware.deviations import Deviation
+from ...hardware.files.shipped_yaml import load_shipped
 from ...hardware.gpus import same_pace
 from .own_steps import SourceSpread, StepSample
 
@@ -139,8 +138,7 @@ class MeasuredSteps:
 def measured_steps() -> MeasuredSteps:
     """What measured steps say of intervals, from the file of the package (FILE)."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return steps_from_document(document)
+    return steps_from_document(load_shipped(text))
 
 
 def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:
