@@ -218,7 +218,8 @@ def main(arguments: list[str]) -> None:
     wanted = [one for one in arguments if not one.startswith("-")]
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)
-        outcomes = [one for name in wanted or [None] for one in tally(name, folder)]
+        names: list[str | None] = [*wanted] or [None]
+        outcomes = [one for name in names for one in tally(name, folder)]
         rows, why, told = predictions(wanted, folder)
     text = page_tables(outcomes, rows, why)
     print("\n".join(text))

@@ -42,7 +42,8 @@ def main() -> None:
     given = parser.parse_args()
     loads = [os.getloadavg()[0]]
     with tempfile.TemporaryDirectory() as folder:
-        fitted, fresh = [], []
+        fitted: list[Path] = []
+        fresh: list[Path] = []
         for number in range(given.rounds):
             for sort, paths in (("fit", fitted), ("fresh", fresh)):
                 paths.append(Path(folder) / f"{sort}{number}.csv")

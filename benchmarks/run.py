@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ NOTE = (
 ALL_REDUCE_TARGET_S = 0.01
 LAYOUT_TARGETS_MS = {"median_ms": 15, "p90_ms": 300, "largest_ms": 150}
 """Of one replay inside a search (layouts.py): of 70B on 128 GPUs, and of 405B on 16,384."""
-MEMORY_TARGET_BYTES = 1e9
 
 MEASURE = """
 import json, resource, subprocess, sys, time
@@ -89,7 +88,7 @@ def measure(benchmark: Benchmark, repeats: int, stdout: Path) -> Measured:
 def bare_events_per_s(processes: int = 64, events: int = 200_000) -> float:
     """What SimPy reaches with nothing in its events: processes that wait a while, again and again."""
 
-    def wait(env: simpy.Environment, times: int) -> Iterator[simpy.Event]:
+    def wait(env: simpy.Environment, times: int) -> Generator[simpy.Event, None, None]:
         for _ in range(times):
             yield env.timeout(1.0)
 

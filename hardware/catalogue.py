@@ -13,14 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-import yaml
-
+from .files.shipped_yaml import load_shipped
 from .shown import value_text
 
 _LONGEST = 100
 """Characters of a name that a message repeats, and that are compared with known ones."""
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Record = TypeVar("Record")
 
@@ -69,7 +66,7 @@ def _records(paths: Iterable[Path], made: Callable[..., Record]) -> dict[str, Re
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
     """Entries of a file by name, in its order."""
-    entries: dict[str, dict[str, Any]] = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)
+    entries: dict[str, dict[str, Any]] = load_shipped(path.read_text(encoding="utf-8"))
     return entries
 
 

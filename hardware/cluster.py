@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from .topology import Topology
 
 STAGED_SHARE = 10.0 / 24.0
-"""Of PCIe's rate where no GPU reads another's memory and the host's takes every message: NCCL's own search
-counts 24 GB/s between RTX 4090 under one root and 10 GB/s across sockets
-(github.com/NVIDIA/nccl-tests/issues/307)."""
+"""Share of PCIe's rate that is left where GPUs cannot read each other's memory, so that every message is
+staged in the host's: NCCL's own search counts 24 GB/s between RTX 4090 under one root and 10 GB/s across
+sockets (github.com/NVIDIA/nccl-tests/issues/307)."""
 
 Tier = Literal["local", "nvlink", "pcie", "network"]
 
@@ -115,6 +115,7 @@ class Cluster:
 
     @property
     def nodes(self) -> int:
+        """Hosts of the cluster; a single one may not be full."""
         return -(-self.gpus // self.gpus_per_node)
 
     @cached_property
@@ -180,6 +181,7 @@ class Cluster:
         return plan_switches(self.fabric, self.interconnect, self.nodes)
 
     def node_of(self, rank: int) -> int:
+        """The host that the rank is on."""
         return rank // self.gpus_per_node
 
     def domain_of(self, rank: int) -> int:
@@ -190,9 +192,11 @@ class Cluster:
         return self.node_of(rank) * per_node + rank % self.gpus_per_node // self.nvlink_domain
 
     def same_domain(self, a: int, b: int) -> bool:
+        """Whether NVLink joins the GPUs of both ranks."""
         return self.domain_of(a) == self.domain_of(b)
 
     def same_node(self, a: int, b: int) -> bool:
+        """Whether both ranks are on one host."""
         return self.node_of(a) == self.node_of(b)
 
     def nics_of(self, rank: int) -> range:

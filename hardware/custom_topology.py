@@ -2,7 +2,7 @@
 
 GPUs do not forward: a route runs through NICs and switches only. Equal-cost ways are those of a shortest-path
 tree towards the target; an ideal spread divides evenly at every vertex, a hash picks one way at each.
-Distances towards a target are kept for the targets asked for last.
+Distances are cached for the targets that were asked for last.
 """
 
 from __future__ import annotations

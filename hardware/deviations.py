@@ -11,18 +11,19 @@ from typing import Any
 from .catalogue import read
 
 NORMAL_MEDIAN = 1.4826
-"""Standard deviation over the median absolute error of a normal distribution."""
+"""Standard deviation of a normal distribution over its median absolute deviation."""
 
 NORMAL_P90 = 1.6449
-"""Standard deviations to either side within which nine in ten values of a normal distribution lie."""
+"""Standard deviations to either side of the mean that hold nine in ten values of a normal distribution."""
 
 NORMAL_MEAN = 1 / 0.7979
-"""Standard deviation over its mean absolute error."""
+"""Standard deviation of a normal distribution over its mean absolute deviation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
-    """``sigma`` is of the natural logarithm of measured over predicted."""
+    """A standard deviation ``sigma`` of the natural logarithm of measured over predicted, and where it is
+    from."""
 
     sigma: float
     source: str

@@ -57,7 +57,8 @@ def _unknown_field(key: str, known: Sequence[str]) -> str:
 
 
 def errors_of(failure: ValidationError) -> list[ErrorDetails]:
-    """What pydantic found, once: it calls a list too short as well, all of whose items are wrong."""
+    """The errors that pydantic found, without its second one for a list whose items are all wrong: that it is
+    too short."""
     return [
         error
         for error in failure.errors(include_url=False)

@@ -34,7 +34,8 @@ MOST_LAYERS = 10_000
 """Most layers of a model: published ones have some hundred; 2,500 were tried (DeepNet, arXiv:2203.00555)."""
 
 LEAST_CHANCE = 1e-12
-"""A chance below it is none: no job has as many trials, and a law of so rare events has no finite mean."""
+"""The smallest probability that a field takes besides 0: no job has as many trials, and a law
+of rarer events has no finite mean."""
 
 
 def number(
@@ -169,7 +170,7 @@ Gpus = Annotated[int, *whole(1, MOST_GPUS)]
 Ways = Annotated[int, *whole(1, 65_536)]
 """Ranks of a group that cuts layers, heads, sequences or experts: no job has cut anything so finely."""
 SwitchPorts = Annotated[int, *whole(2)]
-"""Half of them go up: with one port a switch joins nothing."""
+"""Ports of a switch, at least two: half of them lead up, and a switch with one port joins nothing."""
 Stages = Annotated[int, *whole(1, 1024)]
 """Pipeline stages, or chunks of one; published jobs have up to 64."""
 Layers = Annotated[int, *whole(1, MOST_LAYERS)]
@@ -177,20 +178,20 @@ LayersOrZero = Annotated[int, *whole(0, MOST_LAYERS)]
 
 Seconds = Annotated[float, *quantity("seconds", 0.0, CENTURY_S), Field(examples=["30min"])]
 SecondsAboveZero = Annotated[float, *quantity("seconds", 1e-6, CENTURY_S), Field(examples=["10 s"])]
-"""From a microsecond on: less than any step, interval or time between failures takes."""
+"""Seconds, from a microsecond on: no step, interval or time between failures is shorter."""
 Latency = Annotated[float, *quantity("seconds", 0.0, 60.0), Field(examples=["2 us"])]
 """Seconds of latency of one message or one kernel."""
 Rate = Annotated[float, *quantity("bytes_per_s", 1e3, 1e18), Field(examples=["2 TB/s"])]
-"""From a kilobyte a second on: slower is broken."""
+"""Bytes per second, from a kilobyte a second on: what is slower is broken."""
 MOST_BYTES = 1e21
-"""Of anything that is stored or sent: a billion times a terabyte."""
+"""Most bytes of anything that is stored or sent: a billion terabytes."""
 
 Size = Annotated[float, *quantity("bytes", 1.0, MOST_BYTES), Field(examples=["5.7 TB"])]
 
 Share = Annotated[float, number(ge=0, le=1)]
 """A fraction between 0 and 1."""
 PositiveShare = Annotated[float, number(ge=1e-6, le=1)]
-"""What is left of something: of less than a millionth nothing is left."""
+"""What is left of something, as a fraction: below a millionth nothing is left."""
 
 
 def _chance(value: Any) -> Any:
@@ -205,9 +206,11 @@ Chance = Annotated[float, BeforeValidator(_chance, json_schema_input_type=float)
 Ratio = Annotated[float, number(ge=1, le=1000)]
 """A factor of at least 1: how many times as long, or as much."""
 Spread = Annotated[float, number(gt=0, le=10)]
-"""A standard deviation over its mean, or of a logarithm: at 10 a few extremes are everything."""
+"""A standard deviation, over its mean or of a logarithm; above 10 a few extreme draws would decide
+everything."""
 Shape = Annotated[float, number(ge=0.1, le=100)]
-"""Shape of a Weibull law: below a tenth its mean is of events that nobody sees, above 100 it is constant."""
+"""Shape of a Weibull law. Below 0.1 events that nobody lives to see make up its mean; above 100 it is a
+constant."""
 Price = Annotated[float, number(gt=0, le=1e6)]
 Power = Annotated[float, *quantity("watts", 1.0, 1e6), Field(examples=["350 W"])]
 PowerOrZero = Annotated[float, *quantity("watts", 0.0, 1e6), Field(examples=["2 kW"])]

@@ -27,7 +27,8 @@ def get_gpu(name: str) -> Gpu:
 
 
 def gpu_key(value: Any) -> Any:
-    """The catalogue key of a shorter name; what is none stays as it is, for the checks to report."""
+    """The catalogue key that a shorter name means; a value that names no GPU is returned as it is, and the
+    checks of the scenario report it."""
     try:
         return gpu_called(value) if isinstance(value, str) else value
     except ValueError:
@@ -104,9 +105,10 @@ _PACE = (
 
 
 def same_pace(name: str) -> str:
-    """The first GPU of the catalogue on which every kernel takes as long as on ``name``: that one itself, or
-    the part that differs from it in links and size of memory alone. One that the catalogue lacks stays what
-    it is.
+    """The first GPU of the catalogue on which every kernel takes as long as on the GPU ``name``.
+
+    It is that GPU itself, or one that differs from it in links and size of memory alone. A name that the
+    catalogue lacks is returned as it is.
 
     >>> same_pace("H800-SXM5-80GB"), same_pace("H200-SXM-141GB")
     ('H100-SXM5-80GB', 'H200-SXM-141GB')

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from .fabrics.link_kinds import LinkKind
 
 NVLINK_LATENCY_S = 0.855e-6
-"""One way, GPU to GPU: half of the 1.71 us round trip that nvbandwidth reads on GB300 (OCI); carried to the
-other GPUs. The HGX H100 input of ASTRA-sim has 0.94 us."""
+"""Latency of NVLink, one way from GPU to GPU, in seconds: half of the 1.71 us round trip that nvbandwidth
+reads on GB300 (OCI); carried to the other GPUs. The HGX H100 input of ASTRA-sim has 0.94 us."""
 
 PCIE_LATENCY_S = 0.5e-6
-"""One way between a GPU and its NIC or host bridge (unverified; GB300 reads host memory over C2C in 0.58 us:
-OCI, nvbandwidth)."""
+"""Latency of PCIe, one way between a GPU and its NIC or host bridge, in seconds (unverified; GB300 reads host
+memory over C2C in 0.58 us: OCI, nvbandwidth)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,7 @@ class Link:
 
     @property
     def usable_bytes_per_s(self) -> float:
+        """The rate per direction that large messages reach."""
         return self.bytes_per_s * self.efficiency
 
 

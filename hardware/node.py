@@ -39,22 +39,28 @@ class Node:
 
 
 C2C_BYTES_PER_S = 450e9
-"""NVLink-C2C between a Grace and its GPUs, one way (NVIDIA Grace data sheet: 900 GB/s both ways, a
+"""Rate of NVLink-C2C between a Grace and its GPUs, one way (NVIDIA Grace data sheet: 900 GB/s both ways, a
 superchip)."""
 
 GRACE_LAUNCHES = 0.3093 / 0.2150
-"""A step of Megatron core whose GPUs wait for their hosts on eight GB200, 309.3 ms, against the same on a DGX
-H100, 215.0 (NVIDIA/Megatron-LM tests/functional_tests/test_cases/gpt,
+"""How many times as long a launch from Python takes on Grace as on x86 (``Node.launch_factor``).
+
+A step of Megatron core whose GPUs wait for their hosts takes 309.3 ms on eight GB200, and 215.0 on a DGX
+H100 (NVIDIA/Megatron-LM tests/functional_tests/test_cases/gpt,
 gpt3_mcore_te_tp4_pp1_dist_optimizer_overlap_grad_reduce_param_gather: twelve dense layers 512 wide;
 iteration-time of its golden values at 191d70cf and c30b0464). Without tensor parallelism it is 1.44, too,
-with experts 1.22 to 1.60 (docs/decisions/0147-launches-in-megatron-core.md). That work on GH200 waits for its
-host up to four times the batch of work on H100 PCIe and A100 hosts, of which it computes 1.9 to 2.7 times as
-fast (Vellaisamy et al. 2025, ISPASS, arXiv:2504.11750), makes it 1.5 to 2.1 times."""
+with experts 1.22 to 1.60 (docs/decisions/0147-launches-in-megatron-core.md). Vellaisamy et al. 2025, ISPASS,
+arXiv:2504.11750, allow 1.5 to 2.1: work on a GH200 waits for its host up to four times the batch at which it
+does so on hosts of H100 PCIe and A100, and the GH200 computes 1.9 to 2.7 times as fast.
+"""
 
 GRACE_LOOPS = 33.17 / 13.48
-"""A torch.nn.Linear's forward, again and again, on a GH200's host, 33.17 us, against 13.48 us on a DGX H100's
-Xeon 8480C (github.com/NVIDIA/TransformerEngine/issues/2053, which measured 37.08 us on a GB200's): little
-Python, and a launch in each."""
+"""How many times as long a launch that a loop in C++ issues takes on Grace as on x86 (``Node.loop_factor``).
+
+A forward of torch.nn.Linear, which is little Python and one launch, repeated on a GH200's host: 33.17 us,
+against 13.48 us on a DGX H100's Xeon 8480C (github.com/NVIDIA/TransformerEngine/issues/2053, which measured
+37.08 us on a GB200's).
+"""
 
 DGX_A100 = Node(
     name="DGX A100",

@@ -160,23 +160,20 @@ class AttentionCurve:
 class GpuProfile:
     """Everything calibrated about one GPU.
 
-    ``clock_fraction`` is the sustained clock under training load as a fraction of the clock at
-    which the kernels were measured, less what their power takes (``kernels/power.py``);
-    ``corun_slowdown`` the slowdown of compute beside a running
-    collective. Both are fitted on step times, because no kernel measurement shows them (defaults:
-    ``measured_clock_fraction`` and 0; ``step_time_fit`` says how they came about); all else is
-    fitted on kernels. ``measured_clock_fraction`` is the clock at which this GPU's own sweeps ran,
-    in the same unit: 1 but where a sweep sustained less than the best measured shape.
-    ``step_time_residual`` is the mean absolute error of steps that this fit did not see; None without one.
-    ``power_limited`` says how far the power limit acts: 1 in steps, which last, 0 in bursts
-    (``kernels/power.py``). No file states it: the harness of a measurement decides, and of a user's own
-    measurements ``measured_power_limited``, which is how far the limit acted there (0: in the shipped sweeps
-    the clock and the boost stand for it).
-    ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power
-    limit acts (``calibration/fit/curve_fit.py``); no step is ever that short. ``measured_call_s`` is what a
-    call of the host took there at least: no measured kernel is shorter.
-    ``collectives`` are groups measured on a user's own cluster, ``steps`` what whole steps took there;
-    shipped profiles have neither.
+    ``clock_fraction`` is the sustained clock under training load as a fraction of the clock at which the
+    kernels were measured, less what their power takes (``kernels/power.py``); ``corun_slowdown`` the slowdown
+    of compute beside a running collective. Both are fitted on step times, because no kernel measurement shows
+    them (defaults: ``measured_clock_fraction`` and 0; ``step_time_fit`` says how they came about); all else
+    is fitted on kernels. ``measured_clock_fraction`` is the clock at which this GPU's own sweeps ran, in the
+    same unit: 1 but where a sweep sustained less than the best measured shape. ``step_time_residual`` is the
+    mean absolute error of steps that this fit did not see; None without one. ``power_limited`` says how far
+    the power limit acts: 1 in steps, which last, 0 in bursts (``kernels/power.py``). No file states it: the
+    harness of a measurement decides, and of a user's own measurements ``measured_power_limited``, which is
+    how far the limit acted there (0: in the shipped sweeps the clock and the boost stand for it).
+    ``measured_boost`` is how much faster short kernels ran in this GPU's own sweeps, before its power limit
+    acts (``calibration/fit/curve_fit.py``); no step is ever that short. ``measured_call_s`` is what a call of
+    the host took there at least: no measured kernel is shorter. ``collectives`` are groups measured on a
+    user's own cluster, ``steps`` what whole steps took there; shipped profiles have neither.
     """
 
     gpu: str

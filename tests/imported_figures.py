@@ -1,11 +1,9 @@
 """Published step times of configurations in the shared data: what their rows change, and what was measured.
 
-A row describes the run that was measured; where its file says otherwise, the row is given beside the file,
-as the
-one who ran it had it on the command line. Rows are left out that contradict themselves (SUSPECT), that are
-small
-models on few GPUs, that leave out a size, or whose figure is neither a step time nor tokens per second nor
-FLOPs.
+A row describes the run that was measured; where its file says otherwise, the row is given beside the file, as
+the one who ran it had it on the command line. Rows are left out that contradict themselves (SUSPECT), that
+are small models on few GPUs, that leave out a size, or whose figure is neither a step time nor tokens per
+second nor FLOPs.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused_at
 from small_clusters import cluster
 from small_experts import with_experts
 from validation_cases import case_document, write_cases
@@ -61,7 +62,7 @@ def test_a_job_of_more_than_the_gpus_in_use_needs_a_network() -> None:
         return found
 
     assert scenario_from_document(document(72), "one rack").cluster.interconnect == "nvlink-only"
-    with pytest.raises(ScenarioError):
+    with refused_at("cluster.interconnect"):
         scenario_from_document(document(64), "two racks")
 
 

@@ -248,7 +248,7 @@ def test_one_fabric_joins_like_hosts(other: dict[str, Any], names: tuple[str, ..
 
 def test_a_neighbour_that_is_not_there() -> None:
     job = scenario(**JOB, neighbours=[{"scenario": "nowhere.yaml", "hosts": [2, 3]}])
-    with pytest.raises(ScenarioError):
+    with pytest.raises(ScenarioError, match=r"no file 'nowhere\.yaml'"):
         simulate(job)
 
 

@@ -101,15 +101,15 @@ def test_a_lost_nic_is_carried_by_the_others_of_its_host() -> None:
 
 
 def test_a_lost_leaf_takes_a_rail_and_a_lost_spine_its_share() -> None:
-    job = step(fabric={"kind": "rail-optimized", "nodes_per_leaf": 4, "oversubscription": 2})
+    job = step(fabric={"kind": "rail-optimized", "nodes_per_leaf": 4})
     cluster, gpu = job.plan.cluster, job.plan.placed.gpu
     leaf = lost_switch(cluster, gpu, "leaf 9")
     assert {rank for rank, _ in leaf.link_share} == set(range(8, 16))  # the second unit: hosts 4 to 7
     assert set(leaf.link_share.values()) == {7 / 8}
     spines = dict(cast(Any, cluster.topology).network.tiers)["spine"]
     spine = lost_switch(cluster, gpu, "spine 0")
-    if spines > 1:
-        assert set(capacity_left(cluster, spine.fabric_share).values()) == {(spines - 1) / spines}
+    assert spines == 2
+    assert set(capacity_left(cluster, spine.fabric_share).values()) == {1 / 2}
     assert step_s(job) < step_s(job, leaf)
 
 

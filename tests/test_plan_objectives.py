@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from refusals import refused_at
 from rich.console import Console
 from small_plans import FIX, small
 
@@ -21,6 +22,22 @@ from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.refusal import NotSupported
 
 PRICED = {"cluster__price_per_gpu_hour": 2.0, "training__tokens": 1e9}
+
+
+def test_tables_of_a_plan_have_a_row_for_each_layout_with_its_settings() -> None:
+    found = plan(small(), fix=FIX, top=2, jobs=1)
+    assert found.front
+    for frame, rows in (
+        (found.frame, found.choices),
+        (found.front_frame, found.front),
+        (found.replays_frame, found.replays),
+    ):
+        assert len(frame) == len(rows)
+        assert set(frame.columns) > set(rows[0].settings)
+    assert frame["step_time_s"].tolist() == pytest.approx(
+        [one.judged.step_time_s for one in found.replays], nan_ok=True
+    )
+    assert found.front_frame["step_time_s"].tolist() == [point.step_time_s for point in found.front]
 
 
 @pytest.mark.slow
@@ -75,8 +92,12 @@ def test_what_is_lacking_is_said_before_layouts_are_looked_at() -> None:
         raise AssertionError(what)
 
     vary = {"training.global_batch": [16, 32], "cluster.gpus": [4, 8]}
-    for asked in ({"objective": "days"}, {"objective": "tokens-per-dollar"}, {"budget": 1.0}):
-        with pytest.raises(NotSupported):
+    for asked, field in (
+        ({"objective": "days"}, "training.tokens"),
+        ({"objective": "tokens-per-dollar"}, "cluster.price_per_gpu_hour"),
+        ({"budget": 1.0}, "training.tokens"),
+    ):
+        with refused_at(field):
             plan(small(), fix=FIX, vary=vary, jobs=1, progress=looks, **asked)
 
 

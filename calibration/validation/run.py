@@ -102,11 +102,8 @@ def validate(
     """
     files, refused = read_each(paths, lambda path: (path.stem, read_cases(path)))
     sources = [(stem, case) for stem, cases in files for case in cases if wanted(case)]
-    alike: dict[str, list[int]] = {}
-    for number, (_, case) in enumerate(sources):
-        alike.setdefault(configuration(case), []).append(number)
-    tasks = [_Task(sources[numbers[0]][1]) for numbers in alike.values()]
-    members = list(alike.values())
+    members = _alike([case for _, case in sources])
+    tasks = [_Task(sources[numbers[0]][1]) for numbers in members]
     again = _with_left_out(sources, halves)
     found: dict[int, Prediction] = {}
     unseen: dict[_Unseen, Prediction] = {}
@@ -129,6 +126,14 @@ def validate(
         halves=halves,
         refused=refused,
     )
+
+
+def _alike(cases: Sequence[Case]) -> list[list[int]]:
+    """Numbers of the cases by what decides a prediction: all of one list have the same, and share it."""
+    found: dict[str, list[int]] = {}
+    for number, case in enumerate(cases):
+        found.setdefault(configuration(case), []).append(number)
+    return list(found.values())
 
 
 def predictions_of(cases: Sequence[Case], *, jobs: int = 1) -> list[Prediction]:

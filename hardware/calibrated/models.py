@@ -160,7 +160,7 @@ class HarnessBlock(_Block):
 
 
 class RateBlock(_Block):
-    """Fraction of the data type's peak that an edgeless matrix product reaches."""
+    """Fraction of a data type's peak that a matrix product reaches whose tiles and waves are all full."""
 
     fraction: Share
     shape: ShapeBlock | None = None

@@ -87,11 +87,12 @@ _WITHOUT = {
     "cudnn": ("volta",),
     "fa1": ("volta",),
 }
-"""Architectures on which an implementation of attention does not run."""
+"""By implementation of attention, the architectures on which it does not run."""
 
 
 NARROW_SHARES = {"fp8": 0.956, "fp8_block": 0.913, "nvfp4": 0.901}
-"""Fraction of peak at narrow operands over that at 16 bit: medians over the GPUs whose own were measured."""
+"""By data type, the fraction of its peak that products reach, over the fraction at 16 bit: the median over
+the GPUs on which that type was measured."""
 
 
 def _rates(base: GemmCurve, gpu: Gpu) -> Iterator[Rate]:
@@ -126,7 +127,7 @@ def calibrated_profile(gpu: Gpu | str, entries: Iterable[str]) -> GpuProfile:
     their order.
 
     Raises:
-        ValueError: an unknown name, a profile of another GPU, a file that is none or no profile.
+        ValueError: an unknown name, a profile of another GPU, a file that is not there or is no profile.
     """
     gpu = get_gpu(gpu) if isinstance(gpu, str) else gpu
     profile = profile_for(gpu)

@@ -27,9 +27,8 @@ class LinkFamily:
     """``count`` directed links of one kind and direction.
 
     ``bytes_per_s`` maps local numbers (0 to count - 1) to line rates; ``ends`` maps one to the vertices that
-    it leaves and reaches, and to None where numbering leaves a gap. ``efficiency`` is the share of the
-    line rate that large messages reach. ``cables`` parallel links join the same two
-    ends; ``gaps`` ids are free.
+    it leaves and reaches, and to None where numbering leaves a gap. ``efficiency`` is the share of the line
+    rate that large messages reach. ``cables`` parallel links join the same two ends; ``gaps`` ids are free.
     """
 
     kind: LinkKind

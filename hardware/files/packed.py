@@ -15,8 +15,8 @@ parsed trace takes about ten times its text in memory."""
 
 _DENSE = 250
 _SOME = 2**26
-"""gzip packs traces and programs 10 to 60 times. More than 250 times, beyond 64 MiB, is a file of nothing,
-and is refused in less than a second."""
+"""The ratio beyond which a file is refused once it has given 64 MiB: gzip packs traces and programs 10 to 60
+times, and a file that it packs 250 times holds next to nothing. The refusal takes less than a second."""
 
 _PIECE = 2**20
 _GZIP = 31  # zlib's word for a gzip header around a window of 32 KiB

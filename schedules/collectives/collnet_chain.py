@@ -21,7 +21,7 @@ from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
 def check(group: RankGroup) -> None:
-    """A network to reduce in."""
+    """Refuse a group on one node, which has no network to reduce in."""
     if group.nodes < 2:
         raise ValueError(
             f"collnet-chain reduces in the network, but this group of {group.ranks} ranks is on one node; "

@@ -25,7 +25,7 @@ from ..transfers.transfer import PeerTransfer, PieceTransfer
 
 
 def check(group: RankGroup) -> None:
-    """At least two ranks on each NVSwitch."""
+    """Refuse a single rank on each node: its NVSwitch would have nothing to reduce."""
     if group.local < 2:
         raise ValueError(
             f"nvls reduces in the switches of a node, but this group has 1 rank on each of "

@@ -24,7 +24,7 @@ from ..transfers.trees import down, down_flows, height, two_trees, two_trees_edg
 
 
 def check(group: RankGroup) -> None:
-    """At least two nodes of at least two ranks."""
+    """Refuse fewer than two nodes, and a single rank on each node."""
     if group.local < 2 or group.nodes < 2:
         raise ValueError(
             f"nvls-tree joins the NVSwitches of several nodes, but this group has {group.local} ranks "

@@ -11,7 +11,7 @@ _SHOWN = 8
 
 
 def circles(waits_for: Mapping[int, int]) -> tuple[tuple[int, ...], ...]:
-    """Each circle as its ranks in the order of waiting, from the lowest; linear.
+    """Each circle as its ranks in the order of waiting, from the lowest one; found in linear time.
 
     ``waits_for`` holds every rank that waits, and the one rank that it waits for, which waits too.
 

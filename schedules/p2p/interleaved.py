@@ -24,7 +24,7 @@ _DIRECTIONS = (ActionKind.FORWARD, ActionKind.BACKWARD)
 
 
 def interleaved_messages(orders: Orders, shape: Shape, rule: str) -> tuple[tuple[Instruction, ...], ...]:
-    """The instructions of every rank. ``orders`` are those of the schedule interleaved."""
+    """The instructions of every rank. ``orders`` are those of interleaved 1F1B."""
     written = []
     every = tuple({kind: _of_kind(order, kind) for kind in _DIRECTIONS} for order in orders)
     for rank in range(shape.ranks):

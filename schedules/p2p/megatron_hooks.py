@@ -60,7 +60,7 @@ def hooked(rank: int, order: Order, shape: Shape, *, aligned: bool = True) -> tu
     With one chunk per rank only rank 0 reduces bucket by bucket during its last backward; the others reduce
     all at once after theirs, while the pipeline drains, and no parameters are gathered within the
     schedule. Not ``aligned``, every stage reduces bucket by bucket during its own last backward, and gathers
-    when its forward needs it. Megatron has them for 1F1B and the schedule interleaved. Of other orders a
+    when its forward needs it. Megatron has them for 1F1B and interleaved 1F1B. Of other orders a
     weight gradient stands for its backward; with those and with fewer microbatches than ranks, which Megatron
     never interleaves, the same rule is followed.
     """

@@ -20,8 +20,9 @@ Both hold under these conditions (``why_exact`` in conditions.py):
 Contention needs more care. SMs that collectives hold keep a step monotone where ranks arrive at these
 collectives by kernels of their own (holds.py). Shares of links do not: a message that comes later may find
 more room. If every communication takes the least, or the most, that it may take beside others (extremes.py),
-the bounds are proven (decision 67), and where least and most are the same they cost nothing. If these bounds
-are further apart than wanted, all ranks are replayed where that is a matter of seconds.
+the bounds are proven (docs/decisions/0067-bounds-that-are-proven.md), and where least and most are the same
+they cost nothing. If these bounds are further apart than wanted, all ranks are replayed where that is a
+matter of seconds.
 
 Otherwise the replays share links as it comes, and the bounds are wider by a margin, which is no proof. Of 660
 drawn jobs of 2 to 8 replicas four lay outside of bounds without a margin, by 0.36 to 0.43 of what the longest

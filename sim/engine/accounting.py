@@ -42,7 +42,7 @@ class RankTime:
         self.exposed[axis] = self.exposed.get(axis, 0.0) + seconds
 
     def wait(self, peers: str | None, seconds: float) -> None:
-        """For peers of its own stage, or (None) for other stages."""
+        """Add seconds of waiting for ``peers`` of its own stage or, where they are None, for other stages."""
         if peers is None:
             self.bubble_s += seconds
         elif seconds:
@@ -82,9 +82,10 @@ def rank_time(record: Record, r: int, stages: Sequence[int] | None = None) -> Ra
 
 
 def _in_step(time: RankTime, step_s: float) -> None:
-    """Where steps follow one another without meeting, a rank's waits, for its host too, are of this stretch:
-    while it fills, it may wait more than a step does in the long run, and that much is no part of one.
-    """
+    """Scale down the waits of a rank whose steps follow one another without a common end.
+
+    While the pipeline fills, a rank may wait longer than a step of the steady state has room for. So its
+    waits, those for its host among them, are scaled to what ``step_s`` leaves beside its work."""
     work_s = sum(seconds for name, seconds in time.parts.items() if name != "host")
     idle = {"host": time.parts.pop("host")} if "host" in time.parts else {}
     waits_s = sum(sum(waits.values()) for waits in (time.exposed, time.late, idle))

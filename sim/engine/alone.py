@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from .scope import Left, Scope
 
 HOST = -1
-"""In place of an op: the host has issued one. Below it: a flow beside the block that begins."""
+"""Stands in the queue of moments for the host, which has issued an op. Numbers below it stand for flows
+beside the block that begin: ``HOST - 1 - k`` for flow k."""
 
 
 State = tuple["Left | bool", ...]
-"""A block in the midst of it: by op, whether it has ended or, once begun, what it has left to a tick."""
+"""The state of a block while it runs, by op: True if it has ended, False if it has not begun, else what it
+has left, to a tick."""
 
 
 def state_of(scope: Scope) -> State:
@@ -89,12 +91,14 @@ def run_alone(
     state: State | None = None,
     whole: BlockRun | None = None,
 ) -> Course | None:
-    """How a block runs that its rank reaches at 0, its first op issued at ``issued_s`` (-inf: long ago), or
-    that is in ``state`` then; ``beside`` it such flows go on, to its end at least. Its ``whole`` run beside
-    these, its host far ahead, where that is known, shows how it goes on from a join of its streams once all
-    of them move.
+    """How a block runs by itself, in seconds from the moment at which its rank reaches it.
 
-    None where only a replay tells: collectives that stand for several calls, or that never end.
+    It begins at that moment or, where ``state`` is given, is in that state then. ``issued_s`` is when the
+    host issues its first op (-inf: long ago). The flows ``beside`` it go on to its end at least. ``whole``,
+    where it is known, is the run of the whole block beside the same flows with its host far ahead: from an op
+    at which all streams join, once all flows move, this run goes on as that one does.
+
+    None where only a replay tells: where collectives stand for several calls, or never end.
     """
     if not beside.demands and block.is_serial:
         return _in_turn(block, issued_s, rank, rates, state)

@@ -68,12 +68,12 @@ class BlockPlace:
 
 @dataclass(slots=True)
 class Lent:
-    """Flows, by number, that move as a run says, which counts from ``zero``: what was ``left`` of each then.
-    Those of ``delays_s``, after the others, begin so much later, and put at most ``coming`` bytes per second
-    on links.
+    """Flows of a rank beside a block whose ``run`` says how they move: they are out of the clock's hands.
 
-    ``row`` is the run of the block as one of repeated blocks. Either ends ``seconds`` later.
-    """
+    The run counts from ``zero``. ``demands`` are the flows by their numbers, and ``left`` the payload bytes
+    of each at that time; those that ``delays_s`` names, which come last, begin so many seconds later and put
+    at most ``coming`` bytes per second on each link. ``row`` is the run of the block as one of repeated
+    blocks. The block or the first of the flows ends ``seconds`` after ``zero``."""
 
     run: BlockRun
     row: RepeatedRun
@@ -91,7 +91,8 @@ class Lent:
         self.seconds = min(self.run.last, self.ends_s)
 
     def links(self) -> dict[str, float]:
-        """By link that they use, what those put there that nobody else knows of."""
+        """Bytes per second by link that the flows use: of those that are yet to begin, since the clock knows
+        the others."""
         known: dict[str, float] = dict.fromkeys([str(name) for one in self.named for name in one.links], 0.0)
         return {**known, **self.coming} if self.coming else known
 
@@ -119,7 +120,8 @@ class BlocksBeside:
         return lent
 
     def _lend(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
-        """Ranks at which flows of others end hear how long they take, and tell who meets them there."""
+        """Tell the other ranks of each flow when it ends, so that ``blocks`` open if a communication meets it
+        there."""
         r = place.scope.r
         for (number, demand), rates, left in zip(
             lent.demands.items(), lent.run.beside, lent.left, strict=True
@@ -130,9 +132,10 @@ class BlocksBeside:
             self.flows.lend(number, ends, partial(self.ranks[r].open_if, blocks))
 
     def rest(self, blocks: Interruptible, place: BlockPlace, group: JointGroup, k: int) -> Lent | None:
-        """Run a block from op ``k`` on, where all its streams join, as its whole run does with nothing beside
-        it, until it ends or ``blocks`` are interrupted. Its host has issued all of it. None where it does not
-        run as a whole.
+        """Run the rest of a block, from op ``k`` on, until it ends or ``blocks`` are interrupted.
+
+        All its streams join at op ``k``, its host has issued all of it and nothing is beside it, so that the
+        rest is that of its whole run. None where it does not run as a whole.
         """
         run = self.runs.rest(group, place.block, self.ranks[place.scope.r].contention, k)
         if run is None or run.last == math.inf:
@@ -142,7 +145,8 @@ class BlocksBeside:
         return lent
 
     def end(self, place: BlockPlace, lent: Lent, since: float) -> bool:
-        """Block and flows are in the state of ``since`` seconds after they began; whether that is its end."""
+        """Put block and flows into their state ``since`` seconds after they began; whether the block has
+        ended."""
         run = lent.run
         over = run.last <= since + SLACK_S
         if over and place.times is None:

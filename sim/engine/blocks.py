@@ -70,13 +70,14 @@ class BlockRun:
 
     @cached_property
     def lead_s(self) -> float:
-        """How far ahead a host must be that no op waits for it, if none does in this run."""
+        """The least lead of the host in seconds with which no op waits for it. Holds for a run in which none
+        does."""
         reached = (start - self.first for start in self.start)
         waits = zip(self.block.issued_s, reached, strict=True)
         return max((at - r for i, (at, r) in enumerate(waits) if i not in self.begun), default=0.0)
 
     def left(self, i: int, at: float) -> Left:
-        """What op ``i``, in progress at ``at``, has before it."""
+        """What op ``i``, which is in progress at ``at``, has left (see ``scope.Left``)."""
         work = self.block.ops[i].work
         if isinstance(work, Compute):
             amount = self.begun[i][1] if i in self.begun else work.seconds * self.slow
@@ -145,8 +146,9 @@ class RepeatedRun:
         return bisect_right(self._ends, since + SLACK_S)
 
     def leads_s(self, repeated: RepeatedBlocks) -> list[float]:
-        """By block, how far ahead a host must be as it is reached that no op waits for it from there on, if
-        none does in this run.
+        """By block, the least lead of the host in seconds with which no op waits for it from that block on.
+
+        It is the lead when the block is reached, and holds for a run in which no op waits for the host.
         """
         issued, most, found = repeated.issued_s, -math.inf, list[float]()
         for k in range(self.number + len(self.runs) - 1, self.number - 1, -1):
@@ -157,7 +159,8 @@ class RepeatedRun:
         return found[::-1]
 
     def lead_s(self, repeated: RepeatedBlocks) -> float:
-        """How far ahead a host must be that no op waits for it, if none does in this run."""
+        """The least lead of the host in seconds with which no op waits for it. Holds for a run in which none
+        does."""
         return next(iter(self.leads_s(repeated)), 0.0)
 
     @cached_property

@@ -23,9 +23,10 @@ Behind = Callable[[Scope, int, str], Signal | None]
 
 @dataclass(slots=True)
 class Chain:
-    """The ops ``row`` of a scope; ``ended`` happens when the last one has. While it ``holds``, the next op
-    takes from kernels what the one before it took. Once it is ``given_up`` others run what is left of it, and
-    whatever still calls ``go`` does nothing.
+    """The ops ``row`` of a scope; ``ended`` happens when the last one has.
+
+    While it ``holds``, the next op takes over the SMs and the HBM bandwidth of the one before it. Once it is
+    ``given_up``, others run what is left of it, and a call of ``go`` does nothing.
     """
 
     env: Clock

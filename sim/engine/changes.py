@@ -22,8 +22,10 @@ from .scope import SLACK_S
 def begin_changes(
     env: Clock, programs: Programs, ranks: Sequence[RankState], flows: Flows, groups: JointGroups
 ) -> None:
-    """Have all changes of ``programs`` happen at their times, after whatever ends then: sums of times differ
-    by a little, and whether a rank stops just before or just after an end must not follow from that.
+    """Have each change of ``programs`` happen at its time, after whatever ends at that time.
+
+    Times that should be equal differ by rounding. So a change comes ``SLACK_S`` late, and it does not depend
+    on rounding whether a rank stops before or after an op ends.
     """
     before = programs
     for change in programs.changes:
@@ -34,16 +36,15 @@ def begin_changes(
 
 
 def _changed(before: Programs, change: Change) -> Programs:
-    """The programs as they are from then on."""
+    """The programs as they are from the change on."""
     bindings = tuple(replace(before.binding(r), slow=slow) for r, slow in enumerate(change.slow))
     paths = replace(before.paths, capacity={**before.paths.capacity, **change.capacity})
     return replace(before, bindings=bindings, links=change.links, paths=paths)
 
 
 class _Edge:
-    """One moment. Repeated blocks open on ranks that change, as they were until then; after all else of the
-    instant the change comes into force.
-    """
+    """The moment of one change. Repeated blocks on ranks that change go on in detail, from their state of
+    that moment; after all else of the instant the change comes into force."""
 
     def __init__(
         self,

@@ -332,7 +332,8 @@ class Flows:
             self._joined(self._alone[link], self.begins)
 
     def _touch(self, number: int) -> None:
-        """It is new, or what held it may no longer do so: else its rate changes only with such a one's."""
+        """Note that the flow's rate has to be found anew: the flow is new, or what held it may no longer do
+        so."""
         self._dirty[number] = None
         if not self._settling:
             self._settling = True

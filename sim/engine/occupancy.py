@@ -81,8 +81,8 @@ class Occupancy:
     ) -> dict[int, Crowd] | None:
         """The flows whose rates hang together with that of ``seed``, in order of their numbers.
 
-        None if they are many: then ``large`` knows some of them, which tells about others.
-        """
+        None if they are more than ``many``. Then those that were found are added to ``large``, so that a
+        search from another of these flows stops at the first one that it meets."""
         found: dict[int, Crowd] = {}
         seen, reached, stack = {seed}, set(), [seed]
         while stack:

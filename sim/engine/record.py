@@ -68,6 +68,7 @@ class Record:
 
     @classmethod
     def empty(cls, programs: Programs) -> Record:
+        """A record of programs of which no op has run yet."""
         columns = [unknown(len(program.ops)) for program in programs.classes]
         start, begin, end, source = map(list, zip(*columns, strict=True)) if columns else ([], [], [], [])
         return cls(programs, start, begin, end, source, [{} for _ in columns])

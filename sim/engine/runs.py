@@ -1,10 +1,9 @@
-"""Runs of blocks and repeated blocks while nothing begins or ends contention them, each replayed once.
+"""Runs of blocks and repeated blocks while nothing begins or ends beside them, each replayed once.
 
-What a run depends on contentions the blocks of the group's members: their links, slowness and whom they meet
-(``JointGroup.kind``), how far apart they reach it, the SMs that others hold all the while and the
-communications of others that move (``Contention``), and how far each host is ahead when it starts. A host
-that is far enough ahead for no op to wait for it is as good as any other.
-"""
+Besides the blocks of the group's members, a run depends on four things: the members' links, their slowness
+and whom they meet (``JointGroup.kind``); how far apart they reach it; the SMs that others hold and the
+communications of others that move all the while (``Contention``); and how far each host is ahead when it
+starts. All leads in which no op waits for its host count as one."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from .rank_state import Contention, RankState
 from .ticks import ticks
 
 Arrival = tuple[float, float, Contention]
-"""How a member reaches a block or repeated blocks: so long after the first member (infinite: never), its
-host so far ahead (infinite: far enough), with so much contention it all the while.
+"""How a member reaches a block or repeated blocks: seconds after the first member (infinite: never), seconds
+by which its host is ahead (infinite: no op waits for it), and what others hold of its rank all the while.
 
 A plain tuple because it is part of every key.
 """

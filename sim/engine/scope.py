@@ -50,11 +50,10 @@ class Scope:
     ``issue`` gives for each op the last op before it that the host waits for (-1: none) and the host time
     from there, or from ``issued_at``, until it is issued; where ``issued_at`` is None, nothing waits for the
     host. ``behind`` names for ops that follow blocks on their stream the op that runs these, ``before`` for
-    repeated blocks the ops that come before them on the streams of their blocks. ``left`` holds ops that go
-    on. ``tag`` says which block of its class it is, the same on all classes that this meets; None for a
-    program.
-    ``followers`` are messages that wait for an op: ``lose`` tells them that it has ended.
-    """
+    repeated blocks the ops that come before them on the streams of their blocks. ``left`` has what is left of
+    ops that were in progress when the scope began. ``tag`` says which block of its class it is, the same on
+    all classes that this meets; None for a program. ``followers`` are messages that wait for an op: ``lose``
+    tells them that it has ended."""
 
     r: int
     ops: Sequence[Op]

@@ -1,4 +1,4 @@
-"""The interval that holds nine in ten of the step times that a prediction may turn out to be.
+"""The interval around a predicted step time that holds nine in ten measured ones.
 
 Knows what a step time is made of (its critical path), how uncertain each part is (the residuals of the
 profile's curves, else of hardware/deviations.yaml), how far it lies from what was measured

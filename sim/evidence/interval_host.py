@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ..program.program import Block
 
 SLOWER_HOST = "slower host"
-"""The kind of its cause, of which ``sigma`` is all that the step would be longer by, in the logarithm."""
+"""The kind of its cause. Its ``sigma`` is no residual: it is the logarithm of how many times as long the
+whole step would take."""
 
 MOST_LAUNCH_S = 6.2e-5
 """The longest launch that a published training shows whose GPU waits for its host, on x86. Megatron-LM's own

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ..lowering.plan import StepPlan
 
 SLOWER, FASTER = "slower kernel", "faster kernel"
-"""The kinds of its causes, of which ``sigma`` is all that the step would be longer or shorter by, in the
-logarithm."""
+"""The kinds of its causes. Their ``sigma`` is no residual: it is the logarithm of how many times as long, or
+as short, the whole step would be."""
 
 CHOICES: tuple[Implementation, ...] = ("fa2", "fa3", "cudnn")
 """Fused attention of trainers since 2023; the first FlashAttention is no choice of theirs any more."""

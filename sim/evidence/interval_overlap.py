@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from ..program.program import Op
 
 OVERLAP = "overlap"
-"""The kind of its cause, of which ``sigma`` is all that the step would be longer by, in the logarithm."""
+"""The kind of its cause. Its ``sigma`` is no residual: it is the logarithm of how many times as long the
+whole step would take."""
 
 
 def assumed_overlap(

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ..lowering.plan import StepPlan
 
 ROUTER = "router"
-"""The kind of its cause, of which ``sigma`` is all that the step would be longer by, in the logarithm."""
+"""The kind of its cause. Its ``sigma`` is no residual: it is the logarithm of how many times as long the
+whole step would take."""
 
 MOST = 295 / 237
 """How many times as long a step takes with a real router as with forced balance: the most of four that were

@@ -22,7 +22,8 @@ SLOWEST = "slowest"
 """The kind of its cause."""
 
 _SPREAD = "sinha-2022"
-"""Of whole applications, so that it counts for the whole step."""
+"""The spread of GPUs in scenario/variation.yaml that is taken. It was measured on whole applications, so it
+counts for the whole step."""
 
 
 def slowest_of_many(plan: StepPlan) -> Iterator[IntervalPart]:

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import yaml
+from ...hardware.files.shipped_yaml import load_shipped
 
 FILE = "measured_layouts.yaml"
 
@@ -35,7 +35,7 @@ class MeasuredLayouts:
 def measured_layouts() -> MeasuredLayouts:
     """What measured sweeps say, from the file of the package (FILE)."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    return layouts_from_document(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    return layouts_from_document(load_shipped(text))
 
 
 def layouts_from_document(document: Mapping[str, Any]) -> MeasuredLayouts:

@@ -20,8 +20,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import yaml
-
+from ...hardware.files.shipped_yaml import load_shipped
 from ..scenario.software.rules import framework_of
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ class MeasuredMemory:
 def measured_memory() -> MeasuredMemory:
     """What measured runs say of predictions of memory, from the file of the package (FILE)."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    return memory_from_document(yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    return memory_from_document(load_shipped(text))
 
 
 def memory_from_document(document: Mapping[str, Any]) -> MeasuredMemory:

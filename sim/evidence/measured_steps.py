@@ -15,9 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from ...hardware.deviations import Deviation
+from ...hardware.files.shipped_yaml import load_shipped
 from ...hardware.gpus import same_pace
 from .own_steps import SourceSpread, StepSample
 
@@ -44,11 +43,12 @@ Model Training Using What-if Analysis, OSDI, arXiv:2505.05713). Steps with much 
 are slower than predicted, and not faster. Which GPUs wait for one another says interval_waits.py."""
 
 OTHERS = "others"
-"""Stands for trainers whose code nobody read and whose kin too few sources have."""
+"""Stands for trainers whose code nobody read, where too few sources have one of their kind."""
 
 POOLED = 10.0
-"""Families for which the residual of all GPUs' steps counts beside a GPU's own, which shows in as many as its
-families: of three families it says little. Of 3, 10, 30 and 100, 10 is the likeliest (decision 73)."""
+"""Weight of the residual of all GPUs' steps beside that of one GPU's, in families. A GPU's own residual
+weighs as much as it has families, since three say little. Of 3, 10, 30 and 100, 10 is the likeliest
+(docs/decisions/0073-intervals-from-sources-left-out.md)."""
 
 KINDS = ("kernels", "communication", "host", "clock", "beyond")
 """Causes whose standard deviations come from elsewhere (hardware/deviations.yaml) and are weighed here."""
@@ -138,8 +138,7 @@ class MeasuredSteps:
 def measured_steps() -> MeasuredSteps:
     """What measured steps say of intervals, from the file of the package (FILE)."""
     text = files(__package__).joinpath(FILE).read_text(encoding="utf-8")
-    document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    return steps_from_document(document)
+    return steps_from_document(load_shipped(text))
 
 
 def steps_from_document(document: Mapping[str, Any]) -> MeasuredSteps:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 SOURCE = "cluster.gpus_per_domain, cluster.placement: docs/clusters.md"
 _PART_OF = {"cp.ring": "cp", "cp.heads": "cp", "fsdp": "dp", "efsdp": "edp"}
-"""Groups that may be all of another, and then are not named twice."""
+"""Groups by the larger one that they are a part of. Where a group is all of the larger one, only that is
+named."""
 
 MOST = 3
-"""Placements that are named; of the others only how many there are."""
+"""Placements that a line names; the others are counted."""
 
 
 def placement_facts(plan: StepPlan) -> Iterator[Assumption]:

@@ -37,9 +37,11 @@ from .refuse import refuse_unsupported
 from .stage_parameters import all_stage_parameters
 from .state.activations import activation_bytes
 from .step_kind import step_kind
-from .tables import Tables, ordered_by, runs_pairs
+from .tables import Found, Tables, ordered_by, runs_pairs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
     from numpy.typing import NDArray
 
     from ...hardware.cluster import Cluster
@@ -155,7 +157,11 @@ def _written(
 def make_plan(
     scenario: Scenario, cluster: Cluster, profile: GpuProfile, tables: Tables | None = None
 ) -> StepPlan:
-    """Sizes, stages, orders, groups and blocks of a step."""
+    """The plan of a step: its sizes, stages, orders, groups and blocks.
+
+    ``tables`` hold what layouts of one search have in common. Raises NotSupported naming the field that
+    cannot be modelled.
+    """
     refuse_unsupported(scenario, profile)
     # Layouts of one search share their kernels; what single runs took besides ranks none of them.
     if profile.steps.runs and tables is None:
@@ -164,8 +170,7 @@ def make_plan(
     local, stages = local_shape_of(scenario), build_stages(scenario)
     placed = _placed_groups(scenario, cluster, two_way=stage_to_rank(schedule.rank_of, shape) is None)
     tables = tables or Tables()
-    cut = id(cluster), placed.process_groups.cut_by  # with the cluster, which lives as long as its number
-    _, groups = tables.get(("groups", *cut), lambda: (cluster, placed.of_rank(0)))
+    groups = _once_on_cluster(tables, placed, ("groups",), lambda: placed.of_rank(0))
     machines = machines_of(scenario, cluster, profile)
     refuse_different(scenario, machines)
     communication = communication_of(scenario, machines)
@@ -180,9 +185,11 @@ def make_plan(
     orders = tables.get(("orders", *ordered), lambda: step_orders(scenario, schedule, shape))
     ends_meet = ends_of_model_meet(schedule, shape)
     talking = tables.get(("talking", *ordered), lambda: frozenset(talking_ranks(schedule, shape)))
-    _, placements = tables.get(
-        ("placements", *cut, used_groups(scenario), talking),
-        lambda: (cluster, distinct_placements(scenario, placed, talking=talking)),
+    placements = _once_on_cluster(
+        tables,
+        placed,
+        ("placements", used_groups(scenario), talking),
+        lambda: distinct_placements(scenario, placed, talking=talking),
     )
     return StepPlan(
         scenario=scenario,
@@ -205,6 +212,16 @@ def make_plan(
         kernels=machines[0].kernels,
         communication=communication,
     )
+
+
+def _once_on_cluster(
+    tables: Tables, placed: PlacedGroups, key: tuple[Hashable, ...], make: Callable[[], Found]
+) -> Found:
+    """What ``make`` makes of groups on a cluster, shared by all layouts that cut its ranks alike."""
+    cluster = placed.cluster
+    # The entry holds the cluster, so that no other one can have its number while the entry lives.
+    entry = *key, id(cluster), placed.process_groups.cut_by
+    return tables.get(entry, lambda: (cluster, make()))[1]
 
 
 def _placed_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool) -> PlacedGroups:
@@ -237,7 +254,11 @@ def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
 
 
 def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
-    """The schedule's, with pairs where exchanges of experts run beside the layers of another microbatch."""
+    """The orders of the schedule, with pairs where exchanges of experts run beside layers of another
+    microbatch.
+
+    Raises NotSupported where ranks would wait for each other for ever.
+    """
     orders = schedule.orders(shape)
     if not runs_pairs(scenario) or overlaps(orders):
         return orders
@@ -263,7 +284,7 @@ def talking_ranks(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
 def message_seconds(
     scenario: Scenario, communication: Communication, local: LocalShape, groups: RankGroups
 ) -> float:
-    """A message between neighbouring pipeline ranks, the median of them."""
+    """Seconds of a message between neighbouring pipeline ranks: the median over all neighbours."""
     size = boundary_bytes(local, scenario.software)
     transfers = (communication.message(size, distance) for distance in groups.distances)
     return statistics.median(transfer.solo_s for transfer in transfers)

@@ -64,7 +64,7 @@ def memory_of(
 def memory_of_orders(
     plan: StepPlan, host_leads_s: Mapping[int, float], microbatches: int
 ) -> tuple[StageMemory, ...]:
-    """The same by the orders of the plan alone: not when the peak is."""
+    """The bill of every pipeline rank by the orders of the plan alone, which do not tell when the peak is."""
 
     def most(r: int, sizes: ActivationBytes, buffers: Mapping[int, Buffers]) -> Most:
         return peak_of_order(plan.orders[r], plan.stages, sizes, buffers, unusable=unusable_of(plan))
@@ -137,7 +137,7 @@ def _stage_memory(
 
 
 def unusable_of(plan: StepPlan) -> float:
-    """Those of a lowered step."""
+    """The ``unusable_logits`` of a lowered step."""
     return unusable_logits(plan.local, plan.scenario.software, stages=len(plan.stages))
 
 
@@ -149,7 +149,7 @@ def unusable_logits(local: LocalShape, software: Software, *, stages: int) -> fl
 
 
 def _capacity_bytes(plan: StepPlan, r: int) -> float:
-    """Of the smallest GPU of a pipeline rank."""
+    """Bytes of HBM of the smallest GPU that a pipeline rank runs on."""
     held = plan.placed.kinds_of(plan.process_groups.stages[r])
     return min(plan.machines[kind].cluster.gpu.hbm_bytes for kind in held)
 

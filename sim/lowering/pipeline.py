@@ -149,6 +149,7 @@ class RankWriter:
             pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
+        """The ops of the rank's whole step, in host order."""
         self.begin()
         exchange = self._exchange if self.rebuilds else self.messages.exchange
         wait = self.messages.wait

@@ -34,6 +34,7 @@ class Elements:
 
     @property
     def total(self) -> float:
+        """All of them, whoever reduces their gradients."""
         return self.shared + self.experts
 
     @classmethod
@@ -47,6 +48,7 @@ class Elements:
         return Elements(shared=self.shared + other.shared, experts=self.experts + other.experts)
 
     def times(self, count: float) -> Elements:
+        """The elements of ``count`` such parts."""
         return Elements(shared=count * self.shared, experts=count * self.experts)
 
 
@@ -113,6 +115,7 @@ class StageParameters:
 
     @property
     def total(self) -> float:
+        """Elements of all parameters of the stage."""
         return self.elements.total
 
 

@@ -3,8 +3,8 @@
 A job that does not fit ends within its first steps, and starts again in another layout: minutes, where a
 faster layout saves a share of weeks. So what counts is the pace that a job can be expected to have: that of
 the bold layout with the probability that it fits, else that of the layout behind it. The rule is as good as
-fit probabilities are calibrated; what choices lose hardly hangs on its two limits (decision 54).
-"""
+fit probabilities are calibrated; what choices lose hardly hangs on its two limits
+(docs/decisions/0054-bold-choices.md)."""
 
 from __future__ import annotations
 

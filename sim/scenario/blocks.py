@@ -70,13 +70,13 @@ ScheduleChoice = Annotated[
 
 Sequences = Annotated[int, *whole(1, 10**8)]
 Tokens = Annotated[int, *whole(1, 10**9)]
-"""Of one sequence; contexts of 10^8 have been announced."""
+"""Tokens of one sequence; contexts of 10^8 tokens have been announced."""
 
 RANK_AXES = ("tp", "cp", "ep", "dp", "pp")
 
 
 class ScenarioBlock(BaseModel):
-    """Frozen, and without fields that nobody knows."""
+    """What all blocks of a scenario are: frozen, and refusing unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, revalidate_instances="always", defer_build=True)
 
@@ -145,7 +145,8 @@ class WhatIf(ScenarioBlock):
 
 
 def interconnect_key(value: Any) -> Any:
-    """The catalogue key of a network's other name; what is none stays as it is, for the checks to report."""
+    """The catalogue key that another name of a network means; a value that names none is returned as it is,
+    and checks.py reports it."""
     try:
         return interconnect_called(value) if isinstance(value, str) else value
     except ValueError:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 MOST_MICROBATCHES = 1_000_000
-"""Each is replayed on every stage; published steps have up to a few thousand."""
+"""Most microbatches of a step, each of which is replayed on every stage; published steps have a few
+thousand."""
 
 
 def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
@@ -67,7 +68,8 @@ def nvlink_is_there(cluster: ClusterSpec) -> Iterator[Finding]:
 
 
 def names_exist(gpu: object, interconnect: object) -> Iterator[Finding]:
-    """Both are keys of their catalogues; what is no text is left to the types."""
+    """GPU and network are keys of their catalogues. Values that are no text are left to the checks of
+    types."""
     if isinstance(gpu, str) and gpu not in gpu_names():
         try:
             get_gpu(gpu)

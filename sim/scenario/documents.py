@@ -112,6 +112,7 @@ def _read(path: Path) -> TreeNode:
 
 
 def canonical_tree(tree: TreeNode) -> TreeNode:
+    """The tree with canonical names of fields. ScenarioError where a field is given twice."""
     renamed, problems = canonical(tree)
     if problems:
         raise ScenarioError(problems)
@@ -145,6 +146,8 @@ def with_base(tree: TreeNode, seen: tuple[Path, ...]) -> TreeNode:
 
 
 def with_overrides(tree: TreeNode, overrides: Changes) -> TreeNode:
+    """``tree`` with each change of ``overrides`` laid over it; the last one wins. ScenarioError for one
+    without a field."""
     if isinstance(overrides, Mapping):
         wanted = [_changed_field(str(key), value) for key, value in overrides.items()]
     else:

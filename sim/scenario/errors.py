@@ -71,7 +71,7 @@ class ScenarioError(ValueError):
         super().__init__(listed if count == 1 else f"{count:,} problems in the scenario\n{listed}{more}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        """As of NotSupported: for workers."""
+        """Workers send their errors back pickled, and an exception would be built of its message alone."""
         return ScenarioError, (self.problems,)
 
 

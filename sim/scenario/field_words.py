@@ -79,6 +79,8 @@ def _scalar(annotation: Any, metadata: list[Any]) -> str:
 
 
 def default_words(name: str, info: FieldInfo) -> str:
+    """The default of a field in words: its value, ``required``, or ``follows`` where other fields decide
+    it."""
     if name in FOLLOWS and info.is_required():
         return "follows"
     if info.is_required():

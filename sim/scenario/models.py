@@ -40,7 +40,7 @@ from .software.software import Software
 from .tree import TreeNode, from_plain
 
 _FAULT_BLOCKS = ("step_time", "faults", "detection", "recovery", "checkpoint", "run")
-"""Written as they were given: some of their fields stand for others."""
+"""Blocks that ``to_document`` writes as they were given, since some of their fields stand for others."""
 
 
 class Scenario(ScenarioBlock):

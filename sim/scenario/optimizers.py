@@ -17,10 +17,12 @@ TensorMode = Literal["blockwise", "duplicated", "distributed"]
 MatrixSharding = Literal["layer-wise", "gathered"]
 
 NEWTON_SCHULZ_STEPS = 5
-"""torch/optim/_muon.py, Megatron-LM (muon_num_ns_steps) and Moonlight alike."""
+"""Iterations of Newton-Schulz by default, in torch (torch/optim/_muon.py), Megatron-LM (muon_num_ns_steps)
+and Moonlight."""
 
 WEIGHT_PASSES = 3
-"""Gradient and weight read, weight written: how often an update moves an element, whatever its state is."""
+"""How often an update moves an element besides its states: gradient and weight are read, the weight is
+written."""
 
 _ROW = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
@@ -58,7 +60,7 @@ class Optimizer(BaseModel):
     aliases: tuple[str, ...] = ()
 
     def kept(self, *, momentum: bool | None = None) -> tuple[OptimizerState, ...]:
-        """The states that it keeps, with ``momentum`` or without, by default as it is usual."""
+        """The states that it keeps, with ``momentum`` or without; None: as is usual for this optimizer."""
         wanted = self.momentum if momentum is None else momentum
         return tuple(state for state in self.states if wanted or not state.momentum)
 

@@ -11,11 +11,11 @@ from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ...hardware.fields import Count, CountOrZero, Flag, OneOf, Text, number
 from ...hardware.files import read_text
+from ...hardware.files.shipped_yaml import load_shipped
 
 Speeds = np.typing.NDArray[np.float64]
 
@@ -31,7 +31,7 @@ LAWS = ("normal", "lognormal", "values", "file", "preset")
 def presets() -> dict[str, Any]:
     """The published spreads by name: their law, whose parts they are of, and their source."""
     text = (files("stepsim.sim.scenario") / "variation.yaml").read_text(encoding="utf-8")
-    found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found: dict[str, Any] = load_shipped(text)
     return found
 
 

@@ -1,9 +1,9 @@
 """Cases that cannot be expressed, and those whose measurement is doubtful or contradicts a twin.
 
 All of them are counted in every figure; this only says which they are. What was found by hand is in
-doubtful.yaml. Twins are two runs of one source
-that differ in nothing but the ZeRO stage and the state of the fabric; where one takes ``CONTRADICTS`` times
-as long as the other, no model of layout and hardware can be right on both.
+doubtful.yaml. Twins are two runs of one source that differ in nothing but the ZeRO stage and the state of the
+fabric; where one takes ``CONTRADICTS`` times as long as the other, no model of layout and hardware can be
+right on both.
 """
 
 from __future__ import annotations

@@ -98,11 +98,13 @@ def work_weight_grad(builder: LayerBuilder) -> None:
 
 
 def experts_of(local: LocalShape) -> Experts:
+    """The experts of a layer that is known to have some."""
     assert local.experts is not None
     return local.experts
 
 
 def move_rows(builder: LayerBuilder, name: str, rows: float) -> None:
+    """Append the kernels that put rows of tokens into another order."""
     # Maps of rows by two scans, then the rows themselves (TransformerEngine permutation.cu; three kernels).
     local = builder.local
     builder.memory(name, float(rows * local.hidden * local.element_bytes), launches=3)

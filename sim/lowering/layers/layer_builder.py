@@ -90,7 +90,7 @@ class KernelPricing:
 
 @dataclass(slots=True)
 class _Going:
-    """A collective that kernels run beside: its op, the SMs that it holds, how long it still takes."""
+    """A collective in progress beside kernels: its op, the SMs that it holds, how long it still takes."""
 
     index: int
     sms: int

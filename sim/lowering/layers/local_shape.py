@@ -125,10 +125,12 @@ class LocalShape:
 
     @property
     def tokens(self) -> int:
+        """Tokens of a microbatch on this rank, the rows of every matrix product."""
         return self.batch * self.sequence // self.cp
 
     @property
     def norm_tokens(self) -> int:
+        """Tokens whose residual stream this rank holds, the rows of norms, residuals and dropout."""
         return self.tokens // self.tp if self.sequence_parallel else self.tokens
 
     @property

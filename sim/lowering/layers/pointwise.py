@@ -140,6 +140,7 @@ def clamps_apart(local: LocalShape, software: Software) -> bool:
 
 
 def activation(builder: LayerBuilder) -> None:
+    """Append the activation of an MLP, with the product of both branches where it is gated."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if clamps_apart(local, software):
@@ -157,7 +158,7 @@ def activation(builder: LayerBuilder) -> None:
 
 
 def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> None:
-    """The activation's gradient; ``weighted``: of rows that it has multiplied by a weight each."""
+    """Append the gradients of the activation's inputs; ``weighted``: of rows that it multiplied by a weight each."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fuses_activation:

@@ -29,10 +29,12 @@ class Unit:
 
     @property
     def sharded(self) -> float:
+        """Elements that ranks hold shards of."""
         return self.elements + self.experts
 
     @property
     def total(self) -> float:
+        """All elements of the unit."""
         return self.elements + self.experts + self.whole
 
 

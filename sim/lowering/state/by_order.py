@@ -34,7 +34,8 @@ def peak_of_order(
     *,
     unusable: float = 0.0,
 ) -> Most:
-    """Of a rank that runs these actions, none of which are pairs. ``Peak.at_s`` is not known."""
+    """The peak of a rank that runs the actions of ``order``, none of which are pairs. ``Peak.at_s`` is not
+    known."""
     known = {s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()}
     actions = cast("Sequence[Action]", order)
     most, parts, fullest = 0.0, (0.0, 0.0, 0.0, 0.0), cast("Action | str", "")

@@ -23,16 +23,18 @@ from ..layers.stages import Stage
 from .activations import ActivationBytes
 
 UPDATE = "update"
-"""What is told to run at the peak, where that is behind all actions."""
+"""The name of what runs at the peak where the peak comes after all actions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffers:
-    """Bytes that a stage takes besides activations: ``gradients`` as its first backward goes on, for good,
-    all of them when what that microbatch kept is gone; ``unreduced`` ones until its last one has given its
-    own, when shards are left; ``gathered`` from its first forward to its last backward; ``forward`` and
-    ``backward`` while one runs, ``reducing`` of the latter as gradients; ``updating`` beside them in the
-    update."""
+    """Bytes that a stage takes besides activations.
+
+    ``gradients`` come with its first backward and stay to the end of the step; all of them are there once
+    that microbatch's activations are freed. ``unreduced`` gradients are held from its first backward until
+    its last one has given its own, when shards are left. ``gathered`` parameters are held from its first
+    forward to its last backward, ``forward`` and ``backward`` parameters while such an action runs, and
+    ``reducing`` gradients while a backward runs. ``updating`` comes to all of these in the update."""
 
     gradients: float = 0.0
     unreduced: float = 0.0
@@ -54,10 +56,12 @@ class Held:
 
     @property
     def total(self) -> float:
+        """Bytes of all terms together."""
         return self.activations + self.logits + self.gradients + self.gathered
 
     @property
     def parts(self) -> tuple[float, float, float, float]:
+        """Bytes of activations, logits, gradients and gathered parameters."""
         return self.activations, self.logits, self.gradients, self.gathered
 
     def terms(self) -> dict[str, float]:
@@ -178,8 +182,13 @@ def _name(span: ActionSpan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StageSizes:
-    """Bytes of a stage: what a microbatch keeps, and a layer of it, what it works with, has at the loss, and
-    keeps of it for later."""
+    """Bytes of a microbatch on a stage.
+
+    ``kept`` is what it holds from the end of its forward on, without logits, and ``layer`` once the largest
+    layer of the stage has run. ``working`` is what its backward needs besides while it recomputes, ``logits``
+    what the loss holds. ``operands`` wait for the weight gradient after the input gradient. ``own`` are the
+    buffers of the stage, whatever the microbatch.
+    """
 
     kept: float
     layer: float
@@ -190,7 +199,7 @@ class StageSizes:
 
     @classmethod
     def of(cls, stage: Stage, sizes: ActivationBytes, own: Buffers) -> StageSizes:
-        """Of one stage with these buffers."""
+        """The sizes of a stage that has the buffers ``own``."""
         return cls(
             kept=sizes.kept_by_forward(stage),
             layer=sizes.kept_by_layer(stage),

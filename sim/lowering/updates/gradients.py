@@ -43,7 +43,7 @@ class Gradients:
     ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
     ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
     all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
-    check adds for the host (decision 11).
+    check adds for the host (docs/decisions/0011-jobs-that-checked-their-collectives.md).
     ``uncut``: buckets close with the parameter that fills them (torch's DDP, Megatron core); of a layer of
     so many elements, those of its parameters, in the order of their gradients. An all_reduce of a bucket is
     then a group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced), or one

@@ -73,17 +73,14 @@ def write_optimizer(
     check for infinities, which reduces one number over all ranks as the norm does. For ``check_s`` the
     checks of what the norm takes hold the host.
     """
-    grad = local.grad_bytes
     if local.dtype == "fp16":
         # Unscaling to FP32 main gradients with the check for infinities (read, write).
-        _kernels(writer, [("unscale gradients", share.updated * (grad + share.width), 2)], costs)
+        unscaled = share.updated * (local.grad_bytes + share.width)
+        _kernels(writer, [("unscale gradients", unscaled, 2)], costs)
     if skips:
         _meet(writer, "overflow check all_reduce", norm, costs, check_s)
         return
-    if share.slices and grad < share.width:
-        _kernels(writer, [("gradients to FP32", share.updated * (grad + 4), share.slices.gradients)], costs)
-        grad = 4
-    _kernels(writer, [("gradient norm", share.updated * grad, 2)], costs)
+    _write_norm(writer, share, costs, local)
     _meet(writer, "gradient norm all_reduce", norm, costs, check_s)
     if offload:
         from .offload import write_offloaded
@@ -92,6 +89,24 @@ def write_optimizer(
         return
     _kernels(writer, [("clip gradients", 2 * share.updated * share.width, 1)], costs)
     update(writer)
+    _write_copies(writer, share, costs, local)
+
+
+def _write_norm(
+    writer: ProgramBuilder, share: OptimizerShare, costs: KernelPricing, local: LocalShape
+) -> None:
+    """The norm of the rank's own gradients, which are made FP32 before where kernels of slices do that."""
+    grad = local.grad_bytes
+    if share.slices and grad < share.width:
+        _kernels(writer, [("gradients to FP32", share.updated * (grad + 4), share.slices.gradients)], costs)
+        grad = 4
+    _kernels(writer, [("gradient norm", share.updated * grad, 2)], costs)
+
+
+def _write_copies(
+    writer: ProgramBuilder, share: OptimizerShare, costs: KernelPricing, local: LocalShape
+) -> None:
+    """What the next step needs: parameters in the model's type and in that of products, gradients of zero."""
     after: list[tuple[str, float, int]] = []
     if local.dtype != "fp32" and share.cast:
         # read FP32, write 16 bit or the products' type

@@ -46,8 +46,7 @@ class FaultKind:
     the broken part is away; None: by the rule of ``recovery.repair``. ``repeats``: after a restart software
     may crash again (``recovery.crash_loop``). ``requeued``: the job loses its hosts and waits in the queue.
     ``in_step``: what one step feels of it; None: nothing, it is for campaigns. ``of_a_step``: campaigns know
-    nothing of it. ``source`` says where the
-    defaults come from.
+    nothing of it. ``source`` says where the defaults come from.
     """
 
     name: str

@@ -30,6 +30,7 @@ class Machine:
 
     @property
     def nodes(self) -> int:
+        """Hosts of the job; the last one may not be full."""
         return -(-self.gpus // self.gpus_per_node)
 
     def units(self, scope: str) -> int:

@@ -66,8 +66,8 @@ class Requeue(FaultsBlock):
     per_doubling_over_128: Seconds = Field(default=100.0, description="more for every doubling")
 
 
-class CheckpointSchedule(FaultsBlock):
-    """Until hosts are there: with a warm spare or the same hosts, or out of the queue."""
+class HostAllocation(FaultsBlock):
+    """How long a restart waits for its hosts: with a warm spare or the same hosts, or out of the queue."""
 
     standby: Seconds = Field(
         default=60.0, description="ByteRobust: hot update and standby 46 to 70 s, at any size"
@@ -108,7 +108,7 @@ class RestartCost(FaultsBlock):
 
     fixed: Duration | None = Field(default=None, description="all of it, as one restore")
     kill: Seconds = Field(default=15.0, description="ft_launcher: workers stop within 15 s")
-    schedule: CheckpointSchedule = Field(default=CheckpointSchedule(), description="until hosts are there")
+    schedule: HostAllocation = Field(default=HostAllocation(), description="until hosts are there")
     init: Annotated[Init, BeforeValidator(_init, json_schema_input_type=str | Init)] = Field(
         default=Init(), description="communicators, by number of GPUs"
     )
@@ -220,7 +220,8 @@ class Recovery(FaultsBlock):
 
 
 MOST_SLOWED = 10.0
-"""By writes beside steps. So slow would be a step that only communicates, with a tenth of its NIC left."""
+"""How many times as long steps may take beside writes of a checkpoint: as long as a step that only
+communicates and has a tenth of its NIC left."""
 
 
 class StorageTier(FaultsBlock):

@@ -45,34 +45,13 @@ def read_accelerate(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
     draft = Draft(framework="accelerate", file=job.name, version=job.version or "16cb6eb8")
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
-    script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
-    if script:
-        settings.found |= launch_of(script, job.given.values).options
-    if strange := [name for name in settings.found if "invalid" in name]:
-        draft.refuse(strange[0], "accelerate ends on keys that it does not know")
-    if settings.flag("use_cpu") or settings.text("distributed_type") in ("XLA", "TPU", "MULTI_CPU"):
-        settings.refuse("distributed_type", "CPUs and TPUs are not modelled")
+    settings = _settings_of(job, draft)
     gpus = world_size(settings, None, None, settings.setting("num_processes"))
     kind = settings.choice(
         "mixed_precision", among={"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}, default="fp32"
     )
-    how = settings.text("distributed_type", default="NO")
-    ranks = gpus
-    if how == "FSDP" or settings.flag("fsdp_config.use_fsdp"):
-        ranks = put_fsdp(settings, gpus)
-    elif how == "DEEPSPEED":
-        _deepspeed(settings, job)
-    elif how == "MEGATRON_LM":
-        settings.refuse(
-            "distributed_type", "Megatron-LM below accelerate is not read; give Megatron's own arguments"
-        )
-    else:
-        draft.put("software.preset", "torchtitan-2024", "plain torch")
-        draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
-        draft.put("parallelism.zero", 0, f"distributed_type: {how}")
+    ranks = _put_distribution(settings, job, gpus)
     steps = settings.integer("gradient_accumulation_steps")
     micro = settings.integer("per_device_train_batch_size")
     put_batches(
@@ -90,6 +69,39 @@ def read_accelerate(job: ImportJob) -> Imported:
     put_machine(settings)
     settle(settings, "accelerate", "trainer", "deepspeed-json")
     return draft.finished()
+
+
+def _settings_of(job: ImportJob, draft: Draft) -> Settings:
+    """The keys of accelerate's own file, with the options of a launch script over them."""
+    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
+    script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
+    if script:
+        settings.found |= launch_of(script, job.given.values).options
+    if strange := [name for name in settings.found if "invalid" in name]:
+        draft.refuse(strange[0], "accelerate ends on keys that it does not know")
+    if settings.flag("use_cpu") or settings.text("distributed_type") in ("XLA", "TPU", "MULTI_CPU"):
+        settings.refuse("distributed_type", "CPUs and TPUs are not modelled")
+    return settings
+
+
+def _put_distribution(settings: Settings, job: ImportJob, gpus: int | None) -> int | None:
+    """Put in what ``distributed_type`` means: FSDP, DeepSpeed or plain replicas. Returns the number of ranks
+    that read data of their own, None where it is not known."""
+    draft, how = settings.draft, settings.text("distributed_type", default="NO")
+    if how == "FSDP" or settings.flag("fsdp_config.use_fsdp"):
+        return put_fsdp(settings, gpus)
+    if how == "DEEPSPEED":
+        _deepspeed(settings, job)
+    elif how == "MEGATRON_LM":
+        settings.refuse(
+            "distributed_type", "Megatron-LM below accelerate is not read; give Megatron's own arguments"
+        )
+    else:
+        draft.put("software.preset", "torchtitan-2024", "plain torch")
+        draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
+        draft.put("parallelism.zero", 0, f"distributed_type: {how}")
+    return gpus
 
 
 def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fsdp_") -> int | None:

@@ -1,8 +1,7 @@
 """Arguments of a command as settings by name, and what its launcher says of hosts and GPUs.
 
 Knows how argparse cuts a list and the options of torchrun, deepspeed, srun, mpirun and accelerate launch;
-does
-not know what a training script's options mean.
+does not know what a training script's options mean.
 
 Sources: docs.pytorch.org elastic/run.html; deepspeed launcher/runner.py; slurm.schedmd.com srun.html,
 sbatch.html.

@@ -2,8 +2,7 @@
 arguments.
 
 Sources: deepspeedai/Megatron-DeepSpeed megatron/arguments.py (4efb479);
-bigscience-workshop/Megatron-DeepSpeed and
-bigscience train/tr11-176B-ml; deepspeed_json.py for the JSON.
+bigscience-workshop/Megatron-DeepSpeed and bigscience train/tr11-176B-ml; deepspeed_json.py for the JSON.
 """
 
 from __future__ import annotations
@@ -208,6 +207,23 @@ def _zero_of_megatron(settings: Settings, config: SourceFile | None) -> None:
     it."""
     draft, pp = settings.draft, settings.draft.get("parallelism.pp", 1)
     pipeline = not settings.flag("no_pipeline_parallel")
+    _join_stages(settings, config)
+    stage = put_zero(settings, pipeline=pipeline and pp > 1)
+    _refuse_other_batches(settings)
+    if config is not None:
+        _refuse_other_precision(settings)
+    if draft.get("training.precision") == "bf16" and pipeline and stage == 0:
+        draft.put(
+            "parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named"
+        )
+    if settings.flag("cpu_optimizer"):
+        draft.put("training.cpu_offload", True, settings.origin("cpu_optimizer"))
+    if stage == 3:
+        draft.put("software.preset", "deepspeed-zero3-2021", "ZeRO-3")
+
+
+def _join_stages(settings: Settings, config: SourceFile | None) -> None:
+    """Take ``--zero-stage`` where there is no JSON; where there is one, refuse another stage than its own."""
     told = (
         settings.integer("zero_stage")
         if settings.has("zero_stage") and settings.found["zero_stage"].value is not True
@@ -220,12 +236,16 @@ def _zero_of_megatron(settings: Settings, config: SourceFile | None) -> None:
             settings.found["zero_optimization.stage"] = Setting(
                 value=1, file="Megatron-DeepSpeed", name="default of --zero-stage"
             )
-        draft.note(
+        settings.draft.note(
             "the DeepSpeed JSON is not among the files; its defaults are taken (give it as another file)"
         )
     elif told is not None and settings.integer("zero_optimization.stage", default=0) != told:
         settings.refuse("zero_stage", "it has to be the stage of the JSON, and is another")
-    stage = put_zero(settings, pipeline=pipeline and pp > 1)
+
+
+def _refuse_other_batches(settings: Settings) -> None:
+    """Refuse batch sizes of the JSON that are not those of the arguments."""
+    draft = settings.draft
     batches = batches_of(settings)
     for one, name in ((batches.micro, "micro_batch"), (batches.whole, "global_batch")):
         if one is not None and draft.get(f"training.{name}") not in (None, one):
@@ -233,19 +253,15 @@ def _zero_of_megatron(settings: Settings, config: SourceFile | None) -> None:
                 "train_batch_size",
                 f"the JSON has {name} {one}, the arguments {draft.get(f'training.{name}')}",
             )
-    kind = precision_of(settings) if config is not None else None
+
+
+def _refuse_other_precision(settings: Settings) -> None:
+    """Refuse a 16-bit type of the JSON that is not that of the arguments."""
+    draft, kind = settings.draft, precision_of(settings)
     if kind and kind[0] != "fp32" and kind[0] != draft.get("training.precision"):
         draft.refuse(
             "bf16.enabled", f"the JSON says {kind[0]}, the arguments {draft.get('training.precision')}"
         )
-    if draft.get("training.precision") == "bf16" and pipeline and stage == 0:
-        draft.put(
-            "parallelism.zero", 1, "BF16_Optimizer shards the optimizer's state, whatever stage is named"
-        )
-    if settings.flag("cpu_optimizer"):
-        draft.put("training.cpu_offload", True, settings.origin("cpu_optimizer"))
-    if stage == 3:
-        draft.put("software.preset", "deepspeed-zero3-2021", "ZeRO-3")
 
 
 def _stages(settings: Settings) -> None:

@@ -1,9 +1,8 @@
 """A scenario as another framework's file: written, read back, and refused where it reads back as another run.
 
 So the round trip is the identity for all that is written. Compared are the model, the layout, the work of a
-step
-and the schedule; the software's facts where the file reads back as the same preset. Which GPU and network, a
-title, faults and weeks are in no framework's file.
+step and the schedule; the software's facts where the file reads back as the same preset. Which GPU and
+network, a title, faults and weeks are in no framework's file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """gpt-neox: its YAML files, merged (model, cluster, local setup); a key stands in one of them.
 
 Source: EleutherAI/gpt-neox megatron/neox_arguments/neox_args.py, arguments.py,
-megatron/tokenizer/tokenizer.py,
-megatron/model/transformer.py (ParallelMLP) at ea7aefd8.
+megatron/tokenizer/tokenizer.py, megatron/model/transformer.py (ParallelMLP) at ea7aefd8.
 """
 
 from __future__ import annotations

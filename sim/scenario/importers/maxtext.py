@@ -1,8 +1,7 @@
 """MaxText on GPUs: its YAML over base.yml, with the model by name or by its own file.
 
 Source: AI-Hypercomputer/maxtext src/maxtext/configs/base.yml, configs/types.py
-(calculate_global_batch_sizes),
-configs/models/*.yml (e591f30c).
+(calculate_global_batch_sizes), configs/models/*.yml (e591f30c).
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 
+from ..model.model import Model
 from ..models import Scenario
 from .cuda_graphs import PARTS_SINCE, scopes_told
 from .importer import Exporter
@@ -44,16 +45,18 @@ def write_script(scenario: Scenario, version: str | None) -> str:
     lines = [
         f"    --{name.replace('_', '-')}" + ("" if value is True else f" {value}") for name, value in options
     ]
-    return "\n".join([
-        "#!/bin/bash",
-        f"# Megatron-LM {told}, for {gpus} {scenario.cluster.gpu_name}. Written by stepsim export.",
-        *_environment(scenario),
-        "OPTIONS=(",
-        *lines,
-        ")",
-        f"torchrun --nproc_per_node {each} --nnodes {gpus // each} pretrain_gpt.py ${{OPTIONS[@]}}",
-        "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            f"# Megatron-LM {told}, for {gpus} {scenario.cluster.gpu_name}. Written by stepsim export.",
+            *_environment(scenario),
+            "OPTIONS=(",
+            *lines,
+            ")",
+            f"torchrun --nproc_per_node {each} --nnodes {gpus // each} pretrain_gpt.py ${{OPTIONS[@]}}",
+            "",
+        ]
+    )
 
 
 def _environment(scenario: Scenario) -> list[str]:
@@ -96,29 +99,41 @@ def options_of(scenario: Scenario, version: Version) -> Options:
 def _model(scenario: Scenario, version: Version) -> Options:
     model = scenario.model
     options: Options = [
-        ("num_layers", model.num_layers), ("hidden_size", model.hidden_size), ("ffn_hidden_size",
-        model.ffn_hidden_size),
+        ("num_layers", model.num_layers),
+        ("hidden_size", model.hidden_size),
+        ("ffn_hidden_size", model.ffn_hidden_size),
         ("num_attention_heads", model.num_attention_heads),
-        ("swiglu", model.mlp == "swiglu"), ("squared_relu", model.mlp == "relu2"),
+        ("swiglu", model.mlp == "swiglu"),
+        ("squared_relu", model.mlp == "relu2"),
         ("activation_func_clamp_value", _CLAMP if model.clamped_gate else None),
         ("normalization", "RMSNorm" if model.norm == "rmsnorm" else None),
         ("position_embedding_type", {"rope": "rope", "none": "none", "learned": None}[model.position]),
-        ("untie_embeddings_and_output_weights", not model.tied_embeddings), ("disable_bias_linear",
-        not model.biases),
-        ("add_qkv_bias", model.qkv_biases), ("qk_layernorm", model.qk_norm),
-        ("hidden_dropout", model.dropout), ("attention_dropout", model.dropout),
+        ("untie_embeddings_and_output_weights", not model.tied_embeddings),
+        ("disable_bias_linear", not model.biases),
+        ("add_qkv_bias", model.qkv_biases),
+        ("qk_layernorm", model.qk_norm),
+        ("hidden_dropout", model.dropout),
+        ("attention_dropout", model.dropout),
         ("mtp_num_layers", model.mtp_layers or None),
-        ("seq_length", scenario.training.seq_length), ("max_position_embeddings",
-        scenario.training.seq_length),
-    ]  # fmt: skip
+        ("seq_length", scenario.training.seq_length),
+        ("max_position_embeddings", scenario.training.seq_length),
+    ]
+    return [*options, *_attention(model), *_vocabulary(scenario, version), *_experts(scenario, version)]
+
+
+def _attention(model: Model) -> Options:
+    """Heads of keys and values (latent, grouped, or one for each of queries), and the window of attention."""
     if model.mla is not None:
-        options += [("multi_latent_attention", True), ("q_lora_rank", model.mla.q_lora_rank),
-        ("kv_lora_rank", model.mla.kv_lora_rank),
-                    ("qk_head_dim", model.mla.qk_nope_head_dim), ("qk_pos_emb_head_dim",
-                    model.mla.qk_rope_head_dim),
-                    ("v_head_dim", model.mla.v_head_dim)]  # fmt: skip
+        options: Options = [
+            ("multi_latent_attention", True),
+            ("q_lora_rank", model.mla.q_lora_rank),
+            ("kv_lora_rank", model.mla.kv_lora_rank),
+            ("qk_head_dim", model.mla.qk_nope_head_dim),
+            ("qk_pos_emb_head_dim", model.mla.qk_rope_head_dim),
+            ("v_head_dim", model.mla.v_head_dim),
+        ]
     else:
-        options.append(("kv_channels", model.kv_channels))
+        options = [("kv_channels", model.kv_channels)]
         if model.num_query_groups != model.num_attention_heads:
             options += [("group_query_attention", True), ("num_query_groups", model.num_query_groups)]
     if model.sliding_window is not None:
@@ -126,15 +141,21 @@ def _model(scenario: Scenario, version: Version) -> Options:
             ("window_size", f"{model.sliding_window - 1},0"),
             ("window_attn_skip_freq", model.full_attention_every or None),
         ]
+    return options
+
+
+def _vocabulary(scenario: Scenario, version: Version) -> Options:
+    """A tokenizer of as many entries, and the option that pads the table to its rows in this version."""
+    model = scenario.model
     # NullTokenizer adds an entry of its own; the rows of the table are told, whatever they are padded to.
-    options += [("tokenizer_type", "NullTokenizer"), ("vocab_size", model.vocab_size - 1)]
+    options: Options = [("tokenizer_type", "NullTokenizer"), ("vocab_size", model.vocab_size - 1)]
     if version >= (4, 14):
         options.append(("padded_vocab_size", model.embedding_rows))
     elif model.make_vocab_size_divisible_by not in (None, 128):
         options.append(("make_vocab_size_divisible_by", model.make_vocab_size_divisible_by))
     elif model.embedding_rows == model.vocab_size and model.vocab_size % (128 * scenario.parallelism.tp):
         options.append(("make_vocab_size_divisible_by", max(1, model.vocab_size // scenario.parallelism.tp)))
-    return [*options, *_experts(scenario, version)]
+    return options
 
 
 def _experts(scenario: Scenario, version: Version) -> Options:
@@ -149,27 +170,29 @@ def _experts(scenario: Scenario, version: Version) -> Options:
     elif moe.layer_freq != 1:
         frequency = moe.layer_freq
     return [
-        ("num_experts", moe.num_experts), ("moe_router_topk", moe.topk), ("moe_ffn_hidden_size",
-        moe.expert_ffn_hidden_size),
+        ("num_experts", moe.num_experts),
+        ("moe_router_topk", moe.topk),
+        ("moe_ffn_hidden_size", moe.expert_ffn_hidden_size),
         ("moe_shared_expert_intermediate_size", moe.shared_expert_ffn_hidden_size or None),
         ("moe_layer_freq", frequency),
-        ("moe_expert_capacity_factor", moe.capacity_factor), ("moe_pad_expert_input_to_capacity",
-        moe.capacity_factor is not None),
+        ("moe_expert_capacity_factor", moe.capacity_factor),
+        ("moe_pad_expert_input_to_capacity", moe.capacity_factor is not None),
         ("moe_router_num_groups", moe.node_limit + 1 if moe.node_limit else None),
         ("moe_router_group_topk", moe.node_limit),
         ("moe_grouped_gemm", True),
         # Its commit, 022bcb5afe88 (merge request 3274), lies among those of core 0.14.
         ("moe_router_force_load_balancing", scenario.training.routing == "forced" and version >= (4, 14)),
-    ]  # fmt: skip
+    ]
 
 
 def _layout(scenario: Scenario, version: Version) -> Options:
     par = scenario.parallelism
     options: Options = [
-        ("tensor_model_parallel_size", par.tp), ("pipeline_model_parallel_size", par.pp),
-        ("context_parallel_size", par.cp if par.cp > 1 else None), ("sequence_parallel",
-        par.sequence_parallel),
-    ]  # fmt: skip
+        ("tensor_model_parallel_size", par.tp),
+        ("pipeline_model_parallel_size", par.pp),
+        ("context_parallel_size", par.cp if par.cp > 1 else None),
+        ("sequence_parallel", par.sequence_parallel),
+    ]
     if scenario.model.moe is not None:
         options += [("expert_model_parallel_size", par.ep), ("expert_tensor_parallel_size", par.etp)]
     if par.zero == 1:
@@ -219,8 +242,24 @@ def _training(scenario: Scenario, version: Version) -> Options:
     options: Options = [
         ("micro_batch_size", training.micro_batch),
         ("global_batch_size", training.global_batch),
+        *_precision(scenario),
+        *_recompute(scenario, version),
     ]
-    options += [(one.lstrip("-"), True) for one in _PRECISIONS[training.precision]]
+    if training.optimizer.name != "adamw":
+        options.append(("optimizer", training.optimizer.name))
+        options += [
+            ("muon_num_ns_steps", training.optimizer.ns_steps),
+            ("muon_tp_mode", training.optimizer.tp_mode),
+        ]
+    if training.cpu_offload:
+        options.append(("optimizer_cpu_offload", True))
+    return options
+
+
+def _precision(scenario: Scenario) -> Options:
+    """The types of products, and how those of 8 bit and less are scaled."""
+    training = scenario.training
+    options: Options = [(one.lstrip("-"), True) for one in _PRECISIONS[training.precision]]
     if training.precision in ("fp8", "mxfp8"):
         recipe = {"delayed": "delayed", "current": "tensorwise", "blockwise": "blockwise"}[
             scenario.software.kernels.fp8_scaling
@@ -234,29 +273,26 @@ def _training(scenario: Scenario, version: Version) -> Options:
             options.append(("tp_only_amax_red", scenario.software.exchange.amax_group == "tensor"))
     elif training.precision == "nvfp4":
         options.append(("fp4_format", "e2m1"))
-    recompute = training.recompute
+    return options
+
+
+def _recompute(scenario: Scenario, version: Version) -> Options:
+    """Which activations are computed again."""
+    recompute = scenario.training.recompute
     if recompute == "full":
-        options += _full("uniform", 1, version)
-    elif recompute == "selective":
-        options.append(("recompute_granularity", "selective"))
-    elif (
-        not isinstance(recompute, str) and recompute.kind == "full" and recompute.method and recompute.layers
-    ):
-        options += _full(recompute.method, recompute.layers, version)
-    elif not isinstance(recompute, str) and recompute.kind == "modules":
-        options += [
+        return _full("uniform", 1, version)
+    if recompute == "selective":
+        return [("recompute_granularity", "selective")]
+    if isinstance(recompute, str):
+        return []
+    if recompute.kind == "full" and recompute.method and recompute.layers:
+        return _full(recompute.method, recompute.layers, version)
+    if recompute.kind == "modules":
+        return [
             ("recompute_granularity", "selective"),
             ("recompute_modules", " ".join(recompute.modules)),
         ]
-    if training.optimizer.name != "adamw":
-        options.append(("optimizer", training.optimizer.name))
-        options += [
-            ("muon_num_ns_steps", training.optimizer.ns_steps),
-            ("muon_tp_mode", training.optimizer.tp_mode),
-        ]
-    if training.cpu_offload:
-        options.append(("optimizer_cpu_offload", True))
-    return options
+    return []
 
 
 def _full(method: str, layers: int, version: Version) -> Options:
@@ -275,7 +311,7 @@ def _software(scenario: Scenario, version: Version) -> Options:
             ("overlap_param_gather", gathers and par.zero > 0 and software.gradients.overlap_grad_reduce),
             ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
             ("cross_entropy_loss_fusion", software.kernels.cross_entropy == "fused"),
-        ]  # fmt: skip
+        ]
     half = scenario.training.precision == "fp16"
     if half and software.gradients.main_grad_bytes == 4:
         options.append(("accumulate_allreduce_grads_in_fp32", True))
@@ -292,12 +328,14 @@ def _software(scenario: Scenario, version: Version) -> Options:
         flexible = software.exchange.moe_dispatcher != "alltoall"
         hybrid = software.exchange.moe_dispatcher == "hybridep"
         eight_bits = scenario.training.precision in ("fp8", "mxfp8", "nvfp4")
-        options += [("moe_token_dispatcher_type", "flex" if flexible else "alltoall"),
-                    ("moe_flex_dispatcher_backend", "hybridep" if hybrid else None),
-                    ("moe_router_fusion", software.kernels.moe_router_fusion),
-                    ("moe_router_padding_for_fp8", eight_bits and not software.kernels.expert_rows_padded),
-                    ("moe_shared_expert_overlap", software.exchange.moe_shared_expert_overlap),
-                    ("overlap_moe_expert_parallel_comm", software.exchange.moe_a2a_overlap)]  # fmt: skip
+        options += [
+            ("moe_token_dispatcher_type", "flex" if flexible else "alltoall"),
+            ("moe_flex_dispatcher_backend", "hybridep" if hybrid else None),
+            ("moe_router_fusion", software.kernels.moe_router_fusion),
+            ("moe_router_padding_for_fp8", eight_bits and not software.kernels.expert_rows_padded),
+            ("moe_shared_expert_overlap", software.exchange.moe_shared_expert_overlap),
+            ("overlap_moe_expert_parallel_comm", software.exchange.moe_a2a_overlap),
+        ]
     if software.host.cuda_graphs:
         parts = scopes_told(software.host) if scenario.model.moe is not None else []
         kind = "transformer_engine" if parts else "local"

@@ -18,6 +18,7 @@ _RECIPES = {
 
 
 def put_precision(settings: Settings) -> None:
+    """Put the type of matrix products, and how those of 8 and 4 bits are scaled."""
     draft = settings.draft
     half, brain = settings.flag("fp16"), settings.flag("bf16")
     if half and brain:
@@ -70,6 +71,18 @@ def _amax_group(settings: Settings) -> tuple[str, str]:
 
 
 def put_optimizer(settings: Settings) -> None:
+    """Put in which optimizer updates the parameters, and in how many bits it keeps its state."""
+    _update_rule(settings)
+    if settings.flag("use_precision_aware_optimizer"):
+        _state_widths(settings)
+        return
+    # Without it the arguments are read, so that none is left over, and change nothing.
+    for option in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
+        settings.text(option)
+
+
+def _update_rule(settings: Settings) -> None:
+    """The optimizer by name, and the options of Muon."""
     draft = settings.draft
     name = settings.choice(
         "optimizer",
@@ -89,10 +102,11 @@ def put_optimizer(settings: Settings) -> None:
         value = settings.integer(option) if field == "ns_steps" else settings.text(option)
         if name == "muon" and value is not None:
             draft.put(f"training.optimizer.{field}", value, settings.origin(option))
-    if not settings.flag("use_precision_aware_optimizer"):
-        for option in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"):
-            settings.text(option)
-        return
+
+
+def _state_widths(settings: Settings) -> None:
+    """Bytes of the moments and of the main gradients under ``--use-precision-aware-optimizer``."""
+    draft = settings.draft
     if settings.text("main_params_dtype", default="fp32") not in ("fp32", "float32"):
         settings.refuse("main_params_dtype", "master weights in fewer than 32 bits are not modelled")
     moments = {settings.text(one, default="fp32") for one in ("exp_avg_dtype", "exp_avg_sq_dtype")}

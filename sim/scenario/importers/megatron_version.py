@@ -1,11 +1,10 @@
 """Which Megatron-LM a script is of: as told, or by the options that stand in it.
 
-Versions are pairs that compare: (2, 5) is v2.5, (3, 0) what is called v3.0 and 2022, (3, 1) 23.04, and
-(4, n) Megatron core 0.n.
+Versions are pairs that compare: (2, 5) is v2.5, (3, 0) what is called v3.0 and 2022, (3, 1) 23.04, and (4, n)
+Megatron core 0.n.
 
 Source: NVIDIA/Megatron-LM megatron/arguments.py at v2.0, v2.5, 23.04, core_v0.4.0;
-megatron/training/arguments.py
-at core_v0.8.0, core_v0.12.0 and d98e8a64.
+megatron/training/arguments.py at core_v0.8.0, core_v0.12.0 and d98e8a64.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """NeMo 1.x: its Hydra YAML with resolvers; and launchers of NeMo 2, whose layout stands in another table.
 
 Sources: NVIDIA/NeMo v1.23.0 examples/nlp/language_modeling/conf/megatron_gpt_config.yaml,
-nemo/collections/nlp/modules/
-common/megatron; NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training; NVIDIA/dgxc-benchmarking.
+nemo/collections/nlp/modules/common/megatron; NVIDIA/NeMo-Framework-Launcher launcher_scripts/conf/training;
+NVIDIA/dgxc-benchmarking.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Primus: its experiment YAML over Megatron-LM, torchtitan or MaxText, with presets by name.
 
 The model and the defaults stand in presets of Primus. Given as other files they are read; without them a
-model that
-the catalogue has is taken from there.
+model that the catalogue has is taken from there.
 
 Source: AMD-AGI/Primus docs/02-user-guide/configuration-system.md,
-primus/configs/modules/megatron/trainer_base.yaml,
-primus/configs/models (fd1eeabb).
+primus/configs/modules/megatron/trainer_base.yaml, primus/configs/models (fd1eeabb).
 """
 
 from __future__ import annotations

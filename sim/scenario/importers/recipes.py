@@ -2,8 +2,8 @@
 launcher.
 
 Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/argument_parser.py, utils/utils.py
-(WorkloadBaseConfig),
-utils/overrides.py (v0.2.0 to v0.4.2); training/comm_overlap.py, mixed_precision.py; recipes/common.py.
+(WorkloadBaseConfig), utils/overrides.py (v0.2.0 to v0.4.2); training/comm_overlap.py, mixed_precision.py;
+recipes/common.py.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def recipe_scenario(settings: Settings, preset: str) -> Imported:
     gpus = world_size(settings, None, None, settings.setting("num_gpus"))
     if each is not None:
         draft.put("cluster.gpus_per_node", settings.integer("gpus_per_node"), each.origin)
-    _layout(settings, gpus)
+    _layout(settings)
     _training(settings)
     _overlaps(settings)
     told = settings.text("gpu") if settings.given.get("gpu") is None else None
@@ -121,32 +121,11 @@ def recipe_scenario(settings: Settings, preset: str) -> Imported:
     return draft.finished()
 
 
-def _layout(settings: Settings, gpus: int | None) -> None:
+def _layout(settings: Settings) -> None:
+    """The parallelism of a recipe: sizes of groups, chunks of the pipeline, and what is sharded."""
     draft = settings.draft
-    sizes = {}
-    for axis, name in (
-        ("tp", "tensor_model_parallel_size"),
-        ("pp", "pipeline_model_parallel_size"),
-        ("cp", "context_parallel_size"),
-        ("ep", "expert_model_parallel_size"),
-    ):
-        value = settings.integer(name)
-        if value is None and not settings.has(name):
-            if axis in ("tp", "pp"):
-                draft.ask(name, "the recipe's layout stands in its own table, and not in the file", "1")
-            value = 1
-        sizes[axis] = max(1, value or 1)
-        draft.put(f"parallelism.{axis}", sizes[axis], settings.origin(name, default=RECIPE))
-    etp = settings.integer("expert_tensor_parallel_size")
-    if sizes["ep"] > 1 or etp:
-        draft.put(
-            "parallelism.etp",
-            etp or 1,
-            settings.origin("expert_tensor_parallel_size", default=f"{RECIPE}: 1"),
-        )
-    if draft.get("model.preset") and not _has_experts(draft.get("model.preset")):
-        draft.put("parallelism.ep", 1, "the model has no experts")
-        draft.put("parallelism.etp", 1, "the model has no experts")
+    sizes = _sizes(settings)
+    _expert_sizes(settings, sizes["ep"])
     if sizes["tp"] > 1:
         draft.put("parallelism.sequence_parallel", True, f"{RECIPE}: wherever tensors are split")
     chunks = settings.integer("virtual_pipeline_model_parallel_size", default=1) or 1
@@ -165,6 +144,41 @@ def _layout(settings: Settings, gpus: int | None) -> None:
         settings.origin("use_megatron_fsdp", default=f"{RECIPE}: the distributed optimizer"),
     )
     settings.setting("nccl_ub")
+
+
+def _sizes(settings: Settings) -> dict[str, int]:
+    """Put in the size of each parallel group, and return them by axis. Where the recipe leaves out tensor or
+    pipeline parallelism, they are asked for."""
+    draft, sizes = settings.draft, {}
+    for axis, name in (
+        ("tp", "tensor_model_parallel_size"),
+        ("pp", "pipeline_model_parallel_size"),
+        ("cp", "context_parallel_size"),
+        ("ep", "expert_model_parallel_size"),
+    ):
+        value = settings.integer(name)
+        if value is None and not settings.has(name):
+            if axis in ("tp", "pp"):
+                draft.ask(name, "the recipe's layout stands in its own table, and not in the file", "1")
+            value = 1
+        sizes[axis] = max(1, value or 1)
+        draft.put(f"parallelism.{axis}", sizes[axis], settings.origin(name, default=RECIPE))
+    return sizes
+
+
+def _expert_sizes(settings: Settings, ep: int) -> None:
+    """How experts are cut; a model without experts has neither of both sizes, whatever the recipe says."""
+    draft = settings.draft
+    etp = settings.integer("expert_tensor_parallel_size")
+    if ep > 1 or etp:
+        draft.put(
+            "parallelism.etp",
+            etp or 1,
+            settings.origin("expert_tensor_parallel_size", default=f"{RECIPE}: 1"),
+        )
+    if draft.get("model.preset") and not _has_experts(draft.get("model.preset")):
+        draft.put("parallelism.ep", 1, "the model has no experts")
+        draft.put("parallelism.etp", 1, "the model has no experts")
 
 
 def _has_experts(name: str) -> bool:

@@ -1,9 +1,8 @@
 """A launch script, read and never executed: what it sets, and the command that it would start.
 
 Assignments, arrays, here-documents, if, case, for and functions are followed as bash would (bash manual,
-chapter
-3). Where a condition depends on what nobody knows, both ways are walked, and a variable that they leave
-different stays open under its own name, to be asked for where it matters.
+chapter 3). Where a condition depends on what nobody knows, both ways are walked, and a variable that they
+leave different stays open under its own name, to be asked for where it matters.
 """
 
 from __future__ import annotations

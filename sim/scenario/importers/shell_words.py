@@ -1,5 +1,5 @@
-"""Words of a shell script: quotes, comments, here-documents, arrays, as bash cuts them (bash manual, 3.1
-and 3.5).
+"""Words of a shell script: quotes, comments, here-documents, arrays, as bash cuts them (bash manual, 3.1 and
+3.5).
 
 Knows how a text is cut, not what its commands do. Words keep their quotes; whoever runs over them expands
 them.

@@ -114,6 +114,8 @@ def _shards(settings: Settings, ranks: int, copies: int) -> None:
 
 
 def put_batches(settings: Settings, ranks: int | None, old: bool) -> None:
+    """Put the sequence length and the batches of a step on ``ranks`` data-parallel ranks; ``old``: of
+    2024."""
     draft = settings.draft
     seq = settings.integer("training.seq_len", "training.max_context_length", default=2048)
     draft.put(

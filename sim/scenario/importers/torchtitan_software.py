@@ -13,6 +13,7 @@ from .torchtitan_layout import DEFAULT
 
 
 def put_recompute(settings: Settings) -> None:
+    """Put what ``activation_checkpoint`` computes again."""
     draft = settings.draft
     mode = settings.choice(
         "activation_checkpoint.mode",

@@ -1,9 +1,8 @@
 """A run of transformers' Trainer: its model, sequence, precision and recomputation, by its arguments.
 
 Sources: huggingface/transformers training_args.py; modeling_llama.py (kernels of plain torch);
-modeling_utils.py (gradient_checkpointing_enable: reentrant unless told);
-huggingface/accelerate utils/dataclasses.py; accelerator.py (prepare_model: what FSDP
-shards under mixed precision is made FP32).
+modeling_utils.py (gradient_checkpointing_enable: reentrant unless told); huggingface/accelerate
+utils/dataclasses.py; accelerator.py (prepare_model: what FSDP shards under mixed precision is made FP32).
 """
 
 from __future__ import annotations

@@ -13,24 +13,28 @@ from ....hardware.fields import NO_BOOL
 from .group import SoftwareGroup
 
 Bucket = Annotated[float, Field(strict=True, ge=1)]
-"""From one element on; ``.inf`` is one bucket for all."""
+"""Elements of a bucket, at least one; ``.inf`` puts all gradients into one bucket."""
 
 Reduction = Literal["buckets", "megatron-buckets", "nanotron-buckets"]
 Wrapper = Literal["none", "deepspeed"]
 Assumed = Literal["none", "gathers", "all"]
 
 BUCKET_ELEMENTS = 40e6
-"""Of a framework that says nothing else: Megatron core's least (distributed_data_parallel.py)."""
+"""Elements of a bucket of a framework that states none: the least of Megatron core
+(distributed_data_parallel.py)."""
 
 BUCKET_ELEMENTS_PER_REPLICA = 1e6
-"""Megatron core distributed_data_parallel.py: ``max(40000000, 1000000 * data_parallel_size)``, so that ranks
-of a large group still send messages of a useful size."""
+"""Elements that each data-parallel rank adds to a bucket of Megatron core beyond the least, so that ranks of
+a large group still send messages of a useful size: ``max(40000000, 1000000 * data_parallel_size)``
+(distributed_data_parallel.py)."""
 
 DEEPSPEED_BUFFER_ELEMENTS = 1e9
-"""reduce_bucket_size and allgather_bucket_size, 5e8 each (DeepSpeed runtime/zero/config.py)."""
+"""Elements of DeepSpeed's buffers: reduce_bucket_size and allgather_bucket_size, 5e8 each (DeepSpeed
+runtime/zero/config.py)."""
 
 DEEPSPEED_BF16_BUFFER_ELEMENTS = 5e9
-"""allgather_bucket_size of BF16_Optimizer, gathered as a list (DeepSpeed runtime/bf16_optimizer.py)."""
+"""Elements of the buffer of DeepSpeed's BF16_Optimizer, its allgather_bucket_size, which is gathered as a
+list (DeepSpeed runtime/bf16_optimizer.py)."""
 
 
 class GradientSoftware(SoftwareGroup):

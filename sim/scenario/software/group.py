@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict
 from ....hardware.fields import number, whole
 
 MOST_ELEMENTS = 1e15
-"""Parameters of a model: no model has a thousandth of it."""
+"""Most parameters of a model: a thousand times as many as any model has."""
 
 Elements = Annotated[float, number(ge=0, le=MOST_ELEMENTS)]
 Launches = Annotated[int, *whole(0, 100_000)]
-"""Small kernels; a layer of a published stack has some dozen."""
+"""Launches of small kernels; a layer of a published stack has a few dozen."""
 
 
 class SoftwareGroup(BaseModel):

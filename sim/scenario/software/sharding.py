@@ -13,13 +13,14 @@ Implementation = Literal["distributed-optimizer", "fsdp1", "fsdp2", "deepspeed",
 Reshard = Literal["default", "always", "never"]
 Reduce = Literal["each", "last"]
 Combined = Annotated[float, Field(strict=True, ge=1)]
-"""Bytes, from one on; ``.inf`` combines all that one layer has."""
+"""Most bytes of a combined collective, at least one; ``.inf`` combines all of a layer."""
 
 COMBINED_BYTES = 31_457_287.0
-"""XLA's own limit for each kind of collective (openxla/xla xla/service/collective_utils.h: 30 MiB + 7)."""
+"""Bytes up to which XLA combines collectives by default, the same for each kind of collective (openxla/xla
+xla/service/collective_utils.h: 30 MiB + 7)."""
 
 Limit = Annotated[float, Field(strict=True, ge=0)]
-"""``.inf`` is no limit."""
+"""A limit in elements; ``.inf`` sets none."""
 
 
 class ShardingSoftware(SoftwareGroup):

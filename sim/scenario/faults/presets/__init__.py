@@ -7,12 +7,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .....hardware.catalogue import unknown_name
+from .....hardware.files.shipped_yaml import load_shipped
 from ..faults import Process
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def preset_names() -> tuple[str, ...]:
@@ -29,7 +26,7 @@ def get_preset(name: str) -> tuple[Process, ...]:
     """
     if name not in preset_names():
         raise unknown_name("preset of faults", name, preset_names())
-    document = yaml.load(files(__package__).joinpath(f"{name}.yaml").read_text("utf-8"), Loader=_LOADER)
+    document = load_shipped(files(__package__).joinpath(f"{name}.yaml").read_text("utf-8"))
     source = document["source"]
     return tuple(
         Process.model_validate({"source": source, **_numbers(entry)}, context={"document": True})
