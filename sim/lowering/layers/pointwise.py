@@ -158,7 +158,7 @@ def activation(builder: LayerBuilder) -> None:
 
 
 def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> None:
-    """Append the gradients of the activation's inputs; ``weighted``: of rows that it multiplied by a weight each."""
+    """Append the gradients of the activation's inputs; ``weighted``: it multiplied each row by a weight."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fuses_activation:
