@@ -8,6 +8,7 @@ import pytest
 from small_experts import with_experts
 from small_scenarios import WIDE, scenario
 
+from stepsim.sim.evidence import interval_host
 from stepsim.sim.evidence.interval import REACHES
 from stepsim.sim.evidence.interval_host import (
     MOST_DENSE_LAUNCH_S,
@@ -16,6 +17,8 @@ from stepsim.sim.evidence.interval_host import (
     longer_at_most_s,
 )
 from stepsim.sim.lowering.lower import lower
+from stepsim.sim.program.program import Block
+from stepsim.sim.program.solo import solo_ends
 from stepsim.sim.result.result import Result
 from stepsim.sim.result.step import LENGTHENS, Interval
 from stepsim.sim.scenario.models import Scenario
@@ -103,6 +106,25 @@ def test_dense_layers_have_it_where_launches_may_outlast_kernels() -> None:
     assert not reached(dense(tokens=2048, host={"cuda_graphs": True}))
     shown = {"launches_per_product": 1}  # their price is one that steps have shown
     assert not reached(dense(tokens=2048, host=shown))
+
+
+@pytest.mark.parametrize("changes", [{}, {"model.moe": None, "parallelism.ep": 1}])
+def test_blocks_that_stages_have_in_common_are_timed_once(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {"schedule": "interleaved", "pp": 4, "vpp": 2, "ep": 4, "num_layers": 16, "microbatches": 16}
+    run = with_experts(**told).with_(changes)
+    plan = lower(run, build_cluster(run)).plan
+    timed: list[Block] = []
+
+    def seconds(block: Block, *, sms: int) -> tuple[float, float]:
+        timed.append(block)
+        return solo_ends(block, sms=sms)
+
+    monkeypatch.setattr(interval_host, "solo_ends", seconds)
+    longer_at_most_s(plan, 2.0, run.num_microbatches)
+    assert plan.shape.stages == 8
+    assert 0 < len(timed) == len(set(timed))
 
 
 def test_hosts_of_dense_layers_keep_their_lead() -> None:

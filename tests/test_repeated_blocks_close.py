@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 
@@ -141,6 +142,22 @@ def test_a_stream_that_has_ended_in_the_last_block_holds_nobody_when_it_opens() 
     record = replay(programs(collective("delay", Transfer(2.0, 0.0, math.inf)), block, late))
     assert shape(record, 1) == ["open"]
     assert list(record.end[0]) == pytest.approx([2.0, 6.0, 3.0])
+
+
+def test_a_replay_leaves_nothing_for_the_collector_to_look_for() -> None:
+    """A block that ends in detail, since somebody awaits one of its streams, refers to whoever ran it: all of
+    a step would be kept until the collector has gone through it."""
+    second, delay = Transfer(1.0, 0.0, math.inf), Transfer(0.5, 0.0, math.inf)
+    block = repeated(kernel(1.0), collective("tp", second, 0), kernel(1.0, 1))
+    one = programs(collective("delay", delay), block, collective("tp", second, 0))
+    assert shape(replay(one), 1) == ["open"]
+    gc.collect()
+    gc.disable()
+    try:
+        replay(one)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 def test_the_first_use_of_a_link_is_the_earliest_whichever_op_is_listed_first() -> None:

@@ -87,9 +87,10 @@ def _by_bucket(order: Order, shape: Shape) -> Iterator[Hooked]:
 
 def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
     """The first two chunks are gathered before anything runs; what is left to reduce follows at the end."""
-    forwards = [action for action in actions_of(order) if action.kind is ActionKind.FORWARD]
-    backwards = _backwards(order)
-    held, final = _held(order), set(_final(order).values())
+    all_ = tuple(actions_of(order))
+    forwards = [action for action in all_ if action.kind is ActionKind.FORWARD]
+    backwards = _backwards(all_)
+    held, final = _held(all_), {action.stage: action for action in backwards}
     begins = {forward.stage: k for k, forward in reversed(list(enumerate(forwards)))}
     gathers: dict[Action, list[int]] = {}
     for begun, following in pairwise(held[1:]):
@@ -97,11 +98,15 @@ def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
     reduces = {
         backward: ended.stage
         for backward, ended in zip(backwards[rank:], backwards, strict=False)
-        if ended in final
+        if final[ended.stage] is ended
     }
     yield from (Hook(HookCall.GATHER, stage) for stage in held[:2])
+    called = gathers.keys() | reduces.keys()
     for step in order:
         actions = parts(step)
+        if called.isdisjoint(actions):  # as most are
+            yield step
+            continue
         for action in actions:
             for stage in gathers.get(action, ()):
                 yield Hook(HookCall.GATHER, stage)

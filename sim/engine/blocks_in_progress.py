@@ -273,5 +273,6 @@ class BlocksInProgress:
         return True
 
     def _one_over(self) -> None:
-        """The block that ran in detail has ended."""
+        """The block that ran in detail has ended; it is let go of, since it refers to this."""
+        self.detail = None
         self._next(self.number + 1)

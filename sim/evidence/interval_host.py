@@ -76,35 +76,38 @@ def longer_at_most_s(plan: StepPlan, slower: float, microbatches: int) -> float:
     if each launch took so many times as long, on the rank that would lose most: each part of a layer between
     two waits of its host takes what the slower of host and GPU does, and so do all layers of a virtual stage
     together where hosts wait for nothing. A backward that a schedule splits counts as a whole one."""
-    added: dict[Block, float] = {}
-    each_s = [_longer_s(plan, stage, slower, added) for stage in range(plan.shape.stages)]
+    known_s: dict[Block, float] = {}
+    each_s = [_longer_s(plan, stage, slower, known_s) for stage in range(plan.shape.stages)]
     ranks = range(plan.shape.ranks)
     most_s = max(sum(each_s[stage] for stage in plan.held_stages(index)) for index in ranks)
     return microbatches / plan.ways * most_s
 
 
-def _longer_s(plan: StepPlan, stage: int, slower: float, added: dict[Block, float]) -> float:
-    """What a microbatch would take longer on a virtual stage, forward and back."""
+def _longer_s(plan: StepPlan, stage: int, slower: float, known_s: dict[Block, float]) -> float:
+    """What a microbatch would take longer on a virtual stage, forward and back. ``known_s`` is what was found
+    of blocks for other stages, which hold the same ones."""
     if plan.scenario.model.moe is None:
-        return _dense_longer_s(plan, stage, slower)
+        return _dense_longer_s(plan, stage, slower, known_s)
     seconds = 0.0
     for run in plan.stages[stage].runs:
         if not run.kind.experts:
             continue
         for kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
             block = plan.blocks.layer_of(kind, run)
-            if block not in added:
-                added[block] = sum(_added_s(part, plan, slower) for part in block.parts or (block,))
-            seconds += run.count * added[block]
+            if block not in known_s:
+                known_s[block] = sum(_added_s(part, plan, slower) for part in block.parts or (block,))
+            seconds += run.count * known_s[block]
     return seconds
 
 
-def _dense_longer_s(plan: StepPlan, stage: int, slower: float) -> float:
+def _dense_longer_s(plan: StepPlan, stage: int, slower: float, solo_s: dict[Block, float]) -> float:
     gpu_s = host_s = 0.0
     for run in plan.stages[stage].runs:
         for kind in (ActionKind.FORWARD, ActionKind.BACKWARD):
             block = plan.blocks.layer_of(kind, run)
-            gpu_s += run.count * solo_ends(block, sms=plan.cluster.gpu.sms)[0]
+            if block not in solo_s:
+                solo_s[block] = solo_ends(block, sms=plan.cluster.gpu.sms)[0]
+            gpu_s += run.count * solo_s[block]
             host_s += run.count * block.host_s
     return max(gpu_s, slower * host_s) - max(gpu_s, host_s)
 

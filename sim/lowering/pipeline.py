@@ -31,6 +31,8 @@ from .step_end import end_of
 from .tables import Tables, ordered_by
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from .overlapped import OverlappedBlocks
 
 NAMES = {kind: kind.name.lower() for kind in ActionKind}
@@ -96,7 +98,9 @@ class RankWriter:
         default_factory=dict
     )  # by stages forward, backward
     begun: set[int] = field(default_factory=set)  # virtual stages that have run a forward
-    calls: dict[Step | None, list[Hook]] = field(default_factory=dict)  # after a step; None: before all
+    calls: Mapping[Step | None, Sequence[Hook]] = field(
+        default_factory=dict
+    )  # after a step; None: before all
     syncs: bool = False  # whether backwards reduce each bucket of gradients as soon as it is full
     unreduced: list[int] = field(default_factory=list)  # virtual stages to reduce when all has run
 
@@ -126,27 +130,10 @@ class RankWriter:
         whole = self.end.reduces and self.sharding is None
         if whole and software.gradients.overlaps(plan.scenario.parallelism.zero) and together:
             aligned = software.gradients.reduction == "megatron-buckets"
-            self._place(
-                self.shared.tables.get(
-                    ("hooks", *ordered_by(plan.scenario, plan.shape), self.index, aligned),
-                    lambda: hooked(self.index, order, plan.shape, aligned=aligned),
-                )
+            self.calls = self.shared.tables.get(
+                ("calls", *ordered_by(plan.scenario, plan.shape), self.index, aligned),
+                lambda: _calls(hooked(self.index, order, plan.shape, aligned=aligned)),
             )
-
-    def _place(self, order: Iterable[Hooked]) -> None:
-        """Note the calls between steps.
-
-        Those at the end come after the last messages, as in Megatron: they reduce what is ``unreduced``.
-        """
-        step: Step | None = None
-        for entry in order:
-            if isinstance(entry, Hook):
-                self.calls.setdefault(step, []).append(entry)
-            else:
-                step = entry
-        last = self.calls.get(step, [])
-        while last and last.pop().call is not HookCall.ENABLE:
-            pass
 
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         """The ops of the rank's whole step, in host order."""
@@ -343,3 +330,21 @@ class RankWriter:
 
     def _exchange(self, exchange: MessageGroup) -> None:
         gather_received(self.plan, self.writer, exchange, self.messages.exchange(exchange))
+
+
+def _calls(order: Iterable[Hooked]) -> Mapping[Step | None, Sequence[Hook]]:
+    """The calls of the software after each step of an order that has any; before all of them for None.
+
+    Those at the end come after the last messages, as in Megatron: they reduce what is ``unreduced``.
+    """
+    found: dict[Step | None, list[Hook]] = {}
+    step: Step | None = None
+    for entry in order:
+        if isinstance(entry, Hook):
+            found.setdefault(step, []).append(entry)
+        else:
+            step = entry
+    last = found.get(step, [])
+    while last and last.pop().call is not HookCall.ENABLE:
+        pass
+    return found
