@@ -1,13 +1,17 @@
-"""A GPU whose kernels nobody measured: what of its interval one's own curves and one's own steps take away."""
+"""A GPU whose kernels nobody measured, and what curves and steps of one's own take away of its doubt."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 from stepsim.calibration.fit.own.steps import MeasuredRun, fit_own_steps
+from stepsim.cli.main import app
 from stepsim.hardware.calibrated.overlay import calibrated_profile
 from stepsim.hardware.profile import GpuProfile, Provenance
 from stepsim.sim.brief.step import Brief, brief_step
@@ -82,3 +86,19 @@ def test_gpus_that_were_measured_stay_as_they_are() -> None:
     assert doubt.kernels is None
     spread = measured_steps().sources
     assert spread.of_kernels(doubt.kernels_sigma) is spread
+
+
+def test_steps_of_a_gpu_of_ones_own_calibrate_it(tmp_path: Path) -> None:
+    gpu = {"name": "my-gpu", "extends": "H200", "bf16_flops": "148 TFLOP/s", "memory_bandwidth": "4 TB/s"}
+    document = {"extends": "llama3-8b-h100", "model": {"num_layers": 4}, "cluster": {"gpu": gpu}}
+    document["training"] = {"global_batch": 32}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+    before = brief_step(load_scenario(tmp_path / "job.yaml"))
+    took = 1.2 * before.step_time_s
+    run = {"scenario": "job.yaml", "measured": {"step_time_s": took}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
+    out = str(tmp_path / "steps.profile.yaml")
+    done = CliRunner().invoke(app, ["calibrate", "steps", "--own", str(tmp_path / "run.yaml"), "--out", out])
+    assert done.exit_code == 0, done.output
+    after = brief_step(load_scenario(tmp_path / "job.yaml", {"calibration": [out]}))
+    assert after.step_time_s == pytest.approx(took, rel=0.03)

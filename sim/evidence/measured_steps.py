@@ -100,7 +100,7 @@ class Doubt:
 
     @property
     def kernels_sigma(self) -> float:
-        """The standard deviation of what products and attention take on a GPU that nobody measured; else 0."""
+        """The standard deviation of products and attention of a GPU that nobody measured; else 0."""
         return self.kernels.sigma if self.kernels else 0.0
 
     @property
