@@ -89,7 +89,7 @@ _ASKED_AGAIN = ("gpu", "interconnect", "price_per_gpu_hour", "currency", "price_
 """Fields of the cluster that ``import`` asks for, and money."""
 
 _ANY_NETWORK = "ib-ndr400-x8"
-"""What stands for a network of the user's own while a file is read back; nothing that is compared reads it."""
+"""What stands for a network of the user's own while a file is read back; nothing compared reads it."""
 
 
 def _shown(value: Any) -> str:
