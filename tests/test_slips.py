@@ -12,6 +12,7 @@ from stepsim.cli.main import app
 from stepsim.sim.plan.search.alternatives import ALTERNATIVES
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.report.topology.racks import domains_in_words
+from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.simulate import build_cluster
 
@@ -94,3 +95,8 @@ def test_domains_are_called_as_the_maker_calls_their_links(gpu: str, link: str) 
     cluster = {"gpu": gpu, "gpus": 16, "interconnect": "roce-400-x8"}
     scenario = load_scenario("llama3-8b-h100", {"cluster": cluster})
     assert f"2 {link} domains of 8 GPUs" in domains_in_words(build_cluster(scenario))
+
+
+def test_a_merge_key_of_older_yaml_says_what_to_write() -> None:
+    with pytest.raises(ScenarioError, match=r"YAML 1\.2 has no merge keys; .*extends"):
+        load_scenario("llama3-8b-h100", {"training": {"<<": {"micro_batch": 1}}})
