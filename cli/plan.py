@@ -112,7 +112,12 @@ def plan(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option("--budget", metavar="DOLLARS", min=0, help="The token budget is to cost no more."),
+        typer.Option(
+            "--budget",
+            metavar="MONEY",
+            min=0,
+            help="The token budget is to cost no more, in the price's currency.",
+        ),
     ] = None,
     fits: FitsOption = 0.9,
     find: Annotated[

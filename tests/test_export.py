@@ -97,11 +97,18 @@ def test_what_is_written_reads_back_as_the_same_run(framework: str, data: st.Dat
     assert export(again, framework) == text
 
 
+OWN_GPU = {"name": "my-gpu", "extends": "H200", "bf16_flops": "148 TFLOP/s", "nvlink_domain": 4}
+OWN_NETWORK = {"name": "my-network", "rate": "200 Gb/s", "nics_per_node": 4}
+
+
 @pytest.mark.parametrize(
     ("framework", "name", "changes"),
     [
         ("megatron-lm", "llama3.1-405b-16k", {}),
         ("megatron-lm", "gpt3-175b-a100", {}),
+        ("megatron-lm", "deepseek-v2-lite-h100", {}),  # its first layer has no experts
+        ("megatron-lm", "llama3-8b-h100", {"cluster.gpu": OWN_GPU, "cluster.interconnect": OWN_NETWORK}),
+        ("nanotron", "llama3-8b-h100", {"cluster.gpu": OWN_GPU, "cluster.interconnect": OWN_NETWORK}),
         ("megatron-bridge", "llama3-70b-h100", {}),
         ("deepspeed", "nemotron4-15b-h100", {}),
         ("nanotron", "llama3-8b-h100", {}),
@@ -167,6 +174,16 @@ def test_a_router_that_is_forced_to_balance_is_told_where_no_option_says_it() ->
     for framework, version in (("megatron-bridge", None), ("megatron-lm", "core_v0.12.0")):
         notes = left_out(export(scenario, framework, version), scenario, framework, version)
         assert any("training.routing: forced reads back as balanced" in note for note in notes)
+
+
+def test_a_list_of_layers_with_experts_is_what_dense_first_layers_say() -> None:
+    first = load_scenario("deepseek-v2-lite-h100")
+    layers = [int(first.model.has_experts(layer)) for layer in range(first.model.num_layers)]
+    moe = first.to_document()["model"]["moe"]
+    listed = first.with_({"model.moe": moe | {"num_dense_layers": 0, "layer_freq": layers}})
+    assert differences(first, listed) == []
+    other = first.with_({"model.moe": moe | {"num_dense_layers": 2}})
+    assert [path for path, _, _ in differences(first, other)] == ["model.moe.layer_freq"]
 
 
 def test_an_exported_script_is_read_as_the_version_that_it_was_written_for(tmp_path: Path) -> None:

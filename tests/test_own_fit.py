@@ -153,6 +153,26 @@ def test_what_is_too_little_is_said_and_not_fitted(tmp_path: Path) -> None:
     assert "2 points; a fit needs" in none.notes[0]
 
 
+def test_points_beyond_the_peak_are_told_and_leave_a_file_that_can_be_read(tmp_path: Path) -> None:
+    sweep, out = table(tmp_path / "k.csv", slower(0.9)), tmp_path / "mine.profile.yaml"
+    unmasked = tmp_path / "unmasked.csv"
+    rows = list(csv.DictReader(sweep.read_text().splitlines()))
+    with unmasked.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(
+            {**row, "causal": 0, "seconds": float(row["seconds"]) / 2}
+            for row in rows
+            if row["family"] == "attention"
+        )
+    told = run("calibrate", "fit", unmasked, "--out", out, "--replicas", 0)
+    assert "points are faster than the peak of the GPU; attention with a mask has 1" in told.output
+    curve = read_profile_file(out).attention["fa2"]
+    assert max(*curve.forward.values(), *curve.backward.values()) <= 1.0
+    masked = fit_kernels(GPU, [p for p in read_table(sweep).kernels if isinstance(p.kernels[0], Attention)])
+    assert masked.notes == ()
+
+
 def test_a_family_is_on_one_side_of_the_split() -> None:
     names = [f"gemm ({i}, {j})" for i in range(20) for j in range(20)]
     assert 0.12 < sum(map(held_out, names)) / len(names) < 0.28

@@ -72,7 +72,7 @@ def _curve(implementation: str, dims: Sequence[int], constants: dict[str, float]
     return AttentionCurve(
         implementation=implementation,
         forward=tuple(forward.items()),
-        backward=tuple((dim, rate * constants[f"backward_{dim}"]) for dim, rate in forward.items()),
+        backward=tuple((dim, min(1.0, rate * constants[f"backward_{dim}"])) for dim, rate in forward.items()),
         provenance=Provenance(source="fit"),
         **shared,
     )

@@ -98,7 +98,8 @@ def require_file(path: str | Path) -> None:
 def _refuse_kind(path: str | Path, status: os.stat_result) -> None:
     for is_kind, name in _KINDS:
         if is_kind(status.st_mode):
-            raise FileError(path, f"is {name}, not a file")
+            files = f"; name the files in it, as in {path}/*.yaml" if is_kind is stat.S_ISDIR else ""
+            raise FileError(path, f"is {name}, not a file{files}")
 
 
 def _unreadable(error: OSError) -> str:

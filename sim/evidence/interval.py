@@ -23,7 +23,7 @@ from ..lowering.communication import nearest_curve
 from ..lowering.step_kind import step_kind
 from ..result.step import LENGTHENS, SHORTENS, Interval, IntervalPart, PathSegment
 from .interval_beyond import beyond_measured, routed_experts, unlike_measured
-from .interval_hardware import unmeasured_hardware
+from .interval_hardware import unmeasured_hardware, unmeasured_kernels
 from .interval_host import SLOWER_HOST, slower_hosts
 from .interval_kernel import FASTER, SLOWER, assumed_attention
 from .interval_overlap import OVERLAP, assumed_overlap
@@ -59,10 +59,12 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
     """What is uncertain about a step of so many ``microbatches``, whatever measured steps say of it; ``plan``
     may be that of a shorter one."""
     shares = {segment.name: segment.seconds / step_time_s for segment in path}
+    kernels = unmeasured_kernels(shares, plan)
     assumed = assumed_overlap(step_time_s, shares.get("dp", 0.0) * step_time_s, plan, microbatches)
     return Doubt(
         causes=(
             *_causes(shares, plan),
+            *((kernels,) if kernels else ()),
             *slowest_of_many(plan),
             *assumed,
             *assumed_attention(shares.get("attention", 0.0), plan),
@@ -75,6 +77,7 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
         awaited_doublings=awaited_doublings(_messages(shares), plan),
         read=plan.scenario.software.read,
         own=plan.profile.steps.runs,
+        kernels=kernels,
     )
 
 
@@ -124,7 +127,7 @@ def _reaching(doubt: Doubt, known: tuple[IntervalPart, ...], steps: MeasuredStep
 
 def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPart]:
     """What measured steps of the user's own leave open; what lies beyond measurements as without them."""
-    spread, count = steps.sources.of_trainer(read=doubt.read), len(doubt.own)
+    spread, count = steps.sources.of_trainer(read=doubt.read).of_kernels(doubt.kernels_sigma), len(doubt.own)
     left = after_own(spread, doubt.own)
     seen = f"{count} measured step{'s' * (count > 1)} of the profile; stepsim calibrate residuals"
     cluster = "this cluster" if doubt.read else "this cluster and a trainer whose code nobody read"
@@ -133,7 +136,8 @@ def _after_own_steps(doubt: Doubt, steps: MeasuredSteps) -> Iterator[IntervalPar
         ("one run of a kind", spread.run),
     ):
         yield IntervalPart(name=name, share=1.0, sigma=sigma, source=seen, kind="own steps")
-    yield from (_weighed(part, doubt, steps) for part in doubt.causes if part.kind in _BEYOND)
+    beyond = (part for part in doubt.causes if part.kind in _BEYOND and part is not doubt.kernels)
+    yield from (_weighed(part, doubt, steps) for part in beyond)
     yield from waits_of_many(doubt, steps)
     yield from routed_experts(doubt, steps)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...hardware.calibrated.overlay import profile_names
 from ...hardware.deviations import shipped_deviations
+from ...kernels.kernel import Gemm
 from ..result.step import IntervalPart
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ def unmeasured_hardware(
     carried."""
     gpu, network, known = plan.cluster.gpu, plan.cluster.interconnect, shipped_deviations()
     if gpu.name not in profile_names():
-        share = sum(shares.get(name, 0.0) for name in _PATH["matrix"])
-        one = known["unmeasured_gpu"]
-        name = f"kernels of {gpu.name}, never measured"
-        yield IntervalPart(name=name, share=share, sigma=one.sigma, source=one.source, kind="hardware")
         inside = _in_a_host(tiers, plan)
         if plan.cluster.nvlink_domain < min(plan.cluster.gpus_per_node, plan.cluster.gpus) and inside > 0:
             one = known["collectives_pcie"]
@@ -58,6 +55,36 @@ def unmeasured_hardware(
                 source="the spread of this figure among GPUs of its architecture",
                 kind="hardware",
             )
+
+
+def unmeasured_kernels(shares: Mapping[str, float], plan: StepPlan) -> IntervalPart | None:
+    """What products and attention are in doubt by on a GPU without a shipped profile; None elsewhere, and
+    where curves of the user's own measured them all. Of a step in which these measured a part, the
+    standard deviation is that of the rest, over all of it."""
+    gpu = plan.cluster.gpu
+    if gpu.name in profile_names():
+        return None
+    carried = dict(zip(_PATH["matrix"], (_carried_products(plan), _carried_attention(plan)), strict=True))
+    share = sum(shares.get(name, 0.0) for name in carried)
+    unmeasured = sum(shares.get(name, 0.0) for name, is_carried in carried.items() if is_carried)
+    if not unmeasured:
+        return None
+    one, name = shipped_deviations()["unmeasured_gpu"], f"kernels of {gpu.name}, never measured"
+    sigma = one.sigma * unmeasured / share
+    return IntervalPart(name=name, share=share, sigma=sigma, source=one.source, kind="hardware")
+
+
+def _carried_products(plan: StepPlan) -> bool:
+    """Whether a type of the step's matrix products runs at a rate that another GPU reached."""
+    carried = {rate.dtype: rate.provenance.carried for rate in plan.profile.gemm.rates}
+    types = {kernel.dtype for kernel in plan.kernels if isinstance(kernel, Gemm)}
+    return any(carried.get(dtype, carried.get("bf16", True)) for dtype in types)
+
+
+def _carried_attention(plan: StepPlan) -> bool:
+    """Whether the step's attention has no curve that was measured on this GPU."""
+    name = plan.scenario.software.kernels.attention
+    return all(one.provenance.carried for one in plan.profile.attention if one.implementation == name)
 
 
 def _in_a_host(tiers: Mapping[str, float], plan: StepPlan) -> float:

@@ -86,7 +86,8 @@ class Doubt:
     measured saw them, what kind of step it is, what of it routes tokens to experts, and whether somebody
     ``read`` the trainer's code. ``sample`` is the step by what takes its time, ``awaited_doublings`` those of
     the GPUs that its communication waits for, as a mean over its time; ``own`` are measured steps of the
-    user's own."""
+    user's own. ``kernels`` is the one of ``causes`` that measured steps of the GPU resolve: that nobody
+    measured its kernels; None where somebody did."""
 
     causes: tuple[IntervalPart, ...]
     regime: Regime
@@ -95,6 +96,12 @@ class Doubt:
     awaited_doublings: float
     read: bool = True
     own: tuple[OwnStep, ...] = ()
+    kernels: IntervalPart | None = None
+
+    @property
+    def kernels_sigma(self) -> float:
+        """The standard deviation of products and attention of a GPU that nobody measured; else 0."""
+        return self.kernels.sigma if self.kernels else 0.0
 
     @property
     def communication(self) -> float:

@@ -65,6 +65,11 @@ class SourceSpread:
             kind=math.hypot(self.kind, self.unread_kind),
         )
 
+    def of_kernels(self, sigma: float) -> SourceSpread:
+        """The spreads where products and attention are in doubt by ``sigma`` besides, as they are on a GPU
+        whose kernels nobody measured: a step of that GPU then says the more of them."""
+        return replace(self, matrix=math.hypot(self.matrix, sigma)) if sigma else self
+
     @property
     def factors(self) -> NDArray[np.float64]:
         """The covariance of the factors and of the fixed time, where no step was measured."""

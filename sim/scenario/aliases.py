@@ -78,6 +78,7 @@ SHORT_LISTS: dict[str, str] = {"faults": "events"}
 """A block that is a list stands for a block with this one key."""
 
 HINTS = {
+    "<<": "YAML 1.2 has no merge keys; write the fields here, or name the file to change under extends",
     "num_microbatches": "it follows from global_batch / (micro_batch × dp); set those",
     "gradient_accumulation_steps": "it follows from global_batch / (micro_batch × dp); set those",
     "untie_embeddings_and_output_weights": "use tied_embeddings, which says the opposite",

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ....hardware.calibrated.overlay import load_profile
+from ....hardware.gpu import PEAK_OF
 from ....hardware.gpus import get_gpu
 from ....hardware.profile import AttentionCurve, GpuProfile
 from ....hardware.provenance import Provenance
@@ -137,6 +138,27 @@ def _added(state: FittedKernels, part: str, one: Judged, block: str, profile: Gp
     )
 
 
+def _with_impossible(state: FittedKernels, what: str, points: Sequence[Measurement]) -> FittedKernels:
+    """``state`` with a note of the products or attentions that no GPU of this peak can do in their time."""
+    peak = get_gpu(state.profile.gpu).peak_flops
+    kernels = [(point.kernels, point.seconds) for point in points]
+    beyond = sum(
+        sum(
+            one.flops / peak[PEAK_OF.get(one.dtype, one.dtype)]
+            for one in some
+            if not isinstance(one, MemoryBound)
+        )
+        > seconds
+        for some, seconds in kernels
+    )
+    if not beyond:
+        return state
+    hint = "; attention with a mask has 1 in the column causal" if what.startswith("attention") else ""
+    return _noted(
+        state, f"{what}: {beyond} of {len(points)} points are faster than the peak of the GPU{hint}"
+    )
+
+
 def _noted(state: FittedKernels, note: str) -> FittedKernels:
     return replace(state, notes=(*state.notes, note))
 
@@ -150,6 +172,7 @@ def _gemm(state: FittedKernels, dtype: str, points: Sequence[Measurement], repli
         )
     if len(points) < FEW:
         return _noted(state, f"gemm {dtype}: {len(points)} points; a fit needs {FEW}")
+    state = _with_impossible(state, f"gemm {dtype}", points)
     whole = not state.whole_shape and len(points) >= SHAPE_POINTS and families >= SHAPE_FAMILIES
     if not whole:
         state = _noted(
@@ -184,6 +207,7 @@ def _attention(
     gpu, base = get_gpu(state.profile.gpu), state.profile
     if len(points) < _ATTENTION_POINTS:
         return _noted(state, f"attention {name}: {len(points)} points; a fit needs {_ATTENTION_POINTS}")
+    state = _with_impossible(state, f"attention {name}", points)
     others = tuple(curve for curve in base.attention if curve.implementation != name)
 
     def fitted(some: Sequence[Measurement]) -> GpuProfile:

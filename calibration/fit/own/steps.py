@@ -83,7 +83,8 @@ def fit_own_steps(runs: Sequence[MeasuredRun]) -> FittedSteps:
     if len(gpus) != 1:
         raise ValueError(f"one profile is of one GPU; these runs are on {', '.join(gpus) or 'none'}")
     before = _steps(runs, profiles, AS_SHIPPED)
-    spread = measured_steps().sources.of_trainer(read=all(step.doubt.read for step in before))
+    sources = measured_steps().sources.of_trainer(read=all(step.doubt.read for step in before))
+    spread = sources.of_kernels(max(step.doubt.kernels_sigma for step in before))
     known, after, factors = conditioned(spread, (), ()), before, np.zeros(len(CAUSES) + 1)
     for _ in range(ROUNDS):
         known = _known(spread, runs, after, factors)

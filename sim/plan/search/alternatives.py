@@ -82,7 +82,8 @@ def _interleaved(among: Candidates) -> NDArray[np.bool_]:
 
 def _guide(among: Candidates) -> NDArray[np.bool_]:
     """The recipe of Megatron's guides: the smallest model parallel size that fits, tensor parallelism inside
-    the host first (experts uncut), ZeRO-1, then as many chunks and sequences a microbatch as fit.
+    the host first (experts uncut), ZeRO-1, then as many chunks and sequences a microbatch as fit, with
+    experts over as few GPUs as that takes.
 
     NVIDIA Megatron-Bridge, docs/performance-guide.md; bigscience train/tflops_optimization.md.
     """
@@ -95,7 +96,7 @@ def _guide(among: Candidates) -> NDArray[np.bool_]:
     if not usable.any():
         return usable
     more = [-_column(among, name).astype(np.int64) for name in ("vpp", "micro_batch")]
-    order = np.lexsort((*reversed(more), -tp, tp * pp * cp, ~usable))
+    order = np.lexsort((_column(among, "ep").astype(np.int64), *reversed(more), -tp, tp * pp * cp, ~usable))
     found = np.zeros(len(among.layouts), dtype=bool)
     found[order[0]] = True
     return found

@@ -267,6 +267,8 @@ def wishes_of(
     if replays is not None:
         _check_whole("replays", replays, 1)
     _check_probability("fits", fits)
+    _check_limit("deadline_s", deadline_s)
+    _check_limit("budget", budget)
     return Wishes(
         top=top,
         objective=_objective(objective),
@@ -276,6 +278,12 @@ def wishes_of(
         replays=replays,
         emission=emission,
     )
+
+
+def _check_limit(name: str, value: float | None) -> None:
+    """ValueError for a limit that nothing can be held to, as a negative one or nan."""
+    if value is not None and not value >= 0:
+        raise ValueError(f"{name} {value!r}: a number of 0 or more is needed")
 
 
 def _check_whole(name: str, value: object, least: int) -> None:

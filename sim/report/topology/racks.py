@@ -35,11 +35,12 @@ def gpus_in_use(cluster: Cluster, domain: int) -> int:
 
 
 def domains_in_words(cluster: Cluster) -> str:
-    """How many NVLink domains there are, and how many GPUs of each the job uses."""
+    """How many NVLink domains (of AMD Infinity Fabric) there are, and how many GPUs of each the job uses."""
+    link = cluster.gpu.link_name
     count, used, whole = cluster.domains, gpus_in_use(cluster, 0), cluster.gpus_of_whole_domain
     if count == 1:
-        return f"one NVLink domain, {used} of {whole} GPUs in use"
-    words = f"{count:,} NVLink domains of {whole} GPUs"
+        return f"one {link} domain, {used} of {whole} GPUs in use"
+    words = f"{count:,} {link} domains of {whole} GPUs"
     if used < whole:
         words += f", {used} of each in use"
     last = gpus_in_use(cluster, count - 1)
@@ -65,7 +66,9 @@ def draw_racks(cluster: Cluster, top: float, sheet: Sheet) -> float:
             x = left + slot / 2 + (place - (each - 1) / 2) * (CHIP + 7)
             _chip(x, top + 9 + host * ROW, cluster, domain, gpu, used, sheet)
     sheet.tier(
-        top + 16, "NVLink domains", f"{cluster.domains:,} racks \N{MULTIPLICATION SIGN} {hosts * each} GPUs"
+        top + 16,
+        f"{cluster.gpu.link_name} domains",
+        f"{cluster.domains:,} racks \N{MULTIPLICATION SIGN} {hosts * each} GPUs",
     )
     idle = hosts * each - gpus_in_use(cluster, 0)
     lines = [f"rows: {hosts} hosts of {each} GPUs", "hollow: idle"]

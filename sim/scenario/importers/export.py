@@ -12,6 +12,7 @@ from typing import Any
 
 from ..errors import Mark, Problem, ScenarioError
 from ..load import scenario_from_document
+from ..machine import gpu_as_sold
 from ..models import Scenario
 from ..software.software import GROUP_OF
 from .chunk_layers import chunk_layers
@@ -86,6 +87,9 @@ def left_out(text: str, scenario: Scenario, framework: str, version: str | None 
 _ASKED_AGAIN = ("gpu", "interconnect", "price_per_gpu_hour", "currency", "price_list")
 """Fields of the cluster that ``import`` asks for, and money."""
 
+_ANY_NETWORK = "ib-ndr400-x8"
+"""What stands for a network of the user's own while a file is read back; nothing compared reads it."""
+
 
 def _shown(value: Any) -> str:
     return "unset" if value is None else f"{value!s:.80}"
@@ -94,13 +98,25 @@ def _shown(value: Any) -> str:
 def _read_back(text: str, scenario: Scenario, exporter: Exporter, version: str | None) -> Scenario:
     """The scenario that the exported file is imported as, on the same machine."""
     file = source_of(text, Path(f"exported{exporter.suffix}"))
+    cluster = scenario.cluster
     given = {
-        "gpu": scenario.cluster.gpu_name,
-        "interconnect": scenario.cluster.interconnect_name,
-        "gpus_per_node": str(scenario.cluster.gpus_per_node),
+        "gpu": cluster.gpu if isinstance(cluster.gpu, str) else gpu_as_sold(cluster).profile_of,
+        "interconnect": cluster.interconnect if isinstance(cluster.interconnect, str) else _ANY_NETWORK,
+        "gpus_per_node": str(cluster.gpus_per_node),
     }
     job = ImportJob(files=(file,), given=Given(values=given), version=version)
-    return scenario_from_document(IMPORTERS.get(exporter.name).read(job).document, "exported")
+    document = IMPORTERS.get(exporter.name).read(job).document
+    return scenario_from_document(_on_own_machine(document, scenario), "exported")
+
+
+def _on_own_machine(document: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """``document`` with the GPU, the host and the network that a user describes in place of the ones of the
+    catalogue that stood for them: no file of a framework says which they are."""
+    said = scenario.to_document()["cluster"]
+    own = {name: said[name] for name in ("gpu", "interconnect") if isinstance(said.get(name), dict)}
+    if isinstance(said.get("gpu"), dict) and "node" in said:
+        own["node"] = said["node"]
+    return document | {"cluster": document["cluster"] | own}
 
 
 def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]]:
@@ -108,6 +124,8 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
     found: list[tuple[str, Any, Any]] = []
     for block in _BLOCKS:
         first, second = _plain(scenario, block), _plain(read, block)
+        if block == "model":
+            first, second = _with_layers(first, scenario), _with_layers(second, read)
         if block == "parallelism":
             first[_SPLIT], second[_SPLIT] = chunk_layers(scenario), chunk_layers(read)
         found += [
@@ -129,6 +147,18 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
         ]
     return found
 
+
+def _with_layers(said: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
+    """The fields of a model with the layers that have experts one by one, so that first layers without them
+    and a list that says the same are one."""
+    model = scenario.model
+    if model.moe is None:
+        return said
+    layers = [int(model.has_experts(layer)) for layer in range(model.num_layers)]
+    return {k: v for k, v in said.items() if k != _DENSE} | {_FREQUENCY: layers}
+
+
+_DENSE, _FREQUENCY = "model.moe.num_dense_layers", "model.moe.layer_freq"
 
 _EXPERTS = (
     "moe_dispatcher",

@@ -8,13 +8,15 @@ what is harmless at some values alone in other_values.yaml.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from ....hardware.files import load_yaml
-from .settings import GIVEN, Setting, Settings
+from .settings import GIVEN, Setting, Settings, plain_name
 
 _UNKNOWN = (
     "this setting is not known, and its name says that it may touch parallelism, recomputation, precision,"
@@ -81,12 +83,23 @@ def settle(settings: Settings, *lists: str) -> None:
         if own.fullmatch(name) or is_harmless(name) or _off(one):
             draft.ignored.append(one.name)
         elif _patterns()[1].search(name):
-            draft.refuse(one.name, _UNKNOWN, line=_line(one), value=one.value)
+            meant = _UNKNOWN + _nearest(one, settings.read)
+            draft.refuse(one.name, meant, line=_line(one), value=one.value)
         else:
             draft.ignored.append(one.name)
-            draft.note(f"{one.name} is not known; nothing in its name touches step time or memory")
+            hint = _nearest(one, settings.read)
+            draft.note(f"{one.name} is not known; nothing in its name touches step time or memory{hint}")
     for name in settings.given.unused():
         draft.refuse(f"{GIVEN} {name}", "nothing in the files or the import asks for this name; leave it out")
+
+
+def _nearest(setting: Setting, known: Iterable[str]) -> str:
+    """The one of the ``known`` names of which this is a slip, as a question; nothing where none is near."""
+    near = get_close_matches(plain_name(setting.name), known, n=1, cutoff=0.85)
+    if not near:
+        return ""
+    name = f"--{near[0].replace('_', '-')}" if setting.name.startswith("--") else near[0]
+    return f". Did you mean {name}?"
 
 
 def _other_value(name: str, setting: Setting, lists: tuple[str, ...]) -> OtherValue | None:
