@@ -120,6 +120,18 @@ def test_each_framework_can_say_a_run_of_its_kind(framework: str, name: str, cha
 
 
 @pytest.mark.parametrize(
+    ("way", "fused", "copies"), [("fused", True, False), ("foreach", False, True), ("for-loop", False, False)]
+)
+def test_torchtitan_is_told_how_an_update_goes_over_memory(way: str, fused: bool, copies: bool) -> None:
+    software = {"kernels": {"fused_optimizer": fused}, "gradients": {"update_copy": copies}}
+    changes = {"parallelism.zero": 3, "model": "llama3-8b"}
+    run = load_scenario("llama3-8b-h100", changes).with_(
+        {"software": {"preset": "torchtitan-2025", **software}}
+    )
+    assert f'implementation = "{way}"' in export(run, "torchtitan")
+
+
+@pytest.mark.parametrize(
     ("framework", "name", "field"),
     [
         ("torchtitan", "gpt3-175b-a100", "model"),

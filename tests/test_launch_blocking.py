@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from refusals import refused_at
 from small_scenarios import scenario
 
+from stepsim.calibration.cases.framework_text import fields_said, preset_said
 from stepsim.calibration.cases.unstated import known_site
 from stepsim.kernels.kernel import Gemm
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
@@ -18,7 +19,7 @@ from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
-from stepsim.sim.scenario.software.software import GROUP_OF
+from stepsim.sim.scenario.software.software import GROUP_OF, grouped
 from stepsim.sim.simulate import simulate
 
 COSTS = KernelPricing(
@@ -131,3 +132,14 @@ def test_jean_zay_is_known_by_its_network_and_size(
 ) -> None:
     assert known_site(preset, interconnect, gpus) == expected
     assert get_software("bigscience-2022").host.launch_blocking
+
+
+@pytest.mark.parametrize("framework", ["Megatron-LM core", "nanotron", "PyTorch (DDP)", "MaxText"])
+def test_a_framework_that_says_so_runs_nothing_beside_kernels(framework: str) -> None:
+    text = f"{framework}; CUDA_LAUNCH_BLOCKING=1"
+    software = {"preset": preset_said(text, 2025)} | grouped(fields_said("software", text))
+    run = scenario(tp=2, pp=2, dp=2, zero=0, schedule="1f1b", software=software)
+    assert run.software.host.launch_blocking
+    assert (
+        simulate(run).step_time_s > simulate(run.with_({"software.host.launch_blocking": False})).step_time_s
+    )

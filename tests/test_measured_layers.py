@@ -23,6 +23,7 @@ from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.lowering.layers.quantise import CALLS_OF_A_QUANTISER
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.program.program import Compute
+from stepsim.sim.scenario.software import get_software
 from stepsim.sim.simulate import build_cluster
 
 H200 = "H200-SXM-141GB"
@@ -143,9 +144,8 @@ def host_launches(kind: ActionKind = ActionKind.FORWARD, **fields: Any) -> dict[
     """What each kernel of a layer that waits for its host costs that, in launches, by its name."""
     software = {"preset": "megatron-core-2025"} | fields.pop("software", {})
     run = scenario(
-        **WIDE | WAITS_FOR_HOST | {"precision": "bf16", "recompute": "none"} | fields,
-        gpu=H200,
-        gpus_per_node=1,
+        **WIDE | WAITS_FOR_HOST | {"precision": "bf16", "recompute": "none", "gpu": H200} | fields,
+        gpus_per_node=2,
         interconnect="nvlink-only",
         microbatches=1,
         software=software,
@@ -206,18 +206,68 @@ def test_a_norm_of_heads_costs_the_host_what_a_module_does() -> None:
     assert launches["norms of heads"] / sum(launches.values()) == pytest.approx(measured, rel=0.2)
 
 
-def test_latent_attention_costs_the_host_more_than_a_dense_layer() -> None:
-    """1.43 times as much in one forward of each; 1.3 are told."""
-    latent = {
+LATENT: dict[str, Any] = {
+    "num_query_groups": 8,
+    "mla": {
         "q_lora_rank": 256,
         "kv_lora_rank": 128,
         "qk_nope_head_dim": 64,
         "qk_rope_head_dim": 32,
         "v_head_dim": 64,
-    }
-    told_ratio = sum(host_launches(mla=latent, num_query_groups=8).values()) / sum(host_launches().values())
+    },
+}
+
+
+def test_latent_attention_costs_the_host_more_than_a_dense_layer() -> None:
+    """1.43 times as much in one forward of each; 1.3 are told."""
+    told_ratio = sum(host_launches(**LATENT).values()) / sum(host_launches().values())
     measured = HOST["mla"]["forward_us"]["layer"] / HOST["dense"]["forward_us"]["layer"]
     assert told_ratio == pytest.approx(measured, rel=0.15)
+
+
+def test_functions_between_modules_cost_more_than_their_kernels_in_a_forward_alone() -> None:
+    """Backward autograd calls their kernels."""
+    functions = get_software("megatron-core-2025").host.launches_per_function
+    assert host_launches(**LATENT)["rope"] == pytest.approx(2 * functions)
+    assert host_launches(ActionKind.BACKWARD, **LATENT)["rope"] == pytest.approx(2)
+
+
+def test_a_norm_that_is_no_part_of_a_product_costs_what_a_module_does() -> None:
+    """That before experts is one, that before attention's product is in its module."""
+    module = get_software("megatron-core-2025").host.launches_per_product
+    assert host_launches()["norm"] == pytest.approx(2)
+    assert host_launches(moe=EXPERTS)["norm"] == pytest.approx(1 + module)
+
+
+APART: dict[str, Any] = {"tp": 2, "sequence_parallel": False, "precision": "fp8"}
+"""Two ranks, each of which has all tokens."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "software", "launches"),
+    [
+        (ActionKind.FORWARD, {}, {}, 0),
+        (ActionKind.BACKWARD, {}, {}, 0),
+        (ActionKind.FORWARD, {"moe": EXPERTS, "tp": 1}, {}, 0),
+        # A norm that knows its scale writes the first: that before attention's product, and the MLP's.
+        (ActionKind.FORWARD, {}, {"kernels": {"fp8_scaling": "delayed"}}, 2),
+        # Inputs of both column-parallel products are gathered again, and gradients of the row-parallel ones.
+        (ActionKind.BACKWARD, {"sequence_parallel": True}, {}, 4),
+        (ActionKind.FORWARD, {"sequence_parallel": True}, {"exchange": {"sp_regathers_input": False}}, 2),
+    ],
+)
+def test_a_second_layout_is_a_call_of_its_own_only_where_the_quantiser_did_not_make_it(
+    kind: ActionKind, fields: dict[str, Any], software: dict[str, Any], launches: int
+) -> None:
+    scaled = {"kernels": {"fp8_scaling": "current"}} | software
+    found = host_launches(kind, **APART | fields, software=scaled)
+    assert found["transpose quantised"] == pytest.approx(launches)
+
+
+def test_blocks_that_tensor_cores_scale_cost_each_kernel() -> None:
+    """Nobody measured their quantisers."""
+    found = host_launches(ActionKind.BACKWARD, precision="mxfp8", gpu="B200-SXM-180GB")
+    assert found["quantise"] == pytest.approx(4 * 2)
 
 
 @pytest.mark.parametrize(

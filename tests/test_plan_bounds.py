@@ -75,6 +75,25 @@ def test_what_waits_for_its_reductions_is_another_rule_than_what_does_not(zero: 
     assert len(bounds) == len(set(bounds)) == 2
 
 
+@pytest.mark.parametrize("stages", [[1, 2], [2, 1]])
+def test_gradients_that_one_backward_makes_bound_no_layout_of_several_microbatches(
+    stages: list[int],
+) -> None:
+    """Four replicas have one microbatch, two of two stages have two: the bound of either was by the layers of
+    the one that came first."""
+    sizes = {"hidden_size": 4096, "num_attention_heads": 32, "ffn_hidden_size": 16384}
+    run = scenario(software="generic-fsdp", dp=2, pp=2, schedule="1f1b", microbatches=2, **sizes)
+    vary: dict[str, list[Any]] = {"parallelism.pp": stages, "schedule": ["none", "1f1b"]}
+    rest = {name: field_value(run, name) for name in LAYOUT if name not in vary}
+    space = space_of(run, fix={name: rest[name] for name in rest if name != "parallelism.dp"}, vary=vary)
+    together = screen(space, within=float("inf")).bound_s
+    assert {space.scenario_of(i).num_microbatches for i in range(len(space))} == {1, 2}
+    for i in range(len(space)):
+        layout = space.scenario_of(i)
+        alone = space_of(layout, fix={name: field_value(layout, name) for name in LAYOUT})
+        assert together[i] == pytest.approx(screen(alone).bound_s[0], rel=1e-12)
+
+
 @pytest.mark.parametrize("gpu", ["H100-SXM5-80GB", "A40"])
 def test_gathers_of_experts_are_on_their_way_before_kernels_begin(gpu: str) -> None:
     """On a stream of their own, beside the gather that the layer waits for: of all their time beside kernels

@@ -79,8 +79,23 @@ def test_a_measured_step_resolves_the_kernels_of_its_gpu(factor: float) -> None:
     assert width(after) < width(before) / 3
 
 
-def test_gpus_that_were_measured_stay_as_they_are() -> None:
-    scenario = load_scenario("llama3-8b-h100", {"model.num_layers": 4, "training.global_batch": 32})
+def test_what_a_step_leaves_open_of_a_gpu_is_more_where_nobody_measured_its_kernels() -> None:
+    before = brief_step(job(), profile())
+    found = fit_own_steps([MeasuredRun(name="mine", scenario=job(), step_time_s=before.step_time_s)])
+    other = job().with_(
+        {"training.precision": "fp32"}
+    )  # less of it is products of the type that was measured
+    step = brief_step(other, replace(profile(), steps=found.factors))
+    shown = tuple(cause for cause in step.doubt.causes if cause is not step.doubt.kernels)
+    elsewhere = replace(step, doubt=replace(step.doubt, causes=shown, kernels=None))
+    assert width(elsewhere) < width(step)
+
+
+@pytest.mark.parametrize("gpu", ["H100-SXM5-80GB", "H200-SXM-141GB", "H800-SXM5-80GB"])
+def test_gpus_that_were_measured_stay_as_they_are(gpu: str) -> None:
+    """Or whose curves are carried from the same chip."""
+    changes = {"cluster.gpu": gpu, "model.num_layers": 4, "training.global_batch": 32}
+    scenario = load_scenario("llama3-8b-h100", changes)
     shipped = calibrated_profile(build_cluster(scenario).gpu, scenario.calibration)
     doubt = brief_step(scenario, shipped).doubt
     assert doubt.kernels is None

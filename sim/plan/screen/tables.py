@@ -32,7 +32,7 @@ from ...lowering.state.activations import activation_bytes
 from ...lowering.tables import ordered_by
 from ...scenario.machine import cluster_of
 from ...scenario.schedules import schedule_named
-from ...scenario.sharding import ShardingRule, sharding_rule
+from ...scenario.sharding import ShardingRule, gradients_last, sharding_rule
 from ..fields import field_value
 from ..ways import ways_placed
 from .in_flight import enough_microbatches
@@ -149,6 +149,8 @@ class ScreenTables:
             rule is not None and (rule.gathers_again or rule.products_each > 0) for rule in rules
         )
         accumulates = np.array([rule is None or not rule.reduces_each for rule in rules])[self.rule]
+        lasting = np.array([gradients_last(self.base, rule) for rule in rules])[self.rule]
+        alone = (self.microbatches() == 1) & ~lasting  # gradients that a step's one backward makes
         self.shards: NDArray[np.bool_] = np.array([rule is not None for rule in rules])[self.rule]
         forward, forward_rows = dense(
             [
@@ -159,7 +161,8 @@ class ScreenTables:
             ]
         )
         self._inner_of_row = inner
-        self.layer, self.layers = distinct(*dense([forward, accumulates.astype(np.int64)]), self._layer_key)
+        kinds = [forward, accumulates.astype(np.int64), alone.astype(np.int64)]
+        self.layer, self.layers = distinct(*dense(kinds), self._layer_key)
         self.layer_rows = _first_rows(self.layer, len(self.layers))
         self.forward_of: Codes = self.layer[forward_rows][forward[self.layer_rows]]
         every = merged(self.pipeline(0).kinds)
