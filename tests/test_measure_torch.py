@@ -229,6 +229,7 @@ def test_a_layer_runs_the_gpus_way(gpu: Device) -> None:
         "attention": attention,
         "attention backward": replace(attention, direction="backward"),
         "rope": MemoryBound(hbm_bytes=4096.0, launches=3),
+        "rope of many sines": MemoryBound(hbm_bytes=4096.0, instructions=1e6),
     }
     ops = [
         LayerOp(name=name, direction="forward", kernel=kernel, predicted_s=1e-5, dtype="fp32")
@@ -242,6 +243,7 @@ def test_a_layer_runs_the_gpus_way(gpu: Device) -> None:
     assert found["norm"].ran == "triton rms_norm"
     assert found["norm backward"].ran == "triton rms_norm_backward"
     assert found["rope"].ran == "3 copies of the same bytes"
+    assert found["rope of many sines"].ran == "a copy of the same bytes, not its instructions"
     assert found["qkv"].ran == "cuBLAS"
     assert found["qkv"].sm_clock_hz == 1.5e9
     assert all(one.measured_s for name, one in found.items() if "attention" not in name)

@@ -2,8 +2,9 @@
 
 GEMMs and attention run as torch's libraries have them, fused norms and activations as the Triton kernels
 of kernels/run, their unfused chains as torch's; a memory-bound kernel of another kind (rope, residual,
-copies of QKV) is stood in for by copies of the same bytes in as many launches. Knows no model and no
-layout.
+copies of QKV) is stood in for by copies of the same bytes in as many launches. Where a framework's own kernel
+issues instructions for longer than its bytes take, what stands in for it does not, and the table says so.
+Knows no model and no layout.
 """
 
 from __future__ import annotations
@@ -107,12 +108,13 @@ def _runnable(op: LayerOp, device: Device) -> tuple[Run, str]:
         note = "" if implementation == kernel.implementation else f" for {kernel.implementation}"
         return prepare(_point(op, implementation), device.kind, device.sram_bytes), implementation + note
     fused = cuda and kernel.launches == 1
+    lacks = ", not its instructions" if kernel.instructions else ""
     try:
         memory_kernel(op.operation, op.rows, op.columns, op.dtype, fused=fused)
     except ValueError:  # of another kind, or a chain that torch runs in autograd
-        return _copies(kernel, op.dtype, device.kind), f"{_count(kernel.launches)} of the same bytes"
+        return _copies(kernel, op.dtype, device.kind), f"{_count(kernel.launches)} of the same bytes{lacks}"
     run = memory_run(op.operation, op.rows, op.columns, op.dtype, device.kind, fused=fused)
-    return run, f"triton {op.operation}" if fused else f"torch chain of {op.operation}"
+    return run, (f"triton {op.operation}" if fused else f"torch chain of {op.operation}") + lacks
 
 
 def _product(kernel: Gemm, *, cuda: bool) -> str:
