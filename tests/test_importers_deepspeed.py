@@ -202,9 +202,30 @@ def test_weights_loaded_in_16_bit_have_no_masters_unless_fsdp_makes_some(
     assert made.software.gradients.master_weights is masters
 
 
+WHOLE = AXOLOTL.replace("adapter: qlora\nload_in_4bit: true\n", "flash_attention: true\n")
+
+
 def test_axolotl_loads_weights_in_16_bit() -> None:
-    whole = AXOLOTL.replace("adapter: qlora\nload_in_4bit: true\n", "flash_attention: true\n")
-    assert not scenario({"run.yaml": whole}, {"gpus": "8"}).software.gradients.master_weights
+    assert not scenario({"run.yaml": WHOLE}, {"gpus": "8"}).software.gradients.master_weights
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "fused"),
+    [
+        ({"fsdp.yaml": FSDP}, TRAINER, False),  # foreach, torch's own default
+        ({"fsdp.yaml": FSDP}, TRAINER | {"optim": "adamw_torch"}, False),
+        ({"fsdp.yaml": FSDP}, TRAINER | {"optim": "adamw_torch_fused"}, True),
+        ({"run.yaml": WHOLE}, {"gpus": "8"}, True),  # axolotl's default
+        ({"run.yaml": WHOLE + "optimizer: adamw_torch\n"}, {"gpus": "8"}, False),
+        ({"run.yaml": WHOLE + "optimizer: adamw_torch_fused\n"}, {"gpus": "8"}, True),
+    ],
+)
+def test_an_update_is_one_pass_over_memory_where_the_trainer_asks_for_torchs_fused_one(
+    files: dict[str, str], given: dict[str, str], fused: bool
+) -> None:
+    software = scenario(files, given).software
+    assert software.kernels.fused_optimizer is fused
+    assert software.gradients.update_copy is not fused
 
 
 def test_adapters_are_refused() -> None:

@@ -15,7 +15,7 @@ from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
-from .trainer import REPLICAS, put_trainer
+from .trainer import FUSED, REPLICAS, put_trainer, put_update
 
 
 def _recognises(file: SourceFile) -> bool:
@@ -53,8 +53,9 @@ def read_axolotl(job: ImportJob) -> Imported:
         draft.note(
             "without sample_packing sequences are as long as the data's; all are sequence_len long here"
         )
-    optimizer = settings.text("optimizer", default="adamw_torch")
-    if optimizer not in ("adamw_torch", "adamw_torch_fused", "adamw_hf"):
+    optimizer = settings.text("optimizer", default=FUSED)
+    put_update(settings, optimizer, settings.origin("optimizer", default="default of axolotl"))
+    if optimizer not in ("adamw_torch", FUSED, "adamw_hf"):
         settings.refuse(
             "optimizer",
             f"{optimizer}: adamw_torch and adamw_torch_fused are modelled; 8-bit and paged ones are not",

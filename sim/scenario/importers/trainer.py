@@ -17,6 +17,9 @@ DEFAULT = "default of transformers"
 REPLICAS = "huggingface-ddp"
 """What scenarios of replicas without shards call their software."""
 
+FUSED = "adamw_torch_fused"
+"""torch's AdamW with ``fused``, by the name that transformers has for it."""
+
 _EAGER = ("fused_norm", "fused_activation", "fused_rope", "fused_residual", "fused_wgrad_accumulation")
 """Kernels that transformers' models run one by one, as torch has them."""
 
@@ -69,6 +72,7 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         draft.put_software(field, False, "transformers' models are plain torch")
     draft.put("software.kernels.cross_entropy", "eager", "transformers' loss is torch's, on FP32 logits")
     _refuse_adapters(settings)
+    put_update(settings, settings.text("optim"), settings.origin("optim"))
 
 
 def _precision(settings: Settings) -> tuple[str, str]:
@@ -114,5 +118,12 @@ def _refuse_adapters(settings: Settings) -> None:
         settings.refuse_if(
             name, "adapters (LoRA, QLoRA) and quantised weights are not modelled; full training is"
         )
-    if settings.text("optim") not in (None, "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"):
+    if settings.text("optim") not in (None, "adamw_torch", FUSED, "adamw_hf", "adamw"):
         settings.refuse("optim", "adamw_torch and adamw_torch_fused are modelled here")
+
+
+def put_update(settings: Settings, optimizer: str | None, origin: str) -> None:
+    """Put an update in one pass over memory, and without copies, where ``optimizer`` is torch's fused one."""
+    if optimizer == FUSED:
+        settings.draft.put("software.kernels.fused_optimizer", True, origin)
+        settings.draft.put("software.gradients.update_copy", False, origin)
