@@ -15,6 +15,7 @@ from refusals import refused_at
 from small_experts import LATENT, expert_collectives, expert_layouts, with_experts
 from small_scenarios import lowered
 
+from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.lowering.layers.routing import (
     LEVELS,
     distinct_loads,
@@ -26,7 +27,7 @@ from stepsim.sim.lowering.optimizers import updated_parameters
 from stepsim.sim.lowering.process_groups import ProcessGroups
 from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.token_exchange import DEEPEP_SMS, HYBRIDEP_SMS, Router, visits
-from stepsim.sim.program.program import Collective, RepeatedBlocks
+from stepsim.sim.program.program import Block, Collective, RepeatedBlocks
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
@@ -177,6 +178,13 @@ def test_graphs_of_routers_alone_leave_attention_to_the_host(latent: dict[str, i
     assert both < routers < none
 
 
+def passes_of_a_layer(run: Scenario) -> tuple[Block, Block]:
+    """The blocks of the first layer: forward, backward."""
+    plan = lowered(run).plan
+    first = plan.stages[0].runs[0]
+    return plan.blocks.layer_of(ActionKind.FORWARD, first), plan.blocks.layer_of(ActionKind.BACKWARD, first)
+
+
 def test_shared_experts_beside_an_exchange_are_in_no_graph_without_experts() -> None:
     """The exchange that they run beside is in none, so that the host launches them one by one."""
     moe = {"num_experts": 16, "topk": 2, "expert_ffn_hidden_size": 512, "shared_expert_ffn_hidden_size": 512}
@@ -186,11 +194,12 @@ def test_shared_experts_beside_an_exchange_are_in_no_graph_without_experts() -> 
         "moe_dispatcher": "deepep",
     }
     fields |= {"graphs_leave_out_experts": True, "host_s_per_kernel": 1e-3}
-    before, beside = (
-        simulate(with_experts(moe_shared_expert_overlap=flag, **fields)).step_time_s for flag in (False, True)
-    )
-    layers, products = 4 * 4, 2 + 4  # in microbatches, of two matrices in both passes
-    assert beside > before + layers * products * 1e-3
+    before, beside = (with_experts(moe_shared_expert_overlap=flag, **fields) for flag in (False, True))
+    host_s = [[block.host_s for block in passes_of_a_layer(run)] for run in (before, beside)]
+    for products, in_graph_s, launched_s in zip((2, 4), *host_s, strict=True):  # of two matrices, in a pass
+        assert launched_s > in_graph_s + products * 1e-3
+    layers = 4 * 4  # in microbatches
+    assert simulate(beside).step_time_s > simulate(before).step_time_s + layers * 6 * 1e-3
 
 
 def test_no_graph_holds_experts_and_no_attention() -> None:
