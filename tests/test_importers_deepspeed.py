@@ -225,6 +225,8 @@ def test_an_update_is_one_pass_over_memory_where_the_trainer_asks_for_torchs_fus
 ) -> None:
     software = scenario(files, given).software
     assert software.kernels.fused_optimizer is fused
+    noted = any(note.startswith("optim is not said") for note in imported(files, given).notes)
+    assert noted == ("optim" not in given and "fsdp.yaml" in files)
     assert software.gradients.update_copy is not fused
 
 

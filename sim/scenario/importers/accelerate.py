@@ -16,7 +16,7 @@ from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
-from .trainer import REPLICAS, put_trainer
+from .trainer import FUSED, REPLICAS, put_trainer
 
 DEFAULT = "default of accelerate"
 
@@ -58,6 +58,11 @@ def read_accelerate(job: ImportJob) -> Imported:
         settings, Batches(whole=None, micro=micro, accumulation=steps), ranks, "per_device_train_batch_size"
     )
     put_trainer(settings, job.files, (kind, settings.origin("mixed_precision", default=DEFAULT)))
+    if not settings.has("optim") and settings.text("distributed_type") != "DEEPSPEED":
+        # transformers training_args.py: default_optim
+        draft.note(
+            f"optim is not said: an update is torch's foreach; from torch 2.8 on {FUSED} is the default"
+        )
     if settings.flag("fsdp_config.fsdp_activation_checkpointing"):
         draft.put("training.recompute", "full", settings.origin("fsdp_config.fsdp_activation_checkpointing"))
     if settings.text("dynamo_config.dynamo_backend", "dynamo_backend", default="NO") not in ("NO", "no"):
