@@ -6,8 +6,8 @@ dispatch, dispatch backward, combine. What is left exposed is the engine's to sa
 
 The order is that of Megatron-LM model_chunk_schedule_plan.py (``overlap_moe_expert_parallel_comm``) and,
 but for details, of DualPipe (DeepSeek-V3, arXiv:2412.19437 section 3.2.1 and figure 4). A host waits for the
-rows of the forward there as it does alone; Megatron's issues the gradients of the backward's rows before it
-does, which are told behind the wait (docs/decisions/0191-hosts-that-wait-in-pairs-and-for-an-offset.md).
+rows of the forward there as it does alone, having issued the gradients of the backward's rows, which the GPU
+has to run meanwhile (docs/decisions/0191-hosts-that-wait-in-pairs-and-for-an-offset.md).
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ def _experts_backward(
     if local.experts is None:
         return None
     arrive(builder, combine_backward)
+    first = len(builder.ops)
     work_backward(builder, recompute=recompute, split=True)
+    builder.issued_ahead(first)
     sent_back = exchange(builder, "dispatch backward")
     work_weight_grad(builder)
     return sent_back
