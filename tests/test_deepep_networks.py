@@ -29,3 +29,21 @@ def test_a_dispatch_moves_what_its_own_test_prints(machine: tuple[str, str, int]
     taken_s = token_exchange(TOKENS, router, placement, cluster(gpu, 8 * hosts, 8, network), "deepep").solo_s
     printed = TOKENS * visits(router, placement).domains / taken_s / 1e9
     assert printed == pytest.approx(sum(PRINTED[machine]) / 2, rel=0.05)
+
+
+def test_a_domain_wider_than_eight_takes_what_nvidia_measured_of_it() -> None:
+    """EP32 of GB200 NVL72: 400 GB/s for dispatch and 190 for combine, of tokens to GPUs, its own counted."""
+    router, placement = Router(experts=256, topk=8, copies=8.0), GroupPlacement(ranks=32, domains=1)
+    rack = cluster("GB200-NVL72", 32, 4, "nvlink-only")
+    to_gpus = TOKENS * visits(router, placement).gpus
+    both_s = 2 * token_exchange(TOKENS, router, placement, rack, "deepep").solo_s
+    assert both_s == pytest.approx(to_gpus / 400e9 + to_gpus / 190e9, rel=0.03)
+
+
+@pytest.mark.parametrize(("ranks", "dispatcher"), [(8, "deepep"), (32, "hybridep")])
+def test_eight_gpus_and_hybridep_keep_their_rates(ranks: int, dispatcher: str) -> None:
+    """HybridEP counts 642 and 605 GB/s on 32 GPUs of GB200, DeepEP 643 to 740 on eight of B200."""
+    router, placement = Router(experts=256, topk=8, copies=8.0), GroupPlacement(ranks=ranks, domains=1)
+    rack = cluster("GB200-NVL72", ranks, 4, "nvlink-only")
+    taken_s = token_exchange(TOKENS, router, placement, rack, dispatcher).solo_s
+    assert TOKENS * visits(router, placement).gpus / taken_s > 580e9

@@ -37,6 +37,12 @@ _NETWORK_SHARE = 0.88
 # (awslabs/awsome-distributed-ai at 46793a8d, micro-benchmarks/expert-parallelism/ep-backend-comparison).
 _NETWORK_SHARES = {"efa": 0.72}
 DEEPEP_SMS = 20
+# DeepEP is made for eight GPUs that NVLink joins (csrc/kernels/configs.cuh, NUM_MAX_NVL_PEERS). Built for 32
+# of a GB200 NVL72 (its pull request 218) it counts 400 GB/s of tokens to GPUs for dispatch, 190 for combine;
+# each pass has one of each, or their gradients (Megatron-LM docs/discussions,
+# deepseek-v3-gb200-optimization.md, 2.2.1).
+_NVLINK_PEERS = 8
+_WIDE_BYTES_PER_S = 2 / (1 / 400e9 + 1 / 190e9)
 
 # HybridEP's kernels, of the line rate: B200 735 and 674 GB/s on 8 GPUs, GB200 764 and 737 on 8 and 642 and
 # 605 on 32 (dispatch and combine in 16 bit; 7/8 and 31/32 of it leave the GPU), the mean over 8 to 36 GPUs;
@@ -132,6 +138,8 @@ def _deepep(
     shares = _NVLINK_SHARE | _HYBRIDEP_NVLINK_SHARE if hybrid else _NVLINK_SHARE
     share = shares.get(cluster.gpu.collectives_as, 0.75)
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
+    if placement.most > _NVLINK_PEERS and not hybrid:
+        inside = min(inside, _WIDE_BYTES_PER_S / visited.gpus)
     reached = _NETWORK_SHARES.get(cluster.interconnect.kind, _NETWORK_SHARE)
     outside = reached * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf
     crossing_s = cluster.interconnect.latency_s if nic else 0.0

@@ -301,6 +301,17 @@ class LayerBuilder:
         if self.ops and self.costs.host_s:
             self.waits.add(len(self.ops))
 
+    def issued_ahead(self, first: int) -> None:
+        """Say that the host has issued the ops from ``first`` on before it waited last.
+
+        The op ahead of that wait bears what they cost the host; they run behind it as soon as they may.
+        """
+        cut = max(self.waits, default=0)
+        if 0 < cut <= first:
+            borne, moved = self.ops[cut - 1], self.ops[first:]
+            self.ops[cut - 1] = borne._replace(host_s=borne.host_s + sum(op.host_s for op in moved))
+            self.ops[first:] = [op._replace(host_s=0.0) for op in moved]
+
     def block(self, name: str) -> Block:
         """The finished block. Its end joins all streams: whatever is still awaited is the block's own."""
         within = [cut for cut in sorted(self.waits) if cut < len(self.ops)]

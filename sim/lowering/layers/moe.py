@@ -52,8 +52,7 @@ def _to_experts(builder: LayerBuilder) -> None:
     """All up to the rows that have arrived."""
     software = builder.software
     route(builder, shared=not software.exchange.moe_shared_expert_overlap)
-    if experts_of(builder.local).dropless:
-        builder.outside_graphs().host_waits()  # for the rows of each expert: all that follows has their shape
+    await_rows(builder)
     sent = exchange(builder, "dispatch")
     if software.exchange.moe_shared_expert_overlap:
         shared_forward(builder.outside_graphs())  # as the exchanges are that they run beside
@@ -190,6 +189,17 @@ def exchange(builder: LayerBuilder, name: str, *, after: int | None = None) -> i
     return builder.outside_graphs().collective(
         "ep", name, TOKENS, _payload(local, name), after=after, wait=False
     )
+
+
+def await_rows(builder: LayerBuilder) -> None:
+    """The host waits for the number of rows of each expert, whose shape all that follows has, unless a
+    capacity says it.
+
+    NCCL's dispatcher waits for its sizes before the exchange, DeepEP and HybridEP in their dispatch
+    (Megatron-LM token_dispatcher.py, _maybe_dtoh_and_synchronize; DeepEP csrc/deep_ep.cpp, moe_recv_counter).
+    """
+    if experts_of(builder.local).dropless:
+        builder.outside_graphs().host_waits()
 
 
 def arrive(builder: LayerBuilder, index: int | None) -> None:

@@ -5,7 +5,9 @@ the experts' backward, the experts' forward, attention backward; on the exchange
 dispatch, dispatch backward, combine. What is left exposed is the engine's to say.
 
 The order is that of Megatron-LM model_chunk_schedule_plan.py (``overlap_moe_expert_parallel_comm``) and,
-but for details, of DualPipe (DeepSeek-V3, arXiv:2412.19437 section 3.2.1 and figure 4).
+but for details, of DualPipe (DeepSeek-V3, arXiv:2412.19437 section 3.2.1 and figure 4). A host waits for the
+rows of the forward there as it does alone, having issued the gradients of the backward's rows, which the GPU
+has to run meanwhile (docs/decisions/0191-hosts-that-wait-in-pairs-and-for-an-offset.md).
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ from .layer import attention_part_backward, attention_part_forward, end_forward,
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward
-from .moe import arrive, exchange, gather, gather_backward, moe_forward, route, route_backward, shared_forward
+from .moe import (
+    arrive,
+    await_rows,
+    exchange,
+    gather,
+    gather_backward,
+    moe_forward,
+    route,
+    route_backward,
+    shared_forward,
+)
 from .norms import norm
 from .operators import operators_again
 from .pointwise import residual_add_backward
@@ -57,6 +69,7 @@ def _start_forward(builder: LayerBuilder) -> int | None:
         mlp_forward(builder)
         return None
     route(builder)
+    await_rows(builder)
     return exchange(builder, "dispatch")
 
 
@@ -99,7 +112,9 @@ def _experts_backward(
     if local.experts is None:
         return None
     arrive(builder, combine_backward)
+    first = len(builder.ops)
     work_backward(builder, recompute=recompute, split=True)
+    builder.issued_ahead(first)
     sent_back = exchange(builder, "dispatch backward")
     work_weight_grad(builder)
     return sent_back

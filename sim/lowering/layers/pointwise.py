@@ -146,6 +146,9 @@ def activation(builder: LayerBuilder) -> None:
     if clamps_apart(local, software):
         # each branch by itself (r 1 w 1), then both joined (r 2 w 2)
         builder.memory("clamp gate", 4 * local.gate * wide, launches=local.gate + 1)
+        # The fused function's offset is made a tensor in each call, by a copy from memory that is not pinned:
+        # torch.tensor on a GPU ends with cudaStreamSynchronize (pytorch issues 190217 and 120996).
+        builder.host_waits()
     if software.kernels.fuses_activation:
         written = 1.0  # of 16 bit; quantised, what a gather would bring
         if activation_quantises(builder) and local.recipe:
