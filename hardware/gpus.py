@@ -7,6 +7,7 @@ mean is in gpu.py.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,12 @@ def same_pace(name: str) -> str:
         return name
     pace = _pace(gpus[name])
     return next(other for other, gpu in gpus.items() if _pace(gpu) == pace)
+
+
+def same_kernels(gpu: Gpu, other: Gpu) -> bool:
+    """Whether kernels take as long on both at the same power; how the power limit moves their clock is known
+    (limited_clock.py)."""
+    return _pace(replace(gpu, tdp_w=other.tdp_w)) == _pace(other)
 
 
 def _pace(gpu: Gpu) -> tuple[Any, ...]:
