@@ -11,12 +11,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ..chunk_layers import chunk_layers
 from ..errors import Mark, Problem, ScenarioError
 from ..load import scenario_from_document
 from ..machine import gpu_as_sold
 from ..models import Scenario
 from ..software.software import GROUP_OF
-from .chunk_layers import chunk_layers
 from .importer import Exporter, ImportJob
 from .registry import EXPORTERS, IMPORTERS
 from .settings import Given
@@ -140,7 +140,7 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
         if block == "model":
             first, second = _with_layers(first, scenario), _with_layers(second, read)
         if block == "parallelism":
-            first[_SPLIT], second[_SPLIT] = chunk_layers(scenario), chunk_layers(read)
+            first[_SPLIT], second[_SPLIT] = _layers_of(scenario), _layers_of(read)
         found += [
             (path, first.get(path), second.get(path))
             for path in sorted(first.keys() | second.keys())
@@ -159,6 +159,12 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
             if name not in unused and mine[name] != theirs[name]
         ]
     return found
+
+
+def _layers_of(scenario: Scenario) -> list[int] | str:
+    """The layers of each chunk, so that a rule and the list that it means are one; the rule where costs
+    decide."""
+    return chunk_layers(scenario) or str(scenario.parallelism.stage_split)
 
 
 def _with_layers(said: dict[str, Any], scenario: Scenario) -> dict[str, Any]:
