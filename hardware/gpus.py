@@ -40,7 +40,7 @@ def gpu_called(name: str) -> str:
     """The catalogue key that ``name`` means: ``H200``, ``h100-sxm5``, ``rtx4090``, ``NVIDIA GB200`` will do.
 
     The first word must be the model; every other one must begin a word of the key. Words may be written
-    together. A name that several keys fit is refused: an A100 is three GPUs.
+    together. A name that several keys fit is refused: an A100 is four GPUs.
 
     >>> gpu_called("H200"), gpu_called("a100 pcie"), gpu_called("rtx4090")
     ('H200-SXM-141GB', 'A100-PCIe-80GB', 'RTX-4090')
