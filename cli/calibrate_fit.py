@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..calibration.fit.own.collectives import OwnCurve
     from ..calibration.fit.own.kernels import FittedKernels
     from ..calibration.readers.measured import Measured
+    from ..calibration.readers.named_gpus import StatedGpu
     from ..calibration.validation.grids import Grid
     from ..hardware.files import Refusal
 
@@ -41,7 +42,12 @@ def fit(
         "my.profile.yaml"
     ),
     gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="GPU of files that name none.")
+        str | None,
+        typer.Option(
+            "--gpu",
+            metavar="NAME|FILE.yaml",
+            help="GPU of files that name none: of the catalogue, or a file that describes one.",
+        ),
     ] = None,
     interconnect: Annotated[
         str | None, typer.Option("--interconnect", metavar="NAME", help="Network of logs that name none.")
@@ -66,9 +72,11 @@ def fit(
     from ..calibration.readers.read import read_measured
     from ..hardware.calibrated.read import read_profile_file
 
-    measured, refused = read_measured(files, gpu, interconnect)
+    stated = stated_gpu(gpu)
+    measured, refused = read_measured(files, stated, interconnect)
     tell_refused(refused)
     name = one_gpu(measured)
+    chip = name if isinstance(stated, str | None) else stated
     points = [point for one in measured for point in one.kernels]
     collectives = [point for one in measured for point in one.collectives]
     if not points and not collectives:
@@ -78,9 +86,9 @@ def fit(
         )
     if show := status_line():
         show(f"fitting {len(points)} kernels and {len(collectives)} collectives")
-    kernels = fit_kernels(name, points, replicas=replicas) if points else None
+    kernels = fit_kernels(chip, points, replicas=replicas) if points else None
     source = ", ".join(Path(one.file).name for one in measured if one.collectives)
-    curves, notes = fit_collectives(name, collectives, source)
+    curves, notes = fit_collectives(chip, collectives, source)
     clear_status()
     if not curves and (kernels is None or not kernels.fitted):
         raise ValueError(f"too little for a fit: {'; '.join([*notes, *(kernels.notes if kernels else ())])}")
@@ -97,6 +105,14 @@ def fit(
             err=True,
         )
         raise typer.Exit(NO)
+
+
+def stated_gpu(gpu: str | None) -> StatedGpu | None:
+    """What ``--gpu`` states: a name of the catalogue, or the GPU that a file describes."""
+    from ..hardware.calibrated.overlay import is_file
+    from ..sim.scenario.machine_file import gpu_of_file
+
+    return gpu_of_file(Path(gpu)) if gpu and is_file(gpu) else gpu
 
 
 def _made(measured: Sequence[Measured]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.readers.measured import Measured
+    from ..calibration.readers.named_gpus import StatedGpu
     from ..calibration.validation.grids import Grid
     from ..hardware.profile import GpuProfile
     from ..sim.evidence.coverage import Coverage
@@ -40,6 +41,10 @@ def report(
         list[Path] | None,
         typer.Option("--points", metavar="FILE", help="Measurements to draw it against. Repeatable."),
     ] = None,
+    gpu_file: Annotated[
+        Path | None,
+        typer.Option("--gpu", metavar="FILE.yaml", help="What describes the profile's GPU, of no catalogue."),
+    ] = None,
     svg: Annotated[
         Path | None,
         typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the picture of fit and points."),
@@ -57,7 +62,8 @@ def report(
     from ..hardware.calibrated.models import CPU
 
     gpu = _gpu_of(profile)
-    measured, refused = read_measured(points, None if gpu == CPU else gpu) if points else ((), ())
+    chip = _described(profile, gpu, gpu_file) if points or svg else gpu
+    measured, refused = read_measured(points, None if gpu == CPU else chip) if points else ((), ())
     tell_refused(refused)
     if measured and one_gpu(measured) != gpu:
         raise ValueError(f"{profile}: is of {gpu}, but the points are of {one_gpu(measured)}")
@@ -67,9 +73,9 @@ def report(
         raise ValueError(
             f"{profile}: give a SCENARIO to look for in it, or measurements beside it with --points"
         )
-    residuals = list(_residuals(profile, gpu, measured))
+    residuals = list(_residuals(profile, chip, measured))
     if svg:
-        save_picture(svg, _picture(profile, gpu, measured))
+        save_picture(svg, _picture(profile, chip, measured))
     found = _coverage(profile, scenario) if scenario else ()
     outside = [one for one in found if one.outside]
     commands = _commands(outside, scenario or "")
@@ -104,6 +110,22 @@ def _gpu_of(profile: str) -> str:
         return load_profile(_key_of(name)).gpu
 
 
+def _described(profile: str, gpu: str, file: Path | None) -> StatedGpu:
+    """The GPU of the profile, itself where ``file`` describes it."""
+    from ..hardware.calibrated.models import CPU
+    from ..hardware.gpus import gpu_names
+    from ..sim.scenario.machine_file import gpu_of_file
+
+    if file is not None:
+        chip = gpu_of_file(file)
+        if chip.name != gpu:
+            raise ValueError(f"{file}: describes {chip.name}, but {profile} is of {gpu}")
+        return chip
+    if gpu != CPU and gpu not in gpu_names():
+        raise ValueError(f"{profile}: is of {gpu}, which no catalogue has: give what describes it with --gpu")
+    return gpu
+
+
 def _key_of(name: str) -> str:
     """The catalogue's key of a GPU that is called ``name``; the name where it means none or several."""
     from ..hardware.gpus import gpu_called
@@ -114,7 +136,7 @@ def _key_of(name: str) -> str:
         return name
 
 
-def _as_measured(profile: str, gpu: str) -> GpuProfile:
+def _as_measured(profile: str, gpu: StatedGpu) -> GpuProfile:
     """The profile at the clock of its measurements."""
     from dataclasses import replace
 
@@ -126,13 +148,13 @@ def _as_measured(profile: str, gpu: str) -> GpuProfile:
 
 
 def _kernel_points(
-    profile: str, gpu: str, measured: Sequence[Measured]
+    profile: str, gpu: StatedGpu, measured: Sequence[Measured]
 ) -> dict[str, list[tuple[float, float]]]:
     """(measured, predicted) seconds of every kernel, by operation."""
     from dataclasses import replace
 
     from ..calibration.fit.curve_fit import predicted_seconds
-    from ..hardware.gpus import get_gpu
+    from ..calibration.readers.named_gpus import chip_of
 
     found: dict[str, list[tuple[float, float]]] = {}
     kernels = [point for one in measured for point in one.kernels]
@@ -143,7 +165,7 @@ def _kernel_points(
         copies = replace(own, memory=memory)
         for point in kernels:
             by = copies if point.operation == "stream" else own
-            seconds = predicted_seconds(point, get_gpu(gpu), by)
+            seconds = predicted_seconds(point, chip_of(gpu), by)
             found.setdefault(point.operation, []).append((point.seconds, seconds))
     return found
 
@@ -164,7 +186,7 @@ def _sizes_of(curve: Any, measured: Sequence[Measured]) -> list[tuple[float, flo
     ]
 
 
-def _residuals(profile: str, gpu: str, measured: Sequence[Measured]) -> Iterator[dict[str, Any]]:
+def _residuals(profile: str, gpu: StatedGpu, measured: Sequence[Measured]) -> Iterator[dict[str, Any]]:
     import numpy as np
 
     def row(name: str, pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
@@ -185,14 +207,15 @@ def _residuals(profile: str, gpu: str, measured: Sequence[Measured]) -> Iterator
             yield row(f"{curve.kind}, {curve.ranks} ranks, {curve.domains} domains", pairs)
 
 
-def _picture(profile: str, gpu: str, measured: Sequence[Measured]) -> str:
+def _picture(profile: str, gpu: StatedGpu, measured: Sequence[Measured]) -> str:
+    from ..calibration.readers.named_gpus import name_of
     from ..calibration.validation.calibration_picture import CurvePoints, calibration_svg
 
     curves = [
         CurvePoints(name=f"{one.kind} of {one.ranks}", seconds=one.solo_s, points=_sizes_of(one, measured))
         for one in _curves(profile)
     ]
-    return calibration_svg(f"{profile}: {gpu}", _kernel_points(profile, gpu, measured), curves)
+    return calibration_svg(f"{profile}: {name_of(gpu)}", _kernel_points(profile, gpu, measured), curves)
 
 
 def _coverage(profile: str, scenario: str) -> tuple[Coverage, ...]:

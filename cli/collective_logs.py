@@ -34,11 +34,11 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     """The case of a log; ``gpu`` and ``interconnect`` replace what it says of them."""
     from dataclasses import replace
 
+    from ..calibration.readers.named_gpus import chip_of
     from ..calibration.readers.nccl_system import forced_choice, system_of
     from ..calibration.validation.collectives import CollectiveCase
     from ..hardware.cluster import Cluster
     from ..hardware.fabric import default_fabric
-    from ..hardware.gpus import get_gpu
     from ..sim.network.group_placement import placement_in_a_row
     from ..sim.network.nccl.settings import NCCL_DEFAULTS, NcclSettings
     from ..sim.network.nccl.versions import parse_version
@@ -46,7 +46,7 @@ def case_of(log: Measurements, gpu: str | None = None, interconnect: str | None 
     system = system_of(log, gpu, interconnect)
     network = system.interconnect
     cluster = Cluster(
-        gpu=get_gpu(system.gpu),
+        gpu=chip_of(system.gpu),
         gpus=log.ranks,
         gpus_per_node=log.gpus_per_node,
         interconnect=network,

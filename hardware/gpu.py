@@ -40,7 +40,8 @@ class Gpu:
     profile. ``host`` names the host that it is sold in, where architecture and NVLink domain do not say
     (``node.py``). ``peer_access`` says whether the driver lets GPUs of a host read one another over PCIe.
     ``announced``: not yet sold, so its figures may change. ``carried`` are figures that its description
-    leaves out; a GPU of the catalogue has none. ``own``: described by a user.
+    leaves out; a GPU of the catalogue has none. ``own``: described by a user. ``same_kernels``: it is, and
+    differs from ``profile_of`` in nothing that decides how long a kernel takes, but for its power limit.
     ``called`` are other names, of which several GPUs could begin with the same word.
     """
 
@@ -71,6 +72,7 @@ class Gpu:
     announced: bool = False
     carried: tuple[CarriedFigure, ...] = ()
     own: bool = False
+    same_kernels: bool = False
     called: tuple[str, ...] = ()
 
     @property
@@ -81,6 +83,11 @@ class Gpu:
     def has_math(self, dtype: str) -> bool:
         """Whether it multiplies matrices of that type."""
         return PEAK_OF.get(dtype, dtype) in self.peak_flops
+
+    @property
+    def measured_as(self) -> str:
+        """The name under which its kernels were measured, where anybody measured them."""
+        return self.profile_of if self.same_kernels else self.name
 
     @property
     def link_name(self) -> str:

@@ -7,6 +7,7 @@ mean is in gpu.py.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def gpu_called(name: str) -> str:
     """The catalogue key that ``name`` means: ``H200``, ``h100-sxm5``, ``rtx4090``, ``NVIDIA GB200`` will do.
 
     The first word must be the model; every other one must begin a word of the key. Words may be written
-    together. A name that several keys fit is refused: an A100 is three GPUs.
+    together. A name that several keys fit is refused: an A100 is four GPUs.
 
     >>> gpu_called("H200"), gpu_called("a100 pcie"), gpu_called("rtx4090")
     ('H200-SXM-141GB', 'A100-PCIe-80GB', 'RTX-4090')
@@ -118,6 +119,12 @@ def same_pace(name: str) -> str:
         return name
     pace = _pace(gpus[name])
     return next(other for other, gpu in gpus.items() if _pace(gpu) == pace)
+
+
+def same_kernels(gpu: Gpu, other: Gpu) -> bool:
+    """Whether kernels take as long on both at the same power; how the power limit moves their clock is known
+    (limited_clock.py)."""
+    return _pace(replace(gpu, tdp_w=other.tdp_w)) == _pace(other)
 
 
 def _pace(gpu: Gpu) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from .carried import CarriedFigure, Moves, spread
 from .fields import Count, Flag, OneOf, Power, Rate, Size, Text, quantity
 from .gpu import Gpu
-from .gpus import GPUS, get_gpu, gpu_called, gpu_names
+from .gpus import GPUS, get_gpu, gpu_called, gpu_names, same_kernels
 from .quantities import Dimension, shown_quantity
 
 ComputeRate = Annotated[float, *quantity("flops_per_s", 1e9, 1e18), Field(examples=["181 TFLOP/s"])]
@@ -150,7 +150,7 @@ def gpu_from(own: OwnGpu) -> Gpu:
     counted = (
         relative.nccl_nvlink_bytes_per_s / relative.nvlink_bytes_per_s if relative.nvlink_bytes_per_s else 0
     )
-    return Gpu(
+    gpu = Gpu(
         name=own.called,
         vendor=relative.vendor,
         architecture=own.architecture or relative.architecture,
@@ -166,6 +166,7 @@ def gpu_from(own: OwnGpu) -> Gpu:
         joules_per_flop=relative.joules_per_flop,
         **figures | {"nvlink_bytes_per_s": nvlink},
     )
+    return replace(gpu, same_kernels=same_kernels(gpu, relative))
 
 
 def _relative_of(own: OwnGpu) -> Gpu:

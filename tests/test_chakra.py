@@ -100,6 +100,17 @@ def test_commands_write_and_replay(tmp_path: Path) -> None:
     assert "--chakra" in command("run", job, "--chakra", traces, "--fault", "gpu_throttle gpu/1", code=2)
 
 
+def test_ours_priced_on_their_own_cluster_are_the_step_that_was_predicted(tmp_path: Path) -> None:
+    """With what each part of it takes, and what kernels lose beside communication."""
+    scenario = small()
+    save_traces(tmp_path, scenario)
+    predicted, priced = simulate(scenario), replay_traces(tmp_path, cluster=scenario)
+    assert priced.step_time_s == pytest.approx(predicted.step_time_s, rel=1e-9)
+    told = {one.name: one.seconds for one in predicted.critical_path}
+    assert {one.name: one.seconds for one in priced.critical_path} == pytest.approx(told, rel=1e-6)
+    assert "attention" in told
+
+
 @pytest.mark.slow
 def test_a_slower_network_slows_a_replay(tmp_path: Path) -> None:
     """Of a job whose hosts keep ahead, which the network is nothing beside otherwise."""

@@ -198,6 +198,48 @@ def test_a_list_of_layers_with_experts_is_what_dense_first_layers_say() -> None:
     assert [path for path, _, _ in differences(first, other)] == ["model.moe.layer_freq"]
 
 
+_UNEVEN: dict[str, Any] = {
+    "parallelism.pp": 4,
+    "parallelism.vpp": 1,
+    "parallelism.stage_split": "uneven_unspecified",
+    "model.num_layers": 30,
+    "schedule": "1f1b",
+    "cluster.gpus": 64,
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (None, "--pipeline-model-parallel-layout 'Ettttttt|tttttttt|tttttttt|tttttttL'"),
+        ("core_v0.9.0", "--decoder-first-pipeline-num-layers 7"),
+    ],
+)
+def test_layers_that_do_not_divide_are_written_as_the_rule_places_them(
+    version: str | None, said: str
+) -> None:
+    scenario = load_scenario("llama3-70b-h100", _UNEVEN | {"software": "megatron-core-2024"})
+    assert said in export(scenario, "megatron-lm", version or "HEAD")
+
+
+def test_shipped_layouts_of_uneven_stages_are_written() -> None:
+    """Chunks of Kimi K2; of DeepSeek-V3 prediction layer and loss leave one layer to the last stage."""
+    script = export(load_scenario("kimi-k2-gb300"), "megatron-lm")
+    assert f"'Ettt|{'tttt|' * 13}ttt|tttL'" in script
+    plain = {"schedule": "1f1b", "software": "megatron-core-2025"}
+    script = export(load_scenario("deepseek-v3-2048-h800", plain), "megatron-lm")
+    assert f"'Etttt|{'tttt|' * 14}tmL'" in script
+    with pytest.raises(ScenarioError) as refusal:
+        export(load_scenario("deepseek-v3-2048-h800"), "megatron-lm")
+    assert {problem.path for problem in refusal.value.problems} == {"schedule"}  # DualPipe
+
+
+def test_a_version_that_places_no_layers_so_refuses_them() -> None:
+    uneven = _UNEVEN | {"model.num_layers": 29, "software": "megatron-core-2024"}
+    with pytest.raises(ScenarioError, match="29 layers"):
+        export(load_scenario("llama3-70b-h100", uneven), "megatron-lm", "core_v0.9.0")
+
+
 def test_an_exported_script_is_read_as_the_version_that_it_was_written_for(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(export(load_scenario("gpt-22b-a100"), "megatron-lm"))

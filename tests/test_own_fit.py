@@ -138,8 +138,8 @@ def test_the_state_of_the_power_limit_is_told_by_products_that_draw_little(
 ) -> None:
     truth = replace(slower(0.97), power_limited=state)
     points = read_table(table(tmp_path / "k.csv", truth, noise=0.01)).kernels
-    assert power_limited(load_profile(GPU), points) == pytest.approx(state, abs=0.25)
-    assert power_limited(load_profile(GPU), points[:9]) == 0.0
+    assert power_limited(load_profile(GPU), points, get_gpu(GPU)) == pytest.approx(state, abs=0.25)
+    assert power_limited(load_profile(GPU), points[:9], get_gpu(GPU)) == 0.0
 
 
 def test_what_is_too_little_is_said_and_not_fitted(tmp_path: Path) -> None:

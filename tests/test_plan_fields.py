@@ -18,7 +18,7 @@ from stepsim.sim.plan.axis_values import fixed
 from stepsim.sim.plan.questions.find import find
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.space import space_of
-from stepsim.sim.report.plan.refused import WORDS
+from stepsim.sim.report.plan.refused import WORDS, reasons
 from stepsim.sim.report.plan.table import alike, nothing
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
@@ -94,7 +94,16 @@ def test_a_value_that_no_layout_has_is_counted() -> None:
     """25 GPUs are possible, and no layout of whole hosts has them."""
     space = space_of(small(), fix=FIX, vary={"cluster.gpus": [8, 25]})
     assert len(space)
-    assert space.refused["cluster.gpus"] == 1
+    (reason,) = (one for one in space.refused if one.startswith("cluster.gpus: "))
+    assert space.refused[reason] == 1
+
+
+def test_a_reason_that_most_layouts_have_is_the_one_that_is_told() -> None:
+    """No batch would make 12 GPUs whole hosts of 8."""
+    wide: dict[str, list[Any]] = {"cluster.gpus": [12], "cluster.interconnect": ["ib-ndr400-x8"]}
+    (reason,) = space_of(load_scenario("llama3-8b-h100"), vary=wide).refused
+    assert reason == "cluster.gpus: 12 GPUs do not fill hosts of 8; gpus can be 8 or 16"
+    assert reasons({reason: 1}) == f"{reason} (1)"
 
 
 def test_a_field_is_fixed_or_varied() -> None:

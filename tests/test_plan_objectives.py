@@ -19,6 +19,7 @@ from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.report.plan.table import print_plan
 from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.refusal import NotSupported
 
 PRICED = {"cluster__price_per_gpu_hour": 2.0, "training__tokens": 1e9}
@@ -209,13 +210,21 @@ def test_the_factor_of_an_own_layout_counts_its_own_share_of_time() -> None:
 
 def test_alternatives_are_what_they_are_called() -> None:
     among, _ = candidates_of(small(), {"parallelism.cp": 1}, {}, lambda _: None)
-    masks = {one.name: one.of(among) for one in ALTERNATIVES}
+    masks = {one.name: one.of(among, 0.9) for one in ALTERNATIVES}
     tp, pp = among.layouts.columns["parallelism.tp"], among.layouts.columns["parallelism.pp"]
     assert (masks["no tensor parallelism"] == (tp == 1)).all()
     assert (masks["tensor parallelism over a whole host"] == (tp == 8)).all()
     assert (masks["no pipeline"] == (pp == 1)).all()
     (guide,) = np.flatnonzero(masks["smallest model parallelism that fits (Megatron's guide)"])
     assert tp[guide] * pp[guide] == 1  # all of it fits into one GPU
+
+
+@pytest.mark.parametrize("fits", [0.5, 0.9, 0.99])
+def test_what_the_guide_takes_fits_as_surely_as_the_plan_asks(fits: float) -> None:
+    among, _ = candidates_of(load_scenario("llama3-8b-h100"), {"parallelism.cp": 1}, {}, lambda _: None)
+    (named,) = (one for one in ALTERNATIVES if "Megatron's guide" in one.name)
+    (guide,) = np.flatnonzero(named.of(among, fits))
+    assert among.fit_probability[guide] >= fits
 
 
 @pytest.mark.slow

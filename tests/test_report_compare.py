@@ -13,8 +13,8 @@ from results import fake_result
 from rich.console import Console
 from small_plans import DOCUMENT
 
-from stepsim.sim.report.compare import REST, comparison
-from stepsim.sim.report.compare_table import comparison_document, print_comparison
+from stepsim.sim.report.compare import REST, Difference, comparison
+from stepsim.sim.report.compare_table import _price_of, comparison_document, print_comparison
 from stepsim.sim.result.result import Result
 from stepsim.sim.result.step import PathSegment
 from stepsim.sim.scenario.load import load_scenario
@@ -114,6 +114,19 @@ def test_prices_of_both_sides_are_compared() -> None:
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     (line,) = (one for one in text.splitlines() if "cost of a step, USD" in one)
     assert line.split()[-2:] == ["+100.0", "%"]
+
+
+@pytest.mark.parametrize(
+    ("both", "written"),
+    [
+        ((0.00612, 0.00634), ("0.006120", "0.006340")),
+        ((7.5, 7.91), ("7.50", "7.91")),
+        ((0.5, 12.0), ("0.5000", "12.0000")),
+    ],
+)
+def test_prices_below_one_have_four_digits(both: tuple[float, float], written: tuple[str, str]) -> None:
+    price = _price_of(Difference(name="cost", a=both[0], b=both[1]))
+    assert (price(both[0]), price(both[1])) == written
 
 
 def test_document_and_table_say_the_same() -> None:

@@ -80,10 +80,10 @@ def test_a_limit_that_is_none_is_refused(limit: dict[str, float]) -> None:
 def test_the_guide_spreads_experts_no_further_than_they_must_be() -> None:
     scenario = load_scenario("deepseek-v2-lite-h100")
     among, _ = candidates_of(scenario, {"parallelism.cp": 1, "parallelism.etp": 1}, {}, lambda _: None)
-    guide = next(one for one in ALTERNATIVES if "guide" in one.name).of(among)
+    guide = next(one for one in ALTERNATIVES if "guide" in one.name).of(among, 0.9)
     (chosen,) = np.flatnonzero(guide)
     columns = among.layouts.columns
-    alike = (among.fit_probability >= 0.5) & (columns["training.recompute"] != "full")
+    alike = (among.fit_probability >= 0.9) & (columns["training.recompute"] != "full")
     for name in ("tp", "pp", "vpp", "zero"):
         alike &= columns[f"parallelism.{name}"] == columns[f"parallelism.{name}"][chosen]
     alike &= columns["training.micro_batch"] == columns["training.micro_batch"][chosen]

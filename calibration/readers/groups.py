@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...hardware.gpus import get_gpu
 from .foreign.values import shown, whole
 from .measured import domains_of
+from .named_gpus import StatedGpu, chip_of
 
 _HOST = 8  # GPUs of a host, where the trace lists that of its own process alone
 
@@ -24,7 +24,7 @@ _HOST = 8  # GPUs of a host, where the trace lists that of its own process alone
 class TraceGroups:
     """The ranks of every named group; ``world`` is 0 where the trace does not tell it."""
 
-    gpu: str
+    gpu: StatedGpu
     per_host: int
     world: int
     named: Mapping[str, tuple[int, ...]]
@@ -43,7 +43,7 @@ class TraceGroups:
         return None if ranks % hosts else domains_of(self.gpu, ranks, hosts)
 
 
-def groups_of(path: Path, document: Mapping[str, Any], gpu: str, listed: int) -> TraceGroups:
+def groups_of(path: Path, document: Mapping[str, Any], gpu: StatedGpu, listed: int) -> TraceGroups:
     """The groups of a trace of ``gpu`` that lists so many GPUs. ValueError for what is no group."""
     info = document.get("distributedInfo")
     if info is None:
@@ -55,7 +55,7 @@ def groups_of(path: Path, document: Mapping[str, Any], gpu: str, listed: int) ->
     world = info.get("world_size")
     return TraceGroups(
         gpu=gpu,
-        per_host=listed if listed > 1 else min(_HOST, max(1, get_gpu(gpu).nvlink_domain)),
+        per_host=listed if listed > 1 else min(_HOST, max(1, chip_of(gpu).nvlink_domain)),
         world=0 if world is None else whole(f"{where}: world_size", world),
         named=named,
     )

@@ -23,6 +23,7 @@ from .foreign.kinds import named_document
 from .foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .groups import TraceGroups, groups_of
 from .measured import Measured, MeasuredCollective
+from .named_gpus import StatedGpu, agreed_gpu, name_of
 from .traced import (
     DTYPES,
     Span,
@@ -43,7 +44,7 @@ _NO_RANKS = "collectives of a group of which the trace does not say which ranks 
 _PREDICTED = "kernels that stepsim predicted: no measurements, so that no fit may learn from them"
 
 
-def read_trace(path: Path, gpu: str | None = None, content: bytes | None = None) -> Measured:
+def read_trace(path: Path, gpu: StatedGpu | None = None, content: bytes | None = None) -> Measured:
     """Kernels by shape, collectives with their sizes, step time and overlap of a trace in ``path``, or in
     ``content`` of that name.
 
@@ -55,7 +56,8 @@ def read_trace(path: Path, gpu: str | None = None, content: bytes | None = None)
     if not events.kernels:
         raise ValueError(f"{path}: has no kernel of a GPU; profile with ProfilerActivity.CUDA")
     devices = devices_of(path, document)
-    name, device = _gpu(path, devices, events, gpu)
+    traced, device = _gpu(path, devices, events, gpu)
+    name = name_of(traced)
     passed: Counter[str] = Counter()
     compute = [one for one in events.kernels if not is_collective(one.name)]
     sent = [one for one in events.kernels if is_collective(one.name)]
@@ -67,7 +69,7 @@ def read_trace(path: Path, gpu: str | None = None, content: bytes | None = None)
         steps_s = _predicted_step(path, document["stepsim"])
     else:
         found = _kernels(compute, events, passed)
-        groups = groups_of(path, document, name, len(devices))
+        groups = groups_of(path, document, traced, len(devices))
         collectives = [c for one in sent if (c := _collective(one, groups, passed)) is not None]
     return Measured(
         file=str(path),
@@ -112,10 +114,11 @@ def devices_of(path: Path, document: Mapping[str, Any]) -> list[tuple[int, str, 
 
 
 def _gpu(
-    path: Path, devices: list[tuple[int, str, float]], events: Events, stated: str | None
-) -> tuple[str, str]:
-    """The catalogue's name of the traced GPU, by deviceProperties or as stated, which must agree; and what
-    the trace calls it. A host may hold several kinds: that of the kernels counts.
+    path: Path, devices: list[tuple[int, str, float]], events: Events, stated: StatedGpu | None
+) -> tuple[StatedGpu, str]:
+    """The traced GPU, by deviceProperties or as stated, which must agree; and what the trace calls it.
+
+    A host may hold several kinds: that of the kernels counts.
     """
     used = {one.device[1] for one in events.kernels}
     kinds = {(name, memory) for number_, name, memory in devices if number_ in used} or {
@@ -127,11 +130,8 @@ def _gpu(
             f"{path}: has kernels of {', '.join(sorted(n for n, _ in kinds))}; trace one at a time"
         )
     device = min((name for name, _ in kinds), default="")
-    found = next(iter(named), None)
-    if found and stated and found != stated:
-        raise ValueError(f"{path}: is of {device} ({found}), not of {stated} as --gpu says")
-    if found or stated:
-        return found or str(stated), device
+    if gpu := agreed_gpu(path, next(iter(named), None), stated, device):
+        return gpu, device
     raise ValueError(f"{path}: no GPU of the catalogue in deviceProperties ({shown(device)}); give --gpu")
 
 

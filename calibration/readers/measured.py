@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...hardware.gpus import get_gpu
 from ...hardware.node import node_for
 from .measurements import Measurement
+from .named_gpus import StatedGpu, chip_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,8 @@ class MeasuredCollective:
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """The content of ``file``. ``gpu`` is the catalogue's key, ``cpu`` for processes without one.
+    """The content of ``file``. ``gpu`` is the catalogue's key, or the name of one that a user
+    describes; ``cpu`` for processes without one.
 
     ``passed_over`` counts by reason what the file holds and no fit can use; ``facts`` are for people
     (device, versions, date, step times).
@@ -56,13 +57,13 @@ def one_gpu(measured: Sequence[Measured]) -> str:
     return next(iter(found))
 
 
-def domains_of(gpu: str, ranks: int, hosts: int) -> int:
+def domains_of(gpu: StatedGpu, ranks: int, hosts: int) -> int:
     """NVLink domains under ``ranks`` on ``hosts``: fewer than hosts in wired racks, more between cards.
 
     >>> domains_of("H100-SXM5-80GB", 16, 2), domains_of("GB200-NVL72", 72, 18)
     (2, 1)
     """
-    chip = get_gpu(gpu)
+    chip = chip_of(gpu)
     together = node_for(chip).hosts_per_domain
     if together > 1:
         return -(-hosts // together)

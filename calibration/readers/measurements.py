@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ...hardware.files import TABLES, load_yaml, read_text
-from ...hardware.gpus import get_gpu, gpu_names
+from ...hardware.gpus import gpu_names
 from ...kernels.kernel import Attention, Direction, Gemm, Implementation, Kernel
 from .foreign.kinds import named_document
 from .foreign.values import LARGEST_SECONDS, shown
+from .named_gpus import StatedGpu, chip_of
 from .point_fields import AttentionPoint, GemmPoint, GroupedGemmPoint, Point, read_point
 
 _IMPLEMENTATIONS: dict[str, Implementation] = {
@@ -94,13 +95,14 @@ def read_points(paths: Iterable[Path]) -> tuple[tuple[Measurement, ...], dict[st
     return tuple(found), skipped
 
 
-def missing_math(gpu: str, kernels: Iterable[Kernel]) -> str | None:
-    """Why a GPU of the catalogue cannot have run ``kernels``: it lacks their data type; None where it has."""
-    if gpu not in gpu_names():
+def missing_math(gpu: StatedGpu, kernels: Iterable[Kernel]) -> str | None:
+    """Why a GPU cannot have run ``kernels``: it lacks their data type; None where it has, and of a name that
+    the catalogue lacks."""
+    if isinstance(gpu, str) and gpu not in gpu_names():
         return None
-    chip = get_gpu(gpu)
+    chip = chip_of(gpu)
     dtypes = [k.dtype for k in kernels if isinstance(k, Gemm | Attention)]
-    return next((f"{gpu} has no {dtype} math" for dtype in dtypes if not chip.has_math(dtype)), None)
+    return next((f"{chip.name} has no {dtype} math" for dtype in dtypes if not chip.has_math(dtype)), None)
 
 
 def _points(path: Path) -> Sequence[Any]:

@@ -10,9 +10,11 @@ import re
 from dataclasses import dataclass
 
 from ...hardware.interconnect import Interconnect, get_interconnect
+from ...hardware.node import node_for
 from ...hardware.own_interconnect import OwnInterconnect, interconnect_from
 from .foreign.gpu_named import gpu_named
 from .foreign.values import shown
+from .named_gpus import StatedGpu, chip_of
 from .nccl_log import Measurements
 
 _NETWORKS = (
@@ -31,17 +33,17 @@ _NETWORKS = (
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """The GPU of a log by its name in the catalogue, and its network.
+    """The GPU of a log, and its network.
 
     ``nodes_per_rack`` is set where NVLink joins fewer hosts than the rack holds.
     """
 
-    gpu: str
+    gpu: StatedGpu
     interconnect: Interconnect
     nodes_per_rack: int | None = None
 
 
-def system_of(log: Measurements, gpu: str | None = None, interconnect: str | None = None) -> System:
+def system_of(log: Measurements, gpu: StatedGpu | None = None, interconnect: str | None = None) -> System:
     """The system of a log; ``gpu`` and ``interconnect`` replace what it says.
 
     ValueError where neither the log nor the caller names the GPU, or the network of several hosts.
@@ -51,7 +53,7 @@ def system_of(log: Measurements, gpu: str | None = None, interconnect: str | Non
     if gpu is None:
         raise ValueError(f"{log.file}: no GPU of the catalogue in {shown(log.gpu)}; give --gpu")
     apart = bool(re.search(r"distinct nvlink domains", fabric, re.IGNORECASE))
-    racks = gpu.endswith("NVL72") and not apart
+    racks = node_for(chip_of(gpu)).hosts_per_domain > 1 and not apart
     alone = log.nodes == 1 or (racks and log.ranks <= 72)
     name = interconnect or _first(_NETWORKS, fabric) or ("nvlink-only" if alone else None)
     if log.gpus_per_node == 4 and name == "ib-ndr400-x8":

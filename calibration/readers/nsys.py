@@ -26,6 +26,7 @@ from ...kernels.kernel import Kernel
 from .foreign.gpu_named import gpu_named
 from .foreign.values import LARGEST_BYTES, number, shown, text, whole
 from .measured import Measured
+from .named_gpus import StatedGpu, agreed_gpu, name_of
 from .nccl_payloads import NcclCall, nccl_calls
 from .traced import Span, facts_of, is_collective, kernel_of, measurements_of, shapes_of
 
@@ -39,7 +40,7 @@ Launch = tuple[int, int]  # thread, nanoseconds
 T = TypeVar("T")
 
 
-def read_nsys(path: Path, gpu: str | None = None) -> Measured:
+def read_nsys(path: Path, gpu: StatedGpu | None = None) -> Measured:
     """Kernels by shape where NVTX ranges give it, and overlap.
 
     Raises ValueError naming the file, and table and row of what is wrong: no SQLite, no kernels, an unknown
@@ -49,11 +50,12 @@ def read_nsys(path: Path, gpu: str | None = None) -> Measured:
         return _read(path, base, gpu)
 
 
-def _read(path: Path, base: sqlite3.Connection, gpu: str | None) -> Measured:
+def _read(path: Path, base: sqlite3.Connection, gpu: StatedGpu | None) -> Measured:
     columns = _columns(base)
     if _KERNELS not in columns:
         raise ValueError(f"{path}: has no kernels; profile with nsys profile --trace cuda,nvtx")
-    name, device = _gpu(path, base, columns, gpu)
+    traced, device = _gpu(path, base, columns, gpu)
+    name = name_of(traced)
     ranges = _operators(path, base) if {"NVTX_EVENTS", _LAUNCHES} <= set(columns) else None
     passed: Counter[str] = Counter()
     devices: dict[int, tuple[list[Span], list[Span]]] = {}
@@ -134,15 +136,12 @@ def _columns(base: sqlite3.Connection) -> dict[str, set[str]]:
 
 
 def _gpu(
-    path: Path, base: sqlite3.Connection, columns: dict[str, set[str]], stated: str | None
-) -> tuple[str, str]:
-    """The catalogue's name of the GPU, by the report or as stated, which must agree; and its name there."""
+    path: Path, base: sqlite3.Connection, columns: dict[str, set[str]], stated: StatedGpu | None
+) -> tuple[StatedGpu, str]:
+    """The GPU, by the report or as stated, which must agree; and its name there."""
     device, memory = _told_gpu(path, base, columns)
-    name = gpu_named(device, memory)
-    if name and stated and name != stated:
-        raise ValueError(f"{path}: is of {device} ({name}), not of {stated} as --gpu says")
-    if name or stated:
-        return name or str(stated), device
+    if gpu := agreed_gpu(path, gpu_named(device, memory), stated, device):
+        return gpu, device
     raise ValueError(f"{path}: no GPU of the catalogue in {shown(device)}; give --gpu")
 
 

@@ -14,20 +14,22 @@ from ...hardware.gpus import get_gpu
 from ...hardware.interconnect import get_interconnect
 from .measured import Measured, MeasuredCollective, domains_of
 from .measurements import read_points
+from .named_gpus import StatedGpu, name_of
 from .nccl_log import read_log
 from .nccl_system import system_of, tuned
 from .tables import read_table
 
 
 def read_measured(
-    paths: Sequence[Path], gpu: str | None = None, interconnect: str | None = None
+    paths: Sequence[Path], gpu: StatedGpu | None = None, interconnect: str | None = None
 ) -> tuple[tuple[Measured, ...], tuple[Refusal, ...]]:
     """The content of every file that can be used, archives opened, and why the others cannot.
 
-    ``gpu`` and ``interconnect`` are of those that do not say. Raises ValueError for an unknown one, and where
+    ``gpu`` and ``interconnect`` are of those that do not say; a GPU
+    may be one that a user describes. Raises ValueError for an unknown one, and where
     not one file can be used, naming each and what is wrong in it.
     """
-    if gpu is not None and gpu != CPU:
+    if isinstance(gpu, str) and gpu != CPU:
         gpu = get_gpu(gpu).name
     if interconnect is not None:
         get_interconnect(interconnect)
@@ -35,7 +37,7 @@ def read_measured(
 
 
 def read_one(
-    path: Path, gpu: str | None = None, interconnect: str | None = None, content: bytes | None = None
+    path: Path, gpu: StatedGpu | None = None, interconnect: str | None = None, content: bytes | None = None
 ) -> Measured:
     """The content of one file, or of a member of an archive that is called ``path``: its ``content``.
 
@@ -65,13 +67,13 @@ def read_one(
     return _log(path, content, gpu, interconnect)
 
 
-def _points(path: Path, gpu: str | None) -> Measured:
+def _points(path: Path, gpu: StatedGpu | None) -> Measured:
     """A file of kernel points (kind: kernels), those of ``gpu`` alone where it is stated."""
     points, skipped = read_points([path])
     found = sorted({point.gpu for point in points})
     if gpu is None and len(found) > 1:
         raise ValueError(f"{path}: holds points of {', '.join(found)}; choose one with --gpu")
-    name = gpu or next(iter(found), None)
+    name = name_of(gpu) if gpu else next(iter(found), None)
     own = tuple(point for point in points if point.gpu == name and not point.best_of_search)
     if name is None or not own:
         raise ValueError(f"{path}: has no point of {name or 'a kernel that can be priced'}")
@@ -81,7 +83,7 @@ def _points(path: Path, gpu: str | None) -> Measured:
     return Measured(file=str(path), gpu=name, kernels=own, passed_over=passed)
 
 
-def _log(path: Path, content: bytes | None, gpu: str | None, interconnect: str | None) -> Measured:
+def _log(path: Path, content: bytes | None, gpu: StatedGpu | None, interconnect: str | None) -> Measured:
     log = read_log(path, content)
     if tuned(log):
         raise ValueError(
@@ -99,7 +101,7 @@ def _log(path: Path, content: bytes | None, gpu: str | None, interconnect: str |
     facts = {"nccl": log.nccl or "", "device": log.gpu or ""}
     return Measured(
         file=str(path),
-        gpu=system.gpu,
+        gpu=name_of(system.gpu),
         collectives=tuple(points),
         passed_over={"rows of no bytes": log.skipped} if log.skipped else {},
         facts={name: value for name, value in facts.items() if value},

@@ -22,7 +22,7 @@ from .foreign.csv_table import Line, read_table_of
 from .foreign.values import LARGEST_BYTES, LARGEST_SIZE, shown, written_flag, written_seconds, written_whole
 from .measured import Measured, MeasuredCollective, domains_of
 from .measurements import Measurement, missing_math
-from .named_gpus import named_gpu
+from .named_gpus import StatedGpu, agreed_gpu, name_of, named_gpu
 from .point_fields import LARGEST_HEAD
 
 _KERNELS = ("family", "gpu", "dtype", "seconds")
@@ -37,7 +37,7 @@ _MOST_RANKS = 10**7
 _CHAIN = "torch"  # a chain of kernels, not one
 
 
-def read_table(path: Path, gpu: str | None = None, content: bytes | None = None) -> Measured:
+def read_table(path: Path, gpu: StatedGpu | None = None, content: bytes | None = None) -> Measured:
     """The measurements of a CSV file, or of ``content`` of that name; ``gpu`` is of lines that name none.
 
     Raises ValueError naming file, line and column: for an empty file, missing columns, what is no
@@ -54,16 +54,17 @@ def read_table(path: Path, gpu: str | None = None, content: bytes | None = None)
         raise ValueError(f"{path}: a table of measured {what} lacks the columns {', '.join(missing)}")
     if not lines:
         raise ValueError(f"{path}: has column names but no measurements")
-    name = _gpu(path, lines, gpu)
+    measured = _gpu(path, lines, gpu)
+    name = name_of(measured)
     if collectives:
         return Measured(
             file=str(path),
             gpu=name,
-            collectives=tuple(_collective(path, *line, name) for line in lines),
+            collectives=tuple(_collective(path, *line, measured) for line in lines),
             facts=_facts(lines[0][1]),
         )
     passed: Counter[str] = Counter()
-    kernels = [_kernel_point(path, number, line, name, passed) for number, line in lines]
+    kernels = [_kernel_point(path, number, line, measured, passed) for number, line in lines]
     return Measured(
         file=str(path),
         gpu=name,
@@ -77,26 +78,24 @@ def _facts(line: Line) -> dict[str, str]:
     return {name: line[name] for name in _FACTS if line.get(name)}
 
 
-def _gpu(path: Path, lines: Sequence[tuple[int, Line]], stated: str | None) -> str:
+def _gpu(path: Path, lines: Sequence[tuple[int, Line]], stated: StatedGpu | None) -> StatedGpu:
     """The one GPU of all lines: ``stated`` where they name none, else theirs, which must be the same."""
+    own = {CPU} | ({name_of(stated)} if stated else set())
     named: dict[str, int] = {}
     for number, line in lines:
         if text := (line.get("gpu") or "").strip():
-            named.setdefault(CPU if text == CPU else named_gpu(f"{path}:{number}", text), number)
+            named.setdefault(text if text in own else named_gpu(f"{path}:{number}", text), number)
     if len(named) > 1:
         (first, _), (second, number), *_ = named.items()
         raise ValueError(f"{path}:{number}: gpu: {second} beside {first}; a table is of one GPU")
-    found = next(iter(named), None)
-    if found and stated and found != stated:
-        raise ValueError(f"{path}: is of {found}, not of {stated} as --gpu says")
-    if found or stated:
-        return found or str(stated)
+    if gpu := agreed_gpu(path, next(iter(named), None), stated):
+        return gpu
     if all(line.get("device") and line.get("cuda") == "" for _, line in lines):
         return CPU  # the tables of this package name the device, and CUDA's version where there is a GPU
     raise ValueError(f"{path}: names no GPU of the catalogue; give --gpu")
 
 
-def _collective(path: Path, number: int, line: Line, gpu: str) -> MeasuredCollective:
+def _collective(path: Path, number: int, line: Line, gpu: StatedGpu) -> MeasuredCollective:
     where = f"{path}:{number}"
     kind = known_kind(line["kind"])
     if kind is None:
@@ -116,7 +115,9 @@ def _collective(path: Path, number: int, line: Line, gpu: str) -> MeasuredCollec
     )
 
 
-def _kernel_point(path: Path, number: int, line: Line, gpu: str, passed: Counter[str]) -> Measurement | None:
+def _kernel_point(
+    path: Path, number: int, line: Line, gpu: StatedGpu, passed: Counter[str]
+) -> Measurement | None:
     where, family = f"{path}:{number}", line["family"].strip()
     if family not in ("gemm", "attention", "memory"):
         passed[f"{family or 'no family'}: no curve is fitted on it"] += 1
@@ -134,7 +135,7 @@ def _kernel_point(path: Path, number: int, line: Line, gpu: str, passed: Counter
     operation = (line.get("operation") or family) if family == "memory" else family
     return Measurement(
         id=line.get("id") or f"{path.name}:{number}",
-        gpu=gpu,
+        gpu=name_of(gpu),
         source=path.name,
         kernels=(kernel,),
         seconds=seconds,

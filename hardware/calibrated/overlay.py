@@ -114,9 +114,11 @@ def _carried(curve: _Curve, gpu: Gpu) -> _Curve:
 
 def profile_for(gpu: Gpu) -> GpuProfile:
     """The profile of a GPU of the catalogue or of one that a user describes, at its own power limit."""
-    if gpu.own:
+    if gpu.own and not gpu.same_kernels:
         return profile_carried_to(gpu)
-    profile, as_sold = load_profile(gpu.name), get_gpu(gpu.name)
+    profile, as_sold = load_profile(gpu.measured_as), get_gpu(gpu.measured_as)
+    if gpu.own:
+        profile = replace(profile, gpu=gpu.name)
     if gpu.tdp_w == as_sold.tdp_w:
         return profile
     return replace(profile, clock_fraction=clock_carried(profile.clock_fraction, as_sold, gpu))
@@ -133,7 +135,7 @@ def calibrated_profile(gpu: Gpu | str, entries: Iterable[str]) -> GpuProfile:
     profile = profile_for(gpu)
     for entry in entries:
         profile = (
-            load_profile(_shipped(entry, gpu.name))
+            replace(load_profile(_shipped(entry, gpu.measured_as)), gpu=gpu.name)
             if not is_file(entry)
             else laid_over(profile, Path(entry), gpu)
         )
@@ -148,7 +150,8 @@ def shipped_profile(path: Path) -> GpuProfile:
 def laid_over(profile: GpuProfile, path: Path, gpu: Gpu | None = None) -> GpuProfile:
     """``profile`` with what the file at ``path`` states in place of its own; ``gpu``: one of no catalogue."""
     own = read_profile_file(path)
-    if own.gpu != profile.gpu:
+    known_as = {profile.gpu, *((gpu.measured_as,) if gpu else ())}
+    if own.gpu not in known_as:
         raise ValueError(f"{path}: is a profile of {own.gpu}, but the cluster's gpu is {profile.gpu}")
     gpu = gpu or get_gpu(profile.gpu)
     for dtype in own.gemm.rates if own.gemm else ():

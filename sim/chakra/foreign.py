@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 from ..network.transfer import Transfer
 from ..program.program import (
@@ -27,11 +26,9 @@ from ..program.program import (
     Work,
 )
 from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
-from .pricing import Prices
+from .pricing import Prices, Rule
 from .validate import collective_kind, in_order, is_collective
 
-Rule = Literal["duration", "flops"]
-"""What a kernel takes: what the trace says, or what its FLOPs and bytes cost."""
 _NO_LINKS = {"nvlink.out": 1.0, "nvlink.in": 1.0, "nic.out": 1.0, "nic.in": 1.0}
 """Links of a machine that nobody described: nothing that is timed by its trace loads them."""
 
@@ -142,7 +139,7 @@ class _Builder:
         if self.prices is None:
             transfer = _as_traced(node, size)
         else:
-            transfer = self.prices.collective(kind, size, self._members(name))
+            transfer = replace(self.prices.collective(kind, size, self._members(name)), sms=0)
         return Collective(kind, name or "all", transfer)
 
     def _members(self, name: str) -> Sequence[int]:
@@ -158,7 +155,7 @@ class _Builder:
         if self.prices is None:
             transfer = _as_traced(node, size)
         else:
-            transfer = self.prices.message(size, *node.ends(self.trace.rank))
+            transfer = replace(self.prices.message(size, *node.ends(self.trace.rank)), sms=0)
         sends = node.type == NodeType.COMM_SEND
         return Exchange((MessageEnd(sends, peer, str(node.whole("comm_tag")), transfer),))
 

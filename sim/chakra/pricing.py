@@ -1,15 +1,15 @@
 """What a node takes on a given cluster: kernels by FLOPs and bytes, collectives and messages by its network.
 
 Knows which GPU a rank runs on (the placement of the scenario, else rank by rank) and NCCL's costs. Does not
-know what waits for what, nor what kernels lose to messages beside them.
+know what waits for what.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ..network.collectives import Distance, collective_transfer, message_transfer
 from ..network.transfer import Transfer
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ..scenario.models import Scenario
 
     Ids = NDArray[np.int64]
+
+Rule = Literal["duration", "flops"]
+"""What a kernel takes: what the trace says, or what its FLOPs and bytes cost."""
 
 _AS = {"gather": "reduce", "scatter": "broadcast", "reduce_scatter_block": "reduce_scatter"}
 """Collectives without a cost of their own, as what moves as many bytes through the busiest rank."""
@@ -72,13 +75,12 @@ class Prices:
             kind, handed_bytes = "all_reduce", _BARRIER_BYTES
         payload = handed_bytes * (len(ranks) if kind == "all_gather" else 1)
         placement = placement_on(self._gpus[list(ranks)], self.cluster)
-        priced = collective_transfer(_AS.get(kind, kind), payload, placement, self.cluster)
-        return replace(priced, sms=0)
+        return collective_transfer(_AS.get(kind, kind), payload, placement, self.cluster)
 
     def message(self, size: float, source: int, target: int) -> Transfer:
         """A message between two ranks."""
         self.check((source, target))
-        return replace(message_transfer(size, self._distance(source, target), self.cluster), sms=0)
+        return message_transfer(size, self._distance(source, target), self.cluster)
 
     def _distance(self, source: int, target: int) -> Distance:
         here, there = int(self._gpus[source]), int(self._gpus[target])

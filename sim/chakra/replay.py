@@ -21,7 +21,7 @@ from .node import TraceSet
 if TYPE_CHECKING:
     from ..program.program import Programs
     from ..scenario.models import Scenario
-    from .foreign import Rule
+    from .pricing import Rule
 
 _NAME = "stepsim"
 
@@ -66,7 +66,8 @@ def replay_traces(
 ) -> Result:
     """Check the execution traces in ``path`` (a folder, an archive, a file) and replay them.
 
-    Ours replay as predicted; with ``cluster``, and others always, by ``rule`` and that cluster's network.
+    Ours replay as predicted, with ``cluster`` by ``rule`` and that cluster's network; so do others, which
+    lose nothing to what runs beside.
 
     Raises:
         BrokenProgram: they cannot run to their end; lists all problems.
@@ -102,11 +103,11 @@ def replay_traces(
 def _programs(
     traces: TraceSet, cluster: Scenario | None, rule: Rule
 ) -> tuple[Programs, tuple[RankClass, ...], Scenario | None]:
-    if traces.machine is not None and cluster is None:
+    if traces.machine is not None:
         from ..scenario.load import scenario_from_document
         from .to_programs import own_programs
 
-        own = own_programs(traces)
+        own = own_programs(traces, cluster, rule)
         document = own.scenario
         where = f"{traces.source}: machine.json: scenario"
         scenario = None if document is None else scenario_from_document(dict(document), where)
@@ -126,4 +127,8 @@ def _rests_on(traces: TraceSet, cluster: Scenario | None, rule: Rule) -> Sequenc
     if cluster is None:
         return (Assumption(text="the times of all nodes, as the traces state them", source=source),)
     kernels = "FLOPs and bytes at the GPU's peaks" if rule == "flops" else "durations of kernels as traced"
-    return (Assumption(text=f"{kernels}; collectives and messages on {cluster.title}", source=source),)
+    return (
+        Assumption(
+            text=f"{kernels}; collectives and messages on {cluster.title or cluster.name}", source=source
+        ),
+    )

@@ -26,9 +26,13 @@ from ..program.program import (
 )
 from ..program.reader import Reader
 from .node import ExecutionTrace, NodeType, TraceNode, TraceSet
+from .pricing import Prices
+from .repricing import Repricing
 
 if TYPE_CHECKING:
     from ..result.step import RankClass
+    from ..scenario.models import Scenario
+    from .pricing import Rule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +44,11 @@ class OwnPrograms:
     scenario: Mapping[str, Any] | None
 
 
-def own_programs(traces: TraceSet) -> OwnPrograms:
+def own_programs(traces: TraceSet, cluster: Scenario | None = None, rule: Rule = "duration") -> OwnPrograms:
     """The programs of traces that have a machine.json beside them.
+
+    ``cluster``: collectives and messages cost what its network makes of them, on its links and its SMs, and
+    by ``rule`` kernels too; what waits for what, and what shares what, stays.
 
     Raises ValueError naming the file: a machine that is none, another number of traces than it has classes, a
     node without what ours have.
@@ -56,8 +63,27 @@ def own_programs(traces: TraceSet) -> OwnPrograms:
         what = f"has no trace of rank {lost[0]}" if lost else f"has {len(by_rank)} traces"
         raise ValueError(f"{traces.source}: {what}, and machine.json is of {len(ranks)} classes of ranks")
     class_of = {one.first_rank: r for r, one in enumerate(ranks)}
-    own = tuple(_Reader(trace=by_rank[one.first_rank], class_of=class_of).program() for one in ranks)
-    return OwnPrograms(programs=replace(programs, classes=own), ranks=ranks, scenario=scenario)
+    moved = None if cluster is None else _repricing(traces, scenario, cluster, rule)
+    own = tuple(
+        _Reader(trace=by_rank[one.first_rank], class_of=class_of, moved=moved).program() for one in ranks
+    )
+    programs = replace(programs, classes=own)
+    if moved is not None:
+        scenario = None  # it ran on another cluster
+        there = moved.there
+        programs = replace(programs, links=(there.links,) * len(own), sms=there.cluster.gpu.sms)
+    return OwnPrograms(programs=programs, ranks=ranks, scenario=scenario)
+
+
+def _repricing(
+    traces: TraceSet, document: Mapping[str, Any] | None, cluster: Scenario, rule: Rule
+) -> Repricing:
+    from ..scenario.load import scenario_from_document
+
+    there = Prices(scenario=cluster)
+    where = f"{traces.source}: machine.json: scenario"
+    here = there if document is None else Prices(scenario=scenario_from_document(dict(document), where))
+    return Repricing(here=here, there=there, rule=rule, groups=traces.groups)
 
 
 @dataclass(kw_only=True)
@@ -66,6 +92,7 @@ class _Reader:
 
     trace: ExecutionTrace
     class_of: Mapping[int, int]
+    moved: Repricing | None
     op_of: dict[int, int] = field(default_factory=dict)
     ops: list[Op] = field(default_factory=list)
     last: dict[str, int] = field(default_factory=dict)
@@ -127,16 +154,26 @@ class _Reader:
         if len(nodes) > 1:
             raise ValueError(f"starts {len(nodes)} nodes")
         if first.type == NodeType.COMM_COLL:
-            return Collective(
-                first.text("collective"), first.text("pg_desc"), _transfer(first), first.whole("calls", 1)
-            )
+            return self._collective(first)
         flops, size = first.amount("num_ops"), first.amount("tensor_size")
         stays = first.attributes.get("stays") is True
-        return Compute(first.duration_s, first.text("kernel", "fixed"), flops, size, stays)
+        seconds = first.duration_s
+        if self.moved is not None:
+            seconds = self.moved.kernel_s(seconds, flops, size)
+        return Compute(seconds, first.text("kernel", "fixed"), flops, size, stays)
+
+    def _collective(self, node: TraceNode) -> Collective:
+        transfer = _transfer(node)
+        if self.moved is not None:
+            transfer = self.moved.collective(node, transfer)
+        return Collective(node.text("collective"), node.text("pg_desc"), transfer, node.whole("calls", 1))
 
     def _message(self, node: TraceNode) -> MessageEnd:
         peer = node.peer(self.trace.rank, self.class_of)
-        return MessageEnd(node.type == NodeType.COMM_SEND, peer, node.text("message"), _transfer(node))
+        transfer = _transfer(node)
+        if self.moved is not None:
+            transfer = self.moved.message(self.trace.rank, node, transfer)
+        return MessageEnd(node.type == NodeType.COMM_SEND, peer, node.text("message"), transfer)
 
 
 def _action(text: str) -> str:

@@ -170,7 +170,10 @@ def _hardware(plan: StepPlan) -> list[Assumption]:
     where."""
     gpu, network = plan.cluster.gpu, plan.cluster.interconnect
     found = []
-    if gpu.own:
+    if gpu.same_kernels:
+        text = f"GPU {gpu.name}: kernels are those of {gpu.profile_of}, whose figures that decide them it has"
+        found.append(Assumption(text=text, source="cluster.gpu"))
+    elif gpu.own:
         text = f"GPU {gpu.name}: never measured; kernels run at the efficiencies of {gpu.profile_of}"
         found.append(Assumption(text=text, source="cluster.gpu", in_range=False))
     elif gpu.announced:

@@ -35,6 +35,7 @@ from .own_steps import StepSample, after_own
 from .run_noise import deviations_that_hold
 
 if TYPE_CHECKING:
+    from ...hardware.gpu import Gpu
     from ...hardware.profile import GpuProfile, Provenance
     from ..lowering.plan import StepPlan
 
@@ -215,7 +216,8 @@ def _causes(shares: Mapping[str, float], plan: StepPlan) -> Iterator[IntervalPar
         "memory-bound kernels": known["pointwise"],
         "optimizer": known["pointwise"],
     }
-    kernels = "kernels" if _has_shipped_curves(profile) and _is_fitted(profile) else "own kernels"
+    shipped = _has_shipped_curves(profile, plan.cluster.gpu) and _is_fitted(profile)
+    kernels = "kernels" if shipped else "own kernels"
     compute = sum(shares.get(name, 0.0) for name in _KERNELS)
     for name, residual in curves.items():
         if shares.get(name, 0.0) > 0:
@@ -240,11 +242,11 @@ def _is_fitted(profile: GpuProfile) -> bool:
     return profile.step_time_residual is not None or profile.step_time_fit != _NOT_FITTED
 
 
-def _has_shipped_curves(profile: GpuProfile) -> bool:
+def _has_shipped_curves(profile: GpuProfile, gpu: Gpu) -> bool:
     """Whether the clock was fitted with these very curves, so that it makes up for their common error."""
-    if profile.gpu not in profile_names():
+    if gpu.measured_as not in profile_names():
         return False
-    shipped = load_profile(profile.gpu)
+    shipped = load_profile(gpu.measured_as)
     return profile.gemm.provenance == shipped.gemm.provenance and all(
         curve.provenance == other.provenance
         for curve, other in zip(profile.attention, shipped.attention, strict=False)

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from ...hardware.calibrated.overlay import profile_names
 from ...hardware.deviations import shipped_deviations
+from ...hardware.gpus import get_gpu
 from ...kernels.kernel import Gemm
 from ..result.step import IntervalPart
 
 if TYPE_CHECKING:
     from ...hardware.carried import Moves
+    from ...hardware.gpu import Gpu
     from ..lowering.plan import StepPlan
 
 _PATH: Mapping[Moves, tuple[str, ...]] = {
@@ -33,7 +35,7 @@ def unmeasured_hardware(
     """Parts of a GPU without a measurement, of a network of the user's own, and of figures that were
     carried."""
     gpu, network, known = plan.cluster.gpu, plan.cluster.interconnect, shipped_deviations()
-    if gpu.name not in profile_names():
+    if not _known_host(gpu):
         inside = _in_a_host(tiers, plan)
         if plan.cluster.nvlink_domain < min(plan.cluster.gpus_per_node, plan.cluster.gpus) and inside > 0:
             one = known["collectives_pcie"]
@@ -62,7 +64,7 @@ def unmeasured_kernels(shares: Mapping[str, float], plan: StepPlan) -> IntervalP
     where curves of the user's own measured them all. Of a step in which these measured a part, the
     standard deviation is that of the rest, over all of it."""
     gpu = plan.cluster.gpu
-    if gpu.name in profile_names():
+    if gpu.measured_as in profile_names():
         return None
     carried = dict(zip(_PATH["matrix"], (_carried_products(plan), _carried_attention(plan)), strict=True))
     share = sum(shares.get(name, 0.0) for name in carried)
@@ -72,6 +74,17 @@ def unmeasured_kernels(shares: Mapping[str, float], plan: StepPlan) -> IntervalP
     one, name = shipped_deviations()["unmeasured_gpu"], f"kernels of {gpu.name}, never measured"
     sigma = one.sigma * unmeasured / share
     return IntervalPart(name=name, share=share, sigma=sigma, source=one.source, kind="hardware")
+
+
+def _known_host(gpu: Gpu) -> bool:
+    """Whether how the GPUs of a host meet is that of a GPU that was measured."""
+    if gpu.measured_as not in profile_names():
+        return False
+    as_sold = get_gpu(gpu.measured_as)
+    return not gpu.own or all(getattr(gpu, one) == getattr(as_sold, one) for one in _LINKS)
+
+
+_LINKS = ("nvlink_bytes_per_s", "nvlink_domain", "pcie_bytes_per_s", "peer_access")
 
 
 def _carried_products(plan: StepPlan) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ...hardware.deviations import Deviation
 from ...hardware.files.shipped_yaml import load_shipped
 from ...hardware.gpus import same_pace
+from ..scenario.machine import gpu_as_sold
 from .own_steps import SourceSpread, StepSample
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def regime_of(scenario: Scenario) -> Regime:
     """The regime of a scenario's step."""
     return Regime(
         software=scenario.software.name,
-        gpu=same_pace(scenario.cluster.gpu_name),
+        gpu=same_pace(gpu_as_sold(scenario.cluster).measured_as),
         precision=precision_class(scenario.training.precision),
         sequence=scenario.training.seq_length,
         gpus=scenario.cluster.gpus,

@@ -203,10 +203,10 @@ def space_of(
     for chosen in product(*outer.values()):
         changes = dict(zip(outer, chosen, strict=True))
         base = _base(scenario, changes)
-        if isinstance(base, ScenarioError):
-            if nonsense := slip(base, outer):
+        if isinstance(base, list):
+            if nonsense := slip(base[0], outer):
                 raise nonsense
-            refused[base.problems[0].path] += 1
+            refused[_common_reason(base)] += 1
         else:
             used = profile or calibrated_profile(gpu_of(base.cluster), base.calibration)
             if not outer:
@@ -245,11 +245,12 @@ _PLAIN: Mapping[str, Any] = {
 """A layout that most jobs can have; tp, and how far the pipeline goes, are left to try."""
 
 
-def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | ScenarioError:
-    """The scenario with other fields, in any layout that suits them; the first error where none is found."""
+def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | list[ScenarioError]:
+    """The scenario with other fields, in any layout that suits them; where none is found, what is wrong with
+    its own, and with others from the plainest on."""
     if not changes:
         return scenario
-    first: ScenarioError | None = None
+    wrong: list[ScenarioError] = []
     plain = (
         {**_PLAIN, "parallelism.tp": tp, "parallelism.sequence_parallel": tp > 1, "parallelism.pp": pp}
         for pp in (1, 2, 4, 8, 16, 32)
@@ -258,10 +259,16 @@ def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | Scenario
     for layout in ({}, {"parallelism.dp": None}, *plain):
         try:
             return scenario.with_({**layout, **changes})
-        except ScenarioError as wrong:
-            first = first or wrong
-    assert first is not None
-    return first
+        except ScenarioError as error:
+            wrong.append(error)
+    return wrong
+
+
+def _common_reason(wrong: Sequence[ScenarioError]) -> str:
+    """What is wrong in the plainest layout, without tensor and pipeline parallelism, by its field; of several
+    things what most others have in common with it."""
+    plainest, *others = ([(one.path, one.message) for one in error.problems] for error in wrong[2:])
+    return ": ".join(max(plainest, key=lambda one: sum(one in other for other in others)))
 
 
 def _layouts(

@@ -5,6 +5,7 @@ Knows no simulation; computes nothing but shares.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +126,9 @@ def _headline_table(comparison: Comparison) -> Table:
     table.add_row("  fits in memory", *_fits(c), "", "")
     for change in c.cost:
         relative = signed_percent(change.difference / change.a)
-        both = _price(change.a), _price(change.b)
-        table.add_row(f"  {change.name}, {c.currency}", *both, _signed(change, _price), relative)
+        price = _price_of(change)
+        both = price(change.a), price(change.b)
+        table.add_row(f"  {change.name}, {c.currency}", *both, _signed(change, price), relative)
     return table
 
 
@@ -143,9 +145,12 @@ def _rate(value: float) -> str:
     return f"{value:,.1f}"
 
 
-def _price(value: float) -> str:
-    """A price to the cent, or in thousands and millions."""
-    return large(value) if value >= 1e4 else f"{value:,.2f}"
+def _price_of(change: Difference) -> Write:
+    """How both prices are written: to the cent, in four digits of the smaller where it is below 1, or in
+    thousands and millions."""
+    smaller = min(change.a, change.b)
+    decimals = 3 - math.floor(math.log10(smaller)) if 0 < smaller < 1 else 2
+    return lambda value: large(value) if value >= 1e4 else f"{value:,.{decimals}f}"
 
 
 def _points(share: float) -> str:

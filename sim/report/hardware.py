@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...hardware.calibrated.overlay import profile_names
 from ...hardware.deviations import NORMAL_P90, Deviation, shipped_deviations
 from ...hardware.own_gpu import gpu_from
 from ...hardware.own_interconnect import interconnect_from
@@ -36,7 +37,9 @@ def check_document(machine: HardwareFile) -> dict[str, Any]:
         parts["gpu"] = {
             "name": gpu.name,
             "kernels_of": gpu.profile_of,
-            "doubts": [
+            "doubts": []
+            if gpu.measured_as in profile_names()
+            else [
                 _doubt("kernels were never measured", "matrix", known["unmeasured_gpu"]),
                 _doubt("kernels are those of another GPU", "matrix", known["carried_kernels"]),
                 _doubt("sustained clock is that of another GPU", "matrix", known["unfitted_clock"]),

@@ -9,9 +9,10 @@ from pydantic import ValidationError
 from ...hardware.explain import dotted, errors_of, field_path
 from ...hardware.fields import FROM_DOCUMENT
 from ...hardware.files import FileError
-from ...hardware.own_gpu import OwnGpu
+from ...hardware.gpu import Gpu
+from ...hardware.own_gpu import OwnGpu, gpu_from
 from ...hardware.own_interconnect import OwnInterconnect
-from ...hardware.own_node import OwnNode
+from ...hardware.own_node import OwnNode, gpu_in
 from .blocks import ScenarioBlock
 from .documents import whole_document
 from .errors import Mark, Problem, ScenarioError
@@ -26,6 +27,20 @@ class HardwareFile(ScenarioBlock):
     gpu: OwnGpu | None = None
     interconnect: OwnInterconnect | None = None
     node: OwnNode | None = None
+
+
+def gpu_of_file(path: Path) -> Gpu:
+    """The GPU that such a file describes, joined as its host joins it.
+
+    Raises:
+        ScenarioError: with every problem found.
+        ValueError: the file describes no GPU.
+    """
+    machine = read_machine(path)
+    if machine.gpu is None:
+        raise ValueError(f"{path}: describes no GPU; one of the catalogue is given by its name")
+    gpu = gpu_from(machine.gpu)
+    return gpu_in(machine.node, gpu) if machine.node else gpu
 
 
 def read_machine(path: Path) -> HardwareFile:

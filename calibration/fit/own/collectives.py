@@ -12,9 +12,9 @@ import numpy as np
 
 from ....hardware.calibrated.models import CPU
 from ....hardware.collective_curve import CollectiveCurve
-from ....hardware.gpus import get_gpu
 from ....hardware.provenance import Provenance
 from ...readers.measured import MeasuredCollective
+from ...readers.named_gpus import StatedGpu, chip_of
 from ..collectives import FittedCurve, SizeSweep, fit_curve
 
 SIZES = 4
@@ -37,7 +37,7 @@ class OwnCurve:
 
 
 def fit_collectives(
-    gpu: str, points: Iterable[MeasuredCollective], source: str, *, replicas: int = 100
+    gpu: StatedGpu, points: Iterable[MeasuredCollective], source: str, *, replicas: int = 100
 ) -> tuple[tuple[OwnCurve, ...], tuple[str, ...]]:
     """A curve for each (kind, ranks, domains) with enough sizes, and notes on those with too few."""
     groups: dict[tuple[str, int, int], list[MeasuredCollective]] = {}
@@ -54,7 +54,7 @@ def fit_collectives(
 
 
 def _own_curve(
-    gpu: str,
+    gpu: StatedGpu,
     kind: str,
     ranks: int,
     domains: int,
@@ -65,7 +65,7 @@ def _own_curve(
     points = tuple(sorted((point.bytes, point.seconds) for point in members))
     sweep = SizeSweep(
         kind=kind,
-        architecture=CPU if gpu == CPU else get_gpu(gpu).architecture,
+        architecture=CPU if gpu == CPU else chip_of(gpu).architecture,
         tier="node" if domains == 1 else "network",
         ranks=ranks,
         domains=domains,
@@ -137,10 +137,10 @@ def _corrections(curve: CollectiveCurve, points: Points) -> tuple[tuple[float, f
     return tuple((size, float(np.median(ratios))) for size, ratios in sorted(by_size.items()))
 
 
-def _ceiling(gpu: str, kind: str, ranks: int) -> float:
+def _ceiling(gpu: StatedGpu, kind: str, ranks: int) -> float:
     """The payload rate that a GPU's own links allow at most, whatever the network."""
     if gpu == CPU:
         return _CPU_BYTES_PER_S
-    chip = get_gpu(gpu)
+    chip = chip_of(gpu)
     gathers = kind in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
     return max(chip.nvlink_bytes_per_s, chip.pcie_bytes_per_s) / ((ranks - 1) / ranks if gathers else 1.0)

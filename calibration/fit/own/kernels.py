@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ....hardware.calibrated.overlay import load_profile
-from ....hardware.gpu import PEAK_OF
-from ....hardware.gpus import get_gpu
+from ....hardware.calibrated.overlay import profile_for
+from ....hardware.gpu import PEAK_OF, Gpu
 from ....hardware.profile import AttentionCurve, GpuProfile
 from ....hardware.provenance import Provenance
 from ....kernels.cost import kernel_seconds
 from ....kernels.kernel import Attention, Gemm, MemoryBound
 from ...readers.measurements import Measurement
+from ...readers.named_gpus import StatedGpu, chip_of
 from ..attention import fit_attention
 from ..curve_fit import FitParameter, fit, predicted_seconds
 from ..gemm import fit_fraction, fit_shape, with_fraction
@@ -35,10 +35,11 @@ _BLENDS = ("forward_blend", "backward_blend", "diagonal_keys", "causal_tail", "w
 
 @dataclass(frozen=True, kw_only=True)
 class FittedKernels:
-    """``profile`` with the parts that ``points`` show; ``fitted`` names them (gemm bf16, attention fa2,
-    memory stream_efficiency). ``whole_shape``: the shape constants too. ``intervals`` are of constants, by
-    part and name; ``notes`` say what was too little for a fit."""
+    """``profile`` of ``gpu`` with the parts that ``points`` show; ``fitted`` names them (gemm bf16,
+    attention fa2, memory stream_efficiency). ``whole_shape``: the shape constants too. ``intervals`` are of
+    constants, by part and name; ``notes`` say what was too little for a fit."""
 
+    gpu: Gpu
     profile: GpuProfile
     points: tuple[Measurement, ...]
     fitted: tuple[str, ...] = ()
@@ -47,17 +48,19 @@ class FittedKernels:
     notes: tuple[str, ...] = ()
 
 
-def fit_kernels(gpu_name: str, points: Sequence[Measurement], *, replicas: int = 20) -> FittedKernels:
-    """The shipped profile of ``gpu_name`` with all that ``points`` show fitted anew.
+def fit_kernels(gpu: StatedGpu, points: Sequence[Measurement], *, replicas: int = 20) -> FittedKernels:
+    """The shipped profile of ``gpu`` with all that ``points`` show fitted anew; of a GPU that a user
+    describes, the one that its relative lends it.
 
     ``replicas`` bootstraps give the intervals. ValueError for a data type that the GPU lacks.
     """
-    shipped = load_profile(gpu_name)
+    chip = chip_of(gpu)
+    shipped = profile_for(chip)
     at_clock = replace(
         shipped, clock_fraction=1.0, measured_clock_fraction=1.0, measured_boost=0.0, measured_call_s=0.0
     )
-    at_clock = replace(at_clock, measured_power_limited=power_limited(at_clock, points))
-    state = FittedKernels(profile=at_clock, points=tuple(points))
+    at_clock = replace(at_clock, measured_power_limited=power_limited(at_clock, points, chip))
+    state = FittedKernels(gpu=chip, profile=at_clock, points=tuple(points))
     for name in ("stream_efficiency", "pointwise_efficiency"):
         state = _memory(state, name, replicas)
     gemms = _by(state.points, lambda kernel: kernel.dtype if isinstance(kernel, Gemm) else None)
@@ -80,7 +83,7 @@ def training_clock(shipped: GpuProfile, state: FittedKernels) -> float:
         return shipped.clock_fraction
     if shipped.measured_clock_fraction < 1.0:
         return min(1.0, shipped.clock_fraction / shipped.measured_clock_fraction)
-    gpu, own = get_gpu(shipped.gpu), replace(state.profile, clock_fraction=1.0)
+    gpu, own = state.gpu, replace(state.profile, clock_fraction=1.0)
     large = [
         Gemm(m=8192, n=8192, k=8192, dtype=rate.dtype)
         for rate in shipped.gemm.rates
@@ -93,7 +96,7 @@ def training_clock(shipped: GpuProfile, state: FittedKernels) -> float:
     return min(1.0, shipped.clock_fraction * max(ratios, default=1.0))
 
 
-def power_limited(profile: GpuProfile, points: Sequence[Measurement]) -> float:
+def power_limited(profile: GpuProfile, points: Sequence[Measurement], gpu: Gpu) -> float:
     """How far the power limit acted while ``points`` were measured, from 0, in bursts, to 1, in long runs.
 
     Of the products of the type that most points have, by the curve of ``profile`` at any rate: the state that
@@ -103,7 +106,6 @@ def power_limited(profile: GpuProfile, points: Sequence[Measurement]) -> float:
     if not gemms:
         return 0.0
     dtype, members = max(gemms.items(), key=lambda item: (len(item[1]), item[0]))
-    gpu = get_gpu(profile.gpu)
     if len(members) < SHAPE_POINTS or not gpu.has_math(dtype):
         return 0.0
 
@@ -140,7 +142,7 @@ def _added(state: FittedKernels, part: str, one: Judged, block: str, profile: Gp
 
 def _with_impossible(state: FittedKernels, what: str, points: Sequence[Measurement]) -> FittedKernels:
     """``state`` with a note of the products or attentions that no GPU of this peak can do in their time."""
-    peak = get_gpu(state.profile.gpu).peak_flops
+    peak = state.gpu.peak_flops
     kernels = [(point.kernels, point.seconds) for point in points]
     beyond = sum(
         sum(
@@ -164,7 +166,7 @@ def _noted(state: FittedKernels, note: str) -> FittedKernels:
 
 
 def _gemm(state: FittedKernels, dtype: str, points: Sequence[Measurement], replicas: int) -> FittedKernels:
-    gpu, base = get_gpu(state.profile.gpu), state.profile
+    gpu, base = state.gpu, state.profile
     families = len({point.family for point in points})
     if not gpu.has_math(dtype):
         raise ValueError(
@@ -204,7 +206,7 @@ def _fraction(profile: GpuProfile, dtype: str) -> float:
 def _attention(
     state: FittedKernels, name: str, points: Sequence[Measurement], replicas: int
 ) -> FittedKernels:
-    gpu, base = get_gpu(state.profile.gpu), state.profile
+    gpu, base = state.gpu, state.profile
     if len(points) < _ATTENTION_POINTS:
         return _noted(state, f"attention {name}: {len(points)} points; a fit needs {_ATTENTION_POINTS}")
     state = _with_impossible(state, f"attention {name}", points)
@@ -232,7 +234,7 @@ def _curve(profile: GpuProfile, name: str) -> AttentionCurve:
 
 def _memory(state: FittedKernels, name: str, replicas: int) -> FittedKernels:
     """The rate of copies, or of pointwise and norm kernels, on more bytes than the caches hold."""
-    gpu, base = get_gpu(state.profile.gpu), state.profile
+    gpu, base = state.gpu, state.profile
     points = [
         point
         for point in state.points

@@ -1,8 +1,8 @@
 """Which layers each virtual stage holds.
 
 References:
-    Megatron-LM transformer_block.py, get_num_layers_to_build (embedding and loss counted as
-    layers). nanotron pipeline_parallel/block.py (cost-balanced blocks).
+    nanotron pipeline_parallel/block.py (cost-balanced blocks). All other rules: chunk_layers.py of the
+    scenario.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ...scenario.chunk_layers import chunk_layers
 from .amax import amax_group
 from .checkpoints import layers_in_one_go, prediction_recomputed, recomputed_layers
 from .kinds import LayerKind, LayerRun, joined, layer_kinds, prediction_kinds
@@ -70,23 +71,9 @@ class Stage:
 
 def build_stages(scenario: Scenario) -> tuple[Stage, ...]:
     """The virtual stages in pipeline order, pp * vpp of them."""
-    par, model = scenario.parallelism, scenario.model
-    count = par.virtual_stages
-    split = par.stage_split
-    head = count - 1
-    if not isinstance(split, str):
-        layers = list(split)
-    elif split == "flops_balanced":
-        layers, head = _cost_balanced(scenario, count)
-    elif split == "embedding_and_loss_as_layers":
-        each = (model.num_layers + 2) // count
-        layers = [each] * count
-        layers[0] -= 1
-        layers[-1] -= 1
-    elif split == "uneven_unspecified" and model.mtp_layers:
-        layers = _with_prediction(model.num_layers, model.mtp_layers, count)
-    else:  # uniform; where layers do not divide, Megatron-like remainders go to the middle stages
-        layers = _near_uniform(model.num_layers, count)
+    count = scenario.parallelism.virtual_stages
+    told = chunk_layers(scenario)
+    layers, head = _cost_balanced(scenario, count) if told is None else (told, count - 1)
     return tuple(
         Stage(
             index=i,
@@ -119,26 +106,6 @@ def _runs(scenario: Scenario, layers: list[int], head: int) -> Iterator[tuple[La
                 runs += [LayerRun(kind=kind, recompute=again) for kind in prediction_kinds(scenario.model)]
             known[same] = joined(runs)
         yield known[same]
-
-
-def _with_prediction(num_layers: int, predictions: int, count: int) -> list[int]:
-    """The layers of multi-token prediction and each passage of the head count as layers of the last chunk.
-
-    Of DeepSeek-V3 on 16 chunks that leaves one layer there, as NVIDIA's layout has it (Megatron-Bridge
-    scripts/performance/configs/deepseek, ``pp_layout`` Et*4|(t*4|)*14tmL).
-    """
-    ends = 2 * predictions + 1
-    layers = _near_uniform(num_layers + ends, count)
-    layers[-1] -= ends
-    return layers if layers[-1] >= 0 else _near_uniform(num_layers, count)
-
-
-def _near_uniform(num_layers: int, count: int) -> list[int]:
-    base, rest = divmod(num_layers, count)
-    if not rest:
-        return [base] * count
-    first = (count - rest) // 2
-    return [base + (first <= i < first + rest) for i in range(count)]
 
 
 def _cost_balanced(scenario: Scenario, count: int) -> tuple[list[int], int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ FIELDS = {
 class Tried:
     """A value: ``legal`` layouts and those that ``fit``. ``settings`` are of the one with the least memory,
     or of the fastest where a limit was to be met; ``peak_bytes`` is what it takes of ``capacity_bytes``.
+    ``refused`` counts by reason what is not legal.
     """
 
     value: int
@@ -62,6 +63,7 @@ class Tried:
     peak_bytes: float
     capacity_bytes: float
     step_time_s: float | None = None
+    refused: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,26 +105,26 @@ def find(
         sought = Sought(what)
     except ValueError:
         raise ValueError(f"find {what!r}: known are {', '.join(one.value for one in Sought)}") from None
-    field = FIELDS[sought]
+    name = FIELDS[sought]
     limited = wishes.limits.deadline_s is not None or wishes.limits.budget is not None
-    _check(sought, base, fix, vary.get(field))
+    _check(sought, base, fix, vary.get(name))
     tried: dict[int, Tried] = {}
-    others = {name: values for name, values in vary.items() if name != field}
-    kept = {name: value for name, value in fix.items() if name != field}
+    others = {one: values for one, values in vary.items() if one != name}
+    kept = {one: value for one, value in fix.items() if one != name}
 
     def attempt(value: int) -> Tried:
         if value not in tried:
             if progress:
-                progress(f"trying {field} {value:,}")
-            asked = {**others, field: [value]}
+                progress(f"trying {name} {value:,}")
+            asked = {**others, name: [value]}
             tried[value] = _tried(value, base, kept, asked, wishes, means if limited else None)
         return tried[value]
 
     with connected(limited and means is not None and means.ray):
-        if sought is Sought.MICRO_BATCH and field not in vary:
+        if sought is Sought.MICRO_BATCH and name not in vary:
             value = _largest(attempt, divisors(base.training.global_batch))
         else:
-            value = _first_good(sought, attempt, base, vary.get(field))
+            value = _first_good(sought, attempt, base, vary.get(name))
     return FoundValue(
         scenario=base,
         sought=sought,
@@ -150,12 +152,12 @@ def _first_good(
 
 def _check(sought: Sought, base: Scenario, fix: Mapping[str, Any], given: Sequence[Any] | None) -> None:
     """Raise ValueError where what is sought is fixed, or values to try are no whole numbers."""
-    field = FIELDS[sought]
-    if field in fix and fix[field] != field_value(base, field):
-        raise ValueError(f"find {sought.value}: {field} is fixed at {fix[field]}; leave one of both out")
+    name = FIELDS[sought]
+    if name in fix and fix[name] != field_value(base, name):
+        raise ValueError(f"find {sought.value}: {name} is fixed at {fix[name]}; leave one of both out")
     for value in given or ():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"find {sought.value}: {field} is a whole number from 1 on, not {value!r}")
+            raise ValueError(f"find {sought.value}: {name} is a whole number from 1 on, not {value!r}")
 
 
 def _tried(
@@ -169,7 +171,17 @@ def _tried(
     """By the screening; with ``means``, by a search that meets the limits."""
     among, _ = candidates_of(base, fix, vary, lambda _: None, fits=math.inf)  # memory is enough
     if not len(among.layouts):
-        return Tried(value=value, good=False, legal=0, fit=0, settings={}, peak_bytes=0.0, capacity_bytes=0.0)
+        refused = among.layouts.refused
+        return Tried(
+            value=value,
+            good=False,
+            legal=0,
+            fit=0,
+            settings={},
+            peak_bytes=0.0,
+            capacity_bytes=0.0,
+            refused=refused,
+        )
     fits = among.fit_probability >= wishes.fits
     least = int(np.argmin(among.bounds.needed_bytes / among.bounds.capacity_bytes))
     found = Tried(

@@ -28,10 +28,11 @@ REASONS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Alternative:
-    """``of`` gives the layouts that it means among all."""
+    """``of`` gives the layouts that it means among all, of which those fit that do with the probability that
+    the plan asks for."""
 
     name: str
-    of: Callable[[Candidates], NDArray[np.bool_]]
+    of: Callable[[Candidates, float], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +50,10 @@ class Loser:
     at_least: bool = False
 
 
-def _is(**fields: Any) -> Callable[[Candidates], NDArray[np.bool_]]:
+def _is(**fields: Any) -> Callable[[Candidates, float], NDArray[np.bool_]]:
     """Layouts with these values, fields of ``parallelism`` or ``training`` by their last name."""
 
-    def of(among: Candidates) -> NDArray[np.bool_]:
+    def of(among: Candidates, _fits: float) -> NDArray[np.bool_]:
         found = np.ones(len(among.layouts), dtype=bool)
         for name, value in fields.items():
             found &= np.asarray(_column(among, name) == value, dtype=bool)
@@ -72,15 +73,15 @@ def _column(among: Candidates, name: str) -> NDArray[Any]:
     raise AssertionError(name)
 
 
-def _whole_node(among: Candidates) -> NDArray[np.bool_]:
+def _whole_node(among: Candidates, _fits: float) -> NDArray[np.bool_]:
     return np.asarray(_column(among, "tp") == min(8, among.base.cluster.gpus_per_node), dtype=bool)
 
 
-def _interleaved(among: Candidates) -> NDArray[np.bool_]:
+def _interleaved(among: Candidates, _fits: float) -> NDArray[np.bool_]:
     return np.asarray((_column(among, "pp") > 1) & (_column(among, "vpp") == 1), dtype=bool)
 
 
-def _guide(among: Candidates) -> NDArray[np.bool_]:
+def _guide(among: Candidates, fits: float) -> NDArray[np.bool_]:
     """The recipe of Megatron's guides: the smallest model parallel size that fits, tensor parallelism inside
     the host first (experts uncut), ZeRO-1, then as many chunks and sequences a microbatch as fit, with
     experts over as few GPUs as that takes.
@@ -89,7 +90,7 @@ def _guide(among: Candidates) -> NDArray[np.bool_]:
     """
     tp, pp, cp = (_column(among, name).astype(np.int64) for name in ("tp", "pp", "cp"))
     usable = np.asarray(tp <= among.base.cluster.gpus_per_node, dtype=bool)
-    usable &= among.fit_probability >= 0.5
+    usable &= among.fit_probability >= fits
     usable &= np.isin(_column(among, "zero"), (0, 1))
     usable &= _column(among, "recompute") != "full"
     usable &= _column(among, "etp") == 1
@@ -116,11 +117,13 @@ ALTERNATIVES = (
 )
 
 
-def alternatives(among: Candidates, chosen: int) -> Iterator[tuple[Alternative, NDArray[np.bool_]]]:
+def alternatives(
+    among: Candidates, chosen: int, fits: float
+) -> Iterator[tuple[Alternative, NDArray[np.bool_]]]:
     """The alternatives that some layout has and the chosen one has not, each with the layouts that have
-    it."""
+    it. Of a recipe that takes what fits, what ``fits`` with that probability."""
     for one in ALTERNATIVES:
-        found = one.of(among)
+        found = one.of(among, fits)
         if found.any() and not found[chosen]:
             yield one, found
 

@@ -99,7 +99,7 @@ class Findings:
         """
         search, best = self.search, ranked.best
         drawn, behind = search.drawn(ranked), ranked.value[best[0]]
-        self._masks = {one.name: mask for one, mask in alternatives(self.among, best[0])}
+        self._masks = {one.name: mask for one, mask in alternatives(self.among, best[0], search.wishes.fits)}
         self._losers = {name: search.first_of(mask, LOSERS_BOUNDED) for name, mask in self._masks.items()}
         search.tighten(itertools.chain(drawn, *self._losers.values()), beside=drawn)
         losing = {self._first_of(few) for few in self._losers.values() if self._loses(few, behind)}

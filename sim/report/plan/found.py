@@ -9,6 +9,7 @@ from ...plan.questions.find import FIELDS, FoundValue, Sought, Tried
 from ...plan.search.layout_plan import written
 from ...plan.search.words import short
 from .. import captions
+from .refused import reasons
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,6 +39,7 @@ def found_document(found: FoundValue) -> dict[str, Any]:
                 "peak_memory_bytes": one.peak_bytes,
                 "capacity_bytes": one.capacity_bytes,
                 "step_time_s": one.step_time_s,
+                "refused": dict(one.refused),
             }
             for one in found.tried
         ],
@@ -78,7 +80,8 @@ def _verdict(one: Tried) -> str:
     if one.good:
         return "yes"
     if not one.legal:
-        return "no: no layout is legal"
+        why = reasons(one.refused)
+        return f"no: no layout is legal: {why}" if why else "no: no layout is legal"
     return "no: none meets the limits" if one.fit else "no: none is sure to fit"
 
 

@@ -43,8 +43,11 @@ def reasons(refused: Mapping[str, int]) -> str:
 
 
 def worded(reason: str) -> str:
-    """One reason; a field that a rule of the software, or the simulator, is about by its name."""
+    """One reason; a field that a rule of the software, or the simulator, is about by its name; what a check
+    of the scenario says of a field as it is."""
     whose, colon, field = reason.partition(": ")
+    if "." in whose:
+        return reason
     if colon and whose == "software":
         return f"the software has no such {field}"
     if colon:

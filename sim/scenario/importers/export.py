@@ -7,15 +7,16 @@ network, a title, faults and weeks are in no framework's file.
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from ..chunk_layers import chunk_layers
 from ..errors import Mark, Problem, ScenarioError
 from ..load import scenario_from_document
 from ..machine import gpu_as_sold
 from ..models import Scenario
 from ..software.software import GROUP_OF
-from .chunk_layers import chunk_layers
 from .importer import Exporter, ImportJob
 from .registry import EXPORTERS, IMPORTERS
 from .settings import Given
@@ -53,7 +54,7 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
     except ScenarioError as error:
         raise ScenarioError([_refusal(one.path, one.message, framework) for one in error.problems]) from None
     problems = [
-        _refusal(path, f"{said!s:.80} reads back as {back!s:.80}", framework)
+        _refusal(path, f"{_shown(said)} reads back as {_shown(back)}", framework)
         for path, said, back in differences(scenario, read)
     ]
     if problems:
@@ -92,7 +93,19 @@ _ANY_NETWORK = "ib-ndr400-x8"
 
 
 def _shown(value: Any) -> str:
-    return "unset" if value is None else f"{value!s:.80}"
+    """A value in a few words, of a list how often each entry stands in a row.
+
+    >>> _shown([0, 0, 0] + 58 * [1]), _shown([1, 0, 1]), _shown(None)
+    ('[3 x 0, 58 x 1]', '[1, 0, 1]', 'unset')
+    """
+    if value is None:
+        return "unset"
+    if isinstance(value, list | tuple):
+        rows = ((entry, len([*row])) for entry, row in groupby(value))
+        value = (
+            f"[{', '.join(f'{number} x {entry}' if number > 1 else str(entry) for entry, number in rows)}]"
+        )
+    return f"{value!s:.80}"
 
 
 def _read_back(text: str, scenario: Scenario, exporter: Exporter, version: str | None) -> Scenario:
@@ -127,7 +140,7 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
         if block == "model":
             first, second = _with_layers(first, scenario), _with_layers(second, read)
         if block == "parallelism":
-            first[_SPLIT], second[_SPLIT] = chunk_layers(scenario), chunk_layers(read)
+            first[_SPLIT], second[_SPLIT] = _layers_of(scenario), _layers_of(read)
         found += [
             (path, first.get(path), second.get(path))
             for path in sorted(first.keys() | second.keys())
@@ -146,6 +159,12 @@ def differences(scenario: Scenario, read: Scenario) -> list[tuple[str, Any, Any]
             if name not in unused and mine[name] != theirs[name]
         ]
     return found
+
+
+def _layers_of(scenario: Scenario) -> list[int] | str:
+    """The layers of each chunk, so that a rule and the list that it means are one; the rule where costs
+    decide."""
+    return chunk_layers(scenario) or str(scenario.parallelism.stage_split)
 
 
 def _with_layers(said: dict[str, Any], scenario: Scenario) -> dict[str, Any]:

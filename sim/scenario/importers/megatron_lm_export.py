@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 
+from ..chunk_layers import chunk_layers
 from ..model.model import Model
 from ..models import Scenario
 from .cuda_graphs import PARTS_SINCE, scopes_told
@@ -212,13 +213,14 @@ def _stages(scenario: Scenario, version: Version) -> Options:
     par, model = scenario.parallelism, scenario.model
     options: Options = []
     ends = 0
-    if isinstance(par.stage_split, tuple):
+    split = chunk_layers(scenario) if _is_uneven(scenario) else None
+    if split is not None:
         if version < (4, 13):
             return [
-                ("decoder_first_pipeline_num_layers", par.stage_split[0]),
-                ("decoder_last_pipeline_num_layers", par.stage_split[-1]),
+                ("decoder_first_pipeline_num_layers", split[0]),
+                ("decoder_last_pipeline_num_layers", split[-1]),
             ]
-        chunks = ["t" * layers for layers in par.stage_split]
+        chunks = ["t" * layers for layers in split]
         chunks[0], chunks[-1] = "E" + chunks[0], chunks[-1] + "m" * model.mtp_layers + "L"
         return [("pipeline_model_parallel_layout", f"'{'|'.join(chunks)}'")]
     if par.stage_split == "embedding_and_loss_as_layers":
@@ -235,6 +237,14 @@ def _stages(scenario: Scenario, version: Version) -> Options:
     if group:
         options.append(("microbatch_group_size_per_virtual_pipeline_stage", group))
     return options
+
+
+def _is_uneven(scenario: Scenario) -> bool:
+    """Whether chunks have layers that Megatron-LM's own division does not give them."""
+    split = scenario.parallelism.stage_split
+    return isinstance(split, tuple) or (
+        split == "uneven_unspecified" and len({*(chunk_layers(scenario) or ())}) > 1
+    )
 
 
 def _training(scenario: Scenario, version: Version) -> Options:

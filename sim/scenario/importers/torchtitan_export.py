@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..chunk_layers import chunk_layers
 from ..errors import Mark, Problem, ScenarioError
 from ..model.catalogue import catalogue_fields, model_names
 from ..model.model import Model
 from ..models import Scenario
-from .chunk_layers import chunk_layers
 from .importer import Exporter
 from .torchtitan import flavors
 from .torchtitan_layout import SCHEDULES, stage_layers
