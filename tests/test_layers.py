@@ -302,6 +302,7 @@ NEEDED_BY_OTHERS = {
     "stepsim.sim.reliability": "weeks",
     "stepsim.sim.report.step_faults_table": "faults",
     "stepsim.sim.result.variation": "GPUs of unequal speed",
+    "stepsim.sim.scenario.faults": "faults and weeks",
     "stepsim.sim.scenario.faults.bare": "weeks without a model",
     "stepsim.sim.scenario.importers.registry": "files of other frameworks",
     "stepsim.sim.degraded_replay": "faults",
