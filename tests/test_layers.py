@@ -226,7 +226,12 @@ def test_loads_only_when_needed(library: str) -> None:
 
 def loaded_by(code: str) -> set[str]:
     """Top-level modules that a fresh interpreter has loaded after ``code``."""
-    show = "import sys; print('LOADED', *{name.split('.')[0] for name in sys.modules})"
+    return {name.split(".")[0] for name in modules_loaded_by(code)}
+
+
+def modules_loaded_by(code: str) -> set[str]:
+    """All modules that a fresh interpreter has loaded after ``code``."""
+    show = "import sys; print('LOADED', *sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\n{show}"], capture_output=True, text=True, check=False
     )
@@ -302,6 +307,7 @@ NEEDED_BY_OTHERS = {
     "stepsim.sim.reliability": "weeks",
     "stepsim.sim.report.step_faults_table": "faults",
     "stepsim.sim.result.variation": "GPUs of unequal speed",
+    "stepsim.sim.scenario.faults": "faults and weeks",
     "stepsim.sim.scenario.faults.bare": "weeks without a model",
     "stepsim.sim.scenario.importers.registry": "files of other frameworks",
     "stepsim.sim.degraded_replay": "faults",
@@ -326,15 +332,29 @@ try:
 except SystemExit as end:
     assert not end.code
 """
-    show = "print('LOADED', *(name for name in sys.modules if name.startswith('stepsim.')))"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{code}\n{show}"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    loaded = set(done.stdout.rpartition("LOADED")[2].split())
+    loaded = modules_loaded_by(code)
     assert {"stepsim.cli.run", "stepsim.sim.simulate", "stepsim.sim.lowering.pipeline"} <= loaded
     assert set(NEEDED_BY_OTHERS) <= set(MODULES)
     assert loaded & set(NEEDED_BY_OTHERS) == set()
+
+
+NEEDED_BY_OTHER_PLANS = {
+    "stepsim.sim.plan.questions": "questions of one number, sweeps",
+    "stepsim.sim.plan.search.emission": "the file of a framework",
+    "stepsim.sim.plan.search.on_ray": "a cluster",
+    "stepsim.sim.reliability": "weeks",
+    "stepsim.sim.scenario.faults": "faults and weeks",
+}
+"""Modules and folders, and what a plan has that needs them."""
+
+
+def test_a_plan_loads_nothing_of_what_it_has_not() -> None:
+    assert set(NEEDED_BY_OTHER_PLANS) <= set(MODULES)
+    code = """
+from stepsim.sim.plan.search.plan import plan
+plan("llama3-8b-h100", fix={"parallelism.tp": 2, "training.micro_batch": 1}, jobs=1, audit=0)
+"""
+    assert modules_loaded_by(code) & set(NEEDED_BY_OTHER_PLANS) == set()
 
 
 def test_importing_every_package_loads_nothing_slow() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import message_laws as laws
 import pytest
@@ -32,6 +33,7 @@ from stepsim.schedules.p2p.point_to_point import (
     RunAction,
     Send,
     Wait,
+    check_messages,
     point_to_point,
 )
 from stepsim.schedules.pipeline import get
@@ -112,6 +114,42 @@ def programs_of_anything(draw: st.DrawFn) -> tuple[Schedule, Shape, Orders, str,
         assert "use async" in str(refusal)  # noqa: PT017 - the rule is not defined for this order
         assume(False)
         raise
+
+
+def refusal_of(asked: Callable[[Orders, Shape, Placement, str], object], *of: Any) -> str:
+    """What a function says against orders; nothing where it takes them."""
+    try:
+        asked(*of)
+    except ValueError as refusal:
+        return str(refusal)
+    return ""
+
+
+@given(schedules_and_shapes(), st.sampled_from(RULES))
+def test_orders_are_refused_alike_whether_messages_are_written_or_not(
+    drawn: tuple[Schedule, Shape], rule: str
+) -> None:
+    schedule, shape = drawn
+    of = schedule.orders(shape), shape, schedule.rank_of, rule
+    assert refusal_of(check_messages, *of) == refusal_of(point_to_point, *of)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule != "torch"])
+def test_whether_a_rule_knows_orders_is_told_without_writing_messages(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan asks that of every shape of a schedule: messages of DeepSeek-V3's took a second of it."""
+    written: list[object] = []
+    for kind in (MessageGroup, RunAction):
+        monkeypatch.setattr(kind, "__init__", lambda self, *_, **__: written.append(self))
+    for name, shape in [
+        ("1f1b", Shape(ranks=4, microbatches=8)),
+        ("interleaved", Shape(ranks=4, microbatches=8, chunks=2)),
+        ("zb-h1", Shape(ranks=4, microbatches=8)),
+        ("dualpipe", Shape(ranks=4, microbatches=8)),
+    ]:
+        refusal_of(check_messages, get(name).orders(shape), shape, get(name).rank_of, rule)
+    assert written == []
 
 
 Drawn = tuple[Schedule, Shape, Orders, str, Programs]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +248,34 @@ def test_world_and_batch_add_up(document: dict[str, Any]) -> None:
 
 
 # --- JSON Schema ---------------------------------------------------------------------------------
+
+
+BLOCKS_OF_WEEKS = {"Faults", "Detection", "Recovery", "Checkpoint", "Run"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "Scenario.model_json_schema()",
+        "TypeAdapter(list[Scenario]).json_schema()",
+        "create_model('Jobs', first=(Scenario, ...)).model_json_schema()",
+    ],
+    ids=["its own", "of a list", "of another model"],
+)
+def test_models_of_weeks_load_with_the_first_schema_that_has_them(schema: str) -> None:
+    """Whoever asks for a schema need not know that reading a scenario without faults has not loaded them."""
+    code = f"""
+import sys
+from pydantic import TypeAdapter, create_model
+from stepsim.sim.scenario.load import load_scenario
+from stepsim.sim.scenario.models import Scenario
+load_scenario("llama3-8b-h100")
+assert "stepsim.sim.scenario.faults" not in sys.modules
+print(*{schema}["$defs"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.split()) >= BLOCKS_OF_WEEKS
 
 
 def test_the_json_schema_names_what_documents_may_hold() -> None:

@@ -31,14 +31,19 @@ def dualpipe_messages(
     orders: Orders, shape: Shape, rank_of: Placement
 ) -> tuple[tuple[Instruction, ...], ...]:
     """The instructions of every rank. Raises ValueError for orders that are not of DualPipe's kind."""
+    check_kind(orders)
+    ends = Ends(orders=orders, shape=shape, rank_of=rank_of)
+    return tuple(_Queue(order=order, ends=ends).write() for order in orders)
+
+
+def check_kind(orders: Orders) -> None:
+    """Raise ValueError for orders that are not of DualPipe's kind."""
     for rank, order in enumerate(orders):
         if lacks := _lacks(order):
             raise ValueError(
                 "point-to-point rule 'batched' is DualPipe's, which gives each rank two stages and overlaps "
                 f"their forwards and backwards, but rank {rank} {lacks}; use async"
             )
-    ends = Ends(orders=orders, shape=shape, rank_of=rank_of)
-    return tuple(_Queue(order=order, ends=ends).write() for order in orders)
 
 
 def of_dualpipe_kind(orders: Orders) -> bool:

@@ -24,6 +24,7 @@ __all__ = [
     "RunAction",
     "Send",
     "Wait",
+    "check_messages",
     "point_to_point",
 ]
 
@@ -63,9 +64,24 @@ def point_to_point(
     raise ValueError(f"no point-to-point rule is called {rule!r}; known: {', '.join(RULES)}")
 
 
-def _megatron(
-    orders: Orders, shape: Shape, rank_of: Placement, rule: str
-) -> tuple[tuple[Instruction, ...], ...]:
+def check_messages(orders: Orders, shape: Shape, rank_of: Placement, rule: str) -> None:
+    """Refuse what ``point_to_point`` refuses, with the same ValueError, and write no instruction where the
+    rule can tell from the orders. Only torch's lowering finds out as it writes.
+    """
+    match rule:
+        case "async":
+            return
+        case "batched":
+            from .dualpipe import check_kind
+
+            check_kind(orders)
+        case "blocking" | "prefetch" | "prefetch-full":
+            _check_megatron(orders, shape, rank_of, rule)
+        case _:
+            point_to_point(orders, shape, rank_of, rule)
+
+
+def _check_megatron(orders: Orders, shape: Shape, rank_of: Placement, rule: str) -> None:
     if refusal := _why_megatron_cannot(orders, shape):
         from .dualpipe import of_dualpipe_kind
 
@@ -73,6 +89,12 @@ def _megatron(
         others += ["torch"] * (stage_to_rank(rank_of, shape) is not None)
         others += ["batched"] * of_dualpipe_kind(orders)
         raise ValueError(f"point-to-point rule {rule!r} {refusal}; use {' or '.join(others)}")
+
+
+def _megatron(
+    orders: Orders, shape: Shape, rank_of: Placement, rule: str
+) -> tuple[tuple[Instruction, ...], ...]:
+    _check_megatron(orders, shape, rank_of, rule)
     if shape.chunks > 1:
         from .interleaved import interleaved_messages
 

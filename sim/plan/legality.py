@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...schedules.p2p.point_to_point import point_to_point
+from ...schedules.p2p.point_to_point import check_messages
 from ..lowering.lower import step_orders
 from ..lowering.plan import point_to_point_rule
 from ..lowering.refuse import REFUSALS, LayoutRefusal
@@ -207,7 +207,7 @@ def _refused_messages(draft: Scenario, schedule: Schedule, shape: Shape) -> str:
     try:
         orders = step_orders(draft, schedule, shape)
         rule = point_to_point_rule(draft.software, schedule, shape, orders)
-        point_to_point(orders, shape, schedule.rank_of, rule)
+        check_messages(orders, shape, schedule.rank_of, rule)
     except NotSupported as refusal:
         return f"not modelled: {refusal.field}"
     except ValueError:

@@ -29,9 +29,7 @@ from .checks_software import scaling_is_read
 from .consistency import ScenarioParts, findings
 from .errors import Mark, Problem, ScenarioError
 from .explain import explained, unknown_key
-from .faults.detection import Detection
-from .faults.faults import Faults
-from .faults.recovery import Checkpoint, Recovery, Run
+from .fault_blocks import FAULT_BLOCKS, fault_blocks
 from .files_beside import beside, with_cluster_files, with_counts_file, with_fault_traces
 from .frameworks import lookup_in, with_defaults_of, with_own_defaults
 from .machine import gpu_of
@@ -45,6 +43,7 @@ from .what_follows import default_schedule, with_layout_defaults, with_machine_d
 
 if TYPE_CHECKING:
     from .faults.bare import Bare
+    from .faults.faults import Faults
 
 Part = TypeVar("Part", bound=BaseModel)
 
@@ -62,22 +61,15 @@ class _Heading(BaseModel):
     step_time: SecondsAboveZero | None = None
 
 
-_FAULT_BLOCKS: Final[dict[str, type[BaseModel]]] = {
-    "faults": Faults,
-    "detection": Detection,
-    "recovery": Recovery,
-    "checkpoint": Checkpoint,
-    "run": Run,
-}
-_BLOCKS: Final[dict[str, type[BaseModel]]] = {
+_STEP_BLOCKS: Final[dict[str, type[BaseModel]]] = {
     "model": Model,
     "cluster": ClusterSpec,
     "parallelism": Parallelism,
     "training": Training,
     "software": Software,
     "published": PublishedFigures,
-    **_FAULT_BLOCKS,
 }
+_BLOCKS: Final = (*_STEP_BLOCKS, *FAULT_BLOCKS)
 _REQUIRED: Final = {
     "model": "a name such as llama3.1-405b, a Hugging Face config.json, or the fields",
     "cluster": "gpu, gpus and interconnect",
@@ -103,7 +95,10 @@ _UNCHECKED: Final = {
 _EXPLAINED: Final = 100
 """Mistakes of a block that are explained in our words."""
 
-_FIELDS: Final = {block: set(part.model_fields) for block, part in _BLOCKS.items()}
+
+def _fields_by_block() -> dict[str, set[str]]:
+    """The fields of every block, for whoever wrote one into another."""
+    return {block: set(part.model_fields) for block, part in {**_STEP_BLOCKS, **fault_blocks()}.items()}
 
 
 def fields_of(tree: TreeNode, name: str) -> dict[str, Any]:
@@ -117,7 +112,7 @@ def fields_of(tree: TreeNode, name: str) -> dict[str, Any]:
     if not isinstance(tree.value, dict):
         message = "a scenario is a block of fields: model, cluster, parallelism, training, schedule, software"
         raise ScenarioError([Problem(mark=tree.mark, path="", message=message, value=tree.value)])
-    if "model_type" in tree.value and not _FIELDS.keys() & tree.value.keys():
+    if "model_type" in tree.value and not set(_BLOCKS) & tree.value.keys():
         message = (
             "this is a model of Hugging Face's, and says nothing of a job; a scenario names it as its model"
         )
@@ -151,9 +146,7 @@ class _Builder:
         if isinstance(plain.get("calibration"), list):
             plain["calibration"] = self._calibration(plain["calibration"], parts.cluster)
         heading = self._heading(plain, name, parts.parallelism)
-        over_weeks: dict[str, Any] = {
-            block: self._part(part, block, plain.get(block)) for block, part in _FAULT_BLOCKS.items()
-        }
+        over_weeks = self._over_weeks(plain)
         self._check_together(parts, heading, over_weeks["faults"])
         if self.problems:
             raise ScenarioError(self.problems)
@@ -193,6 +186,15 @@ class _Builder:
             model=model, cluster=cluster, parallelism=parallelism, training=training, software=software
         )
 
+    def _over_weeks(self, plain: dict[str, Any]) -> dict[str, Any]:
+        """The blocks of weeks with faults; None for each that the document leaves out."""
+        given = [block for block in FAULT_BLOCKS if plain.get(block) is not None]
+        models = fault_blocks() if given else {}
+        return {
+            block: self._part(models[block], block, plain[block]) if block in given else None
+            for block in FAULT_BLOCKS
+        }
+
     def _cluster(self, plain: dict[str, Any]) -> ClusterSpec | None:
         """The cluster; of one that cannot be read, unknown names of its parts are reported all the same."""
         machine = with_machine_defaults(with_cluster_files(self.tree, plain.get("cluster")))
@@ -202,11 +204,11 @@ class _Builder:
                 self._add(finding.path, finding.message)
         return cluster
 
-    def _check_together(self, parts: ScenarioParts, heading: _Heading | None, faults: Any) -> None:
+    def _check_together(self, parts: ScenarioParts, heading: _Heading | None, faults: Faults | None) -> None:
         """Report what is wrong between blocks."""
         known = replace(
             parts,
-            faults=faults if isinstance(faults, Faults) else None,
+            faults=faults,
             schedule=heading.schedule if heading else None,
             options=heading.schedule_options if heading else None,
         )
@@ -236,7 +238,7 @@ class _Builder:
         known = [*_Heading.model_fields, *_BLOCKS, "extends"]
         for key, entry in self.tree.entries.items():
             if key not in known:
-                self._add((key,), unknown_key(key, known, _FIELDS), entry.key_mark)
+                self._add((key,), unknown_key(key, known, _fields_by_block()), entry.key_mark)
         for block, contents in _REQUIRED.items():
             if nearest(self.tree, (block,)).value is None or block not in self.tree.entries:
                 self._add((block,), f"this block is required: {contents}")
@@ -287,7 +289,7 @@ class _Builder:
             path = (*prefix, *inner)
             key_mark = nearest(self.tree, path).key_mark if unknown else None
             # Explaining looks for near names, which takes a millisecond; more than these are never shown.
-            told = explained(error, part, _FIELDS) if number < _EXPLAINED else error["msg"]
+            told = explained(error, part, _fields_by_block()) if number < _EXPLAINED else error["msg"]
             self._add(path, told, key_mark)
             if rest is not None:
                 spare = unknown or inner[:1] in _UNCHECKED

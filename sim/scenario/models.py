@@ -5,9 +5,16 @@ Knows its blocks, how it comes from a document, and how it is written as one: wh
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, PrivateAttr, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from ...hardware.fields import SecondsAboveZero, Text
 from ...hardware.quantities import format_quantity
@@ -27,9 +34,7 @@ from .consistency import ScenarioParts, findings
 from .documents import Changes, canonical_tree, with_overrides
 from .errors import Mark, ScenarioError
 from .explain import problems_of
-from .faults.detection import Detection
-from .faults.faults import Faults
-from .faults.recovery import Checkpoint, Recovery, Run
+from .fault_blocks import fault_blocks
 from .finding import Finding, Inconsistent
 from .model.model import Model
 from .optimizers import OptimizerSpec
@@ -38,6 +43,13 @@ from .read_from import READ_FROM, Checked
 from .software.presets import get_software, software_names
 from .software.software import Software
 from .tree import TreeNode, from_plain
+
+if TYPE_CHECKING:
+    from pydantic_core import CoreSchema
+
+    from .faults.detection import Detection
+    from .faults.faults import Faults
+    from .faults.recovery import Checkpoint, Recovery, Run
 
 _FAULT_BLOCKS = ("step_time", "faults", "detection", "recovery", "checkpoint", "run")
 """Blocks that ``to_document`` writes as they were given, since some of their fields stand for others."""
@@ -88,6 +100,23 @@ class Scenario(ScenarioBlock):
     )
 
     _checked: Checked = PrivateAttr(default_factory=Checked)
+
+    @classmethod
+    def model_rebuild(cls, **options: Any) -> bool | None:
+        """As pydantic's, with the blocks of weeks, whose models load here: when all types are first asked
+        for, as by a validator or a schema of all blocks together.
+        """
+        options["_types_namespace"] = {model.__name__: model for model in fault_blocks().values()}
+        return super().model_rebuild(**options)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Its own, with the models of all blocks, also where it is a field of another model (pydantic from
+        2.11 on; before, whoever has such a field calls ``Scenario.model_rebuild()`` first).
+        """
+        if not getattr(cls, "__pydantic_fields_complete__", True):
+            cls.model_rebuild()
+        return handler(source)
 
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> Scenario:

@@ -35,6 +35,7 @@ def scenario_page() -> str:
 
 def blocks() -> Iterator[tuple[str, type[BaseModel]]]:
     """Every block with the path where it first stands, in the order of a file; each once."""
+    Scenario.model_rebuild()  # so that it knows the models of all blocks
     seen: set[type[BaseModel]] = set()
     waiting: list[tuple[str, type[BaseModel]]] = [("", Scenario)]
     while waiting:

@@ -150,13 +150,24 @@ def _outer(actions: RankActions, which: Mask, *, first: bool) -> Mask:
 def largest(rows: Rows) -> Rows:
     """The rows that no other exceeds or equals in every column."""
     used = rows.any(axis=0)
-    left, kept = np.ascontiguousarray(rows.T[used]), []  # a column each: comparisons go along what is long
+    # A column each: comparisons go along what is long.
+    left, kept = np.ascontiguousarray(_different(rows[:, used]).T), []
     sums = left.sum(axis=0)
     while left.shape[1]:
         row = left[:, sums.argmax()]
         kept.append(row)
-        more = (left > row[:, np.newaxis]).any(axis=0)
-        left, sums = left[:, more], sums[more]
+        more = np.flatnonzero((left > row[:, np.newaxis]).any(axis=0))
+        left, sums = left.take(more, axis=1), sums[more]
     found = np.zeros((len(kept), rows.shape[1]), dtype=rows.dtype)
     found[:, used] = np.array(kept).reshape(len(kept), -1)
     return found
+
+
+def _different(rows: Rows) -> Rows:
+    """Each row once, in the order of their first places: a pipeline that is full repeats itself, so that more
+    than half of the rows are others again."""
+    rows = np.ascontiguousarray(rows)
+    if not rows.shape[1]:
+        return rows[:1]
+    whole = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    return rows[np.sort(np.unique(whole, return_index=True)[1])]

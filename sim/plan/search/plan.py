@@ -21,7 +21,6 @@ from ..axis_values import check_axes, check_fields
 from ..boldness import LEAST_BOLD
 from ..certainty import fit_probability
 from .candidates import Candidates
-from .emission import Emission
 from .findings import Findings
 from .goodput import goodput_share
 from .journal import Journal, answer_key
@@ -29,7 +28,6 @@ from .judged import ReplayOf
 from .judging import Answering, Judging
 from .layout_plan import LayoutPlan
 from .objective import Objective, PlanLimits, check_counted
-from .on_ray import OnRay
 from .searching import LayoutSearch, Wishes
 from .words import short
 from .workers import POOL_ABOVE_S, Local, Workers, cores, nothing_to_prepare
@@ -37,6 +35,7 @@ from .workers import POOL_ABOVE_S, Local, Workers, cores, nothing_to_prepare
 if TYPE_CHECKING:
     from ...scenario.documents import Changes
     from ...scenario.models import Scenario
+    from .emission import Emission
 
 LEAST_FITS = 0.001
 """Layouts that are less likely to fit are never bounded."""
@@ -68,6 +67,8 @@ class Means:
         waits to see whether a pool is worth it. ``prepare`` loads what the function needs. Raises
         ClusterError of Ray."""
         if self.ray:
+            from .on_ray import OnRay
+
             return OnRay(function, made_of=partial(answer_key, base), jobs=self.jobs)
         after_s = 0.0 if many else POOL_ABOVE_S
         return Local(function, self.jobs or cores(), after_s=after_s, prepare=prepare)
@@ -125,7 +126,7 @@ def plan(
         fits=fits,
         audit=audit,
         replays=replays,
-        emission=None if emit is None else Emission(framework=emit, version=emit_version),
+        emission=_emission(emit, emit_version),
     )
     means = Means(jobs=jobs, ray=ray, journal=None if journal is None else Path(journal))
     return planned(
@@ -136,6 +137,14 @@ def plan(
         means,
         progress,
     )
+
+
+def _emission(framework: str | None, version: str | None) -> Emission | None:
+    if framework is None:
+        return None
+    from .emission import Emission
+
+    return Emission(framework=framework, version=version)
 
 
 def scenario_from(source: str | Path | Mapping[str, Any] | Scenario, changes: Changes = ()) -> Scenario:
