@@ -99,7 +99,7 @@ def test_a_file_names_the_described_gpu_or_the_one_that_it_changes(machine: Gpu)
     assert agreed_gpu(path, "L40S", machine) == agreed_gpu(path, "my-gpu", machine) == machine
     assert agreed_gpu(path, None, machine) == machine
     assert agreed_gpu(path, "H100-SXM5-80GB", None) == "H100-SXM5-80GB"
-    with pytest.raises(ValueError, match="H100-SXM5-80GB.*my-gpu"):
+    with pytest.raises(ValueError, match=r"H100-SXM5-80GB.*my-gpu"):
         agreed_gpu(path, "H100-SXM5-80GB", machine, "Tesla")
 
 
