@@ -166,7 +166,9 @@ def gpu_from(own: OwnGpu) -> Gpu:
         joules_per_flop=relative.joules_per_flop,
         **figures | {"nvlink_bytes_per_s": nvlink},
     )
-    return replace(gpu, same_kernels=same_kernels(gpu, relative))
+    if not same_kernels(gpu, relative):
+        return gpu
+    return replace(gpu, same_kernels=True, idle_w=relative.idle_w)  # that very chip, whatever its limit
 
 
 def _relative_of(own: OwnGpu) -> Gpu:

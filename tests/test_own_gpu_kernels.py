@@ -45,7 +45,10 @@ def test_what_decides_no_kernel_changes_no_interval(change: dict[str, str]) -> N
 
 
 def test_a_lower_power_limit_moves_the_clock_of_measured_kernels() -> None:
+    """As the limit of the cluster does."""
     shipped, limited = run(), run(power="500 W")
+    capped = simulate(load_scenario(_SCENARIO, _SHORT | {"cluster.power.limit": "500 W"}))
+    assert limited.step_time_s == capped.step_time_s
     assert limited.step_time_s > 1.05 * shipped.step_time_s
     assert not has_unmeasured_kernels(limited)
 
