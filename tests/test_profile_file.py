@@ -147,7 +147,7 @@ def test_a_mistake_is_named_with_its_line_and_field(tmp_path: Path, text: str, m
 
 def test_a_name_of_no_catalogue_is_refused_where_the_scenario_has_another(tmp_path: Path) -> None:
     written(tmp_path, WHOLE.replace(GPU, "H100"))
-    with pytest.raises(ScenarioError, match=f"is a profile of H100, but the cluster's gpu is {GPU}"):
+    with pytest.raises(ScenarioError, match=f"H100.*{GPU}"):
         load_scenario(written(tmp_path, f"extends: {SCENARIO}\ncalibration: [my.profile.yaml]\n", "s.yaml"))
 
 
