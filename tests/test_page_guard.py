@@ -164,7 +164,7 @@ def test_workers_open_nothing_but_what_ships(tmp_path: Path) -> None:
             reasons.add(refused.value.reason)
         assert len(reasons) == 1  # nor is it told whether there is one
         for field in ("schedule", "model"):
-            with pytest.raises(ScenarioError, match="files .*document"):
+            with pytest.raises(ScenarioError, match=r"files .*document"):
                 scenario_from_document(
                     {**SMALL, field: str(own) if field == "schedule" else "/etc/hosts.json"}, "page"
                 )

@@ -98,5 +98,5 @@ def test_domains_are_called_as_the_maker_calls_their_links(gpu: str, link: str) 
 
 
 def test_a_merge_key_of_older_yaml_says_what_to_write() -> None:
-    with pytest.raises(ScenarioError, match="merge keys.*extends"):
+    with pytest.raises(ScenarioError, match=r"merge keys.*extends"):
         load_scenario("llama3-8b-h100", {"training": {"<<": {"micro_batch": 1}}})
