@@ -148,4 +148,4 @@ def test_critical_path(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> N
     graph, found = analysed.analysis.critical_path_analysis(rank=0, annotation="ProfilerStep", instance_id=0)
     assert found
     assert len(graph.critical_path_nodes) > 10
-    assert graph.summary()["gpu_compute_bound"] > 0.5  # per cent; the host of this small step binds the rest
+    assert graph.summary()["gpu_compute_bound"] > 0.2  # per cent; the host of this small step binds the rest
