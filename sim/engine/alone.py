@@ -26,13 +26,10 @@ if TYPE_CHECKING:
     from .scope import Left, Scope
 
 HOST = -1
-"""Stands in the queue of moments for the host, which has issued an op. Numbers below it stand for flows
-beside the block that begin: ``HOST - 1 - k`` for flow k."""
-
+"""In the queue of moments: the host has issued an op; ``HOST - 1 - k``: flow k beside the block begins."""
 
 State = tuple["Left | bool", ...]
-"""The state of a block while it runs, by op: True if it has ended, False if it has not begun, else what it
-has left, to a tick."""
+"""A running block's state, by op: True if it has ended, False if it has not begun, else what it has left."""
 
 
 def state_of(scope: Scope) -> State:
