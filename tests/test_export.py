@@ -234,6 +234,19 @@ def test_shipped_layouts_of_uneven_stages_are_written() -> None:
     assert {problem.path for problem in refusal.value.problems} == {"schedule"}  # DualPipe
 
 
+def test_groups_of_microbatches_are_written_beside_uneven_stages() -> None:
+    grouped = _UNEVEN | {
+        "parallelism.vpp": 2,
+        "schedule": "interleaved",
+        "schedule_options.group": 8,
+        "software": "megatron-core-2025",
+    }
+    script = export(load_scenario("llama3-70b-h100", grouped), "megatron-lm")
+    assert "--pipeline-model-parallel-layout" in script
+    read = imported_scenario({"train.sh": script}, {"gpus": "64"})
+    assert read.schedule_options.group == 8
+
+
 def test_a_version_that_places_no_layers_so_refuses_them() -> None:
     uneven = _UNEVEN | {"model.num_layers": 29, "software": "megatron-core-2024"}
     with pytest.raises(ScenarioError, match="29 layers"):

@@ -16,9 +16,9 @@ import stepsim
 from stepsim.cli.main import app
 from stepsim.sim.plan.axis_values import fixed
 from stepsim.sim.plan.questions.find import find
+from stepsim.sim.plan.refused import WORDS, reasons
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.space import space_of
-from stepsim.sim.report.plan.refused import WORDS, reasons
 from stepsim.sim.report.plan.table import alike, nothing
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
@@ -181,6 +181,13 @@ def test_points_that_are_no_scenario_are_rows_where_others_are_planned() -> None
     good, bad = swept.points
     assert good.figures is not None
     assert bad.refused.startswith("cluster.gpus")
+
+
+def test_points_without_a_legal_layout_tell_why() -> None:
+    swept = stepsim.sweep(small(), {"training.micro_batch": [1, 7]}, replan=True, jobs=1)
+    assert [one.figures is None for one in swept.points] == [False, True]
+    assert swept.points[1].refused.startswith("no layout is legal: ")
+    assert WORDS["global_batch"] in swept.points[1].refused
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel
 
+from ...hardware.files.shipped_yaml import load_shipped
 from .aliases import ALIASES, SHORT_FORMS
 from .faults.fields import Every
 from .field_words import default_words, type_words
@@ -21,7 +21,7 @@ from .models import Scenario
 
 def scenario_page() -> str:
     """The page in Markdown."""
-    texts = yaml.safe_load(files(__package__).joinpath("page_texts.yaml").read_text(encoding="utf-8"))
+    texts = load_shipped(files(__package__).joinpath("page_texts.yaml").read_text(encoding="utf-8"))
     parts = [texts["begin"].strip()]
     for path, model in blocks():
         parts.append(f"## {path}" if path else "## The file")

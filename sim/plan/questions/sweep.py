@@ -16,6 +16,7 @@ from ...result.cost import StepCost, step_cost
 from ...scenario.errors import ScenarioError
 from ..axis_values import MOST_VALUES, check_axes
 from ..fields import refuse_unknown, slip
+from ..refused import reasons
 from ..search.layout_plan import written
 from ..search.on_ray import connected
 from ..search.plan import Means, planned, scenario_from
@@ -250,7 +251,7 @@ def _replanned(
     if found.choices:
         choice = found.choices[0]
         return _point(values, choice.scenario, choice.figures, choice.settings)
-    why = "no layout is legal" if not found.certificate.legal else "no layout fits"
+    why = "no layout fits" if found.certificate.legal else f"no layout is legal: {reasons(found.refused)}"
     return FieldPoint(values=values, settings={}, refused=why)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...figures import TIMES, chance, count, gigabytes, percent, seconds
 from ...plan.certainty import TIED
+from ...plan.refused import reasons
 from ...plan.search.alternatives import Loser
 from ...plan.search.layout_plan import LayoutPlan
 from ...plan.search.objective import Objective
@@ -20,7 +21,6 @@ from ...scenario.price import price_of
 from .. import captions
 from .command import command
 from .emitted import passed_over, print_emitted
-from .refused import reasons
 
 if TYPE_CHECKING:
     from rich.console import Console

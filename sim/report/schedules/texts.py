@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
 
-import yaml
+from ....hardware.files.shipped_yaml import load_shipped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,5 +33,5 @@ def words_of(name: str) -> Words:
 @cache
 def texts() -> dict[str, Words]:
     """All texts by the schedule's name."""
-    document = yaml.safe_load(files(__package__).joinpath("texts.yaml").read_text(encoding="utf-8"))
+    document = load_shipped(files(__package__).joinpath("texts.yaml").read_text(encoding="utf-8"))
     return {name: Words(**entry) for name, entry in document.items()}

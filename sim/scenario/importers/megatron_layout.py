@@ -132,18 +132,18 @@ def _stages(settings: Settings, pp: int) -> None:
             return
         chunks = counted // pp // per_chunk
     if pp > 1:
-        _chunks(settings, pp, chunks or 1)
+        names = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
+        _chunks(settings, pp, chunks or 1, settings.origin(*names, default=DEFAULT))
         cut = _Cut(
             layers=layers, pp=pp, chunks=chunks or 1, embedding=embedding, loss=loss, first=first, last=last
         )
         _split(settings, cut)
 
 
-def _chunks(settings: Settings, pp: int, chunks: int) -> None:
-    """Put the schedule, and how many microbatches go through a chunk in a row."""
+def _chunks(settings: Settings, pp: int, chunks: int, origin: str) -> None:
+    """Put the chunks of a stage, the schedule, and how many microbatches go through a chunk in a row."""
     draft = settings.draft
-    names = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank")
-    draft.put("parallelism.vpp", chunks, settings.origin(*names, default=DEFAULT))
+    draft.put("parallelism.vpp", chunks, origin)
     draft.put(
         "schedule", "interleaved" if chunks > 1 else "1f1b", "Megatron-LM's schedule for so many chunks"
     )
@@ -262,11 +262,8 @@ def put_stage_layout(settings: Settings, text: str, layers: int, pp: int) -> Non
         return
     chunks = len(stages) // pp
     if pp > 1:
-        draft.put("parallelism.vpp", chunks, settings.origin(name))
+        _chunks(settings, pp, chunks, settings.origin(name))
         draft.put("parallelism.stage_split", split, settings.origin(name))
-        draft.put(
-            "schedule", "interleaved" if chunks > 1 else "1f1b", "Megatron-LM's schedule for so many chunks"
-        )
 
 
 def layout_stages(text: str) -> list[str] | None:

@@ -6,6 +6,7 @@ Source: as of the importer (megatron_model.py, megatron_layout.py, megatron_soft
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from ..chunk_layers import chunk_layers
 from ..model.model import Model
@@ -209,20 +210,20 @@ def _layout(scenario: Scenario, version: Version) -> Options:
 
 
 def _stages(scenario: Scenario, version: Version) -> Options:
-    """Chunks by the layers that each has, or a layout of letters where they differ."""
-    par, model = scenario.parallelism, scenario.model
+    """Which layers each chunk has, and how many microbatches go through a chunk in a row."""
+    split = chunk_layers(scenario) if _is_uneven(scenario) else None
+    options = _even_chunks(scenario) if split is None else _uneven_chunks(scenario, split, version)
+    group = scenario.schedule_options.group
+    if group:
+        options.append(("microbatch_group_size_per_virtual_pipeline_stage", group))
+    return options
+
+
+def _even_chunks(scenario: Scenario) -> Options:
+    """Chunks by the layers that each has."""
+    par = scenario.parallelism
     options: Options = []
     ends = 0
-    split = chunk_layers(scenario) if _is_uneven(scenario) else None
-    if split is not None:
-        if version < (4, 13):
-            return [
-                ("decoder_first_pipeline_num_layers", split[0]),
-                ("decoder_last_pipeline_num_layers", split[-1]),
-            ]
-        chunks = ["t" * layers for layers in split]
-        chunks[0], chunks[-1] = "E" + chunks[0], chunks[-1] + "m" * model.mtp_layers + "L"
-        return [("pipeline_model_parallel_layout", f"'{'|'.join(chunks)}'")]
     if par.stage_split == "embedding_and_loss_as_layers":
         ends = 2
         options += [
@@ -230,13 +231,21 @@ def _stages(scenario: Scenario, version: Version) -> Options:
             ("account_for_loss_in_pipeline_split", True),
         ]
     if par.vpp > 1:
-        options.append(
-            ("num_layers_per_virtual_pipeline_stage", (model.num_layers + ends) // par.virtual_stages)
-        )
-    group = scenario.schedule_options.group
-    if group:
-        options.append(("microbatch_group_size_per_virtual_pipeline_stage", group))
+        layers = scenario.model.num_layers + ends
+        options.append(("num_layers_per_virtual_pipeline_stage", layers // par.virtual_stages))
     return options
+
+
+def _uneven_chunks(scenario: Scenario, split: Sequence[int], version: Version) -> Options:
+    """A layout of letters; before Megatron core 0.13 the layers of the first stage and of the last."""
+    if version < (4, 13):
+        return [
+            ("decoder_first_pipeline_num_layers", split[0]),
+            ("decoder_last_pipeline_num_layers", split[-1]),
+        ]
+    chunks = ["t" * layers for layers in split]
+    chunks[0], chunks[-1] = "E" + chunks[0], chunks[-1] + "m" * scenario.model.mtp_layers + "L"
+    return [("pipeline_model_parallel_layout", f"'{'|'.join(chunks)}'")]
 
 
 def _is_uneven(scenario: Scenario) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...figures import count
+from ..figures import count
 
 LINES = 4
 """Reasons that are told."""
