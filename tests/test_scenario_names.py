@@ -41,6 +41,21 @@ def test_a_name_that_is_near_is_not_the_same(name: str) -> None:
         scenario_from_document(SMALL | {"model": name}, "s")
 
 
+@pytest.mark.parametrize(
+    ("block", "label"),
+    [("model", "llama3-8b"), ("model", "meta-llama/Llama-3.1-8B"), ("software", "nemo-2025")],
+)
+def test_the_name_of_a_preset_is_no_label(block: str, label: str) -> None:
+    with pytest.raises(ScenarioError, match=f"write preset: {label} "):
+        scenario_from_document(SMALL | {block: {"name": label}}, "s")
+
+
+def test_a_model_of_ones_own_may_be_labelled_as_a_known_one() -> None:
+    known = scenario_from_document(SMALL, "s")
+    sizes = known.to_document()["model"] | {"name": "llama3-8b"}
+    assert scenario_from_document(SMALL | {"model": sizes}, "s").model.num_layers == known.model.num_layers
+
+
 def test_every_catalogue_name_is_accepted() -> None:
     for model in model_names():
         document = SMALL | {

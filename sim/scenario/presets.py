@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .model.catalogue import catalogue_fields, model_called
 from .model.huggingface import config_fields
-from .software.presets import get_software
+from .software.presets import get_software, software_names
 from .tree import TreeNode, without_nulls
 
 if TYPE_CHECKING:
@@ -23,14 +23,24 @@ def model_fields(node: TreeNode) -> dict[str, Any]:
     """Fields of the block ``model``; what the preset leaves to defaults follows from the changed fields.
 
     Raises:
-        ValueError: an unknown name, or a config.json that cannot be read.
+        ValueError: an unknown name, a config.json that cannot be read, or a label that is a preset's name.
     """
-    changes = node.plain()
+    changes: dict[str, Any] = node.plain()
     if "preset" not in changes:
-        return changes  # type: ignore[no-any-return]
+        label = str(changes.get("name"))
+        if not _SIZES & changes.keys() and model_called(label):
+            raise ValueError(_A_LABEL.format(label=label))
+        return changes
     preset = changes.pop("preset")
     fields = config_fields(_relative_to(node, preset)) if _is_path(preset) else catalogue_fields(str(preset))
     return {**fields, **{key: _changed(fields.get(key), change) for key, change in changes.items()}}
+
+
+_SIZES = frozenset({"num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads"})
+"""Who gives one of them describes a model of their own."""
+
+
+_A_LABEL = "name is a label, from which nothing follows; write preset: {label} for what is known by that name"
 
 
 def _changed(before: Any, change: Any) -> Any:
@@ -42,9 +52,16 @@ def _changed(before: Any, change: Any) -> Any:
 
 def software_fields(node: TreeNode) -> dict[str, Any]:
     """Fields of the block ``software``; of one without a preset most are defaults, which are the code of no
-    trainer that anyone read, unless it says so. Raises ValueError for an unknown preset."""
+    trainer that anyone read, unless it says so.
+
+    Raises:
+        ValueError: an unknown preset, or a label that is a preset's name.
+    """
     changes: dict[str, Any] = without_nulls(node).plain()
     if "preset" not in changes:
+        label = str(changes.get("name"))
+        if label in software_names():
+            raise ValueError(_A_LABEL.format(label=label))
         return {"read": False, **changes}
     preset = get_software(str(changes.pop("preset"))).model_dump()
     kernels = changes.get("kernels")
