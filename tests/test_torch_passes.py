@@ -38,11 +38,11 @@ def test_torch_updates_operation_by_operation_unless_told(preset: str, passes: i
     run = job(preset)
     (held,) = parameters_of_ranks(run)
     assert moved_bytes(run, "Adam") == pytest.approx(passes * 28 * held / 4, rel=1e-9)
-    assert get_software(preset).gradients.update_copy == (passes > 1)  # its roots are there, too
+    assert get_software(preset).kernels.copies_in_update == (passes > 1)  # its roots are there, too
 
 
 def test_a_framework_that_says_so_updates_in_one_pass() -> None:
-    assert fields_said("software", "PyTorch (DDP; fused update)")["fused_optimizer"] is True
+    assert fields_said("software", "PyTorch (DDP; fused update)")["optimizer_implementation"] == "fused"
 
 
 @pytest.mark.parametrize(

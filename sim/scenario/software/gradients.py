@@ -73,11 +73,6 @@ class GradientSoftware(SoftwareGroup):
         default=True,
         description="one gradient buffer all step long; false: each comes with the step's first backward",
     )
-    update_copy: bool = Field(
-        default=False,
-        description="an update makes the roots of all second moments at once, beside these (torch's"
-        " optimizers with `foreach`: torch/optim/adam.py, _multi_tensor_adam; sgd.py: gradients with decay)",
-    )
     reducer_copy: bool = Field(
         default=False,
         description="replicas copy gradients into buckets that are there all step long (torch's"
