@@ -75,7 +75,7 @@ class GradientSoftware(SoftwareGroup):
     )
     reducer_copy: bool = Field(
         default=False,
-        description="replicas copy gradients into buckets that are there all step long (torch's"
+        description="replicas copy gradients into buckets that are there all step long, and back (torch's"
         " DistributedDataParallel without gradient_as_bucket_view)",
     )
     wrapper: Wrapper = Field(default="none", description="what stands around the optimizer, as said above")

@@ -134,6 +134,11 @@ class KernelSoftware(SoftwareGroup):
         description="times that torch's cross entropy is computed again from the logits of a microbatch, for"
         " metrics alone, which all ranks gather after each step",
     )
+    metric_passes: Few = Field(
+        default=0,
+        description="times that metrics of a trainer, such as accuracy, read or write the logits of a"
+        " microbatch, as wide as the loss takes them",
+    )
     loss_chunks: LossChunks = Field(
         default=1,
         description="chunks of a microbatch that the head and the loss take one after another, forward and"
