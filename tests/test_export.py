@@ -119,11 +119,9 @@ def test_each_framework_can_say_a_run_of_its_kind(framework: str, name: str, cha
     assert export(load_scenario(name, changes), framework)
 
 
-@pytest.mark.parametrize(
-    ("way", "fused", "copies"), [("fused", True, False), ("foreach", False, True), ("for-loop", False, False)]
-)
-def test_torchtitan_is_told_how_an_update_goes_over_memory(way: str, fused: bool, copies: bool) -> None:
-    software = {"kernels": {"fused_optimizer": fused}, "gradients": {"update_copy": copies}}
+@pytest.mark.parametrize("way", ["fused", "foreach", "for-loop"])
+def test_torchtitan_is_told_how_an_update_goes_over_memory(way: str) -> None:
+    software = {"kernels": {"optimizer_implementation": way}}
     changes = {"parallelism.zero": 3, "model": "llama3-8b"}
     run = load_scenario("llama3-8b-h100", changes).with_(
         {"software": {"preset": "torchtitan-2025", **software}}

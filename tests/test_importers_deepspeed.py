@@ -224,10 +224,26 @@ def test_an_update_is_one_pass_over_memory_where_the_trainer_asks_for_torchs_fus
     files: dict[str, str], given: dict[str, str], fused: bool
 ) -> None:
     software = scenario(files, given).software
-    assert software.kernels.fused_optimizer is fused
+    assert software.kernels.optimizer_implementation == ("fused" if fused else "foreach")
     noted = any(note.startswith("optim is not said") for note in imported(files, given).notes)
     assert noted == ("optim" not in given and "fsdp.yaml" in files)
-    assert software.gradients.update_copy is not fused
+
+
+@pytest.mark.parametrize(
+    ("json", "given", "way"),
+    [
+        ("", {}, "foreach"),  # the Trainer's: torch's AdamW
+        ("", {"optim": "adamw_torch_fused"}, "fused"),
+        ('"optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},', {}, "fused"),  # DeepSpeed's FusedAdam
+        ('"optimizer": {"type": "AdamW", "params": {"torch_adam": true}},', {}, "foreach"),
+    ],
+)
+def test_an_optimizer_of_the_json_is_deepspeeds_own_and_else_the_trainers(
+    json: str, given: dict[str, str], way: str
+) -> None:
+    text = DEEPSPEED.replace("{", "{" + json, 1)
+    software = scenario({"ds_config.json": text}, HF | given).software
+    assert software.kernels.optimizer_implementation == way
 
 
 def test_adapters_are_refused() -> None:

@@ -61,12 +61,14 @@ def titan(more: str = "", base: str = TITAN) -> dict[str, str]:
         ('[compile]\nenable = true\ncomponents = ["model"]\n', "software.kernels.cross_entropy", "eager"),
         ("context_parallel_degree = 2\n", "software.exchange.cp_comm", "all_gather"),
         # One pass over memory; each operation over all tensors; each tensor by itself.
-        ("", "software.kernels.fused_optimizer", True),
-        ("", "software.gradients.update_copy", False),
-        ('[optimizer]\nimplementation = "foreach"\n', "software.kernels.fused_optimizer", False),
-        ('[optimizer]\nimplementation = "foreach"\n', "software.gradients.update_copy", True),
-        ('[optimizer]\nimplementation = "for-loop"\n', "software.gradients.update_copy", False),
-        ("[optimizer]\nfused = false\n", "software.gradients.update_copy", True),
+        ("", "software.kernels.optimizer_implementation", "fused"),
+        ('[optimizer]\nimplementation = "foreach"\n', "software.kernels.optimizer_implementation", "foreach"),
+        (
+            '[optimizer]\nimplementation = "for-loop"\n',
+            "software.kernels.optimizer_implementation",
+            "for-loop",
+        ),
+        ("[optimizer]\nfused = false\n", "software.kernels.optimizer_implementation", "foreach"),
     ],
 )
 def test_torchtitan(more: str, path: str, value: object) -> None:
@@ -83,8 +85,7 @@ def test_torchtitan_of_2024_has_other_tables_and_counts_microbatches() -> None:
     made = imported({"run.toml": text}, {"gpus": "64"})
     assert made.document["software"]["preset"] == "torchtitan-2024"
     assert made.document["training"]["micro_batch"] == 2
-    assert not at(made.document, "software.kernels.fused_optimizer")
-    assert at(made.document, "software.gradients.update_copy")
+    assert at(made.document, "software.kernels.optimizer_implementation") == "foreach"
     assert made.document["training"]["global_batch"] == 256
     left_out = text.replace("pipeline_parallel_microbatches = 16", "")
     assert (

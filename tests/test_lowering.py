@@ -117,7 +117,7 @@ def test_adam_reads_and_writes_its_state_once(run: Scenario) -> None:
     for program, held in zip(lowered(run).programs.classes, parameters_of_ranks(run), strict=True):
         moved = [op.work.bytes for op in program.ops if op.name == "Adam" and isinstance(op.work, Compute)]
         assert len(moved) == updates
-        passes = 1 if run.software.kernels.fused_optimizer else 3
+        passes = 1 if run.software.kernels.optimizer_implementation == "fused" else 3
         assert moved == pytest.approx(
             [(12 + 4 * run.software.gradients.moment_bytes) * passes * held / shards] * updates
         )

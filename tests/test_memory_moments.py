@@ -24,8 +24,9 @@ TOKENS = 2 * 128
 def fsdp(*, preset: str = "generic-fsdp", **groups: dict[str, Any]) -> dict[str, Any]:
     """Software whose times are as small as the scenarios, with these fields of its groups."""
     host = {"host_s_per_kernel": 6e-6, "allocator_overhead": 0.0, **groups.pop("host", {})}
-    gradients = {"update_copy": False, "reducer_copy": False, **groups.pop("gradients", {})}
-    return {"preset": preset, "host": host, "gradients": gradients, **groups}
+    gradients = {"reducer_copy": False, **groups.pop("gradients", {})}
+    kernels = {"optimizer_implementation": "for-loop", **groups.pop("kernels", {})}
+    return {"preset": preset, "host": host, "gradients": gradients, "kernels": kernels, **groups}
 
 
 def bill_of(**fields: Any) -> StageMemory:
@@ -131,7 +132,7 @@ def test_shards_that_are_reduced_at_last_come_in_place_of_whole_gradients(dp: in
 
 def test_torch_optimizers_for_all_parameters_hold_the_roots_of_all_second_moments() -> None:
     fields: dict[str, Any] = {"hidden_size": 1024, "micro_batch": 1, "seq_length": 64}
-    with_roots = bill_of(**fields, software=fsdp(gradients={"update_copy": True}))
+    with_roots = bill_of(**fields, software=fsdp(kernels={"optimizer_implementation": "foreach"}))
     without = bill_of(**fields, software=fsdp())
     n = without.parameters
     assert with_roots.peak_action == "update"
@@ -146,20 +147,20 @@ def test_torch_optimizers_for_all_parameters_hold_the_roots_of_all_second_moment
 def test_other_optimizers_make_what_theirs_make(optimizer: str, share: float) -> None:
     """SGD's gradients with weight decay are new ones; Lion and Adafactor go tensor by tensor."""
     fields: dict[str, Any] = {"hidden_size": 1024, "micro_batch": 1, "seq_length": 64, "optimizer": optimizer}
-    bill = bill_of(**fields, software=fsdp(gradients={"update_copy": True}))
+    bill = bill_of(**fields, software=fsdp(kernels={"optimizer_implementation": "foreach"}))
     most = max(parts[2] for _, parts in bill.moving)
     assert most == pytest.approx((4 + 4 * share) * bill.parameters)
 
 
 def test_of_muon_what_others_update_alone_has_roots() -> None:
     fields: dict[str, Any] = {"hidden_size": 1024, "micro_batch": 1, "seq_length": 64, "optimizer": "muon"}
-    bill = bill_of(**fields, software=fsdp(gradients={"update_copy": True}))
+    bill = bill_of(**fields, software=fsdp(kernels={"optimizer_implementation": "foreach"}))
     most = max(parts[2] for _, parts in bill.moving)
     assert 4 * bill.parameters < most < 4.2 * bill.parameters
 
 
 def test_an_update_on_the_host_holds_none_of_them() -> None:
-    copies = fsdp(gradients={"update_copy": True})
+    copies = fsdp(kernels={"optimizer_implementation": "foreach"})
     fields: dict[str, Any] = {"hidden_size": 1024, "dp": 4, "zero": 3, "cpu_offload": True}
     assert bill_of(**fields, software=copies).moving == bill_of(**fields, software=fsdp()).moving
 

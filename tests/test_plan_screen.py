@@ -62,11 +62,15 @@ def what_comes_and_goes(draw: st.DrawFn) -> dict[str, Any]:
     """Fields by which a rank holds more or less at some moments of a step; often a preset's own."""
     if draw(st.booleans()):
         return {}
-    copies = ("persistent_gradients", "update_copy", "reducer_copy")
+    copies = ("persistent_gradients", "reducer_copy")
     loss = {"cross_entropy": draw(st.sampled_from(["eager", "gathered", "fused"])), "logits_fp32": True}
     return {
         "gradients": {name: draw(st.booleans()) for name in copies},
-        "kernels": {"repeats_kv": draw(st.booleans()), "loss_chunks": draw(st.sampled_from([1, 2, 8]))}
+        "kernels": {
+            "repeats_kv": draw(st.booleans()),
+            "loss_chunks": draw(st.sampled_from([1, 2, 8])),
+            "optimizer_implementation": draw(st.sampled_from(["fused", "foreach", "for-loop"])),
+        }
         | loss,
         "pipeline": {
             "keeps_received": draw(st.booleans()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_documents import SMALL, written
@@ -131,6 +132,22 @@ def test_a_field_of_one_framework_is_refused_with_the_behaviour_that_says_it(fie
     group, name, value = re.fullmatch(r"(\w+)\.(\w+): ([\w-]+)", REPLACED[field]).groups()  # type: ignore[union-attr]
     assert problem.message.endswith(f"software.{REPLACED[field]}")
     assert GROUPS[group].model_validate({name: value})
+
+
+@pytest.mark.parametrize(
+    "software",
+    [
+        {"fused_optimizer": False},
+        {"kernels": {"fused_optimizer": True}},
+        {"gradients": {"update_copy": True}},
+    ],
+)
+def test_fields_that_one_has_replaced_are_told_its_values(software: dict[str, Any]) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        scenario_from_document(SMALL | {"software": {"preset": "megatron-core-2024", **software}}, "s")
+    (problem,) = refusal.value.problems
+    assert "software.kernels.optimizer_implementation" in problem.message
+    assert all(way in problem.message for way in ("fused", "foreach", "for-loop"))
 
 
 def test_a_slip_in_a_field_of_software_is_told_the_field_that_was_meant() -> None:

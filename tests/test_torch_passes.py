@@ -1,6 +1,6 @@
 """Passes over memory that torch's own trainers make and fused ones do not: bytes read and written.
 
-Of updates, of gradients that FSDP1 reduces, and of gradients that a step's one backward makes.
+Of updates, of gradients that FSDP1 and DDP reduce and that a step's one backward makes, and of metrics.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def test_torch_updates_operation_by_operation_unless_told(preset: str, passes: i
     run = job(preset)
     (held,) = parameters_of_ranks(run)
     assert moved_bytes(run, "Adam") == pytest.approx(passes * 28 * held / 4, rel=1e-9)
-    assert get_software(preset).gradients.update_copy == (passes > 1)  # its roots are there, too
+    assert get_software(preset).kernels.copies_in_update == (passes > 1)  # its roots are there, too
 
 
 def test_a_framework_that_says_so_updates_in_one_pass() -> None:
-    assert fields_said("software", "PyTorch (DDP; fused update)")["fused_optimizer"] is True
+    assert fields_said("software", "PyTorch (DDP; fused update)")["optimizer_implementation"] == "fused"
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,31 @@ def test_gradients_that_come_with_the_backward_are_neither_added_nor_cleared() -
     for run in (lasting, several):
         assert moved_bytes(run, "accumulate gradient") > 0.0
     assert moved_bytes(lasting, "zero gradients") > moved_bytes(several, "zero gradients") == 0.0
+
+
+def test_ddp_copies_gradients_into_buckets_and_back() -> None:
+    """The way in divides them. Where gradients are views nothing is copied back, nor of one rank."""
+    run = job(zero=0, microbatches=1)
+    (held,) = parameters_of_ranks(run)
+    for name in ("scale gradients", "copies of gradients"):
+        assert moved_bytes(run, name) == pytest.approx(2 * 4 * held, rel=1e-9)
+    views = run.with_({"software.gradients.reducer_copy": False})
+    assert moved_bytes(views, "scale gradients") > moved_bytes(views, "copies of gradients") == 0.0
+    assert moved_bytes(job(dp=1, zero=0), "copies of gradients") == 0.0
+
+
+@pytest.mark.parametrize(("wide", "width"), [(True, 4), (False, 2)])
+def test_metrics_pass_over_the_logits_of_each_microbatch(wide: bool, width: int) -> None:
+    run = job(zero=0, microbatches=2).with_(
+        {"software.kernels.metric_passes": 9, "software.kernels.logits_fp32": wide}
+    )
+    model, training = run.model, run.training
+    logits = training.micro_batch * training.seq_length * model.embedding_rows
+    assert moved_bytes(run, "metrics") == 2 * 9 * width * logits
+    assert moved_bytes(run.with_({"software.kernels.metric_passes": 0}), "metrics") == 0.0
+
+
+def test_internevo_is_told_as_its_code_runs() -> None:
+    said = fields_said("software", "InternEvo")
+    assert (said["optimizer_implementation"], said["cross_entropy"]) == ("for-loop", "fused")
+    assert said["metric_passes"] == 1 + 3 + 2 + 2 + 1

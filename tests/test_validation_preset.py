@@ -10,7 +10,7 @@ from validation_cases import case_document
 
 import stepsim
 from stepsim.calibration.cases.case import build
-from stepsim.calibration.cases.framework_text import preset_choices
+from stepsim.calibration.cases.framework_text import fields_said, preset_choices
 from stepsim.calibration.cases.preset import (
     model_facts,
     preset_of,
@@ -63,6 +63,16 @@ SOFTWARE = build(case_document()).software
 )
 def test_framework_and_year_decide(framework: str, year: int, preset: str) -> None:
     assert preset_of(replace(SOFTWARE, framework=framework, year=year)) == preset
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_a_trainer_that_shards_by_deepspeed_shards_as_deepspeed_does(zero: int) -> None:
+    """Its kernels are those of a trainer that nobody read; its gathers and reductions are DeepSpeed's."""
+    own = get_software("deepspeed-zero3-2021")
+    others = fields_said("software", f"ms-swift (transformers, DeepSpeed ZeRO-{zero})")
+    assert others == {name: getattr(getattr(own, GROUP_OF[name]), name) for name in others}
+    assert others["implementation"] == "deepspeed"
+    assert "implementation" not in fields_said("software", "Megatron-DeepSpeed")
 
 
 def test_every_rule_names_a_preset_that_exists() -> None:

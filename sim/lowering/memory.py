@@ -159,7 +159,7 @@ def stage_buffers(plan: StepPlan, stage: int, sharding: Sharding | None) -> Buff
     software, buffers = plan.scenario.software, sharding.buffers(stage) if sharding else Buffers()
     parts = parts_of(plan, (stage,))
     own = sum(part.elements for part in parts)
-    if software.gradients.update_copy and not plan.scenario.training.offloads_state:
+    if software.kernels.copies_in_update and not plan.scenario.training.offloads_state:
         copied = sum(part.elements for part in parts if part.optimizer.copies)
         buffers = replace(buffers, updating=copied * update_width(plan))
     if gradients_last(plan.scenario, sharding.rule if sharding else None):

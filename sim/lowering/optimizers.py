@@ -62,7 +62,7 @@ class UpdatedPart:
         row = self.optimizer
         each = WEIGHT_PASSES * self.width + 2 * self._states(software)
         each += ORTHOGONAL_BYTES if row.orthogonalizes else 0
-        if software.kernels.fused_optimizer and row.launches:
+        if software.kernels.optimizer_implementation == "fused" and row.launches:
             return self.elements * each, row.launches
         sums = 2.0 * self.width * self.factors
         return self.elements * (each * row.eager_passes) + sums, row.eager_launches

@@ -101,6 +101,7 @@ def _reductions(
         nan_check=software.gradients.nan_check,
         scaled_first=software.gradients.scaled_first,
         in_turn=software.exchange.collectives_in_turn,
+        copied_back=software.gradients.reducer_copy,
     )
 
 

@@ -84,6 +84,10 @@ HINTS = {
     "untie_embeddings_and_output_weights": "use tied_embeddings, which says the opposite",
     "layout": "its fields belong in parallelism, training and schedule",
     "hardware": "its fields belong in cluster",
+    **dict.fromkeys(
+        ("fused_optimizer", "update_copy"),
+        "software.kernels.optimizer_implementation says both: fused, foreach (torch's default) or for-loop",
+    ),
     **{field: f"it is part of software.{behaviour}" for field, behaviour in REPLACED.items()},
 }
 """What to do instead, for keys that have no field."""

@@ -46,6 +46,8 @@ def loss_backward(builder: LayerBuilder) -> Block:
         builder.memory("loss backward", whole * (4 * wide + cast) + logits * 2 * e, launches=6)
     if software.kernels.logged_losses:
         _logged(builder, software.kernels.logged_losses)
+    if passes := software.kernels.metric_passes:
+        builder.memory("metrics", passes * logits * wide, launches=passes)
     return builder.block("loss backward")
 
 

@@ -51,7 +51,10 @@ class Gradients:
     together, come back as lists: flat buffers are made of them, and copied back one parameter and one rank at
     a time, which takes the host ``copy_host_s`` each. ``nan_check``: the host has a bucket reduced when it
     knows that its norm is a number. ``scaled_first``: a bucket is divided by its ranks before it is reduced,
-    not its sum afterwards. ``in_turn``: what is issued behind a reduction waits for it.
+    not its sum afterwards. ``in_turn``: what is issued behind a reduction waits for it. ``copied_back``: what
+    was reduced is copied from buckets into gradients (torch's DDP without gradient_as_bucket_view:
+    reducer.cpp, finalize_bucket_dense); the copy into buckets divides (mark_variable_ready_dense), which is
+    told as scaling.
     """
 
     communicator: str
@@ -74,6 +77,7 @@ class Gradients:
     nan_check: bool = False
     scaled_first: bool = False
     in_turn: bool = False
+    copied_back: bool = False
     ready: float = 0.0  # elements whose gradients are ready and not yet reduced
     reductions: list[int] = field(default_factory=list)
     parts: list[float] = field(default_factory=list)  # parameters of which these elements are, where uncut
@@ -162,9 +166,12 @@ class Gradients:
         """Wait for every reduction, then scale the sum to a mean, where its parts were not."""
         self.flush(writer)
         writer.wait(*self.reductions)
-        if self.scaled_first:
-            return
-        self._scale(writer, held, category="optimizer")
+        if not self.scaled_first:
+            self._scale(writer, held, category="optimizer")
+        if self.copied_back:
+            copies = MemoryBound(hbm_bytes=2.0 * held * self.element_bytes)
+            work = Compute(self.costs.seconds(copies), "memory-bound", bytes=copies.hbm_bytes)
+            writer.compute("copies of gradients", work, category="optimizer", host_s=self.costs.host_s)
 
     def gather_parameters(self, writer: ProgramBuilder, size_bytes: float) -> int:
         """All-gather updated parameters; returns the op to wait for."""

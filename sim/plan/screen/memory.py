@@ -66,7 +66,7 @@ class MemoryScreen:
         shards, several = self._shards()
         sharded = tables.shards & (several > 1)
         lasting = tables.base.software.gradients.persistent_gradients
-        copies = tables.base.software.gradients.update_copy
+        copies = tables.base.software.kernels.copies_in_update
         same = ~sharded & (lasting and not copies)  # no buffers, whatever is held
         gathered = [tables.code("parallelism.tp"), tables.sizes, np.where(sharded, tables.rule + 1, 0)]
         if copies or not lasting:  # what comes and goes of the shards

@@ -81,7 +81,7 @@ def why_gradients(run: Scenario, *, fewer: bool) -> Iterator[str]:
         yield "once more in the buckets of torch's DDP"
     if not gradients_last(run, rule) and fewer:
         yield "they come with the first backward of each chunk: some are not there at the peak"
-    if software.gradients.update_copy and training.optimizer.copies and not training.offloads_state:
+    if software.kernels.copies_in_update and training.optimizer.copies and not training.offloads_state:
         yield f"in the update, {training.optimizer.copies} are beside them"
     yield from _experts(run)
 

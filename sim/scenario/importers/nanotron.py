@@ -222,8 +222,9 @@ def _training(settings: Settings) -> None:
             False,
             settings.origin("optimizer.accumulate_grad_in_fp32"),
         )
-    settings.flag("optimizer.torch_adam_is_fused")
-    settings.setting("optimizer.optimizer_factory.torch_adam_is_fused")
+    told = ("optimizer.optimizer_factory.torch_adam_is_fused", "optimizer.torch_adam_is_fused")
+    if settings.has(*told) and not settings.flag(*told):  # helpers.py: torch.optim.AdamW(fused=...)
+        draft.put("software.kernels.optimizer_implementation", "foreach", settings.origin(*told))
     name = settings.choice("optimizer.optimizer_factory.name", among={"adamw": None, "sgd": "sgd"})
     draft.put("training.optimizer.name", name, settings.origin("optimizer.optimizer_factory.name"))
     size = settings.number("model.ddp_bucket_cap_mb", default=25.0)

@@ -49,9 +49,7 @@ def write_toml(scenario: Scenario, version: str | None) -> str:
             "alltoall" if software.exchange.cp_comm == "p2p" else "allgather"
         )
     if software.name.startswith("torchtitan"):
-        together = "foreach" if software.gradients.update_copy else "for-loop"
-        way = "fused" if software.kernels.fused_optimizer else together
-        tables["optimizer"] = {"implementation": way}
+        tables["optimizer"] = {"implementation": software.kernels.optimizer_implementation}
     if training.precision == "fp8":
         tables["model"]["converters"] = ["float8"]
         tables["quantize.linear.float8"] = {"enable_fsdp_float8_all_gather": software.kernels.fp8_parameters}

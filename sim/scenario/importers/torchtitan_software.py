@@ -177,10 +177,10 @@ def _put_optimizer(settings: Settings, old: bool) -> None:
     ways = {way: way for way in ("fused", "foreach", "for-loop")}
     default = "foreach" if old else "fused"  # config_manager.py: fused from February 2025 on
     how = settings.choice("optimizer.implementation", among=ways, default=default)
-    fused = settings.flag("optimizer.fused", default=how == "fused")
+    if settings.has("optimizer.fused"):  # of versions that had no implementation
+        how = "fused" if settings.flag("optimizer.fused") else "foreach" if how == "fused" else how
     origin = settings.origin("optimizer.implementation", "optimizer.fused", default=DEFAULT)
-    draft.put("software.kernels.fused_optimizer", fused, origin)
-    draft.put("software.gradients.update_copy", not fused and how != "for-loop", origin)
+    draft.put("software.kernels.optimizer_implementation", how, origin)
     name = settings.choice("optimizer.name", among={"adamw": None, "adam": None})
     if name:
         draft.put("training.optimizer.name", name, settings.origin("optimizer.name"))

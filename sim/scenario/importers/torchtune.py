@@ -120,10 +120,9 @@ def _training(settings: Settings) -> None:
         settings.refuse(
             "optimizer._component_", "8-bit and paged optimizers are not modelled; torch.optim.AdamW is"
         )
-    fused = settings.flag("optimizer.fused")
+    how = "fused" if settings.flag("optimizer.fused") else "foreach"  # torch's default
     origin = settings.origin("optimizer.fused", default=f"{DEFAULT}: off")
-    draft.put("software.kernels.fused_optimizer", fused, origin)
-    draft.put("software.gradients.update_copy", not fused, origin)  # torch's default is foreach
+    draft.put("software.kernels.optimizer_implementation", how, origin)
     compiled = settings.flag("compile")
     draft.put(
         "software.kernels.torch_compile", compiled, settings.origin("compile", default=f"{DEFAULT}: off")

@@ -72,7 +72,8 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         draft.put_software(field, False, "transformers' models are plain torch")
     draft.put("software.kernels.cross_entropy", "eager", "transformers' loss is torch's, on FP32 logits")
     _refuse_adapters(settings)
-    put_update(settings, settings.text("optim"), settings.origin("optim"))
+    origin = settings.origin("optim", default="default of torch")
+    put_update(settings, settings.text("optim"), origin)
 
 
 def _precision(settings: Settings) -> tuple[str, str]:
@@ -123,7 +124,15 @@ def _refuse_adapters(settings: Settings) -> None:
 
 
 def put_update(settings: Settings, optimizer: str | None, origin: str) -> None:
-    """Put an update in one pass over memory, and without copies, where ``optimizer`` is torch's fused one."""
-    if optimizer == FUSED:
-        settings.draft.put("software.kernels.fused_optimizer", True, origin)
-        settings.draft.put("software.gradients.update_copy", False, origin)
+    """Put who updates: Adam of DeepSpeed's JSON, which is a fused one of its own unless that says torch_adam,
+    else torch's by the name ``optimizer``, which is foreach unless it is fused by name.
+
+    Sources: deepspeed runtime/engine.py, _configure_basic_optimizer; transformers integrations/deepspeed.py,
+    deepspeed_optim_sched (what the JSON has no optimizer for, the Trainer makes).
+    """
+    how = "fused" if optimizer == FUSED else "foreach"
+    named = settings.found.get("optimizer.type")  # not read here: other_values.yaml knows which are told
+    if named is not None:
+        how = "foreach" if settings.flag("optimizer.params.torch_adam") else "fused"
+        origin = settings.origin("optimizer.params.torch_adam", default=named.origin)
+    settings.draft.put("software.kernels.optimizer_implementation", how, origin)

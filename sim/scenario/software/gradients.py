@@ -73,14 +73,9 @@ class GradientSoftware(SoftwareGroup):
         default=True,
         description="one gradient buffer all step long; false: each comes with the step's first backward",
     )
-    update_copy: bool = Field(
-        default=False,
-        description="an update makes the roots of all second moments at once, beside these (torch's"
-        " optimizers with `foreach`: torch/optim/adam.py, _multi_tensor_adam; sgd.py: gradients with decay)",
-    )
     reducer_copy: bool = Field(
         default=False,
-        description="replicas copy gradients into buckets that are there all step long (torch's"
+        description="replicas copy gradients into buckets that are there all step long, and back (torch's"
         " DistributedDataParallel without gradient_as_bucket_view)",
     )
     wrapper: Wrapper = Field(default="none", description="what stands around the optimizer, as said above")

@@ -17,6 +17,7 @@ GroupedGemm = Literal["streams", "one-kernel"]
 ExpertBiases = Literal["in-products", "second-apart", "apart"]
 HopperProducts = Literal["two-passes", "share"]
 ScalesLaidOut = Literal["in-products", "each", "weights"]
+OptimizerImplementation = Literal["fused", "foreach", "for-loop"]
 Few = Annotated[int, *whole(0, 100)]
 LossChunks = Annotated[int, *whole(1, 1_000_000)]
 
@@ -133,6 +134,11 @@ class KernelSoftware(SoftwareGroup):
         description="times that torch's cross entropy is computed again from the logits of a microbatch, for"
         " metrics alone, which all ranks gather after each step",
     )
+    metric_passes: Few = Field(
+        default=0,
+        description="times that metrics of a trainer, such as accuracy, read or write the logits of a"
+        " microbatch, as wide as the loss takes them",
+    )
     loss_chunks: LossChunks = Field(
         default=1,
         description="chunks of a microbatch that the head and the loss take one after another, forward and"
@@ -143,8 +149,11 @@ class KernelSoftware(SoftwareGroup):
         description="vocab-parallel: the maximum is subtracted in the logits that the loss was given, not in"
         " a copy of them",
     )
-    fused_optimizer: bool = Field(
-        default=True, description="an update is one pass over the state, not a kernel for each operation"
+    optimizer_implementation: OptimizerImplementation = Field(
+        default="fused",
+        description="an update is one pass over the state; or each of its operations is: over all tensors at"
+        " once, beside copies (torch's default: torch/optim/adam.py, _multi_tensor_adam: roots of second"
+        " moments; sgd.py: gradients with decay); or over one tensor after the other",
     )
     fused_wgrad_accumulation: bool = Field(
         default=True,
@@ -248,6 +257,11 @@ class KernelSoftware(SoftwareGroup):
         (pytorch aten/src/ATen/native/cuda/layer_norm_kernel.cu).
         """
         return self.fused_norm or self.torch_compile or not rms_norm
+
+    @property
+    def copies_in_update(self) -> bool:
+        """Whether an update makes copies of all tensors at once, if its optimizer makes any."""
+        return self.optimizer_implementation == "foreach"
 
     @property
     def fuses_activation(self) -> bool:
