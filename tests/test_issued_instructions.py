@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from small_experts import with_experts
+from small_experts import LATENT, with_experts
 from small_scenarios import lowered, scenario
 
 from stepsim.hardware.calibrated.overlay import load_profile
@@ -197,3 +197,19 @@ def test_a_bias_by_a_rows_probability_is_a_product_element_by_element(backward: 
     write = partial(add, experts=2, elements=1000.0, weighted=True)
     issued = [kernel.instructions for kernel in written(write, local).values()]
     assert issued == pytest.approx([products * 53 * 1000, 0])
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_latent_heads_without_their_kernel_are_joined_element_by_element(backward: bool) -> None:
+    """What is turned: two products, a negation and a join of halves, and the order of its elements; Q's join;
+    forward K's join and V's copy, backward the join of their gradients. DeepSeek's heads."""
+    sizes = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+    local = local_shape_of(with_experts(mla=LATENT | sizes))
+    (kernel,) = written(partial(rope, backward=backward), local, fused_rope=False).values()
+    turned = 64 * (2 * 66 + 22.5 + 65 + (43 if backward else 84))
+    queries = 128 * 84 + 64 * 47
+    keys_and_values = 128 * 84 + 128 * 47 if backward else 192 * 84 + 128 * 43
+    each = kernel.instructions / (local.tokens * local.heads)
+    assert each == pytest.approx(turned + queries + keys_and_values)
+    (fused,) = written(partial(rope, backward=backward), local).values()
+    assert not fused.instructions

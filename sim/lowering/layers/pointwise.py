@@ -152,8 +152,36 @@ def _latent_rope(builder: LayerBuilder, *, backward: bool) -> None:
     if software.kernels.fused_rope or software.kernels.torch_compile:
         functions = None if backward else 2 * software.host.launches_per_function  # of queries, and of keys
         builder.memory("rope", size * (turned + made), launches=2, counted=functions)
-    else:  # Q is split and joined again (r w each), K joined, V made contiguous
-        builder.memory("rope", size * (5 * turned + 2 * local.head_dim + 2 * made), launches=16)
+    else:
+        _latent_rope_apart(builder, made=made, backward=backward)
+
+
+def _latent_rope_apart(builder: LayerBuilder, *, made: int, backward: bool) -> None:
+    """The same by torch: Q is split and joined again, K joined, V made contiguous (r w each).
+
+    What is turned is put in order by two strides (backward: into zeros), multiplied twice, joined of halves,
+    one of them negated, and summed. Forward Q and K are joined of strided parts but for what was turned of Q,
+    and V is copied; backward Q's and KV's gradients are joined, of one strided and one contiguous part each.
+    """
+    local = builder.local
+    latent = local.latent
+    assert latent is not None
+    turned, strided, row = (
+        latent.qk_rope_head_dim,
+        STRIDED["join of what is strided"],
+        STRIDED["join of rows"],
+    )
+    each = turned * (2 * STRIDED["product by head"] + STRIDED["negation"] / 2 + STRIDED["join of halves"])
+    each += latent.qk_nope_head_dim * strided + turned * row  # Q
+    if backward:
+        each += turned * STRIDED["copy"]  # of halves, into zeros
+        each += latent.qk_nope_head_dim * strided + latent.v_head_dim * row
+    else:
+        each += turned * strided  # halves by two strides
+        each += local.head_dim * strided + latent.v_head_dim * STRIDED["copy"]
+    heads = float(local.tokens * local.heads)
+    moved = heads * local.element_bytes * (10 * turned + 2 * local.head_dim + 2 * made)
+    builder.memory("rope", moved, launches=16, instructions=each * heads)
 
 
 def _clamp(builder: LayerBuilder) -> None:

@@ -20,11 +20,14 @@ STRIDED = {
     "product by head": 66.0,
     "negation": 45.0,
     "join of halves": 65.0,
+    "join of rows": 47.0,
+    "join of what is strided": 84.0,
+    "copy": 43.0,
 }
 """Instructions of a thread for each element of 16 bits. Counted in the machine code of kernels built alike
 (nvcc 13.0) on the path that two dimensions take, three for a product by head: 51, 50, 63, 55, 67 and 45 for
-Hopper, 50, 49, 57, 52, 66 and 44 for Blackwell. A join takes 47 for each element of an input that is
-contiguous and 84 of one that is not (four dimensions; Hopper): halves are one each.
+Hopper, 50, 49, 57, 52, 66 and 44 for Blackwell; copies 43 and 42. Joins, of four dimensions (Hopper): of an
+input whose rows follow one another 47, of one whose do not 84; halves are one each.
 
 What was measured of such kernels is not below this. Copies of heads (43) and the join of their gradients take
 an H200 170 us (docs/kernels.md), where instructions tell 118 and bytes 89. A product by row of FP32, 4,096 x
