@@ -58,15 +58,17 @@ def test_a_second_bias_is_weighted_added_and_joined_in_the_wider_type(
 ) -> None:
     """Bytes of an element that pass HBM, counted in TEGroupedMLP._apply_bias and in what autograd runs."""
     run = run_of(moe_dispatcher=dispatcher)
-    assert only(run, "expert biases") == forward * ROWS * HIDDEN
-    assert only(run, "expert biases backward") == backward * ROWS * HIDDEN
+    weighted = only(run, "expert biases by weight"), only(run, "expert biases by weight, backward")
+    assert only(run, "expert biases") + weighted[0] == forward * ROWS * HIDDEN
+    assert only(run, "expert biases backward") + weighted[1] == backward * ROWS * HIDDEN
+    assert weighted[1] == 4 * weighted[0]  # two products, which read what one writes
 
 
 def test_automodel_adds_the_first_bias_so_as_well() -> None:
     """Without probabilities: an addition and a join; a sum and a join."""
     run = run_of(expert_biases="apart")
-    assert set(layer_bytes(run, "expert biases")) == {12 * ROWS * HIDDEN, 8 * ROWS * 2 * WIDTH}
-    assert set(layer_bytes(run, "expert biases backward")) == {16 * ROWS * HIDDEN, 6 * ROWS * 2 * WIDTH}
+    assert set(layer_bytes(run, "expert biases")) == {10 * ROWS * HIDDEN, 8 * ROWS * 2 * WIDTH}
+    assert set(layer_bytes(run, "expert biases backward")) == {8 * ROWS * HIDDEN, 6 * ROWS * 2 * WIDTH}
     assert get_software("automodel-2025").kernels.expert_biases == "apart"
 
 
@@ -103,8 +105,10 @@ def test_a_clamped_gate_is_clamped_by_branch_and_joined() -> None:
     choice of 7, and 4 passes to join them: a mask is a byte, half a pass."""
     wide = ROWS * WIDTH * 2
     run = run_of(clamped_gate=True)
-    assert only(run, "clamp gate") == 8 * wide
-    assert only(run, "clamp gate backward") == (4 + 7 + 4) * wide
+    assert only(run, "clamp gate") + only(run, "join clamped gate") == 8 * wide
+    masks = only(run, "clamp gate masks") + only(run, "clamp gate mask of both")
+    chosen = only(run, "clamp gate backward") + only(run, "join clamped gradients")
+    assert masks + chosen == (4 + 7 + 4) * wide
     assert not layer_bytes(run_of(clamped_gate=True, clamps_gate_apart=False), "clamp gate")
     assert not layer_bytes(run_of(), "clamp gate")
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from small_experts import with_experts
+from small_experts import LATENT, with_experts
 from small_scenarios import lowered, scenario
 
 from stepsim.hardware.calibrated.overlay import load_profile
@@ -16,9 +16,11 @@ from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.kernel import Kernel, MemoryBound
 from stepsim.kernels.memory_bound import issued_per_s
 from stepsim.schedules.orders.action import ActionKind
+from stepsim.sim.lowering.layers.expert_biases import add_biases, add_biases_backward
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.local_shape import LocalShape, local_shape_of
 from stepsim.sim.lowering.layers.pointwise import JOINED, activation, activation_backward, rope
+from stepsim.sim.lowering.layers.strided import STRIDED
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.software import get_software
@@ -28,6 +30,14 @@ def instructions(
     write: Any, local: LocalShape, *, preset: str = "megatron-core-2025", **fields: Any
 ) -> float:
     """Those of the one kernel that ``write`` appends."""
+    ((_, kernel),) = written(write, local, preset=preset, **fields).items()
+    return kernel.instructions
+
+
+def written(
+    write: Any, local: LocalShape, *, preset: str = "megatron-core-2025", **fields: Any
+) -> dict[str, MemoryBound]:
+    """By name, the kernels that ``write`` appends."""
     priced: list[Kernel] = []
 
     def seconds(kernel: Kernel) -> float:
@@ -40,10 +50,12 @@ def instructions(
         host_s=1.0,
         host_collective_s=1.0,
     )
-    write(LayerBuilder(costs=costs, local=local, software=get_software(preset).with_fields(**fields)))
-    (kernel,) = priced
-    assert isinstance(kernel, MemoryBound)
-    return kernel.instructions
+    builder = LayerBuilder(costs=costs, local=local, software=get_software(preset).with_fields(**fields))
+    write(builder)
+    names = [op.name for op in builder.ops]
+    return {
+        name: kernel for name, kernel in zip(names, priced, strict=True) if isinstance(kernel, MemoryBound)
+    }
 
 
 @pytest.mark.parametrize("name", ["A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB", "MI300X"])
@@ -133,7 +145,71 @@ def test_each_warp_takes_the_sines_of_a_token_for_itself(
     assert issued == pytest.approx(turned * (element * (heads + groups) + angle * warps))
 
 
-def test_a_compiled_or_an_unfused_rotary_embedding_is_bound_by_its_bytes() -> None:
+def test_a_compiled_rotary_embedding_is_bound_by_its_bytes() -> None:
     local = local_shape_of(scenario(mlp="swiglu"))
     assert instructions(rope, local, preset="torchtitan-2025", torch_compile=True) == 0.0
-    assert instructions(rope, local, fused_rope=False) == 0.0
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_megatron_cores_own_rotary_embedding_passes_heads_element_by_element(backward: bool) -> None:
+    """Two products, a negation and a join of halves each way; ten passes, and forward two of a join with what
+    is not turned. All but the last kernels know where each element lies by two or three divisions."""
+    local = local_shape_of(scenario(mlp="swiglu"))
+    kernels = written(partial(rope, backward=backward), local, fused_rope=False)
+    elements = local.query_bytes / local.element_bytes
+    assert [kernel.instructions / elements for kernel in kernels.values()] == pytest.approx([132, 87.5, 0])
+    passes = sum(kernel.hbm_bytes for kernel in kernels.values()) / local.query_bytes
+    assert passes == (10 if backward else 12)
+
+
+@pytest.mark.parametrize(
+    ("write", "issued"),
+    [(activation, 2 * 51), (activation_backward, 3 * 50 + 2 * 60)],
+)
+def test_halves_of_a_row_are_clamped_element_by_element(write: Any, issued: float) -> None:
+    """Two clamps forward; three masks and two choices backward. Joins, and the mask of two masks, are of what
+    lies in a row."""
+    local = replace(local_shape_of(scenario(mlp="swiglu")), clamped_gate=True)
+    kernels = written(write, local, clamps_gate_apart=True)
+    clamps = {name: kernel for name, kernel in kernels.items() if "clamp" in name}
+    of_rows = {name for name, kernel in clamps.items() if not kernel.instructions}
+    assert all("join" in name or "of both" in name for name in of_rows)
+    each = sum(kernel.instructions for kernel in clamps.values()) / (local.tokens * local.ffn)
+    assert each == pytest.approx(issued)
+
+
+def test_half_a_row_takes_a_b200_twice_what_its_bytes_take() -> None:
+    """For 4 bytes a B200's memory takes less than half as long as its SMs take for the instructions; an
+    H100's takes more than half."""
+    times = {}
+    for name in ("B200-SXM-180GB", "H100-SXM5-80GB"):
+        gpu, profile = get_gpu(name), load_profile(name)
+        moved = MemoryBound(hbm_bytes=4e9)
+        clamped = replace(moved, instructions=STRIDED["clamp"] * 1e9)
+        times[name] = kernel_seconds(clamped, gpu, profile) / kernel_seconds(moved, gpu, profile)
+    assert times["B200-SXM-180GB"] > 2.0 > times["H100-SXM5-80GB"] > 1.2
+
+
+@pytest.mark.parametrize(("backward", "products"), [(False, 1), (True, 2)])
+def test_a_bias_by_a_rows_probability_is_a_product_element_by_element(backward: bool, products: int) -> None:
+    local = local_shape_of(scenario(mlp="swiglu"))
+    add = add_biases_backward if backward else add_biases
+    write = partial(add, experts=2, elements=1000.0, weighted=True)
+    issued = [kernel.instructions for kernel in written(write, local).values()]
+    assert issued == pytest.approx([products * 53 * 1000, 0])
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_latent_heads_without_their_kernel_are_joined_element_by_element(backward: bool) -> None:
+    """What is turned: two products, a negation and a join of halves, and the order of its elements; Q's join;
+    forward K's join and V's copy, backward the join of their gradients. DeepSeek's heads."""
+    sizes = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+    local = local_shape_of(with_experts(mla=LATENT | sizes))
+    (kernel,) = written(partial(rope, backward=backward), local, fused_rope=False).values()
+    turned = 64 * (2 * 66 + 22.5 + 65 + (43 if backward else 84))
+    queries = 128 * 84 + 64 * 47
+    keys_and_values = 128 * 84 + 128 * 47 if backward else 192 * 84 + 128 * 43
+    each = kernel.instructions / (local.tokens * local.heads)
+    assert each == pytest.approx(turned + queries + keys_and_values)
+    (fused,) = written(partial(rope, backward=backward), local).values()
+    assert not fused.instructions

@@ -320,3 +320,19 @@ def test_what_the_case_says_holds_over_the_recipe() -> None:
 )
 def test_rounds_and_releases_have_presets_of_their_own(framework: str, preset: str) -> None:
     assert preset_of(replace(CASE.software, framework=framework, year=2026)) == preset
+
+
+@pytest.mark.parametrize(
+    ("preset", "width", "heads", "fused"),
+    [
+        ("nemo-2025", 7168, 128, False),
+        ("megatron-core-2025", 5120, 128, False),
+        ("megatron-core-2025", 5120, 40, None),  # Qwen's width, whose heads are not latent
+        ("megatron-bridge-2026", 7168, 128, None),
+    ],
+)
+def test_latent_attention_has_its_kernel_where_a_recipe_asks_for_what_is_experimental(
+    preset: str, width: int, heads: int, fused: bool | None
+) -> None:
+    expert = {"model.moe": MOE, "model.hidden_size": width, "model.num_attention_heads": heads}
+    assert recipe_fields(preset, build(case_document(expert))).get("fused_rope") is fused

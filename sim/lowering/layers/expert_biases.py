@@ -15,6 +15,7 @@ References:
 from __future__ import annotations
 
 from .layer_builder import LayerBuilder
+from .strided import STRIDED
 
 _FP32_BYTES = 4
 
@@ -27,11 +28,14 @@ def add_biases(builder: LayerBuilder, *, experts: int, elements: float, weighted
         builder.memory("expert biases", 4 * e * elements, launches=experts + 1)
         return
     w = _weighted_bytes(builder)
-    # bias times probability (w w), addition (r e, r w, w w) for each expert; join (r w, w w)
-    size = e + 5 * w
+    # bias times probability (w w) for each expert
+    issued = STRIDED["product by row"] * elements
+    builder.memory("expert biases by weight", w * elements, launches=experts, instructions=issued)
+    # addition (r e, r w, w w) for each expert; join (r w, w w)
+    size = e + 4 * w
     if w != e:  # cast back
         size += w + e
-    builder.memory("expert biases", size * elements, launches=2 * experts + 1 + (w != e))
+    builder.memory("expert biases", size * elements, launches=experts + 1 + (w != e))
 
 
 def add_biases_backward(builder: LayerBuilder, *, experts: int, elements: float, weighted: bool) -> None:
@@ -42,9 +46,13 @@ def add_biases_backward(builder: LayerBuilder, *, experts: int, elements: float,
         builder.memory("expert biases backward", 3 * e * elements, launches=experts + 1)
         return
     w = _weighted_bytes(builder)
-    # for each expert, gradients of the bias and of the probabilities: each a product (r w, w w) and a sum
-    # (r w); join, which undoes the split (r e, w e)
-    size, launches = 6 * w + 2 * e, 4 * experts + 1
+    # for each expert, gradients of the bias and of the probabilities: each a product (r w, w w)
+    issued = 2 * STRIDED["product by row"] * elements
+    builder.memory(
+        "expert biases by weight, backward", 4 * w * elements, launches=2 * experts, instructions=issued
+    )
+    # and a sum (r w); join, which undoes the split (r e, w e)
+    size, launches = 2 * w + 2 * e, 2 * experts + 1
     if w != e:  # the gradient cast up, and down again for each expert's rows (r, w each)
         size, launches = size + 2 * (e + w), launches + 1 + experts
     builder.memory("expert biases backward", size * elements, launches=launches)

@@ -11,6 +11,7 @@ from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .norms import operators_on_heads, several_groups
 from .quantise import activation_quantises
+from .strided import STRIDED
 
 JOINED = 44.5
 """Instructions of a thread for each element of a gated activation's gradient that torch.cat joined. torch
@@ -95,6 +96,8 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     elif software.kernels.complex_rope and not local.qk_norm:  # torchtitan's Qwen3 turns real halves
         # cast up (r e w 4), product of complex numbers (r 4 w 4), cast back (r 4 w e)
         builder.memory(name, (2 + 16 / local.element_bytes) * size, launches=6)
+    elif software.kernels.rope_takes_sines:
+        _chunked_rope(builder, name, backward=backward)
     elif backward:
         # two multiplications; negation of a half; both halves put into zeros (w, r w of a half); two
         # additions of what comes together: 2 + 2 + 1 + 4 + 6 passes
@@ -102,6 +105,25 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
     else:
         # rotate_half (negate a half, join), two multiplications, one addition: 1 + 2 + 2 + 2 + 3 passes
         builder.memory(name, 10.0 * size, launches=10, operators=operators_on_heads(builder, 10))
+
+
+def _chunked_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
+    """Rotary embedding as Megatron core has it where no kernel of TransformerEngine does it.
+
+    Queries and keys each: products with cosines and sines, which heads share; a half of a head negated and
+    joined with the other, and back in the backward of chunk, which is a join too; a sum; forward a join with
+    what is not turned, here nothing (core/models/common/embeddings/rope_utils.py).
+    """
+    size, elements = builder.local.query_bytes, builder.local.query_bytes / builder.local.element_bytes
+    products = 2 * STRIDED["product by head"] * elements
+    halves = (STRIDED["negation"] / 2 + STRIDED["join of halves"]) * elements
+    for what, passes, launches, issued in (
+        (name, 4.0, 4, products),  # r w each
+        (f"{name}, halves", 3.0, 4, halves),  # r w of a half; r w
+        (f"{name}, sum", 3.0 if backward else 5.0, 2 if backward else 4, 0.0),  # r 2 w 1; r w
+    ):
+        operators = operators_on_heads(builder, launches)
+        builder.memory(what, passes * size, launches=launches, operators=operators, instructions=issued)
 
 
 def _rope_instructions(local: LocalShape, *, backward: bool) -> float:
@@ -130,8 +152,66 @@ def _latent_rope(builder: LayerBuilder, *, backward: bool) -> None:
     if software.kernels.fused_rope or software.kernels.torch_compile:
         functions = None if backward else 2 * software.host.launches_per_function  # of queries, and of keys
         builder.memory("rope", size * (turned + made), launches=2, counted=functions)
-    else:  # Q is split and joined again (r w each), K joined, V made contiguous
-        builder.memory("rope", size * (5 * turned + 2 * local.head_dim + 2 * made), launches=16)
+    else:
+        _latent_rope_apart(builder, made=made, backward=backward)
+
+
+def _latent_rope_apart(builder: LayerBuilder, *, made: int, backward: bool) -> None:
+    """The same by torch: Q is split and joined again, K joined, V made contiguous (r w each).
+
+    What is turned is put in order by two strides (backward: into zeros), multiplied twice, joined of halves,
+    one of them negated, and summed. Forward Q and K are joined of strided parts but for what was turned of Q,
+    and V is copied; backward Q's and KV's gradients are joined, of one strided and one contiguous part each.
+    """
+    local = builder.local
+    latent = local.latent
+    assert latent is not None
+    turned, strided, row = (
+        latent.qk_rope_head_dim,
+        STRIDED["join of what is strided"],
+        STRIDED["join of rows"],
+    )
+    each = turned * (2 * STRIDED["product by head"] + STRIDED["negation"] / 2 + STRIDED["join of halves"])
+    each += latent.qk_nope_head_dim * strided + turned * row  # Q
+    if backward:
+        each += turned * STRIDED["copy"]  # of halves, into zeros
+        each += latent.qk_nope_head_dim * strided + latent.v_head_dim * row
+    else:
+        each += turned * strided  # halves by two strides
+        each += local.head_dim * strided + latent.v_head_dim * STRIDED["copy"]
+    heads = float(local.tokens * local.heads)
+    moved = heads * local.element_bytes * (10 * turned + 2 * local.head_dim + 2 * made)
+    builder.memory("rope", moved, launches=16, instructions=each * heads)
+
+
+def _clamp(builder: LayerBuilder) -> None:
+    """The branches of a gate, each clamped by itself, and joined again."""
+    local = builder.local
+    elements = float(local.tokens * local.ffn)
+    size = elements * local.element_bytes
+    builder.memory(
+        "clamp gate",
+        2 * local.gate * size,  # read, write
+        launches=local.gate,
+        instructions=STRIDED["clamp"] * local.gate * elements,
+    )
+    builder.memory("join clamped gate", 2 * local.gate * size)  # read, write
+
+
+def _clamp_backward(builder: LayerBuilder) -> None:
+    """Masks of what was within its limits, a byte an element, and gradients or zeros by them, joined.
+
+    One branch has one limit, the other two. torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
+    """
+    local = builder.local
+    e, elements = local.element_bytes, float(local.tokens * local.ffn)
+    compared, chosen = STRIDED["compare"] * elements, STRIDED["choose"] * elements
+    # comparisons (r e w 1) read branches that lie beside each other
+    builder.memory("clamp gate masks", 3 * (e + 1) * elements, launches=3, instructions=3 * compared)
+    builder.memory("clamp gate mask of both", 3 * elements)  # r 1 r 1 w 1
+    # choices (r 1 r e w e), each with a zero to choose that a launch makes
+    builder.memory("clamp gate backward", 2 * (2 * e + 1) * elements, launches=4, instructions=2 * chosen)
+    builder.memory("join clamped gradients", 4 * e * elements)  # read, write of both
 
 
 def clamps_apart(local: LocalShape, software: Software) -> bool:
@@ -144,8 +224,7 @@ def activation(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if clamps_apart(local, software):
-        # each branch by itself (r 1 w 1), then both joined (r 2 w 2)
-        builder.memory("clamp gate", 4 * local.gate * wide, launches=local.gate + 1)
+        _clamp(builder)
         # The fused function's offset is made a tensor in each call, by a copy from memory that is not pinned:
         # torch.tensor on a GPU ends with cudaStreamSynchronize (pytorch issues 190217 and 120996).
         builder.host_waits()
@@ -179,11 +258,7 @@ def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> Non
     if local.biases and (software.kernels.bias_grad_apart or not software.kernels.fused_activation):
         builder.memory("bias gradient", wide)
     if clamps_apart(local, software):
-        # Masks are a byte an element. The branch with one limit: comparison (r e w 1), choice (r 1 r e w e);
-        # that with two: comparisons (r e w 1 each), both (r 1 r 1 w 1), choice; a zero to choose for each;
-        # both branches joined (r e w e each). torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
-        elements = float(local.tokens * local.ffn)
-        builder.memory("clamp gate backward", (11 * local.element_bytes + 8) * elements, launches=9)
+        _clamp_backward(builder)
 
 
 def _instructions(builder: LayerBuilder, weighted: bool) -> float:

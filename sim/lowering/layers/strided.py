@@ -1,0 +1,35 @@
+"""What torch's kernels issue for tensors whose elements do not follow one another in memory.
+
+Halves of a row, heads that share an angle, rows that share a bias: torch passes these element by element, 2
+bytes at a time, and divides for where each lies, where it passes 16 bytes at a time otherwise.
+
+References:
+    PyTorch ATen/native/cuda/CUDALoops.cuh, gpu_kernel_impl_nocast: launch_vectorized_kernel where all is
+    contiguous, else launch_legacy_kernel; ATen/cuda/detail/OffsetCalculator.cuh and IntegerDivider.cuh; joins
+    in ATen/native/cuda/Shape.cu: CatArrayBatchedCopy_vectorized where all is contiguous, else
+    CatArrayBatchedCopy.
+"""
+
+from __future__ import annotations
+
+STRIDED = {
+    "clamp": 51.0,
+    "compare": 50.0,
+    "choose": 60.0,
+    "product by row": 53.0,
+    "product by head": 66.0,
+    "negation": 45.0,
+    "join of halves": 65.0,
+    "join of rows": 47.0,
+    "join of what is strided": 84.0,
+    "copy": 43.0,
+}
+"""Instructions of a thread for each element of 16 bits. Counted in the machine code of kernels built alike
+(nvcc 13.0) on the path that two dimensions take, three for a product by head: 51, 50, 63, 55, 67 and 45 for
+Hopper, 50, 49, 57, 52, 66 and 44 for Blackwell; copies 43 and 42. Joins, of four dimensions (Hopper): of an
+input whose rows follow one another 47, of one whose do not 84; halves are one each.
+
+What was measured of such kernels is not below this. Copies of heads (43) and the join of their gradients take
+an H200 170 us (docs/kernels.md), where instructions tell 118 and bytes 89. A product by row of FP32, 4,096 x
+75,968, takes a GH200 845 us (tiberiuiancu/Simulon experiments/nsys_tp2-1140757.log at c5c0969e), where
+instructions tell some 720 and bytes about as much."""
