@@ -43,6 +43,41 @@ def test_a_later_fact_holds_over_an_earlier_one() -> None:
     assert not cisco["fused_quantise"]
 
 
+def test_rounds_of_mlperf_pay_for_their_hosts_where_no_graph_runs() -> None:
+    """Cisco's Megatron core and AMD's launch from Python at NeMo's price; what graphs launch has none."""
+    nemo = get_software("nemo-2025").host
+    counts = ("host_s_per_kernel", "launches_per_product", "launches_per_function", "launches_per_attention")
+    price = {name: getattr(nemo, name) for name in counts}
+    for name, gpu in (("5.0", "H100-SXM5-80GB"), ("5.0", "H200-SXM-141GB"), ("5.1", "H100-SXM5-80GB")):
+        assert price.items() <= recipe_fields(f"mlperf-{name}", a_case(gpu, "fp8")).items()
+    assert price.items() <= recipe_fields("mlperf-5.1", a_case("MI355X", "fp8")).items()
+    for name, gpu in (("5.0", "GB200-NVL72"), ("5.1", "H200-SXM-141GB"), ("6.0", "H200-SXM-141GB")):
+        assert not price.keys() & recipe_fields(f"mlperf-{name}", a_case(gpu, "fp8")).keys()
+
+
+def test_kernels_of_rounds_without_nvidias_recipes() -> None:
+    """AMD's SwiGLU of 5.1 is TransformerEngine's; MI325X of 6.0 reduces in FP32; Cisco turns heads apart."""
+    amd, mitac = (recipe_fields(f"mlperf-{n}", a_case("MI325X", "fp8", tp=1)) for n in ("5.1", "6.0"))
+    assert amd["activation_grad_joined"] is False
+    assert "activation_grad_joined" not in mitac
+    assert (mitac["main_grad_bytes"], mitac["fp8_parameters"]) == (4, False)
+    cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8"))
+    assert (cisco["rope_takes_sines"], cisco["grouped_heads_copied"]) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("release", "weighted"),
+    [("Megatron core 0.12; DeepEP", False), ("Megatron core 0.9", False), ("Megatron core 0.13", True),
+     ("Megatron core 0.17 (a2a dispatcher)", True), ("Megatron core", True)],
+)  # fmt: skip
+def test_megatron_core_weighs_rows_in_the_activation_from_0_13_on(release: str, weighted: bool) -> None:
+    case = build(case_document({"model.moe": MOE}))
+    run = replace(case, software=replace(case.software, framework=release, year=2025))
+    fields = recipe_fields(preset_of(run.software), run)
+    preset = get_software("megatron-core-2025")
+    assert fields.get("weighted_activation", preset.kernels.weighted_activation) is weighted
+
+
 def test_stages_of_a_replica_lie_side_by_side_in_mlperf_from_5_1_on() -> None:
     """Of 5.0 those of 512 GB200 and more; DeepSeek-V3 of 6.0 has the order of Megatron core."""
     staged = a_case("GB300-NVL72", "nvfp4", pp=8)
