@@ -27,7 +27,7 @@ Do not edit. Kernel and collective curves are fitted on kernels and collectives.
 is fitted here: per GPU type the sustained clock and the slowdown of compute beside communication, per
 software preset the host's time per kernel and a fixed time per step. Nothing is fitted per run.
 
-The fit makes small the mean over sources of the mean over families of the mean |predicted / measured - 1|
+The fit makes small the mean over sources of the mean over families of the mean |log(predicted / measured)|
 in a family, on the rows of high trust that can be expressed, and on those of medium trust of GPUs with
 fewer than {FEW} families of high trust. A clock is always fitted; another constant only where it takes
 more than {WORTH * 100:g} points off that error, at least {FEWEST_FAMILIES} families have a step that it makes
