@@ -153,8 +153,8 @@ class KernelSoftware(SoftwareGroup):
     )
     grouped_gemm: GroupedGemm = Field(
         default="streams",
-        description="experts: a GEMM per expert on four streams, one kernel, or one kernel on the weights of all"
-        " experts as one parameter (torch._grouped_mm)",
+        description="experts: a GEMM per expert on four streams, one kernel, or one kernel on the weights of"
+        " all experts as one parameter (torch._grouped_mm)",
     )
     fused_grouped_mlp: bool = Field(
         default=False,
