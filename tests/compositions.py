@@ -178,7 +178,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str) -> dic
         "moe_dispatcher": pick("alltoall", "deepep", "hybridep"),
         "moe_a2a_overlap": pick(True, False) if schedule in OVERLAPPED else pick(*[False] * 9, True),
         "moe_shared_expert_overlap": pick(True, False),
-        "grouped_gemm": pick("streams", "one-kernel"),
+        "grouped_gemm": pick("streams", "one-kernel", "stacked"),
         "implementation": pick(own.sharding.implementation, "fsdp1", "fsdp2", "megatron-fsdp", "xla"),
         "reduce": pick("each", "each", "last"),
         "recompute_stops_early": pick(own.kernels.recompute_stops_early, True, False),

@@ -87,6 +87,11 @@ def test_products_of_experts_are_launched_by_one_call() -> None:
     assert found == pytest.approx([calls + HELD])
     one = plan_of(kernels={"grouped_gemm": "one-kernel"})
     assert launches(one, "expert fc1") == pytest.approx([2.9])
+    assert launches(one, "expert fc1 wgrad", ActionKind.BACKWARD) == pytest.approx([2.9 + HELD])
+    # which are one weight where torch multiplies all of them (docs/decisions/0206-experts-as-one-weight.md)
+    stacked = plan_of(kernels={"grouped_gemm": "stacked"})
+    assert launches(stacked, "expert fc1") == pytest.approx([2.9])
+    assert launches(stacked, "expert fc1 wgrad", ActionKind.BACKWARD) == pytest.approx([2.9 + 1])
 
 
 @pytest.mark.parametrize(("precision", "scaling", "first"), [("mxfp8", None, 2), ("fp8", "current", 2.1)])

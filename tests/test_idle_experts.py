@@ -13,7 +13,7 @@ from stepsim.sim.simulate import simulate
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
-@pytest.mark.parametrize("grouped_gemm", ["streams", "one-kernel"])
+@pytest.mark.parametrize("grouped_gemm", ["streams", "one-kernel", "stacked"])
 def test_ranks_without_a_token_run_in_any_precision(
     tmp_path: Path, precision: str, grouped_gemm: str
 ) -> None:

@@ -213,6 +213,7 @@ def test_graphs_are_what_the_framework_says() -> None:
         ("FP32 head", "head_fp32", True),
         ("float8 all-gather", "fp8_parameters", True),
         ("16-bit moments", "moment_bytes", 2),
+        ("grouped experts", "grouped_gemm", "stacked"),
         ("shared key and value heads", "shared_kv_heads", True),
         ("loss in 512 chunks", "loss_chunks", 512),
         ("scatters combined to 8 MiB", "combine_scatter_bytes", 8.0 * 2**20),

@@ -232,6 +232,11 @@ def test_experts_of_megatron_bridge_are_one_kernel_once_megatron_has_it() -> Non
     assert found == ["streams", "streams", "one-kernel"]
 
 
+def test_experts_of_torchtitan_are_one_weight() -> None:
+    """models/moe.py, GroupedExperts: torch._grouped_mm."""
+    assert get_software("torchtitan-2025").kernels.grouped_gemm == "stacked"
+
+
 def test_torchtitan_gathers_in_eight_bits_where_its_command_says_so() -> None:
     h200, h100 = (a_case(gpu, "fp8") for gpu in ("H200-SXM-141GB", "H100-SXM-HBM2e-96GB-500W"))
     small, large = (replace(h200, model=replace(h200.model, hidden_size=width)) for width in (4096, 8192))

@@ -146,8 +146,9 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         rows, apart = experts.rows(local.norm_tokens), _quantised_apart(builder)
         quantise(builder, rows * width, tensors=apart, gradients=what == "dgrad")
         transpose(builder, rows * width, just_cast=True)
-    # A weight of its own for each expert: where its gradient is ready, its hook runs (DDP).
-    launches = builder.products(calls) + (experts.held if what == "wgrad" else 0)
+    # Where the gradient of a weight is ready its hook runs (DDP): of each expert, unless all are one weight.
+    weights = 1 if software.kernels.grouped_gemm == "stacked" else experts.held
+    launches = builder.products(calls) + (weights if what == "wgrad" else 0)
     rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
     builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":

@@ -13,7 +13,7 @@ from .group import SoftwareGroup
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
-GroupedGemm = Literal["streams", "one-kernel"]
+GroupedGemm = Literal["streams", "one-kernel", "stacked"]
 ExpertBiases = Literal["in-products", "second-apart", "apart"]
 HopperProducts = Literal["two-passes", "share"]
 ScalesLaidOut = Literal["in-products", "each", "weights"]
@@ -161,7 +161,9 @@ class KernelSoftware(SoftwareGroup):
         " --gradient-accumulation-fusion, on since v3.0)",
     )
     grouped_gemm: GroupedGemm = Field(
-        default="streams", description="experts: a GEMM per expert on four streams, or one kernel"
+        default="streams",
+        description="experts: a GEMM per expert on four streams, one kernel, or one kernel on the weights of"
+        " all experts as one parameter (torch._grouped_mm)",
     )
     fused_grouped_mlp: bool = Field(
         default=False,
