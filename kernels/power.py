@@ -9,7 +9,7 @@ cube of the clock. The tensor cores are what draws it, a FLOP by the width of it
 at twice the rate draw what 16-bit ones do (an H200 662 W in either, the project's table of power), and
 four-bit ones, Blackwell Ultra's included, by a quarter (docs/decisions/0158-four-bit-products-by-cublas.md).
 What a FLOP takes is each type's own, of boards that were timed long enough: those of Blackwell with higher
-limits and liquid cooling take less (docs/decisions/0193-watts-of-each-blackwell.md).
+limits showed less (docs/decisions/0193-watts-of-each-blackwell.md).
 Kernels that wait for HBM stay below the limit.
 """
 
