@@ -8,6 +8,8 @@ Dynamic power is C V^2 f, and near the top of the range voltage follows frequenc
 cube of the clock. The tensor cores are what draws it, a FLOP by the width of its operands: eight-bit products
 at twice the rate draw what 16-bit ones do (an H200 662 W in either, the project's table of power), and
 four-bit ones, Blackwell Ultra's included, by a quarter (docs/decisions/0158-four-bit-products-by-cublas.md).
+What a FLOP takes is each type's own, of boards that were timed long enough: those of Blackwell with higher
+limits showed less (docs/decisions/0193-watts-of-each-blackwell.md).
 Kernels that wait for HBM stay below the limit.
 """
 
@@ -86,7 +88,7 @@ def joules_per_flop(dtype: str, gpu: Gpu) -> float:
     >>> from ..hardware.gpus import get_gpu
     >>> gpu = get_gpu("GB300-NVL72")
     >>> [round(1e12 * joules_per_flop(dtype, gpu), 2) for dtype in ("bf16", "fp8", "nvfp4")]
-    [1.23, 0.61, 0.31]
+    [0.9, 0.45, 0.23]
     """
     assert gpu.joules_per_flop is not None
     return gpu.joules_per_flop * ELEMENT_BYTES[PEAK_OF.get(dtype, dtype)] / ELEMENT_BYTES["bf16"]
