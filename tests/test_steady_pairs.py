@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ LAYOUTS: list[tuple[int, dict[str, Any]]] = [
     (28, {"pp": 4, "recompute": "full", "gpus_per_node": 2, "host_s_per_kernel": 0.0}),
     (40, {"pp": 8, "num_layers": 8, "ep": 2, "gpus_per_node": 4, "host_s_per_kernel": 0.0}),
     (56, {"pp": 4}),
+    (20, {"pp": 4, "vpp": 2, "num_layers": 8, "schedule": "dualpipev", "host_s_per_kernel": 0.0}),
 ]
 """Microbatches that show the steady state: also of stages that differ, messages that leave their node, and
 hosts that are ahead of their GPUs for so long that it takes a second step."""
@@ -54,8 +56,8 @@ def _plain(step: Step) -> tuple[object, ...]:
 @pytest.mark.parametrize("more", [0, 2, 6])
 def test_more_microbatches_are_one_turn_more_on_every_rank(schedule: Schedule, ranks: int, more: int) -> None:
     """Whole turns of pairs stand in the middle, and the rest of the order stays as it is."""
-    shape = Shape(ranks=ranks, microbatches=2 * ranks + 2 + more)
-    longer = Shape(ranks=ranks, microbatches=shape.microbatches + schedule.paired)
+    shape = Shape(ranks=ranks, microbatches=2 * ranks + 2 + more, chunks=schedule.chunks)
+    longer = replace(shape, microbatches=shape.microbatches + schedule.paired)
     for short, long in zip(schedule.orders(shape), schedule.orders(longer), strict=True):
         kinds, wanted = [_plain(step) for step in short], [_plain(step) for step in long]
         last = max(i for i, one in enumerate(kinds[:-1]) if len(one) == len(kinds[i + 1]) == 2)
@@ -68,7 +70,7 @@ def test_a_step_shortened_to_few_pairs_is_the_step(few: int, fields: dict[str, A
     run = _run(fields)
     short = extended(run, _record, lambda one: one)
     assert short.period is not None
-    assert short.more == (run.num_microbatches - few) // 2
+    assert short.more == (run.num_microbatches - few) // turn_of_pairs(run)
     found, whole = Search().step_of(run), _record(run)
     assert found.step_time_s == pytest.approx(whole.step_s, rel=1e-9)
     assert found.peak_memory_bytes == pytest.approx(simulate(run).peak_memory_bytes, rel=1e-9)
@@ -84,4 +86,7 @@ def test_dense_layers_run_one_after_the_other() -> None:
 def test_a_pipeline_that_is_not_full_yet_is_not_steady() -> None:
     """Fewer pairs than are compared, or than it takes to fill the pipeline, show nothing."""
     run = _run(LAYOUTS[0][1])
-    assert period_of_pairs(_record(of_length(run, 2 * run.parallelism.pp)), run.parallelism.pp, 1e-11) is None
+    assert (
+        period_of_pairs(_record(of_length(run, 2 * run.parallelism.pp)), run.parallelism.pp // 2, 1e-11)
+        is None
+    )

@@ -84,7 +84,7 @@ def _by_pairs(
     worth_it = WORTH_TRYING
     while few * worth_it <= all_:
         short = run(of_length(scenario, few))
-        period = period_of_pairs(record(short), scenario.parallelism.pp, SAME * few / (all_ - few))
+        period = period_of_pairs(record(short), scenario.parallelism.pp // turn, SAME * few / (all_ - few))
         if period is not None:
             return Extended(run=short, period=period, more=(all_ - few) // turn)
         few, worth_it = 2 * few, WORTH_IT
