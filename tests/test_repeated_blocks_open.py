@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from blocks_by_hand import LINKS, NVLINK, collective, kernel, programs, repeated, shape
@@ -11,7 +12,9 @@ from hypothesis import given, settings
 from oracles.expanded import expanded
 from small_scenarios import layouts, lowered, scenario
 
+from stepsim.sim.engine import repeated_blocks, whole_run
 from stepsim.sim.engine.accounting import iter_spans, repeated_parts
+from stepsim.sim.engine.blocks_in_progress import BlocksInProgress
 from stepsim.sim.engine.critical_path import critical_path
 from stepsim.sim.engine.record import Record, Stretch
 from stepsim.sim.engine.replay import replay
@@ -29,6 +32,24 @@ def test_alone_it_never_opens() -> None:
     record = replay(programs(repeated(kernel(1.0), times=5)))
     assert shape(record, 0) == [5]
     assert list(record.end[0]) == [5.0]
+
+
+def test_undisturbed_blocks_are_never_in_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls are all that they take, until something interferes."""
+    made: list[int] = []
+
+    def counted(*args: Any, **fields: Any) -> BlocksInProgress:
+        made.append(args[3])
+        return BlocksInProgress(*args, **fields)
+
+    for module in (repeated_blocks, whole_run):
+        monkeypatch.setattr(module, "BlocksInProgress", counted)
+    replay(programs(repeated(kernel(1.0), times=5), repeated(kernel(2.0), times=5)))
+    assert made == []
+    held = Transfer(2.0, 0.0, math.inf, sms=50)
+    delayed = [collective("delay", Transfer(1.5, 0.0, math.inf)), collective("dp", held, 0)]
+    replay(programs(*delayed, repeated(kernel(1.0), times=9), repeated(kernel(2.0), times=5)))
+    assert made == [2]
 
 
 def test_it_opens_when_sms_are_taken_and_again_when_they_come_back() -> None:

@@ -112,6 +112,8 @@ class Schedule:
 
     ``filling`` is how many groups of as many microbatches as ranks fill the pipeline, and drain it, where the
     steady state between repeats with every group and memory does not grow then; 0: it may not repeat.
+    ``paired`` is how many microbatches more make a full pipeline run one turn more and change nothing else,
+    where a turn is a forward with a backward from either side; 0: it runs other things, or is never full.
     ``limited`` are published names of it under a memory limit, with that limit as a multiple of the ranks.
     ``place`` orders it among the choices of a scenario: the plain ones come first.
     """
@@ -131,6 +133,7 @@ class Schedule:
     overlaps: bool = False
     grouped: bool = False
     filling: int = 0
+    paired: int = 0
     limited: Mapping[str, int] = field(default_factory=dict, hash=False)
     place: int = 1000
 

@@ -61,5 +61,6 @@ SCHEDULE = Schedule(
     ends_meet=True,
     two_way=True,
     overlaps=True,
+    paired=2,  # one from each end
     place=150,
 )

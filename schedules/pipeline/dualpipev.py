@@ -52,5 +52,6 @@ SCHEDULE = Schedule(
     splits_backward=True,
     ends_meet=True,
     overlaps=True,
+    paired=1,
     place=160,
 )

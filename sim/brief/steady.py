@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..scenario.schedules import traits_of
+from .pairs import enough_for_pairs, period_of_pairs, turn_of_pairs
 from .period import Period, period_of
 from .turns import fewest_microbatches, microbatches_until_hosts_bind, period_of_turns, turns_of
 
@@ -59,6 +60,8 @@ def extended(
     scenario: Scenario, run: Callable[[Scenario], Run], record: Callable[[Run], Record]
 ) -> Extended[Run]:
     """``run`` of ``scenario``, by a short step where its ``record`` has become steady."""
+    if turn_of_pairs(scenario):
+        return _by_pairs(scenario, run, record)
     groups, pp = steady_groups(scenario), scenario.parallelism.pp
     filling = traits_of(scenario.schedule).filling
     number = 2 + 2 * filling
@@ -69,6 +72,22 @@ def extended(
         if period is not None:
             return Extended(run=short, period=period, more=groups - number)
         number *= 2
+    return Extended(run=run(scenario))
+
+
+def _by_pairs(
+    scenario: Scenario, run: Callable[[Scenario], Run], record: Callable[[Run], Record]
+) -> Extended[Run]:
+    """The same where full pipelines run pairs (pairs.py). A step that is not steady, whose hosts may still be
+    ahead of their GPUs, is followed by one twice as long."""
+    few, all_, turn = enough_for_pairs(scenario), scenario.num_microbatches, turn_of_pairs(scenario)
+    worth_it = WORTH_TRYING
+    while few * worth_it <= all_:
+        short = run(of_length(scenario, few))
+        period = period_of_pairs(record(short), scenario.parallelism.pp // turn, SAME * few / (all_ - few))
+        if period is not None:
+            return Extended(run=short, period=period, more=(all_ - few) // turn)
+        few, worth_it = 2 * few, WORTH_IT
     return Extended(run=run(scenario))
 
 

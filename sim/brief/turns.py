@@ -13,9 +13,10 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...schedules.orders.action import ActionKind
 from ..program.program import Exchange, RepeatedBlocks
 from ..scenario.schedules import traits_of
-from .period import MICROBATCH, Period, class_lead_s, ends_alike, issues_s
+from .period import Period, class_lead_s, ends_alike, issues_s
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,9 @@ turn ahead, travel to the next rank within another, and are awaited before the n
 
 UNSETTLED = 2
 """Turns until most full pipelines have become steady."""
+
+FORWARD, BACKWARD = (kind.name.lower() for kind in (ActionKind.FORWARD, ActionKind.BACKWARD))
+"""Names of the ops that run actions (lowering/pipeline.py)."""
 
 FALLS_BACK = 1e-6
 """Share of its time for a period by which a host loses its lead; less is rounding, or loses none in this
@@ -146,9 +150,29 @@ def _period_at(
 ) -> Period | None:
     """The same, with the first cut so many turns after the first backward of the rank that is furthest
     ahead."""
+    cuts = _cuts(ranks, turns, settled)
+    begins = [forwards for forwards, _ in ranks]
+    return period_between(record, begins, cuts, turns.period, turns.compared, within)
+
+
+def period_between(
+    record: Record,
+    begins: Sequence[list[int]],
+    cuts: Sequence[int],
+    period: int,
+    compared: int,
+    within: float,
+) -> Period | None:
+    """The period of a step, if the ``compared`` turns before both cuts are alike, up to a share ``within`` of
+    it; else None.
+
+    ``begins`` has for each rank the first op of each turn. The rank is cut before the turn that ``cuts``
+    says, and again ``period`` turns later.
+    """
     leads_s, seconds, since_s, until_s = dict[int, float](), None, 0.0, math.inf
-    for r, ((forwards, _), cut) in enumerate(zip(ranks, _cuts(ranks, turns, settled), strict=True)):
-        first, second, between = _compared(record.programs.classes[r].ops, forwards, cut, turns)
+    for r, (forwards, cut) in enumerate(zip(begins, cuts, strict=True)):
+        ops = record.programs.classes[r].ops
+        first, second, between = _compared(ops, forwards, cut, period, compared)
         if not first:
             return None
         ends = record.end[r]
@@ -175,11 +199,10 @@ def _forwards(ops: Sequence[Op]) -> tuple[list[int], int] | None:
     for i, op in enumerate(ops):
         if not op.action or op.action == last or not isinstance(op.work, RepeatedBlocks):
             continue
-        match = MICROBATCH.fullmatch(op.action)
-        kind, last = match[1] if match else "", op.action
-        if kind == "F":
+        last = op.action
+        if op.name == FORWARD:
             found.append(i)
-        elif kind != "B":
+        elif op.name != BACKWARD:
             return None
         elif not ahead:
             ahead = len(found)
@@ -187,15 +210,15 @@ def _forwards(ops: Sequence[Op]) -> tuple[list[int], int] | None:
 
 
 def _compared(
-    ops: Sequence[Op], forwards: Sequence[int], cut: int, turns: Turns
+    ops: Sequence[Op], forwards: Sequence[int], cut: int, period: int, compared: int
 ) -> tuple[range, range, range]:
     """Ops of the last turns before both cuts, and of the period between them; none where there are too few,
     or where something other than actions and messages goes on in that period."""
     nothing = range(0), range(0), range(0)
-    if cut < max(turns.compared, turns.period) or cut + turns.period >= len(forwards):
+    if cut < max(compared, period) or cut + period >= len(forwards):
         return nothing
-    here, there = (range(forwards[at - turns.compared], forwards[at]) for at in (cut, cut + turns.period))
-    between = range(forwards[cut], forwards[cut + turns.period])
+    here, there = (range(forwards[at - compared], forwards[at]) for at in (cut, cut + period))
+    between = range(forwards[cut], forwards[cut + period])
     plain = all(isinstance(ops[i].work, RepeatedBlocks | Exchange) for i in between)
     if not plain or [ops[i].name for i in here] != [ops[i].name for i in there]:
         return nothing

@@ -30,6 +30,14 @@ if TYPE_CHECKING:
     from .signal import Callback, Signal
 
 
+class Blocks(Protocol):
+    """Op ``i``, repeated blocks, of a rank."""
+
+    rank: RankState
+    repeated: RepeatedBlocks
+    i: int
+
+
 class Surroundings(Protocol):
     """What all repeated blocks of a replay share (repeated_blocks.py)."""
 
@@ -55,7 +63,7 @@ class Surroundings(Protocol):
     def begin(self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback) -> bool:
         """Run repeated blocks."""
 
-    def has_run(self, blocks: BlocksInProgress) -> None:
+    def has_run(self, blocks: Blocks) -> None:
         """All blocks have run."""
 
 

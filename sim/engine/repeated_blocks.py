@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..program.program import RepeatedBlocks
 from .beside import BlocksBeside
-from .blocks_in_progress import BlocksInProgress
+from .blocks_in_progress import Blocks, BlocksInProgress
 from .clock import Clock
 from .flow import Flow
 from .flows import Flows
@@ -25,6 +25,7 @@ from .rendezvous import RendezvousPoints
 from .runs import Runs
 from .scope import Scope
 from .signal import Callback, Signal
+from .whole_run import WholeRun
 
 
 @dataclass
@@ -64,13 +65,18 @@ class RepeatedBlocksReplay:
         scope.start[i] = scope.begin[i] = start_s
         group = self.groups.of(scope.r)
         together = self._gathering(scope.r, group) if len(group.members) > 1 else None
+        if together is None and not rank.awaited and not rank.changing and i not in scope.before:
+            gathering = self.by_itself(scope.r, repeated)
+            if gathering.ways is None and repeated.row and self.flows.idle(scope.r, repeated.links):
+                WholeRun(self, rank, scope, i, repeated, over, issued_at, gathering).begin()
+                return False
         blocks = BlocksInProgress(self, rank, scope, i, repeated, over, issued_at, together)
         if not blocks.go_on():
             return False
         self.has_run(blocks)
         return True
 
-    def has_run(self, blocks: BlocksInProgress) -> None:
+    def has_run(self, blocks: Blocks) -> None:
         """All of these blocks have run: tell who awaits one of their streams."""
         if blocks.rank.awaited:
             for stream in blocks.repeated.last_on:
