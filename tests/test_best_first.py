@@ -227,6 +227,30 @@ def test_bounds_that_may_come_next_are_told_before() -> None:
     assert then == [8, 9, *range(11, 20)]
 
 
+def test_who_will_have_been_judged_is_foreseen_before_the_last_is() -> None:
+    """Values are as near their bounds as they are foreseen to be."""
+    values = [1.0, 1.5, 1.0003, 1.6, 1.01, 1.4, 1.3, 1.7]
+    told: list[tuple[int, list[int]]] = []
+    judged: list[int] = []
+
+    def judge(numbers: Iterable[int]) -> Generator[float, None, None]:
+        for number in numbers:
+            judged.append(number)
+            yield values[number]
+
+    found = best_first(
+        [0.5] * 8,
+        judge,
+        top=2,
+        first=[5],
+        tighten=lambda numbers: [values[i] for i in numbers],
+        foresee=lambda numbers: told.append((len(judged), sorted(numbers))),
+    )
+    assert found.best == (0, 2)
+    assert told[-1][1] == sorted(found.value)
+    assert any(who == sorted(found.value) for count, who in told if count < len(found.value))
+
+
 @given(spaces(), st.integers(1, 3), st.floats(1.0, 2.0))
 @example(space=([1.0, 1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.5, 1.0, 2.0]), top=3, dearer=2.0)
 def test_what_is_dear_to_know_is_asked_of_few(

@@ -130,6 +130,26 @@ def test_any_layout_may_be_audited_those_with_short_replays_rather_than_others()
     assert work[drawn(len(every) // 3)].mean() < work[every].mean()
 
 
+def test_who_has_nothing_else_to_do_begins_with_the_audit_that_is_foreseen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By a search of all layouts; nothing of it is known before it is asked for."""
+    among, _ = candidates_of(small(), FIX, {}, lambda _: None)
+    judging = Judging(scenario_of=among.layouts.scenario_of, workers=Local(Answering(ReplayOf()), 1))
+    search = LayoutSearch(among=among, wishes=Wishes(top=1, audit=5, fits=0.5), judging=judging)
+
+    def found(_bounds: Any, _judge: Any, **told: Any) -> Ranked:
+        told["foresee"]([3, 0])
+        return Ranked(best=(0,), value={0: 1.0, 3: 2.0}, proven=True)
+
+    monkeypatch.setattr(searching, "best_first", found)
+    search.best(within=search.only([0, 1]), top=1)
+    assert not [*search.judging.later]
+    ranked = search.best(top=1)
+    assert sorted(search.judging.later) == search.drawn(ranked)
+    assert not judging.known
+
+
 def test_an_audit_sees_whatever_bound_was_too_high() -> None:
     """One that was raised by the layout that recomputes nothing, too."""
     among, _ = candidates_of(small(), FIX, {}, lambda _: None)

@@ -75,20 +75,21 @@ def test_what_is_under_way_when_nobody_asks_any_more_is_not_begun_twice(tmp_path
     assert sorted(seen.read_text().split()) == ["0", "1", "2", "3", "4", "5"]
 
 
-def test_nobody_waits_for_the_first_where_all_will_be_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [True, False])
+def test_nobody_waits_for_the_first(tmp_path: Path, every: bool) -> None:
     """The first task ends after all others, which were begun although there are many more than workers.
 
     In a process of its own: beside threads that other tests have left no pool is begun."""
-    code = f"import test_plan_workers as tests; tests.run_all_of({str(tmp_path / 'seen')!r})"
+    code = f"import test_plan_workers as tests; tests.run_all_of({str(tmp_path / 'seen')!r}, every={every})"
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, check=True)
     assert (tmp_path / "seen").read_text(encoding="utf-8").split()[-1] == "0"
 
 
-def run_all_of(seen: str) -> None:
-    """Eight tasks of which the first waits for the others."""
-    workers = Local(partial(_noted_and_the_first_last, Path(seen), 8), 2, after_s=0.0)
+def run_all_of(seen: str, *, every: bool) -> None:
+    """Sixteen tasks of which the first waits for the others."""
+    workers = Local(partial(_noted_and_the_first_last, Path(seen), 16), 2, after_s=0.0)
     try:
-        assert list(workers.run(range(8), every=True)) == [n * n for n in range(8)]
+        assert list(workers.run(range(16), every=every)) == [n * n for n in range(16)]
     finally:
         workers.close()
 

@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeAlias
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias, cast
 
 _ACTION = re.compile(r"([0-9]+)([FBIW])([0-9]+)")
 _OVERLAP = re.compile(r"\(([^;()]*);([^;()]*)\)OVERLAP_F_B")
+_STAGE = itemgetter(0)
 
 
 class ActionKind(StrEnum):
@@ -104,3 +106,15 @@ def actions_of(order: Iterable[Step]) -> Iterator[Action]:
             yield step
         else:
             yield from parts(step)
+
+
+def stages_of(order: Order) -> tuple[int, ...]:
+    """The stages of an order, each once, in the order of their first actions.
+
+    >>> stages_of((Action.parse("1F0"), Action.parse("0F0"), Action.parse("1B0")))
+    (1, 0)
+    """
+    if Overlap in map(type, order):
+        return tuple(dict.fromkeys([action.stage for action in actions_of(order)]))
+    alone = cast("tuple[Action, ...]", order)
+    return tuple(dict.fromkeys(map(_STAGE, alone)))  # without a call of Python for each

@@ -18,7 +18,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import TypeAlias
 
-from ..orders.action import Action, ActionKind, Order, Step, actions_of, parts
+from ..orders.action import Action, ActionKind, Order, Step, actions_of, parts, stages_of
 from ..orders.schedule import Shape
 
 
@@ -67,7 +67,12 @@ def hooked(rank: int, order: Order, shape: Shape, *, aligned: bool = True) -> tu
     if shape.chunks > 1 and aligned:
         return Hook(HookCall.DISABLE), *_aligned_chunks(rank, order, shape)
     if rank > 0 and aligned:
-        return Hook(HookCall.DISABLE), *order, Hook(HookCall.ENABLE), Hook(HookCall.REDUCE, _held(order)[0])
+        return (
+            Hook(HookCall.DISABLE),
+            *order,
+            Hook(HookCall.ENABLE),
+            Hook(HookCall.REDUCE, stages_of(order)[0]),
+        )
     return Hook(HookCall.DISABLE), *_by_bucket(order, shape)
 
 
@@ -90,7 +95,7 @@ def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
     all_ = tuple(actions_of(order))
     forwards = [action for action in all_ if action.kind is ActionKind.FORWARD]
     backwards = _backwards(all_)
-    held, final = _held(all_), {action.stage: action for action in backwards}
+    held, final = stages_of(all_), {action.stage: action for action in backwards}
     begins = {forward.stage: k for k, forward in reversed(list(enumerate(forwards)))}
     gathers: dict[Action, list[int]] = {}
     for begun, following in pairwise(held[1:]):
@@ -118,11 +123,6 @@ def _aligned_chunks(rank: int, order: Order, shape: Shape) -> Iterator[Hooked]:
                 yield Hook(HookCall.DISABLE)
     yield Hook(HookCall.ENABLE)
     yield from (Hook(HookCall.REDUCE, stage) for stage in held if stage not in reduces.values())
-
-
-def _held(order: Order) -> tuple[int, ...]:
-    """The stages of a rank, in the order of its first forwards."""
-    return tuple(dict.fromkeys(action.stage for action in actions_of(order)))
 
 
 def _backwards(order: Order) -> list[Action]:

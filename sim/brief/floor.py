@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...schedules.orders.action import Action, ActionKind
+from ...schedules.orders.action import Action
 from ..lowering.layers.routing import distinct_loads
 from ..lowering.lower import joined_communicators
 from ..lowering.slowest import ways_exchange_s
@@ -25,15 +27,17 @@ from ..lowering.without_messages import ranks_without_messages
 from ..program.program import Collective, Compute, RepeatedBlocks
 from ..program.solo import solo_ends
 from ..scenario.sharding import sharding_rule
-from .arrivals import ActionArrivals, Coming
+from .action_turns import FORWARD, turns_of_actions
+from .arrivals import ActionArrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from ...schedules.orders.action import Order, Step
     from ..lowering.plan import StepPlan
     from ..lowering.without_messages import RankWithoutMessages
     from ..program.program import Block, Op
+    from .action_turns import ActionTurns
+    from .arrivals import Coming
 
 
 PARTS = 8
@@ -50,35 +54,29 @@ def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
     if not _tells(plan):
         return 0.0
     known = Tables() if tables is None else tables
-    by_order = ordered_by(plan.scenario, plan.shape)
-    orders = known.get(("action by action", *by_order), lambda: [*map(_compact, plan.orders)])
-    if None in orders:
+    turns = known.get(
+        ("actions in turn", *ordered_by(plan.scenario, plan.shape)),
+        lambda: turns_of_actions(plan.orders, plan.shape),
+    )
+    if turns is None:
         return 0.0
-    sharded = sharding_rule(plan.scenario) is not None
     timed = _Timed(sms=plan.cluster.gpu.sms)
     pipeline = _slowest_pipeline(plan)
     arrivals = ActionArrivals(plan=plan.of_groups(pipeline[0]) if pipeline else plan)
     joined = _Joined(members=joined_communicators(plan))
+    sharded = sharding_rule(plan.scenario) is not None
     ranks = [
-        _Rank(
-            index=index,
-            written=written,
-            order=order,
-            timed=timed,
-            arrivals=arrivals,
-            joined=joined,
-            sharded=sharded,
-        )
-        for index, (written, order) in enumerate(
-            zip(ranks_without_messages(plan, known, pipeline), orders, strict=True)
-        )
-        if order is not None
+        _Rank(index=index, written=written, timed=timed, arrivals=arrivals, joined=joined, sharded=sharded)
+        for index, written in enumerate(ranks_without_messages(plan, known, pipeline))
     ]
+    _Pass(turns=turns, ranks=ranks).run()
+    for rank in ranks:
+        rank.written.end()
     left = ranks
     while left:
-        stuck = [rank for rank in left if not rank.goes_on()]
+        stuck = [rank for rank in left if not rank.ops_end()]
         assert len(stuck) < len(left) or any(rank.moved for rank in left), "orders that deadlock are refused"
-        left = stuck[::-1]
+        left = stuck
     return max(rank.last_s for rank in ranks)
 
 
@@ -146,37 +144,6 @@ class _Timed:
         return self.blocks[key]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Order:
-    """The order of a rank: its ``actions``; for each its microbatch and the place of its kind, that is of its
-    stage and what is computed, among the distinct ``kinds``; and the place of the ``first`` action of each
-    kind."""
-
-    actions: tuple[Action, ...]
-    rows: tuple[tuple[int, int], ...]
-    kinds: tuple[Action, ...]
-    first: tuple[int, ...]
-    places: Mapping[Step | None, int]
-
-
-def _compact(order: Order) -> _Order | None:
-    """An order of actions; None of one with pairs of them."""
-    actions = tuple(step for step in order if isinstance(step, Action))
-    if len(actions) < len(order):
-        return None
-    first: dict[tuple[int, ActionKind], int] = {}
-    for place, (stage, kind, _) in enumerate(actions):
-        first.setdefault((stage, kind), place)
-    number = {one: count for count, one in enumerate(first)}
-    return _Order(
-        actions=actions,
-        rows=tuple((number[stage, kind], microbatch) for stage, kind, microbatch in actions),
-        kinds=tuple(Action(stage, kind, 0) for stage, kind in first),
-        first=tuple(first.values()),
-        places={action: place for place, action in enumerate(actions)},
-    )
-
-
 @dataclass(kw_only=True)
 class _Joined:
     """Collectives that join pipeline ranks: which ranks have arrived at each call, and when."""
@@ -192,129 +159,161 @@ class _Joined:
 
 
 class _Plain(NamedTuple):
-    """Actions that are nothing but their blocks: their ``work``, the seconds that it takes by itself, and
-    what they wait for."""
+    """Actions that are nothing but their blocks: the rank, their ``work``, the seconds that it takes by
+    itself, and what they wait for."""
 
+    rank: int
     work: RepeatedBlocks
     alone_s: float
-    coming: Coming
+    first: int
+    awaited: int
+    message_s: float
+
+
+@dataclass(kw_only=True)
+class _Pass:
+    """One way through all actions in turn. Those of a rank that are more than their blocks are ``apart``: a
+    heap of their places, to which one is added where what was written last is still awaited.
+
+    By rank, ``free_s`` is when its compute stream is free, and ``taken_until_s`` until when a part of its SMs
+    is taken.
+    """
+
+    turns: ActionTurns
+    ranks: Sequence[_Rank]
+    apart: list[int] = field(init=False)
+    coming: list[Coming] = field(init=False)
+    plain: list[_Plain | None] = field(init=False)
+    free_s: list[float] = field(init=False)
+    taken_until_s: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        turns, ranks = self.turns, [self.ranks[rank] for rank in self.turns.ranks]
+        both = [*zip(turns.kinds, ranks, strict=True)]
+        self.coming = [rank.arrivals.coming(action, rank.index) for action, rank in both]
+        self.plain = [
+            self._plain(action, rank, coming)
+            for (action, rank), coming in zip(both, self.coming, strict=True)
+        ]
+        of_ranks = chain.from_iterable(rank.written.apart() for rank in self.ranks)
+        apart = {turns.place_of(one) for one in of_ranks if isinstance(one, Action)}
+        # The first backward of a stage is as all others; its first forward may wait for parameters.
+        apart.update(
+            place for one, place in zip(turns.kinds, turns.first, strict=True) if one.kind is FORWARD
+        )
+        if None in self.plain:
+            apart.update(place for place, (kind, _) in enumerate(turns.rows) if self.plain[kind] is None)
+        self.apart = sorted(apart)
+
+    def _plain(self, action: Action, rank: _Rank, coming: Coming) -> _Plain | None:
+        work = rank.written.blocks_of(action)
+        return None if work is None else _Plain(rank.index, work, rank.timed.of(work, 0.0), *coming)
+
+    def run(self) -> None:
+        """Run all actions."""
+        for rank in self.ranks:
+            rank.begin()
+        self.free_s = [rank.free_s.get("compute", 0.0) for rank in self.ranks]
+        self.taken_until_s = [rank.taken_until_s for rank in self.ranks]
+        begun = 0
+        while self.apart:
+            place = heappop(self.apart)
+            if place >= begun:
+                self._run_plain(begun, place)
+                self._run_apart(place)
+                begun = place + 1
+        self._run_plain(begun, len(self.turns.rows))
+        for rank, free_s in zip(self.ranks, self.free_s, strict=True):
+            rank.comes_to(free_s)
+
+    def _run_plain(self, begun: int, upto: int) -> None:
+        """Run actions that are nothing but their blocks."""
+        plain, free_s, taken_until_s, ranks = self.plain, self.free_s, self.taken_until_s, self.ranks
+        done_s = ranks[0].arrivals.done_s
+        for kind, microbatch in self.turns.rows[begun:upto]:
+            rank, work, alone_s, first, awaited, message_s = plain[kind]  # type: ignore[misc]  # none is apart
+            start_s = free_s[rank]
+            if awaited >= 0:
+                arrived_s = done_s[awaited + microbatch] + message_s
+                if arrived_s > start_s:
+                    start_s = arrived_s
+            if start_s < taken_until_s[rank]:
+                alone_s = ranks[rank].blocks_s(work, start_s)
+            free_s[rank] = done_s[first + microbatch] = start_s + alone_s
+
+    def _run_apart(self, place: int) -> None:
+        """Run an action that is more than its blocks."""
+        kind, microbatch = self.turns.rows[place]
+        number, rank = self.turns.ranks[kind], self.ranks[self.turns.ranks[kind]]
+        rank.comes_to(self.free_s[number])
+        rank.writes(self.turns.kinds[kind]._replace(microbatch=microbatch), self.coming[kind])
+        self.free_s[number], self.taken_until_s[number] = rank.free_s.get("compute", 0.0), rank.taken_until_s
+        after = self.turns.following[place]
+        if after < len(self.turns.rows) and (rank.written.last_compute < 0 or rank.written.awaits):
+            heappush(self.apart, after)
 
 
 @dataclass(kw_only=True)
 class _Rank:
     """One rank on its way through its order.
 
-    It has begun so many actions (``begun``), and of the ops ``written`` for these, some have ended;
-    ``awaited`` is the number of what it cannot go on without (-1: none). A part of its SMs is ``taken`` until
-    ``taken_until_s``, without a gap since the last op that ran. What is queued behind a collective that holds
-    no SMs (``unheld`` streams) might leave a gap, and is not counted. If the layout is ``sharded``, blocks
-    may hold collectives that others on their stream come before, and nothing beside the blocks is counted.
+    Of the ops ``written`` for its actions some have ended (``ends_s``). The last of these actions has the
+    ``number``, begins no earlier than its inputs have ``arrived_s``, and ``ran`` if any of its ops was its
+    blocks. A part of its SMs is ``taken`` until ``taken_until_s``, without a gap since the last op that ran.
+    What is queued behind a collective that holds no SMs (``unheld`` streams) might leave a gap, and is not
+    counted. If the layout is ``sharded``, blocks may hold collectives that others on their stream come
+    before, and nothing beside the blocks is counted.
     """
 
     index: int
     written: RankWithoutMessages
-    order: _Order
     timed: _Timed
     arrivals: ActionArrivals
     joined: _Joined
     sharded: bool = False
-    apart: list[int] = field(init=False)
-    coming: list[Coming] = field(init=False)
-    plain: list[_Plain | None] = field(init=False)
     ends_s: list[float] = field(default_factory=list)
     free_s: dict[str, float] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
-    begun: int = 0
-    ended: bool = False
-    arrived_s: float | None = 0.0
+    arrived_s: float = 0.0
     number: int = 0
+    ran: bool = False
     last_s: float = 0.0
     taken: float = 0.0
     taken_until_s: float = 0.0
     unheld: set[str] = field(default_factory=set)
-    awaited: int = -1
     moved: bool = False
 
-    def __post_init__(self) -> None:
-        places = self.order.places
-        apart = {places[action] for action in self.written.apart() if action in places}
-        self.apart = sorted(apart.union(self.order.first), reverse=True)
-        self.coming = [self.arrivals.coming(action, self.index) for action in self.order.kinds]
-        self.plain = [self._plain(*both) for both in zip(self.order.kinds, self.coming, strict=True)]
+    def begin(self) -> None:
+        """Run what comes before all actions."""
         self.written.begin()
+        self._run_written()
 
-    def _plain(self, action: Action, coming: Coming) -> _Plain | None:
-        work = self.written.blocks_of(action)
-        return None if work is None else _Plain(work, self.timed.of(work, 0.0), coming)
-
-    def goes_on(self) -> bool:
-        """Run all that can be run; whether the order is finished."""
-        self.moved = False
-        if self.awaited >= 0 and self.arrivals.done_s[self.awaited] is None:
-            return False
-        self.awaited = -1
-        begun, ended = self.begun, len(self.ends_s)
-        whole = self._goes_on()
-        self.moved = self.begun != begun or len(self.ends_s) != ended
-        return whole
-
-    def _goes_on(self) -> bool:
-        rows, last = self.order.rows, len(self.order.rows)
-        while self._ops_end() and self._action_ends():
-            if self.begun < last and not self._in_turn():
-                return False
-            if self.begun < last:
-                kind, microbatch = rows[self.begun]
-                self.number = self.coming[kind].first + microbatch
-                self.written.write(self.order.actions[self.begun])
-                self.arrived_s = None
-                self.begun += 1
-            elif self.ended:
-                return True
-            else:
-                self.written.end()
-                self.ended = True
-        return False
-
-    def _in_turn(self) -> bool:
-        """Run actions that are nothing but their blocks, up to the next one that is more; whether all of them
-        ran."""
-        rows, done_s, plain, begun = self.order.rows, self.arrivals.done_s, self.plain, self.begun
-        while self.apart and self.apart[-1] < begun:
-            self.apart.pop()
-        upto = self.apart[-1] if self.apart else len(rows)
-        if self.written.last_compute < 0 or self.written.awaits:
-            return True
-        free_s, whole, taken_until_s = self.free_s.get("compute", 0.0), True, self.taken_until_s
-        for place in range(begun, upto):
-            kind, microbatch = rows[place]
-            one = plain[kind]
-            if one is None:
-                break
-            work, alone_s, (first, awaited, message_s) = one
-            start_s = free_s
-            if awaited >= 0:
-                arrived_s = done_s[awaited + microbatch]
-                if arrived_s is None:
-                    self.awaited, whole = awaited + microbatch, False
-                    break
-                arrived_s += message_s
-                if arrived_s > start_s:
-                    start_s = arrived_s
-            if start_s < taken_until_s:
-                alone_s = self._blocks_s(work, start_s)
-            free_s = done_s[first + microbatch] = start_s + alone_s
-            begun += 1
-        if begun > self.begun:
-            self.begun = begun
+    def comes_to(self, free_s: float) -> None:
+        """Its compute stream is free from now on: actions ran that were not written."""
+        if self.written.last_compute >= 0:
             self.ends_s[self.written.last_compute] = self.free_s["compute"] = free_s
             self.last_s = max(self.last_s, free_s)
-        return whole
 
-    def _ops_end(self) -> bool:
+    def writes(self, action: Action, coming: Coming) -> None:
+        """Run an action with all that is around it; a stage without blocks has done it as soon as it may
+        begin."""
+        done_s, microbatch = self.arrivals.done_s, action.microbatch
+        arrived_s = 0.0 if coming.awaited < 0 else done_s[coming.awaited + microbatch] + coming.message_s
+        self.number, self.arrived_s, self.ran = coming.first + microbatch, arrived_s, False
+        self.written.write(action)
+        self._run_written()
+        if not self.ran:
+            done_s[self.number] = max(self.arrived_s, self.free_s.get("compute", 0.0))
+
+    def _run_written(self) -> None:
+        whole = self.ops_end()
+        assert whole, "what joins pipeline ranks comes behind all their actions"
+
+    def ops_end(self) -> bool:
         """Run the ops that were written; whether all of them ran."""
         ops, ends_s, free_s = self.written.ops, self.ends_s, self.free_s
-        for place in range(len(ends_s), len(ops)):
+        begun = len(ends_s)
+        for place in range(begun, len(ops)):
             op = ops[place]
             start_s = free_s.get(op.stream, 0.0)
             for before in op.after:
@@ -322,6 +321,7 @@ class _Rank:
                     start_s = ends_s[before]
             end_s = self._end_s(op, start_s)
             if end_s is None:
+                self.moved = place > begun
                 return False
             ends_s.append(end_s)
             free_s[op.stream] = end_s
@@ -333,38 +333,17 @@ class _Rank:
         """When an op ends that is free to start; None where it waits for another rank."""
         work = op.work
         if isinstance(work, RepeatedBlocks):
-            arrived_s = self._arrival_s()
-            if arrived_s is None:
-                return None
-            start_s = max(start_s, arrived_s)
-            end_s = start_s + self._blocks_s(work, start_s)
-            self.arrivals.done_s[self.number] = end_s
+            start_s = max(start_s, self.arrived_s)
+            end_s = start_s + self.blocks_s(work, start_s)
+            self.arrivals.done_s[self.number], self.ran = end_s, True
             return end_s
         if isinstance(work, Compute):
             return start_s + work.seconds
         assert isinstance(work, Collective), "messages are not written"
         return self._collective_end_s(work, op.stream, start_s)
 
-    def _action_ends(self) -> bool:
-        """Whether the last action that was written has ended; for a stage without blocks, as soon as it may
-        begin."""
-        if self.arrived_s is not None:
-            return True
-        arrived_s = self._arrival_s()
-        if arrived_s is not None:
-            self.arrivals.done_s[self.number] = max(arrived_s, self.free_s.get("compute", 0.0))
-        return arrived_s is not None
-
-    def _arrival_s(self) -> float | None:
-        """When the inputs of the last written action have arrived; None while that is not known."""
-        if self.arrived_s is None:
-            kind, microbatch = self.order.rows[self.begun - 1]
-            _, awaited, message_s = self.coming[kind]
-            done_s = 0.0 if awaited < 0 else self.arrivals.done_s[awaited + microbatch]
-            self.arrived_s = None if done_s is None else done_s + message_s
-        return self.arrived_s
-
-    def _blocks_s(self, work: RepeatedBlocks, start_s: float) -> float:
+    def blocks_s(self, work: RepeatedBlocks, start_s: float) -> float:
+        """Seconds of blocks that start then."""
         return self.timed.beside(work, self.taken, self.taken_until_s - start_s)
 
     def _collective_end_s(self, work: Collective, stream: str, start_s: float) -> float | None:

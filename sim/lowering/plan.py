@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...schedules.orders.action import actions_of
+from ...schedules.orders.action import stages_of
 from ...schedules.orders.schedule import stage_to_rank
 from ..program.program import Ending
 from .actions import Blocks
@@ -106,7 +106,7 @@ class StepPlan:
 
     @cached_property
     def _held(self) -> list[tuple[int, ...]]:
-        return [tuple(dict.fromkeys([a.stage for a in actions_of(order)])) for order in self.orders]
+        return [*map(stages_of, self.orders)]
 
     @cached_property
     def _splits_backward(self) -> bool:

@@ -98,6 +98,7 @@ def best_first(
     limit: int | None = None,
     begin: Begin = nobody_begins,
     expect: Begin = nobody_begins,
+    foresee: Begin = nobody_begins,
     tell: Told = nothing_told,
 ) -> Ranked:
     """The ``top`` candidates of the least value, where no value is below its bound.
@@ -107,7 +108,8 @@ def best_first(
     to know is asked of few. ``tighten`` gives better bounds of those that come next; where one has a
     ``lesser`` one, whose tightened bound is its bound too, it may need none of its own. At most ``limit`` are
     judged. ``begin`` hears of the next who will be judged for sure, whatever is found, or most likely, and
-    ``expect`` of those whose bounds may be tightened after these that are. Equal values rank by their number.
+    ``expect`` of those whose bounds may be tightened after these that are, and ``foresee`` of all who will
+    have been judged in the end, most likely. Equal values rank by their number.
     """
     search = _Search(
         bounds=np.array(bounds, dtype=np.float64),
@@ -119,6 +121,7 @@ def best_first(
         limit=limit,
         begin=begin,
         expect=expect,
+        foresee=foresee,
         tell=tell,
         first=tuple(dict.fromkeys(first)),
     )
@@ -153,6 +156,7 @@ class _Search:
     limit: int | None
     begin: Begin
     expect: Begin
+    foresee: Begin
     tell: Told
     first: tuple[int, ...]
     loose: NDArray[np.float64] = field(init=False)
@@ -292,6 +296,10 @@ class _Search:
             foreseen = self._foreseen()
             until = place + max(BESIDE, self._up_to(foreseen, queue[place:]))
             likely = self._likely(left, set(queue), foreseen) if until >= len(queue) else []
+            if foreseen < math.inf:
+                sure = [i for i in queue[place : place + 1] if not self._is_hopeless(i)]
+                near = [i for i in queue[place:until] if self.bounds[i] <= foreseen or i in self.first]
+                self.foresee([*dict.fromkeys([*self.value, *sure, *near, *likely])])
             if not self._judge_in_turn(queue[place:until], likely):
                 return
             place = until

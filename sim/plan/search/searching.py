@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...result.result import SURE_TO_FIT
-from .best_first import Ranked, Told, best_first, in_turn, nothing_told
+from .best_first import Ranked, Told, best_first, in_turn, nobody_begins, nothing_told
 from .certificate import Certificate
 from .objective import Objective, PlanLimits, most_s, weights
 
@@ -93,7 +93,7 @@ class LayoutSearch:
     value: dict[int, float] = field(default_factory=dict)
     floor_s: dict[int, float] = field(default_factory=dict)
     beaten: set[int] = field(default_factory=set)
-    _drawn: dict[tuple[int, ...], list[int]] = field(default_factory=dict, repr=False)
+    _drawn: dict[frozenset[int], list[int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self._weights = weights(self.wishes.objective, self.among)
@@ -134,6 +134,7 @@ class LayoutSearch:
             limit=limit,
             begin=self._begin,
             expect=self.expect,
+            foresee=self._foresee if within is None and limit is None else nobody_begins,
             tell=self.tell,
         )
         self.value |= ranked.value
@@ -254,11 +255,18 @@ class LayoutSearch:
         """
         if ranked.interrupted or not ranked.proven or not ranked.best:
             return []
-        if (judged := tuple(ranked.value)) not in self._drawn:
+        return self._drawn_beside(frozenset(ranked.value))
+
+    def _foresee(self, judged: Sequence[int]) -> None:
+        """Whoever has nothing else to do begins with what is audited, should these be all who are judged."""
+        self.later(self._drawn_beside(frozenset(judged)))
+
+    def _drawn_beside(self, judged: frozenset[int]) -> list[int]:
+        if judged not in self._drawn:
             self._drawn[judged] = self._draw(judged)
         return self._drawn[judged]
 
-    def _draw(self, judged: tuple[int, ...]) -> list[int]:
+    def _draw(self, judged: frozenset[int]) -> list[int]:
         open_ones = self.open.copy()
         open_ones[list(judged)] = False
         pruned = np.flatnonzero(open_ones)

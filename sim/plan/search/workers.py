@@ -18,8 +18,8 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar
@@ -30,7 +30,7 @@ Task = TypeVar("Task", contravariant=True)
 Done = TypeVar("Done")
 
 AHEAD = 2
-"""Tasks in flight for each worker: the next one is at hand when one is done."""
+"""Tasks for each worker that are not done: the next one is at hand when one is."""
 
 MOST_LEFT = 4096
 """Tasks after which a mark is used again: many more than are ever in flight."""
@@ -115,7 +115,7 @@ class Local(Generic[Task, Done]):
         try:
             for task in tasks:
                 flying.append(self._known(task) or self._submitted(pool, task))
-                if len(flying) > AHEAD * self.jobs and not every:
+                while not every and flying and not self._waits_for_more(flying):
                     yield self._result(pool, flying.popleft())
             while flying:
                 yield self._result(pool, flying.popleft())
@@ -124,6 +124,16 @@ class Local(Generic[Task, Done]):
                 if not one.future.cancel():
                     self._left[one.mark] = 1
                     self._spare.append(one)
+
+    def _waits_for_more(self, flying: Sequence[_Flying[Task, Done]]) -> bool:
+        """Whether the first task is not done and a worker has, or soon will have, nothing else to do: what is
+        awaited may take as long as all the others together."""
+        while not flying[0].future.done():
+            left = [one.future for one in flying if not one.future.done()]
+            if len(left) <= AHEAD * self.jobs:
+                return True
+            wait(left, return_when=FIRST_COMPLETED)
+        return False
 
     def _known(self, task: Task) -> _Flying[Task, Done] | None:
         """What a worker has done or is about to do."""
