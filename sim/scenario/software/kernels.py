@@ -92,7 +92,8 @@ class KernelSoftware(SoftwareGroup):
     rope_takes_sines: bool = Field(
         default=False,
         description="fused, its kernels take the sine and cosine of each angle, and an element a thread"
-        " (TransformerEngine's and Apex's for Megatron core)",
+        " (TransformerEngine's and Apex's for Megatron core); not fused, torch runs Megatron core's own"
+        " operations, element by element",
     )
     complex_rope: bool = Field(
         default=False,
