@@ -213,5 +213,8 @@ def test_latent_heads_without_their_kernel_are_joined_element_by_element(backwar
     keys_and_values = 128 * 84 + 128 * 47 if backward else 192 * 84 + 128 * 43
     each = kernel.instructions / (local.tokens * local.heads)
     assert each == pytest.approx(turned + queries + keys_and_values)
+    # ten passes of what is turned; Q's own part and K's join, and K and V put together, each read and written
+    passes = 10 * 64 + 2 * 192 + 2 * (128 + 128 + 192 + 128)
+    assert kernel.hbm_bytes == passes * local.tokens * local.heads * local.element_bytes
     (fused,) = written(partial(rope, backward=backward), local).values()
     assert not fused.instructions

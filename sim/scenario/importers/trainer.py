@@ -72,7 +72,7 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         draft.put_software(field, False, "transformers' models are plain torch")
     draft.put("software.kernels.cross_entropy", "eager", "transformers' loss is torch's, on FP32 logits")
     _refuse_adapters(settings)
-    origin = settings.origin("optim", default="default of the Trainer before torch 2.8; since then it is fused")
+    origin = settings.origin("optim", default="the Trainer's default before torch 2.8, which made it fused")
     put_update(settings, settings.text("optim"), origin)
 
 
