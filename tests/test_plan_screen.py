@@ -253,25 +253,6 @@ def test_ranks_that_are_placed_unevenly_have_buffers_of_their_own() -> None:
         assert found.needed_bytes[i] == pytest.approx(whole, rel=1e-9)
 
 
-@pytest.mark.parametrize("way", ["fused", "foreach", "for-loop"])
-def test_copies_of_an_update_are_screened_where_gradients_stay(way: str) -> None:
-    """Few tokens, so that the update holds most where torch makes roots of all second moments."""
-    software = {
-        "preset": "generic-fsdp",
-        "kernels": {"optimizer_implementation": way},
-        "gradients": {"persistent_gradients": True, "reducer_copy": False},
-    }
-    run = scenario(dp=8, hidden_size=1024, seq_length=64, software=software)
-    fixed = {name: values[:1] for name, values in layout_values(run).items()}
-    space = space_of(run, vary=fixed | {"parallelism.tp": [1, 2], "parallelism.zero": [0, 1, 3]})
-    found, updates = screen(space, within=float("inf")), set()
-    for i in range(len(space)):
-        (stage,) = simulate(space.scenario_of(i)).memory
-        assert found.needed_bytes[i] == pytest.approx(stage.needed_bytes, rel=1e-9)
-        updates.add(stage.peak_action == "update")
-    assert (True in updates) is (way == "foreach")
-
-
 def test_what_an_allocator_gives_back_is_not_needed() -> None:
     """Late buffers of a gather share their bytes with activations, as screened and as replayed."""
     cluster = {"gpu": "H100-SXM5-80GB", "gpus": 16, "interconnect": "efa-3200"}
