@@ -153,6 +153,16 @@ def test_torchtitan_asks_for_models_that_are_in_its_python() -> None:
             2,
         ),
         (("pp: 2", "pp: 2, recompute_layer: true"), "training.recompute", "full"),
+        (
+            ("zero_stage: 0,", "zero_stage: 0, torch_adam_is_fused: false,"),
+            "software.kernels.optimizer_implementation",
+            "foreach",
+        ),
+        (
+            ("zero_stage: 0,", "zero_stage: 0, optimizer_factory: {torch_adam_is_fused: true},"),
+            "software.kernels.optimizer_implementation",
+            None,  # the preset's
+        ),
     ],
 )
 def test_nanotron(change: tuple[str, str], path: str, value: object) -> None:

@@ -152,14 +152,16 @@ def test_a_compiled_rotary_embedding_is_bound_by_its_bytes() -> None:
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_megatron_cores_own_rotary_embedding_passes_heads_element_by_element(backward: bool) -> None:
-    """Two products, a negation and a join of halves each way; ten passes, and forward two of a join with what
-    is not turned. All but the last kernels know where each element lies by two or three divisions."""
+    """Two products, a negation and a join of halves each way, and a sum: ten passes. What is not turned,
+    which is nothing, takes two more forward, a join, and four backward, the zeros of its gradient and a sum.
+    All but the last kernels know where each element lies by two or three divisions."""
     local = local_shape_of(scenario(mlp="swiglu"))
     kernels = written(partial(rope, backward=backward), local, fused_rope=False)
     elements = local.query_bytes / local.element_bytes
     assert [kernel.instructions / elements for kernel in kernels.values()] == pytest.approx([132, 87.5, 0])
     passes = sum(kernel.hbm_bytes for kernel in kernels.values()) / local.query_bytes
-    assert passes == (10 if backward else 12)
+    assert passes == (14 if backward else 12)
+    assert sum(kernel.launches for kernel in kernels.values()) == (14 if backward else 12)
 
 
 @pytest.mark.parametrize(
@@ -211,5 +213,8 @@ def test_latent_heads_without_their_kernel_are_joined_element_by_element(backwar
     keys_and_values = 128 * 84 + 128 * 47 if backward else 192 * 84 + 128 * 43
     each = kernel.instructions / (local.tokens * local.heads)
     assert each == pytest.approx(turned + queries + keys_and_values)
+    # ten passes of what is turned; Q's own part and K's join, and K and V put together, each read and written
+    passes = 10 * 64 + 2 * 192 + 2 * (128 + 128 + 192 + 128)
+    assert kernel.hbm_bytes == passes * local.tokens * local.heads * local.element_bytes
     (fused,) = written(partial(rope, backward=backward), local).values()
     assert not fused.instructions

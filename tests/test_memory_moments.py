@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 from small_scenarios import scenario
 
+from stepsim.sim.plan.axes import layout_values
+from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.space import space_of
 from stepsim.sim.result.step import StageMemory
 from stepsim.sim.simulate import simulate
 
@@ -163,6 +166,22 @@ def test_an_update_on_the_host_holds_none_of_them() -> None:
     copies = fsdp(kernels={"optimizer_implementation": "foreach"})
     fields: dict[str, Any] = {"hidden_size": 1024, "dp": 4, "zero": 3, "cpu_offload": True}
     assert bill_of(**fields, software=copies).moving == bill_of(**fields, software=fsdp()).moving
+
+
+@pytest.mark.parametrize("way", ["fused", "foreach", "for-loop"])
+def test_copies_of_an_update_are_screened_where_gradients_stay(way: str) -> None:
+    """Few tokens, so that the update holds most where torch makes roots of all second moments."""
+    lasting: dict[str, Any] = {"persistent_gradients": True}
+    software = fsdp(kernels={"optimizer_implementation": way}, gradients=lasting)
+    run = scenario(dp=8, hidden_size=1024, seq_length=64, software=software)
+    fixed = {name: values[:1] for name, values in layout_values(run).items()}
+    space = space_of(run, vary=fixed | {"parallelism.tp": [1, 2], "parallelism.zero": [0, 1, 3]})
+    found, updates = screen(space, within=float("inf")), set()
+    for i in range(len(space)):
+        (stage,) = simulate(space.scenario_of(i)).memory
+        assert found.needed_bytes[i] == pytest.approx(stage.needed_bytes, rel=1e-9)
+        updates.add(stage.peak_action == "update")
+    assert (True in updates) is (way == "foreach")
 
 
 # What is beside them all step long ------------------------------------------------------------------

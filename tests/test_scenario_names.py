@@ -51,6 +51,12 @@ def test_the_name_of_a_preset_is_no_label(block: str, label: str) -> None:
         scenario_from_document(SMALL | {block: {"name": label}}, "s")
 
 
+def test_all_fields_of_a_preset_with_its_name_are_that_preset() -> None:
+    known = get_software("nemo-2025")
+    fields = known.model_dump(mode="json")
+    assert scenario_from_document(SMALL | {"software": fields}, "s").software == known
+
+
 def test_a_model_of_ones_own_may_be_labelled_as_a_known_one() -> None:
     known = scenario_from_document(SMALL, "s")
     sizes = known.to_document()["model"] | {"name": "llama3-8b"}

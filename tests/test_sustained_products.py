@@ -39,3 +39,22 @@ def test_boards_of_higher_limits_draw_less_for_a_flop() -> None:
         for name in ("B200-SXM-180GB", "B300-SXM", "GB200-NVL72", "GB300-NVL72")
     ]
     assert joules == sorted(joules, reverse=True)
+
+
+def test_a_type_that_nobody_timed_draws_as_much_of_its_limit_as_its_relative() -> None:
+    """At their peaks VR200 and GB300 draw the same share of what either may."""
+    shares = []
+    for gpu in map(get_gpu, ("VR200-NVL72", "GB300-NVL72")):
+        assert gpu.joules_per_flop
+        shares.append(gpu.joules_per_flop * gpu.peak_flops["bf16"] / gpu.tdp_w)
+    assert shares[0] == pytest.approx(shares[1], rel=5e-3)
+
+
+def test_a_b200_draws_the_mean_of_what_two_boards_drew() -> None:
+    """What the limit leaves, over the rate before it acts by the cube of what is left of that rate: TFLOP/s
+    of aiconfigurator's longest product, and of SimuMax's board."""
+    gpu = get_gpu("B200-SXM-180GB")
+    left_w = gpu.tdp_w - gpu.idle_w
+    picojoules = [left_w / (before * (under / before) ** 3) for before, under in ((1467, 1302), (1435, 1040))]
+    assert gpu.joules_per_flop
+    assert 1e12 * gpu.joules_per_flop == pytest.approx(sum(picojoules) / 2, rel=5e-3)

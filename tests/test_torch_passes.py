@@ -41,6 +41,14 @@ def test_torch_updates_operation_by_operation_unless_told(preset: str, passes: i
     assert get_software(preset).kernels.copies_in_update == (passes > 1)  # its roots are there, too
 
 
+def test_an_update_in_a_loop_passes_as_often_and_makes_no_copies() -> None:
+    run = job().with_({"software.kernels.optimizer_implementation": "for-loop"})
+    assert moved_bytes(run, "Adam") == moved_bytes(job(), "Adam") > 0.0
+    assert not run.software.kernels.copies_in_update
+    composer = get_software("llm-foundry-2023")  # composer's DecoupledAdamW loops over parameters
+    assert composer.kernels.optimizer_implementation == "for-loop"
+
+
 def test_a_framework_that_says_so_updates_in_one_pass() -> None:
     assert fields_said("software", "PyTorch (DDP; fused update)")["optimizer_implementation"] == "fused"
 

@@ -60,9 +60,10 @@ def test_kernels_of_rounds_without_nvidias_recipes() -> None:
     amd, mitac = (recipe_fields(f"mlperf-{n}", a_case("MI325X", "fp8", tp=1)) for n in ("5.1", "6.0"))
     assert amd["activation_grad_joined"] is False
     assert "activation_grad_joined" not in mitac
-    assert (mitac["main_grad_bytes"], mitac["fp8_parameters"]) == (4, False)
+    assert (mitac["main_grad_bytes"], mitac["fp8_parameters"], mitac["logits_fp32"]) == (4, False, False)
     cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8"))
     assert (cisco["rope_takes_sines"], cisco["grouped_heads_copied"]) == (True, True)
+    assert cisco["python_quantisers"] is True
 
 
 @pytest.mark.parametrize(

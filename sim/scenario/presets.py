@@ -60,7 +60,7 @@ def software_fields(node: TreeNode) -> dict[str, Any]:
     changes: dict[str, Any] = without_nulls(node).plain()
     if "preset" not in changes:
         label = str(changes.get("name"))
-        if label in software_names():
+        if label in software_names() and "read" not in changes:  # which a block of all fields says
             raise ValueError(_A_LABEL.format(label=label))
         return {"read": False, **changes}
     preset = get_software(str(changes.pop("preset"))).model_dump()

@@ -111,8 +111,10 @@ def _chunked_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
     """Rotary embedding as Megatron core has it where no kernel of TransformerEngine does it.
 
     Queries and keys each: products with cosines and sines, which heads share; a half of a head negated and
-    joined with the other, and back in the backward of chunk, which is a join too; a sum; forward a join with
-    what is not turned, here nothing (core/models/common/embeddings/rope_utils.py).
+    joined with the other, and back in the backward of chunk, which is a join too; a sum. What is not turned,
+    here nothing, is a slice that forward joins: its gradient is zeros as large as the whole, and one more sum
+    (core/models/common/embeddings/rope_utils.py, _apply_rotary_pos_emb_bshd: t_pass; PyTorch
+    torch/csrc/autograd/FunctionsManual.cpp, slice_backward).
     """
     size, elements = builder.local.query_bytes, builder.local.query_bytes / builder.local.element_bytes
     products = 2 * STRIDED["product by head"] * elements
@@ -120,7 +122,7 @@ def _chunked_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
     for what, passes, launches, issued in (
         (name, 4.0, 4, products),  # r w each
         (f"{name}, halves", 3.0, 4, halves),  # r w of a half; r w
-        (f"{name}, sum", 3.0 if backward else 5.0, 2 if backward else 4, 0.0),  # r 2 w 1; r w
+        (f"{name}, sum", 7.0 if backward else 5.0, 6 if backward else 4, 0.0),  # r 2 w 1; w 1, r 2 w 1; r w
     ):
         operators = operators_on_heads(builder, launches)
         builder.memory(what, passes * size, launches=launches, operators=operators, instructions=issued)

@@ -72,7 +72,7 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
         draft.put_software(field, False, "transformers' models are plain torch")
     draft.put("software.kernels.cross_entropy", "eager", "transformers' loss is torch's, on FP32 logits")
     _refuse_adapters(settings)
-    origin = settings.origin("optim", default="default of torch")
+    origin = settings.origin("optim", default="the Trainer's default before torch 2.8, which made it fused")
     put_update(settings, settings.text("optim"), origin)
 
 
@@ -128,7 +128,8 @@ def put_update(settings: Settings, optimizer: str | None, origin: str) -> None:
     else torch's by the name ``optimizer``, which is foreach unless it is fused by name.
 
     Sources: deepspeed runtime/engine.py, _configure_basic_optimizer; transformers integrations/deepspeed.py,
-    deepspeed_optim_sched (what the JSON has no optimizer for, the Trainer makes).
+    deepspeed_optim_sched (what the JSON has no optimizer for, the Trainer makes), and training_args.py,
+    default_optim.
     """
     how = "fused" if optimizer == FUSED else "foreach"
     named = settings.found.get("optimizer.type")  # not read here: other_values.yaml knows which are told

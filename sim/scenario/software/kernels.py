@@ -92,7 +92,8 @@ class KernelSoftware(SoftwareGroup):
     rope_takes_sines: bool = Field(
         default=False,
         description="fused, its kernels take the sine and cosine of each angle, and an element a thread"
-        " (TransformerEngine's and Apex's for Megatron core)",
+        " (TransformerEngine's and Apex's for Megatron core); not fused, torch runs Megatron core's own"
+        " operations, element by element",
     )
     complex_rope: bool = Field(
         default=False,
@@ -151,9 +152,10 @@ class KernelSoftware(SoftwareGroup):
     )
     optimizer_implementation: OptimizerImplementation = Field(
         default="fused",
-        description="an update is one pass over the state; or each of its operations is: over all tensors at"
-        " once, beside copies (torch's default: torch/optim/adam.py, _multi_tensor_adam: roots of second"
-        " moments; sgd.py: gradients with decay); or over one tensor after the other",
+        description="fused: an update is one pass over the state; foreach: each of its operations is a pass,"
+        " over all tensors at once, beside copies (torch's default: torch/optim/adam.py, _multi_tensor_adam:"
+        " roots of second moments; sgd.py: gradients with decay); for-loop: each is a pass, over one tensor"
+        " after the other",
     )
     fused_wgrad_accumulation: bool = Field(
         default=True,
@@ -162,8 +164,8 @@ class KernelSoftware(SoftwareGroup):
     )
     grouped_gemm: GroupedGemm = Field(
         default="streams",
-        description="experts: a GEMM per expert on four streams, one kernel, or one kernel on the weights of"
-        " all experts as one parameter (torch._grouped_mm)",
+        description="experts: a GEMM per expert on four streams; one kernel; stacked: one kernel on the"
+        " weights of all experts as one parameter (torch._grouped_mm)",
     )
     fused_grouped_mlp: bool = Field(
         default=False,
