@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from ..sim.report.collective import CollectiveCost
 
 GPU, INTERCONNECT = "H100-SXM5-80GB", "ib-ndr400-x8"
+SIZE, RANKS = "1GB", 64
 
 
 def collective(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="all_reduce, all_gather, all_to_all, ...")],
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help="all_reduce, all_gather, all_to_all, ...; of a --log its own."),
+    ] = None,
     size: Annotated[
         str, typer.Option("--size", metavar="BYTES", help="Payload as nccl-tests counts it, such as 1GB.")
-    ] = "1GB",
-    gpus: Annotated[int, typer.Option("--gpus", min=2, max=MOST_GPUS, help="Ranks, one a GPU.")] = 64,
+    ] = SIZE,
+    gpus: Annotated[int, typer.Option("--gpus", min=2, max=MOST_GPUS, help="Ranks, one a GPU.")] = RANKS,
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -39,13 +43,14 @@ def collective(
         typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue.", show_default=GPU),
     ] = None,
     interconnect: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--interconnect",
             metavar="NAME|{...}",
             help="Network of the catalogue, or its figures: {rate: 200 Gb/s, nics_per_node: 4}.",
+            show_default=INTERCONNECT,
         ),
-    ] = INTERCONNECT,
+    ] = None,
     gpus_per_node: Annotated[
         int | None,
         typer.Option(
@@ -103,6 +108,17 @@ def collective(
     from ..hardware.fields import MOST_BYTES
     from ..hardware.quantities import quantity_of
 
+    if log:
+        if cluster or calibration or sweep or gpus_per_node or (size, gpus) != (SIZE, RANKS):
+            raise ValueError(
+                "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
+                "--sweep, --cluster and --calibration"
+            )
+        case = _case_of_log(log, kind, gpu, interconnect)
+        _show(_told(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
+        return
+    if kind is None:
+        raise ValueError("KIND is missing: a collective, such as all_reduce, or a --log, which is of one")
     kind = kind_called(kind)
 
     held = gpus_per_node or _host_of(gpu or GPU)
@@ -111,36 +127,44 @@ def collective(
         raise ValueError(f"--size {size}: must be at least one byte")
     if payload > MOST_BYTES:
         raise ValueError(f"--size {size}: must be {MOST_BYTES:g} bytes at most")
-    if cluster and (log or calibration):
-        raise ValueError("--cluster: a log and a profile are of machines of their own")
+    if cluster and calibration:
+        raise ValueError("--cluster: a profile is of a machine of its own")
     if calibration:
-        if log or svg or algorithm or protocol or nccl:
+        if svg or algorithm or protocol or nccl:
             raise ValueError(
-                "--calibration: own curves have no log, picture, algorithm, protocol or version to choose"
+                "--calibration: own curves have no picture, algorithm, protocol or version to choose"
             )
         from .own_collective import show_own
 
         there("--calibration", [calibration])
         sizes = _powers_of_two(payload) if sweep else [payload]
-        show_own(kind, sizes, gpus, gpu, interconnect, held, calibration, as_json=as_json)
+        show_own(kind, sizes, gpus, gpu, interconnect or INTERCONNECT, held, calibration, as_json=as_json)
         return
-    if log:
-        from ..calibration.readers.nccl_log import read_log
-        from .collective_logs import case_of
-
-        there("--log", [log])
-        case = case_of(read_log(log))
-        if case.kind != kind:
-            raise ValueError(f"{log}: is of {case.kind}, not {kind}")
+    sizes = _powers_of_two(payload) if sweep or svg else [payload]
+    if cluster:
+        if gpu or gpus_per_node or interconnect:
+            raise ValueError("--cluster: the scenario names GPU, hosts and interconnect")
+        case = case_on_scenario(kind, sizes, gpus, cluster)
     else:
-        sizes = _powers_of_two(payload) if sweep or svg else [payload]
-        if cluster:
-            if gpu or gpus_per_node or interconnect != INTERCONNECT:
-                raise ValueError("--cluster: the scenario names GPU, hosts and interconnect")
-            case = case_on_scenario(kind, sizes, gpus, cluster)
-        else:
-            case = case_on(kind, sizes, gpus, gpu or GPU, interconnect, held)
-    _show(_told(case, algorithm, protocol, nccl), measured=log is not None, svg=svg, as_json=as_json)
+        case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, held)
+    _show(_told(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
+
+
+def _case_of_log(log: Path, kind: str | None, gpu: str | None, interconnect: str | None) -> CollectiveCase:
+    """What an nccl-tests log measured; ``gpu`` and ``interconnect`` stand for what it says of them.
+
+    Raises:
+        ValueError: the log cannot be used, or is of another collective than ``kind``.
+    """
+    from ..calibration.readers.nccl_log import read_log
+    from ..hardware.collective_kinds import kind_called
+    from .collective_logs import case_of
+
+    there("--log", [log])
+    case = case_of(read_log(log), gpu, interconnect)
+    if kind is not None and case.kind != kind_called(kind):
+        raise ValueError(f"{log}: is of {case.kind}, not {kind_called(kind)}")
+    return case
 
 
 def _told(

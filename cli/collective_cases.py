@@ -67,6 +67,7 @@ def _network(given: str) -> Interconnect:
     from pydantic import ValidationError
 
     from ..hardware.explain import lines
+    from ..hardware.fields import FROM_DOCUMENT
     from ..hardware.files.yaml_text import load_yaml
     from ..hardware.interconnect import get_interconnect
     from ..hardware.own_interconnect import OwnInterconnect, interconnect_from
@@ -74,7 +75,7 @@ def _network(given: str) -> Interconnect:
     if not given.lstrip().startswith("{"):
         return get_interconnect(given)
     try:
-        own = OwnInterconnect.model_validate(load_yaml(given, "--interconnect"))
+        own = OwnInterconnect.model_validate(load_yaml(given, "--interconnect"), context=FROM_DOCUMENT)
     except ValidationError as failure:
         raise ValueError(lines("--interconnect", failure, OwnInterconnect)[0]) from None
     return interconnect_from(own)

@@ -24,6 +24,9 @@ MOST = 20
 """Mistakes of one document that are explained: looking for a near name takes a millisecond, and more are
 never shown."""
 
+_LONGEST = 1000
+"""Characters of one message: a known name and all others of its kind fit."""
+
 UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 """pydantic's names for a key that its block does not have: of a model, of a dataclass."""
 
@@ -69,7 +72,7 @@ def errors_of(failure: ValidationError) -> list[ErrorDetails]:
 def mistakes(failure: ValidationError, part: type) -> list[tuple[FieldPath, str]]:
     """Each mistake that pydantic found in a ``part``: its field, and what is wrong there."""
     return [
-        (field_path(error), clipped(explained(error, part)) if number < MOST else error["msg"])
+        (field_path(error), clipped(explained(error, part), _LONGEST) if number < MOST else error["msg"])
         for number, error in enumerate(errors_of(failure))
     ]
 

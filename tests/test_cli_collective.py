@@ -131,6 +131,34 @@ def test_a_log_gives_system_sizes_and_measured_times(log: Path) -> None:
         assert row["time_s"] == pytest.approx(row["measured_s"], rel=0.25)
 
 
+def test_a_log_says_itself_of_which_collective_it_is(log: Path) -> None:
+    assert collective("--log", str(log)) == collective("all_reduce", "--log", str(log))
+    done = CliRunner().invoke(app, ["collective", "--size", "1GB"])
+    assert done.exit_code == 2
+    assert "KIND" in done.output
+
+
+@pytest.mark.parametrize(
+    "options", [("--gpus", "16"), ("--size", "2GB"), ("--sweep",), ("--gpus-per-node", "4")]
+)
+def test_what_a_log_says_is_not_said_beside_it(log: Path, options: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(app, ["collective", "--log", str(log), *options])
+    assert done.exit_code == 2
+    assert "--log" in done.output
+
+
+def test_a_gpu_beside_a_log_stands_for_its_own(log: Path) -> None:
+    other = collective("--log", str(log), "--gpu", "A100-SXM4-80GB")
+    assert [row["time_s"] for row in other] != [row["time_s"] for row in collective("--log", str(log))]
+
+
+def test_a_described_network_needs_units() -> None:
+    network = "{rate: 200, nics_per_node: 4}"
+    done = CliRunner().invoke(app, ["collective", "all_reduce", "--interconnect", network])
+    assert done.exit_code == 2
+    assert "200 has no unit" in done.output
+
+
 def test_the_picture_shows_both_series(log: Path, tmp_path: Path) -> None:
     plain, measured = tmp_path / "plain.svg", tmp_path / "out" / "measured.svg"
     collective("all_reduce", "--gpus", "16", "--size", "1MiB", "--svg", str(plain))

@@ -52,6 +52,28 @@ def test_a_slower_machine_is_told_by_its_parts(tmp_path: Path) -> None:
     assert "<svg" in picture.read_text()
 
 
+def test_a_kernel_that_prepares_a_message_is_no_message(tmp_path: Path) -> None:
+    """Gradients are scaled before they are reduced, by a kernel that counts as compute."""
+    changes = {"parallelism": {"tp": 1, "pp": 1, "zero": 1}}
+    scenario, trace = written(tmp_path / "job.yaml", changes), tmp_path / "trace.json"
+    command("run", scenario, "--trace", trace)
+    events = json.loads(trace.read_text())["traceEvents"]
+    scaled = [one for one in events if "scale gradients" in one.get("name", "")]
+    assert scaled
+    assert {one["args"]["category"] for one in scaled} == {"dp"}
+    assert not any("nccl" in one["name"] for one in scaled)
+
+
+def test_another_machine_than_the_traced_one_is_said(tmp_path: Path) -> None:
+    scenario, trace = written(tmp_path / "job.yaml", {}), tmp_path / "trace.json"
+    command("run", scenario, "--trace", trace)
+    same = json.loads(command("explain", trace, scenario, "--json"))
+    assert same["machines"] is None
+    other = command("explain", trace, scenario, "--set", "cluster.gpu=H200-SXM-141GB")
+    assert "not the same machine" in other
+    assert "H200-SXM-141GB" in other
+
+
 @st.composite
 def steps(draw: st.DrawFn) -> RankStep:
     """A step of up to 20 ops on a grid of microseconds, some of them before, behind or beside others."""

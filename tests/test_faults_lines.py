@@ -31,7 +31,9 @@ def test_a_line_is_an_event() -> None:
     [
         ("", "kind target"),
         ("gpu_throtle gpu/1", "mean gpu_throttle"),
+        ("gpu_throtle gpu/1", "storage_slow$"),
         ("gpu_throttle gpu/1 slow=2", "'slow'"),
+        ("gpu_throttle gpu/1 slowfactor=2", "mean slow_factor"),
         ("gpu_throttle gpu/1 slow_factor=0.5", "slow_factor"),
         ("gpu_throttle gpu/1 gpu/2", "two targets"),
         ("gpu_throttle", "gpu/0"),

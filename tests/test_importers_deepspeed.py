@@ -246,6 +246,36 @@ def test_an_optimizer_of_the_json_is_deepspeeds_own_and_else_the_trainers(
     assert software.kernels.optimizer_implementation == way
 
 
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ("rl: dpo", "rl"),
+        ("reward_model: true", "reward_model"),
+        ("kd_trainer: true", "kd_trainer"),
+        ("tiled_mlp: true", "tiled_mlp"),
+        ("chunked_cross_entropy: true", "chunked_cross_entropy"),
+        ("unfrozen_parameters: [lm_head.weight]", "unfrozen_parameters"),
+        ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", "plugins"),
+        ("plugins: [axolotl.integrations.spectrum.SpectrumPlugin]", "plugins"),
+    ],
+)
+def test_axolotl_refuses_what_changes_the_step_under_a_harmless_name(more: str, name: str) -> None:
+    assert name in refused({"run.yaml": f"{WHOLE}{more}\n"}, {"gpus": "8"})
+
+
+def test_axolotls_plugins_that_do_nothing_by_themselves_are_read() -> None:
+    plugins = (
+        "plugins: [axolotl.integrations.liger.LigerPlugin, "
+        "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\ncut_cross_entropy: false\n"
+    )
+    assert not refused({"run.yaml": WHOLE + plugins}, {"gpus": "8"})
+
+
+def test_a_batch_of_nothing_is_refused_at_its_line() -> None:
+    text = WHOLE.replace("micro_batch_size: 1", "micro_batch_size: 0")
+    assert "micro_batch_size" in refused({"run.yaml": text}, {"gpus": "8"})
+
+
 def test_adapters_are_refused() -> None:
     assert {"adapter", "load_in_4bit"} <= refused({"run.yaml": AXOLOTL}, {"gpus": "8"})
 

@@ -271,7 +271,7 @@ def test_own_curves_of_collectives_on_the_command_line(tmp_path: Path) -> None:
     for arguments, message in (
         (("--gpus", 4), "all_reduce of 4 ranks on 1 hosts was not measured; there is all_reduce of 2 on 1"),
         (("--gpu", GPU), "is a profile of cpu, not of H100-SXM5-80GB"),
-        (("--algorithm", "ring"), "own curves have no log"),
+        (("--algorithm", "ring"), "own curves have no picture"),
     ):
         refused = asked(*arguments)
         assert (refused.exit_code, message in refused.stderr) == (2, True), refused.stderr

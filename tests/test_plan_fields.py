@@ -230,3 +230,15 @@ def test_the_reason_that_left_no_layout_comes_first() -> None:
     """Most are cut since sizes do not divide the GPUs, in any space."""
     (told,) = nothing(stepsim.plan(small(), fix={"training.micro_batch": 7}, jobs=1))
     assert told.startswith("No layout is legal: micro_batch × dp does not divide the batch")
+
+
+@pytest.mark.parametrize(
+    ("field", "meant"),
+    [
+        ("tp=2", "elsewhere: parallelism.tp"),
+        ("parallelism.tpp=2", "mean parallelism.tp?"),
+        ("paralelism.tp=2", "mean parallelism?"),
+    ],
+)
+def test_a_field_that_is_meant_is_named(scenario: str, field: str, meant: str) -> None:
+    assert meant in said("plan", scenario, "--fix", field, code=2)

@@ -42,7 +42,8 @@ class Part:
 @dataclass(frozen=True, kw_only=True)
 class Explained:
     """The median step, averaged over the traced ranks. ``parts`` sum up to ``step_s``, their predictions to
-    ``predicted_step_s``.
+    ``predicted_step_s``. ``machines`` are the GPUs of the traces and of the scenario, where they
+    differ.
 
     ``flops`` are those of the kernels whose shapes a curve knows, a rank and step; ``model_flops`` those of
     the scenario's model. ``counts`` are (measured, predicted) numbers of ops by kind. ``overlap`` is the
@@ -52,6 +53,7 @@ class Explained:
     traces: tuple[RankTrace, ...]
     step_s: float
     predicted_step_s: float | None
+    machines: tuple[str, str] | None
     parts: tuple[Part, ...]
     counts: Mapping[str, tuple[float, float | None]]
     sent_s: float
@@ -109,6 +111,9 @@ def explained(
         traces=tuple(by_rank[rank] for rank in steps),
         step_s=_mean([one.took_s for one in measured.values()]),
         predicted_step_s=None if result is None else result.step_time_s,
+        machines=None
+        if result is None
+        else _machines(result, gpu, max(one.world for one in by_rank.values())),
         parts=_parts(list(measured.values()), [predicted[rank] for rank in steps] if result else []),
         counts=_counts(list(measured.values()), [predicted[rank] for rank in steps] if result else []),
         sent_s=_mean([one.sent_s for one in measured.values()]),
@@ -121,6 +126,19 @@ def explained(
         repeats=repeats_of(steps[first]),
         microbatches=microbatches_of(steps[first]),
     )
+
+
+def _machines(result: Result, gpu: str | None, world: int) -> tuple[str, str] | None:
+    """What was traced and what is predicted, as ``8 x A100-SXM4-80GB``; None where they are the same.
+
+    A trace of one rank of one may lack what the profiler says of the job, and a GPU may have no name here.
+    """
+    own = result.scenario.cluster.gpu_name if result.scenario else None
+    traced, predicted = gpu or own, own or gpu
+    ranks = result.gpus if world == 1 else world
+    if (traced, ranks) == (predicted, result.gpus):
+        return None
+    return f"{ranks:,} x {traced}", f"{result.gpus:,} x {predicted}"
 
 
 def _predicted(result: Result, ranks: Sequence[int], groups: ProcessGroups | None) -> dict[int, Breakdown]:

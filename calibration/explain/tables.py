@@ -33,12 +33,15 @@ def sentences(found: Explained) -> Iterator[str]:
     if found.predicted_step_s is not None:
         change = found.step_s / found.predicted_step_s - 1
         yield f"predicted: {seconds(found.predicted_step_s)} ({change:+.1%} measured beyond it)"
+    if found.machines is not None:
+        traced, foretold = found.machines
+        yield f"not the same machine: the trace is of {traced}, the scenario of {foretold}"
     of_what = "MFU" if found.model_flops else "MFU of the kernels with known shapes"
     if found.mfu is not None:
         yield f"{of_what}: {percent(found.mfu)}"
     elif found.of_peak is not None:
         why = "shapes, times or the GPU's name are wrong"
-        yield f"{of_what}: none, since it would be {found.of_peak:,.1f} of the peak: {why}"
+        yield f"{of_what}: none, since it would be {found.of_peak:,.1f} times the peak: {why}"
     if found.sent_s:
         yield (
             f"communication: {seconds(found.sent_s)}, {percent(found.overlap or 0.0)} of it beside kernels"
@@ -58,6 +61,7 @@ def document(found: Explained) -> dict[str, Any]:
     return {
         "step_s": found.step_s,
         "predicted_step_s": found.predicted_step_s,
+        "machines": found.machines,
         "parts": [
             {
                 "name": part.name,

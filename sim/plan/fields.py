@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from ...hardware.catalogue import unknown_name
+from ..scenario.build import fields_by_block
 from ..scenario.errors import Mark, Problem, ScenarioError
+from ..scenario.explain import unknown_key
 
 if TYPE_CHECKING:
     from ..scenario.models import Scenario
@@ -37,8 +40,10 @@ def refuse_unknown(scenario: Scenario, field: str) -> None:
     inner = getattr(type(part), "model_fields", None)
     if block in fields and (not rest or inner is None or rest.partition(".")[0] in inner):
         return
-    known = ", ".join(f"{block}.{one}" for one in inner) if inner else ", ".join(fields)
-    message = f"no scenario has this field; known: {known}"
+    if inner:
+        message = str(unknown_name("field", field, [f"{block}.{one}" for one in inner]))
+    else:
+        message = unknown_key(block, list(fields), fields_by_block())
     raise ScenarioError([Problem(mark=Mark(file=scenario.name), path=field, message=message)])
 
 

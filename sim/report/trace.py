@@ -262,8 +262,8 @@ def _call(name: str, index: int, thread: int, when: tuple[float, float], correla
 
 
 def is_message(span: Span) -> bool:
-    """Whether a span moves data between ranks."""
-    return span.category in AXES or bool(span.group)
+    """Whether a span moves data between ranks; a kernel that prepares a message is none."""
+    return not span.kind and (span.category in AXES or bool(span.group))
 
 
 def event_category(span: Span) -> str:

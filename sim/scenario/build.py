@@ -96,7 +96,7 @@ _EXPLAINED: Final = 100
 """Mistakes of a block that are explained in our words."""
 
 
-def _fields_by_block() -> dict[str, set[str]]:
+def fields_by_block() -> dict[str, set[str]]:
     """The fields of every block, for whoever wrote one into another."""
     return {block: set(part.model_fields) for block, part in {**_STEP_BLOCKS, **fault_blocks()}.items()}
 
@@ -238,7 +238,7 @@ class _Builder:
         known = [*_Heading.model_fields, *_BLOCKS, "extends"]
         for key, entry in self.tree.entries.items():
             if key not in known:
-                self._add((key,), unknown_key(key, known, _fields_by_block()), entry.key_mark)
+                self._add((key,), unknown_key(key, known, fields_by_block()), entry.key_mark)
         for block, contents in _REQUIRED.items():
             if nearest(self.tree, (block,)).value is None or block not in self.tree.entries:
                 self._add((block,), f"this block is required: {contents}")
@@ -289,7 +289,7 @@ class _Builder:
             path = (*prefix, *inner)
             key_mark = nearest(self.tree, path).key_mark if unknown else None
             # Explaining looks for near names, which takes a millisecond; more than these are never shown.
-            told = explained(error, part, _fields_by_block()) if number < _EXPLAINED else error["msg"]
+            told = explained(error, part, fields_by_block()) if number < _EXPLAINED else error["msg"]
             self._add(path, told, key_mark)
             if rest is not None:
                 spare = unknown or inner[:1] in _UNCHECKED

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from ....hardware.catalogue import unknown_name
 from ....hardware.explain import lines
 from ....hardware.fields import (
     Chance,
@@ -93,7 +94,7 @@ def fields_of_line(text: str) -> dict[str, Any]:
             continue
         known = ("at", "at_step", "duration", *MAGNITUDES)
         if key not in known:
-            raise ValueError(f"{text!r}: no key is called {key!r}; known: {', '.join(known)}")
+            raise ValueError(f"{text!r}: {unknown_name('key', key, known)}")
         if key in fields:
             raise ValueError(f"{text!r}: {key} is given twice")
         fields[key] = _number(value) if key in _NUMBERS else value

@@ -39,10 +39,11 @@ def read_axolotl(job: ImportJob) -> Imported:
     for name in _OTHER_AXES:
         settings.refuse_if(name, "this axis of axolotl is not read", harmless=(None, 1, 0))
     settings.integer("dp_shard_size")
+    _plugins(settings)
     batches = Batches(
         whole=None,
-        micro=settings.integer("micro_batch_size"),
-        accumulation=settings.integer("gradient_accumulation_steps"),
+        micro=settings.integer("micro_batch_size", least=1),
+        accumulation=settings.integer("gradient_accumulation_steps", least=1),
     )
     put_batches(settings, batches, ranks, "micro_batch_size")
     _sixteen_bits(settings, first)
@@ -71,6 +72,29 @@ _OTHER_AXES = (
     "dp_replicate_size",
     "sequence_parallel_degree",
 )
+
+
+_SILENT_PLUGINS = {
+    "CutCrossEntropyPlugin": "computes the loss without logits unless cut_cross_entropy is false",
+    "SpectrumPlugin": "trains some of the layers alone",
+}
+"""Plugins that change the step with no setting of their own besides.
+
+Source: axolotl src/axolotl/integrations: cut_cross_entropy/args.py (``cut_cross_entropy`` is true unless
+said otherwise), spectrum/args.py (half of the layers are trained). Liger's and the teacher's act by their own
+settings, which are refused.
+"""
+
+
+def _plugins(settings: Settings) -> None:
+    """Refuse plugins that change the step by being there."""
+    told = settings.setting("plugins")
+    names = told.value if told is not None and isinstance(told.value, list) else [told and told.value]
+    for name in names:
+        plugin = str(name).rpartition(".")[2]
+        off = plugin == "CutCrossEntropyPlugin" and not settings.flag("cut_cross_entropy", default=True)
+        if plugin in _SILENT_PLUGINS and not off:
+            settings.refuse("plugins", f"{plugin} {_SILENT_PLUGINS[plugin]}, which is not modelled")
 
 
 def _sharding(settings: Settings, job: ImportJob, gpus: int | None) -> int | None:
