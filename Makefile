@@ -82,7 +82,7 @@ validate: $(VENV)/.installed ## predict every measured case and collective; rewr
 	  --svg docs/accuracy.svg --append docs/collectives.md
 
 # What ships with a value fitted on step times. Without --near and these, all constants are searched from nothing.
-FITTED := $(addprefix --gpu ,A100-SXM4-80GB A100-SXM4-40GB H100-SXM5-80GB B200-SXM-180GB GB200-NVL72 \
+FITTED := $(addprefix --gpu ,A100-SXM4-80GB H100-SXM5-80GB B200-SXM-180GB GB200-NVL72 \
   GB300-NVL72) $(addprefix --software ,nanotron-2024 megatron-core-2025 bigscience-2022)
 fit: $(VENV)/.installed ## fit what only step times show, and on either half of the families; rewrite docs/step-fit.md
 	@test -n "$(CASES)" || { echo "no measured cases in $(STEPSIM_SHARED)/data/cases: set STEPSIM_SHARED" >&2; exit 2; }

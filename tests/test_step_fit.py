@@ -14,6 +14,7 @@ from step_fit_jobs import GPU, JOBS, PRESET, Job, closed_form, data_of, measured
 
 from stepsim.calibration.cases.constants import (
     CLOCKS,
+    CLOCKS_CARRIED,
     CORUNS,
     EAGER_HOST_S,
     FIXED_S,
@@ -259,6 +260,21 @@ def test_kin_is_what_most_sources_ran_on_and_not_what_one_ran_most_on() -> None:
     assert left_out._relative("GB300-NVL72", known, [*often, *widely]) == "GB200-NVL72"
     assert left_out._relative("GB300-NVL72", known, [*often, *widely[:1]]) == "B200-SXM-180GB"
     assert left_out._relative("MI300X", known, often) is None
+
+
+def test_a_gpu_of_the_same_chip_and_power_has_the_clock_that_is_fitted() -> None:
+    jobs = {name: JOBS[name] for name in ("large", "wide")}
+    own = measured(jobs, Trial(clock_fraction=0.8, corun_slowdown=0.0, host_s_per_kernel=6e-6))
+    rows = [*own, *(replace(one, gpu="H200-SXM-141GB", measured_s=1.1 * one.measured_s) for one in own)]
+    data = data_of(rows, jobs)
+    alone = replace(data, wanted=replace(data.wanted, gpus=(GPU,)))
+    assert fit_constants(alone).gpus["H200-SXM-141GB"].clock_fraction == 0.8
+    assert fit_constants(data).gpus["H200-SXM-141GB"].clock_fraction < 0.79  # who asks for its own gets it
+    for name, origin in CLOCKS_CARRIED.items():
+        shipped, carried = load_profile(origin), load_profile(name)
+        assert carried.clock_fraction == shipped.clock_fraction
+        assert origin in carried.step_time_fit
+        assert get_gpu(name).tdp_w == get_gpu(origin).tdp_w
 
 
 def test_presets_that_carry_a_host_time_have_that_of_its_origin() -> None:

@@ -138,6 +138,13 @@ apart, with what the profiler itself takes."""
 HOSTS_CARRIED = {"nanotron-2025": "nanotron-2024"}
 """Presets whose host time is another's, as presets.yaml says beside them: one source shows both."""
 
+CLOCKS_CARRIED = {
+    "A100-SXM4-40GB": "A100-SXM4-80GB",
+    "H200-SXM-141GB": "H100-SXM5-80GB",
+    "H800-SXM5-80GB": "H100-SXM5-80GB",
+}
+"""GPUs whose clock is another's, of the same chip at the same power: what is fitted there holds for them."""
+
 FIXED_BY_LOGS = ("mlperf-3.0", "mlperf-3.1", "mlperf-4")
 """Presets whose fixed time is no fit: what their own logs' step timer leaves out of the wall clock."""
 

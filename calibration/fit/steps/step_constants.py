@@ -20,7 +20,16 @@ from dataclasses import dataclass
 from math import log1p
 from statistics import fmean
 
-from ...cases.constants import CLOCKS, CORUNS, FIXED_S, HOSTS_S, UNFITTED_PRESET, Constants, Wanted
+from ...cases.constants import (
+    CLOCKS,
+    CLOCKS_CARRIED,
+    CORUNS,
+    FIXED_S,
+    HOSTS_S,
+    UNFITTED_PRESET,
+    Constants,
+    Wanted,
+)
 from .rows import TimedRow, Times
 from .search import climb, coarse_to_fine
 
@@ -87,7 +96,8 @@ def fittable(rows: Sequence[TimedRow]) -> Wanted:
 
 
 def fit_constants(data: Data, say: Callable[[str], None] = lambda _: None) -> Constants:
-    """The wanted constants that make the error of ``data`` least; those without rows stay as they start."""
+    """The wanted constants that make the error of ``data`` least; those without rows stay as they start, and
+    clocks that are carried from a wanted one follow it."""
     constants = data.start
     gpus = [name for name in data.wanted.gpus if data.of_gpu(name)]
     presets = [name for name in data.wanted.presets if data.of_preset(name)]
@@ -107,6 +117,14 @@ def fit_constants(data: Data, say: Callable[[str], None] = lambda _: None) -> Co
             constants = constants.with_gpu(gpu, corun_slowdown=best_corun(data, constants, gpu).adopted)
         if constants == before:
             break
+    return _with_carried_clocks(constants, gpus)
+
+
+def _with_carried_clocks(constants: Constants, fitted: Sequence[str]) -> Constants:
+    """What is fitted for a GPU, for those of the same chip at the same power too."""
+    for gpu, origin in CLOCKS_CARRIED.items():
+        if origin in fitted and gpu in constants.gpus and gpu not in fitted:
+            constants = constants.with_gpu(gpu, clock_fraction=constants.gpus[origin].clock_fraction)
     return constants
 
 
