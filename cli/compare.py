@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -41,9 +42,10 @@ def compare(
     from ..sim.scenario.errors import COMMAND_LINE, changes_named
     from ..sim.simulate import simulate
 
+    sides = _sides((a, b), SourceFacts(given=given or (), framework=framework, version=version))
     sides = [
-        SourceFacts(given=[*(given or ()), *(own or ())], framework=framework, version=version)
-        for own in (given_a, given_b)
+        replace(side, given=[*side.given, *(own or ())])
+        for side, own in zip(sides, (given_a, given_b), strict=True)
     ]
     with changes_named("--set-a", COMMAND_LINE):
         left = load_any(a, overrides_a or (), sides[0])
@@ -56,3 +58,13 @@ def compare(
         echo_json(comparison_document(compared))
     else:
         print_comparison(compared, console())
+
+
+def _sides(sources: tuple[str, str], said: SourceFacts) -> list[SourceFacts]:
+    """What was ``said`` of frameworks' files, for each of two sources: nothing for a scenario beside one."""
+    from ..sim.scenario.importers.entry import is_scenario
+
+    if not said or said.framework is not None:
+        return [said, said]
+    scenarios = [is_scenario(source) for source in sources]
+    return [SourceFacts() if own and not all(scenarios) else said for own in scenarios]

@@ -83,6 +83,13 @@ def test_compare_takes_two_scripts(script: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
 
 
+def test_compare_takes_a_scenario_beside_a_script(script: Path) -> None:
+    done = CliRunner().invoke(app, ["compare", "llama3-8b-h100", str(script), *MACHINE, "--json"])
+    assert done.exit_code == 0, done.output
+    for two in (["llama3-8b-h100", "llama3-8b-h100", *MACHINE], ["llama3-8b-h100", str(script)]):
+        assert CliRunner().invoke(app, ["compare", *two]).exit_code == 2
+
+
 def test_what_is_imported_is_a_scenario_with_the_place_of_each_line(script: Path, tmp_path: Path) -> None:
     out = tmp_path / "scenario.yaml"
     done = CliRunner().invoke(app, ["import", str(script), *MACHINE, "-o", str(out)])

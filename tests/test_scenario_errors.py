@@ -190,6 +190,13 @@ def test_what_divides_by_several_sizes(tmp_path: Path) -> None:
     assert "8190 is not a multiple of 2 × cp = 4" in str(slices)
     layout = ("parallelism.tp=2", "parallelism.pp=2", "cluster.gpus=12", "training.global_batch=60")
     assert "12 GPUs do not fill hosts of 8; gpus can be 8 or 16" in str(the_problem(tmp_path, GOOD, *layout))
+
+
+def test_numbers_of_gpus_that_are_proposed_fill_hosts(tmp_path: Path) -> None:
+    odd = the_problem(
+        tmp_path, GOOD, "parallelism.pp=1", "parallelism.vpp=1", "schedule=null", "cluster.gpus=61"
+    )
+    assert "61 is not a multiple of tp × pp × cp = 4 × 1 × 1 = 4; gpus can be 56 or 64" in str(odd)
     shards = the_problem(tmp_path, GOOD, "parallelism.zero=3", "parallelism.fsdp_shard_size=3")
     assert "3 must divide dp × cp = 8; it can be 1, 2, 4 or 8" in str(shards)
 

@@ -246,9 +246,9 @@ def world_size_matches(cluster: ClusterSpec, par: Parallelism) -> Iterator[Findi
     replica = par.tp * par.pp * par.cp
     product = f"tp × pp × cp = {par.tp} × {par.pp} × {par.cp} = {replica}"
     if cluster.gpus % replica:
-        message = (
-            f"{cluster.gpus} is not a multiple of {product}; gpus can be {neighbours(cluster.gpus, replica)}"
-        )
+        hosts = cluster.gpus_per_node if cluster.gpus > cluster.gpus_per_node else 1
+        possible = neighbours(cluster.gpus, math.lcm(replica, hosts))
+        message = f"{cluster.gpus} is not a multiple of {product}; gpus can be {possible}"
         yield Finding(path=("cluster", "gpus"), message=message)
     elif par.dp * replica != cluster.gpus:
         message = (
