@@ -16,6 +16,7 @@ from stepsim.sim.report.drawing import palette
 from stepsim.sim.report.timeline.boxes import Box, gathered
 from stepsim.sim.report.timeline.intervals import difference, union
 from stepsim.sim.report.timeline.picture import WIDTH, timeline_svg
+from stepsim.sim.report.timeline.streams import stream_rows
 from stepsim.sim.report.timeline.tracks import tracks
 from stepsim.sim.result.result import Result
 from stepsim.sim.result.step import Span
@@ -117,6 +118,20 @@ def test_exposed_communication_is_what_no_kernel_covers() -> None:
         ("tp", 0.05, 0.08),
         ("dp", 0.08, 0.09),
     ]
+
+
+def test_a_kernel_of_an_axis_is_drawn_as_work() -> None:
+    """Gradients are scaled by a kernel before they are reduced: nothing of it is communication."""
+    base = fake_result(pp=1, microbatches=1, forward_s=0.1, backward_s=0.2)
+    spans = [
+        Span(0, "compute", "scale gradients", "dp", "", 0.00, 0.05, 0.0, 0.0, kind="memory-bound"),
+        Span(0, "dp", "reduce_scatter", "dp", "", 0.02, 0.06, 0.0, 0.0),
+    ]
+    result = replace(base, spans_source=lambda: iter(spans))
+    (track,) = tracks(result)
+    shown = [(box.start, box.end) for box in (*track.exposed, *track.tail) if box.kind == "dp"]
+    assert shown == [(0.05, 0.06)]
+    assert {row.name for row in stream_rows(result)} <= {"DP reduce-scatter"}
 
 
 def test_chunks_have_their_own_shades() -> None:

@@ -5,7 +5,7 @@ Knows results; does not know files.
 
 from __future__ import annotations
 
-from ...sim.report.trace import event_category, is_message
+from ...sim.report.trace import event_category
 from ...sim.result.result import Result
 from ...sim.result.step import Span
 from ..readers.kernel_kinds import Kind
@@ -52,7 +52,7 @@ def traces_of(result: Result) -> tuple[RankTrace, ...]:
 
 
 def _op(span: Span) -> DeviceOp:
-    message = is_message(span)
+    message = span.is_message
     kind: Kind = "communication" if message else kind_of_priced(span.category, span.kind)
     return DeviceOp(
         name=span.name,

@@ -261,14 +261,9 @@ def _call(name: str, index: int, thread: int, when: tuple[float, float], correla
     }
 
 
-def is_message(span: Span) -> bool:
-    """Whether a span moves data between ranks; a kernel that prepares a message is none."""
-    return not span.kind and (span.category in AXES or bool(span.group))
-
-
 def event_category(span: Span) -> str:
     """What Kineto calls such a span: a kernel of the GPU, a copy on it, or an operator of the host."""
-    if is_message(span):
+    if span.is_message:
         return "kernel"
     if span.stream == "host":
         return "cpu_op"
@@ -278,7 +273,7 @@ def event_category(span: Span) -> str:
 def _span_event(span: Span, thread: int, messages: TraceMessages) -> Event:
     arguments: Event = {"device": span.rank, "stream": thread, "bytes": span.bytes, "flops": span.flops}
     name, category = span.name, event_category(span)
-    if is_message(span):
+    if span.is_message:
         arguments |= messages.arguments(span)
         name = f"{nccl_names(span.name)[0]} ({span.category}: {span.name})"
     elif category == "cpu_op":

@@ -47,6 +47,12 @@ class Span:
     group: str = ""
     kind: str = ""
 
+    @property
+    def is_message(self) -> bool:
+        """Whether it moves data between ranks; a kernel that prepares a message (gradients scaled before they
+        are reduced) is of an axis and is none."""
+        return not self.kind and (self.category in AXES or bool(self.group))
+
 
 @dataclass(frozen=True, slots=True)
 class ActionSpan:

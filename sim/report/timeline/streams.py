@@ -26,7 +26,7 @@ def stream_rows(result: Result) -> tuple[Track, ...]:
         return ()
     times: dict[tuple[str, str], list[Interval]] = defaultdict(list)
     for span in result.iter_spans():
-        if span.category in AXES:
+        if span.category in AXES and span.is_message:
             name = span.name if span.category == "dp" else "communication"
             times[span.category, name].append((span.start_s, span.end_s))
     kinds = sorted(times, key=lambda one: (AXES.index(one[0]), min(times[one])))

@@ -26,7 +26,7 @@ def tracks(result: Result) -> tuple[Track, ...]:
     optimizer: dict[int, list[Interval]] = defaultdict(list)
     for span in result.iter_spans():
         when = span.start_s, span.end_s
-        if span.category in AXES:
+        if span.category in AXES and span.is_message:
             communication[span.rank][span.category].append(when)
             continue
         busy[span.rank].append(when)
