@@ -11,6 +11,7 @@ from ...hardware.calibrated.overlay import profile_names
 from ...hardware.deviations import NORMAL_P90, Deviation, shipped_deviations
 from ...hardware.own_gpu import gpu_from
 from ...hardware.own_interconnect import interconnect_from
+from ..figures import percent
 
 if TYPE_CHECKING:
     from ...hardware.carried import CarriedFigure, Moves
@@ -108,4 +109,4 @@ def check_lines(machine: HardwareFile) -> Iterator[str]:
 
 
 def _width(sigma: float) -> str:
-    return f"+-{NORMAL_P90 * sigma:.0%}"
+    return f"±{percent(NORMAL_P90 * sigma, 0)}"

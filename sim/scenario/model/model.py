@@ -136,7 +136,9 @@ class Model(BaseModel):
     hidden_size: Residual = Field(description="width of the residual stream", examples=[12288])
     num_attention_heads: Heads = Field(description="query heads", examples=[96])
     num_query_groups: Heads = Field(description="key and value heads; default: num_attention_heads")
-    kv_channels: HeadWidth = Field(description="head dimension; default: hidden_size / num_attention_heads")
+    kv_channels: HeadWidth = Field(
+        description="head dimension; default: hidden_size / num_attention_heads, where that is whole"
+    )
     ffn_hidden_size: Width = Field(description="width of one branch of the MLP", examples=[49152])
     vocab_size: Vocabulary = Field(description="tokens of the vocabulary", examples=[50257])
     make_vocab_size_divisible_by: Width | None = Field(
