@@ -326,13 +326,13 @@ def test_cudnns_backward_on_hopper_is_as_nvidia_measures_it_on_h200(
 TE_LAYER = ((4096, 12288), (4096, 4096), (4096, 16384), (16384, 4096))
 TE_ON_B300 = {"bf16": 13.102e-3, "fp8": 6.812e-3, "mxfp8": 7.161e-3, "nvfp4": 3.764e-3}
 """Inputs and outputs of the matrices of a layer, and what their products of 15,872 tokens take both ways,
-quantised before (NVIDIA/TransformerEngine docs/examples/gemm_profiling, NVIDIA B300 SXM6 AC). No fit has
-seen them but for the ratio of the two in 8 bits."""
+quantised before (NVIDIA/TransformerEngine docs/examples/gemm_profiling, NVIDIA B300 SXM6 AC). Watts were
+read off the first two, and the ratio of the two in 8 bits."""
 
 
 def test_four_types_agree_with_a_b300_that_runs_at_its_power_limit() -> None:
-    """All within a tenth, and none off by more than another by 4.5 %, though they draw power differently;
-    with what lays out scales of blocks, which is inside the timing (``tex.generic_gemm``)."""
+    """All within 3 %, and none off by more than another by 4.5 %, though they draw power differently. The
+    watts of a B300 are the mean of those of the first two (decision 193), and of no other type; with what lays out scales of blocks, which is inside the timing (``tex.generic_gemm``)."""
     gpu, tokens = get_gpu("B300-SXM"), 15872
     profile = replace(load_profile("B300-SXM"), clock_fraction=1.0)
     ratios = []
@@ -347,8 +347,8 @@ def test_four_types_agree_with_a_b300_that_runs_at_its_power_limit() -> None:
         ]
         seconds = sum(kernel_seconds(each, gpu, profile) for each in [*products, *laid_out])
         ratios.append(seconds / measured_s)
-    assert min(ratios) > 1.0
-    assert max(ratios) < 1.1
+    assert min(ratios) > 0.97
+    assert max(ratios) < 1.03
     assert max(ratios) - min(ratios) < 0.045
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .signal import Callback, Signal
 
 
-class Blocks(Protocol):
+class RankBlocks(Protocol):
     """Op ``i``, repeated blocks, of a rank."""
 
     rank: RankState
@@ -63,7 +63,7 @@ class Surroundings(Protocol):
     def begin(self, scope: Scope, i: int, repeated: RepeatedBlocks, over: Callback) -> bool:
         """Run repeated blocks."""
 
-    def has_run(self, blocks: Blocks) -> None:
+    def has_run(self, blocks: RankBlocks) -> None:
         """All blocks have run."""
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..program.program import RepeatedBlocks
 from .beside import BlocksBeside
-from .blocks_in_progress import Blocks, BlocksInProgress
+from .blocks_in_progress import BlocksInProgress, RankBlocks
 from .clock import Clock
 from .flow import Flow
 from .flows import Flows
@@ -76,7 +76,7 @@ class RepeatedBlocksReplay:
         self.has_run(blocks)
         return True
 
-    def has_run(self, blocks: Blocks) -> None:
+    def has_run(self, blocks: RankBlocks) -> None:
         """All of these blocks have run: tell who awaits one of their streams."""
         if blocks.rank.awaited:
             for stream in blocks.repeated.last_on:
