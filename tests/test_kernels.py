@@ -332,7 +332,8 @@ read off the first two, and the ratio of the two in 8 bits."""
 
 def test_four_types_agree_with_a_b300_that_runs_at_its_power_limit() -> None:
     """All within 3 %, and none off by more than another by 4.5 %, though they draw power differently. The
-    watts of a B300 are the mean of those of the first two (decision 193), and of no other type; with what lays out scales of blocks, which is inside the timing (``tex.generic_gemm``)."""
+    watts of a B300 are the mean of those of the first two (decision 193), and of no other type. What lays out
+    scales of blocks is inside the timing (``tex.generic_gemm``)."""
     gpu, tokens = get_gpu("B300-SXM"), 15872
     profile = replace(load_profile("B300-SXM"), clock_fraction=1.0)
     ratios = []
