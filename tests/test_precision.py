@@ -82,7 +82,7 @@ def test_a_norm_that_takes_the_maximum_saves_its_pass(precision: str, scaling: d
 
 
 def test_a_norm_of_cudnn_that_writes_blocks_needs_no_cast() -> None:
-    """Without it the norm writes 16 bit, and a cast to MXFP8 reads it (TransformerEngine normalization.cpp)."""
+    """Else the norm writes 16 bit, and a cast to MXFP8 reads that (TransformerEngine normalization.cpp)."""
     apart, fused = (run_of("mxfp8", {"norm_casts_blocks": flag}) for flag in (False, True))
     elements, copies = TOKENS * 2 * H * LAYERS * 2, 2 * (1 + 1 / 32)
     assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx((2 + copies) * elements)
