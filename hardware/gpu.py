@@ -34,7 +34,8 @@ class Gpu:
     ``nvlink_domain`` is the number of GPUs that NVLink connects (0: none); ``nvls`` says whether
     the NVSwitch reduces in the switch (NVLink SHARP).
     ``idle_w`` is what it draws without work, ``joules_per_flop`` what one 16-bit FLOP of its tensor cores
-    takes at the boost clock, all that serves them included; None where nobody measured it.
+    takes at the boost clock, all that serves them included; None where nobody measured it. ``draws`` is what
+    a FLOP takes on the boards of one cluster, over that.
     ``sources`` says where each group of figures was read. ``profile_of`` is the GPU whose kernels it is taken
     to have, by their efficiencies, where it has no profile of its own. ``short_name`` is what people call its
     profile. ``host`` names the host that it is sold in, where architecture and NVLink domain do not say
@@ -65,6 +66,7 @@ class Gpu:
     sources: Mapping[str, str] = field(hash=False)
     idle_w: float = 0.0
     joules_per_flop: float | None = None
+    draws: float = 1.0
     profile_of: str = ""
     short_name: str = ""
     host: str = ""

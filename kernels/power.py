@@ -91,4 +91,4 @@ def joules_per_flop(dtype: str, gpu: Gpu) -> float:
     [0.9, 0.45, 0.23]
     """
     assert gpu.joules_per_flop is not None
-    return gpu.joules_per_flop * ELEMENT_BYTES[PEAK_OF.get(dtype, dtype)] / ELEMENT_BYTES["bf16"]
+    return gpu.draws * gpu.joules_per_flop * ELEMENT_BYTES[PEAK_OF.get(dtype, dtype)] / ELEMENT_BYTES["bf16"]

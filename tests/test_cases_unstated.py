@@ -14,6 +14,7 @@ from stepsim.calibration.cases.halves import Halves
 from stepsim.calibration.cases.preset import preset_of
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 from stepsim.calibration.cases.unstated import (
+    MEASURED_PRODUCTS,
     MICROBATCH_A_RANK,
     SIMPLE_ALONE,
     SITE_NETWORKS,
@@ -64,6 +65,21 @@ def test_one_site_ran_simple_alone(
     )
     proto = document["software"].get("exchange", {}).get("nccl_proto")
     assert proto == ("Simple" if simple else None)
+
+
+@pytest.mark.parametrize("as_stated", [True, False])
+def test_boards_whose_own_products_were_measured(as_stated: bool) -> None:
+    """One host of one framework's text and one GPU, and nobody else."""
+    (((text, gpu), reached),) = MEASURED_PRODUCTS.items()
+    one = {"software.framework": text, "software.year": 2026, "hardware.gpu": gpu, "hardware.gpus": 8}
+    for change, told in (
+        ({}, {"measured_products": reached}),
+        ({"software.framework": "Megatron-LM core (TE 2.12, torch 2.10)"}, None),
+        ({"hardware.gpu": "B300-SXM"}, None),
+        ({"hardware.gpus": 64}, None),
+    ):
+        case = build(case_document({**one, **change}))
+        assert scenario_document(case, as_stated=as_stated)["cluster"].get("power") == told
 
 
 @pytest.mark.parametrize("framework", [TRAINER["software.framework"], "Megatron-LM"])

@@ -58,6 +58,7 @@ def test_the_same_products_in_fewer_bits_are_faster(precision: str) -> None:
         ("fp8", {"fp8_scaling": "current"}, "B200-SXM-180GB", 5),
         ("fp8", {"fp8_scaling": "blockwise"}, "H100-SXM5-80GB", 4),
         ("mxfp8", {}, "B200-SXM-180GB", 2 + 2 * (1 + 1 / 32)),
+        ("mxfp8", {"norm_casts_blocks": True}, "B200-SXM-180GB", 2 + 2 * (1 + 1 / 32)),
         ("nvfp4", {}, "B200-SXM-180GB", 4 + 2 * (0.5 + 1 / 16)),
     ],
 )
@@ -78,6 +79,14 @@ def test_a_norm_that_takes_the_maximum_saves_its_pass(precision: str, scaling: d
     saved = 2 * TOKENS * 2 * H * LAYERS * 2  # 16 bit of what two norms of a layer wrote
     assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx(saved)
     assert bytes_of(apart, "norm") == bytes_of(fused, "norm")
+
+
+def test_a_norm_of_cudnn_that_writes_blocks_needs_no_cast() -> None:
+    """Else the norm writes 16 bit, and a cast to MXFP8 reads that (TransformerEngine normalization.cpp)."""
+    apart, fused = (run_of("mxfp8", {"norm_casts_blocks": flag}) for flag in (False, True))
+    elements, copies = TOKENS * 2 * H * LAYERS * 2, 2 * (1 + 1 / 32)
+    assert bytes_of(apart, "quantise") - bytes_of(fused, "quantise") == pytest.approx((2 + copies) * elements)
+    assert bytes_of(fused, "norm") - bytes_of(apart, "norm") == pytest.approx((copies - 2) * elements)
 
 
 @pytest.mark.parametrize("gpu", ["B200-SXM-180GB", "H100-SXM5-80GB"])

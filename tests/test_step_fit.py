@@ -26,7 +26,7 @@ from stepsim.calibration.cases.constants import (
 )
 from stepsim.calibration.cases.trial import Trial
 from stepsim.calibration.fit.steps import left_out
-from stepsim.calibration.fit.steps.left_out import of_its_limit, without_source
+from stepsim.calibration.fit.steps.left_out import without_source
 from stepsim.calibration.fit.steps.page import fit_markdown
 from stepsim.calibration.fit.steps.report import half_of, judge
 from stepsim.calibration.fit.steps.search import around, climb, coarse_to_fine
@@ -37,7 +37,7 @@ from stepsim.calibration.fit.steps.step_constants import (
     fittable,
     mean_error,
 )
-from stepsim.hardware.calibrated.overlay import load_profile, profile_names
+from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu
 from stepsim.hardware.limited_clock import clock_carried
 from stepsim.sim.scenario.software import get_software
@@ -282,16 +282,6 @@ def test_presets_that_carry_a_host_time_have_that_of_its_origin() -> None:
         assert get_software(name).host.host_s_per_kernel == get_software(origin).host.host_s_per_kernel, (
             f"{name}: no longer carried from {origin}"
         )
-
-
-def test_a_board_whose_kernels_ran_below_its_power_limit_has_less_of_its_kins_clock() -> None:
-    shares = {name: of_its_limit(name) for name in profile_names()}
-    assert shares["B200-SXM-180GB"] == pytest.approx(
-        0.94, abs=0.01
-    )  # 0.72 of the boost clock, where 0.76 is left
-    for name, share in shares.items():
-        assert 0 < share <= 1
-        assert share == 1 or load_profile(name).measured_clock_fraction < 1
 
 
 def test_presets_say_which_published_time_of_a_launch_they_have(root: Path) -> None:

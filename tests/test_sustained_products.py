@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from refusals import refused_at
 
+from stepsim.calibration.cases.unstated import MEASURED_PRODUCTS
+from stepsim.calibration.readers.measurements import read_measurements
 from stepsim.hardware.calibrated.overlay import load_profile
 from stepsim.hardware.gpus import get_gpu
+from stepsim.kernels.cost import kernel_seconds
 from stepsim.kernels.gemm import gemm_seconds
 from stepsim.kernels.kernel import Gemm
+from stepsim.sim.lowering.lower import lower
+from stepsim.sim.scenario.load import scenario_from_document
+from stepsim.sim.scenario.machine import gpu_of
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import build_cluster
 
 # TFLOP/s: the longest product of aiconfigurator's tables; FP8 of random operands after 10,000 products of the
 # same (egmsft/AI-benchmarking-guide Azure_Results; of GB200 the mean of two systems).
@@ -58,3 +72,60 @@ def test_a_b200_draws_the_mean_of_what_two_boards_drew() -> None:
     picojoules = [left_w / (before * (under / before) ** 3) for before, under in ((1467, 1302), (1435, 1040))]
     assert gpu.joules_per_flop
     assert 1e12 * gpu.joules_per_flop == pytest.approx(sum(picojoules) / 2, rel=5e-3)
+
+
+LARGE = Gemm(m=16384, n=16384, k=16384, dtype="bf16")
+SMALL = Gemm(m=128, n=1024, k=1024, dtype="bf16")
+
+
+def on(gpu: str, **power: Any) -> Scenario:
+    """A small job on eight GPUs with a block ``power``."""
+    document = {
+        "model": "llama3-8b",
+        "cluster": {"gpu": gpu, "gpus": 8, "interconnect": "nvlink-only", "power": power},
+        "training": {"global_batch": 8, "micro_batch": 1, "seq_length": 8192, "precision": "bf16"},
+        "software": "megatron-core-2025",
+    }
+    return scenario_from_document(document, "boards")
+
+
+def seconds(product: Gemm, gpu: str, **power: Any) -> float:
+    alone = replace(load_profile(gpu), clock_fraction=1.0, kernel_latency_s=0.0)
+    return kernel_seconds(product, gpu_of(on(gpu, **power).cluster), alone)
+
+
+@given(share=st.floats(0.7, 1.1), limit=st.sampled_from(["1000 W", "800 W"]))
+def test_products_run_at_what_was_measured_where_the_limit_acts(share: float, limit: str) -> None:
+    """A long product takes as much longer as stated, whatever the limit; one that draws little as long."""
+    gpu = "B200-SXM-180GB"
+    told, measured = (seconds(LARGE, gpu, limit=limit, **one) for one in ({}, {"measured_products": share}))
+    assert told / measured == pytest.approx(share, rel=0.01)
+    assert seconds(SMALL, gpu, limit=limit, measured_products=share) == seconds(SMALL, gpu, limit=limit)
+
+
+def test_measured_products_leave_the_clock_that_a_lower_limit_carries() -> None:
+    """It is the same chip: what a lower limit does to the clock of its steps is what it does elsewhere."""
+    gpu, clocks = "B200-SXM-180GB", []
+    for power in ({}, {"measured_products": 0.93}):
+        scenario = on(gpu, limit="800 W", **power)
+        clocks.append(lower(scenario, build_cluster(scenario)).plan.profile.clock_fraction)
+    assert clocks[0] == clocks[1] < load_profile(gpu).clock_fraction
+
+
+def test_measured_products_of_a_gpu_whose_watts_nobody_knows_are_refused() -> None:
+    with refused_at("cluster.power.measured_products", "MI300X"):
+        on("MI300X", measured_products=0.9)
+
+
+def test_what_simumax_measured_of_its_own_board(shared: Path) -> None:
+    """Its products that last, over what is told of the type: the number beside its framework's text."""
+    (((_, gpu), reached),) = MEASURED_PRODUCTS.items()
+    alone = replace(load_profile(gpu), clock_fraction=1.0)
+    shares = [
+        kernel_seconds(one.kernels[0], get_gpu(gpu), alone) / one.seconds
+        for one in read_measurements([shared / "data" / "kernels.yaml"])
+        if (one.gpu, one.source, one.operation) == (gpu, "simumax", "gemm") and one.seconds >= 2e-3
+        if isinstance(one.kernels[0], Gemm) and not one.kernels[0].accumulate
+    ]
+    assert len(shares) == 65
+    assert median(shares) == pytest.approx(reached, abs=0.01)

@@ -166,13 +166,20 @@ PARTIAL = {"cuda_graphs": True, "graphs_leave_out_experts": True}
         ("25.09", "B200-SXM", "fp8", 2048, {"cuda_graphs": True}),
         ("25.09", "B200-SXM", "mxfp8", 4096, {}),
         ("25.09", "H100-SXM5-80GB", "fp8", 2048, {}),
-        ("25.11", "GB300-NVL72", "mxfp8", 7168, PARTIAL | {"moe_dispatcher": "hybridep"}),
+        (
+            "25.11",
+            "GB300-NVL72",
+            "mxfp8",
+            7168,
+            PARTIAL | {"moe_dispatcher": "hybridep", "norm_casts_blocks": True},
+        ),
         (
             "25.11",
             "GB200-NVL72",
             "mxfp8",
             7168,
-            PARTIAL | {"graphs_leave_out_attention": True, "moe_dispatcher": "hybridep"},
+            PARTIAL
+            | {"graphs_leave_out_attention": True, "moe_dispatcher": "hybridep", "norm_casts_blocks": True},
         ),
         ("25.11", "B200-SXM", "mxfp8", 7168, {}),
         ("25.11", "GB300-NVL72", "mxfp8", 2048, PARTIAL),

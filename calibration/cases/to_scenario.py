@@ -22,6 +22,7 @@ from .unstated import (
     known_micro_batch,
     known_network,
     known_precision,
+    known_products,
     known_protocol,
     known_site,
     known_tying,
@@ -60,7 +61,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
     layout = case.layout
     stages = layout.pp * layout.vpp
-    cluster: dict[str, Any] = asdict(case.hardware) | segments(case) | message_chunk(case)
+    cluster: dict[str, Any] = asdict(case.hardware) | segments(case) | message_chunk(case) | boards(case)
     release = preset_of(case.software)
     known = fields_instead(release, case)
     software = software_document(case.software, case.hardware.gpu, recipe_fields(release, case), known)
@@ -124,6 +125,12 @@ def message_chunk(case: Case) -> dict[str, str]:
     """
     cut = preset_of(case.software) == "nemo-2025" and case.layout.pp > 1
     return {"message_chunk": "2 MiB"} if cut else {}
+
+
+def boards(case: Case) -> dict[str, Any]:
+    """What the GPUs of a run sustain under their limit, where their own products were measured."""
+    reached = known_products(case.software.framework, case.hardware)
+    return {} if reached is None else {"power": {"measured_products": reached}}
 
 
 def model_document(model: CaseModel) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What no source states of its runs and is known all the same, by preset: sites, networks, vocabularies.
+"""What no source states of its runs and is known all the same: sites, networks, boards, vocabularies.
 
 Decided by what a case says, what it lists as ``assumed``, and what its job measured of its network before the
 step (``CHECKED``): never by its id, source, family or outcome. Which preset a case ran is in preset.py.
@@ -11,7 +11,7 @@ from typing import Any
 
 from ...sim.scenario.frameworks import applies, lookup_in
 from ...sim.scenario.software.rules import rules_of
-from .case import CaseLayout
+from .case import CaseHardware, CaseLayout
 
 CHECKED = {"nanotron-2024": "nanotron-2025"}
 """The preset of runs that show, in what they measured of their own network, that collectives were checked."""
@@ -47,6 +47,23 @@ def known_network(preset: str, interconnect: str, assumed: bool) -> str:
     """The network of a run with ``preset``: what its source states, or if that is ``assumed``, what its site
     is known to have."""
     return SITE_NETWORKS.get(preset, interconnect) if assumed else interconnect
+
+
+MEASURED_PRODUCTS = {("Megatron-LM core (TE 2.11, torch 2.10)", "B200-SXM-180GB"): 0.93}
+"""What products reached that were measured on the one machine of a framework's text and a GPU, over what is
+told of that type under its limit (``cluster.power.measured_products``).
+
+MooreThreads/SimuMax publishes the products of its B200 beside its steps (configs/system/
+b200_bf16_ceperm.json). The 65 of 2 ms and more that accumulate nothing run at 0.93 of what 1,000 W leave at
+the type's energy of a FLOP, in the median; the whole sweep at 0.72 of the boost clock, where 0.77 is left
+(docs/decisions/0207-products-of-ones-own-boards.md)."""
+
+
+def known_products(framework: str, hardware: CaseHardware) -> float | None:
+    """What products reached on the very GPUs of a run, over what is told of their type; None where nobody
+    measured them."""
+    one_host = hardware.gpus <= hardware.gpus_per_node
+    return MEASURED_PRODUCTS.get((framework, hardware.gpu)) if one_host else None
 
 
 VOCABULARIES = {"megatron-zero-bubble-2023": 32_000}

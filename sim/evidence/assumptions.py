@@ -58,6 +58,7 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
         )
     )
     found += [*_own_steps(profile), *_launches(plan)]
+    found += _own_products(plan)
     found.append(
         Assumption(text=f"software {software.name}: {software.title or NO_PRESET}", source=software.source)
     )
@@ -71,6 +72,15 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
         )
     )
     return tuple(found)
+
+
+def _own_products(plan: StepPlan) -> list[Assumption]:
+    """What the cluster's own GPUs sustain under their limit, over what is told of their type."""
+    power = plan.scenario.cluster.power
+    if power is None or power.measured_products is None:
+        return []
+    text = f"long products reach {power.measured_products:.3g} times the rate told of {plan.cluster.gpu.name}"
+    return [Assumption(text=text, source="cluster.power.measured_products")]
 
 
 def _own_steps(profile: GpuProfile) -> list[Assumption]:

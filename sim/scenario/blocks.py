@@ -163,6 +163,12 @@ class PowerSpec(ScenarioBlock):
     limit: Power | None = Field(
         default=None, description="of each GPU, as nvidia-smi -pl sets it; default: its maker's"
     )
+    measured_products: Annotated[float, number(ge=0.5, le=1.5)] | None = Field(
+        default=None,
+        description="rate of long products of matrices on these very GPUs, over the one that their type is "
+        "taken to sustain; default: 1",
+        examples=[0.93],
+    )
     host: PowerOrZero | None = Field(
         default=None, description="of a host beside its GPUs; default: by measured hosts", examples=["2.4 kW"]
     )

@@ -14,7 +14,7 @@ from ...hardware.catalogue import unknown_name
 from ...hardware.files import FileError
 from ...hardware.gpus import get_gpu, gpu_names
 from ...hardware.interconnect import interconnect_names, networks_between_hosts, offered_interconnects
-from .checks_power import power_limit_is_possible
+from .checks_power import measured_products_count, power_limit_is_possible
 from .finding import Finding, choices, divisors, neighbours
 from .machine import REGULAR_FABRICS, cluster_of, gpu_as_sold, gpus_of_job, interconnect_of, node_of
 from .price import price_of
@@ -45,6 +45,7 @@ def hardware_exists(cluster: ClusterSpec) -> Iterator[Finding]:
             except ValueError as error:
                 yield Finding(path=("cluster", "price_list"), message=str(error))
         yield from power_limit_is_possible(cluster)
+        yield from measured_products_count(cluster)
         yield from nvlink_is_there(cluster)
     if not is_known(cluster.interconnect, interconnect_names()):
         return

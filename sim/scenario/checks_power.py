@@ -1,4 +1,5 @@
-"""What holds for a power limit: below the maker's, above what the GPU draws idle, and of known effect."""
+"""What holds for a power limit, and for what boards sustain under it: below the maker's, above what the GPU
+draws idle, and of known effect."""
 
 from __future__ import annotations
 
@@ -28,6 +29,19 @@ def power_limit_is_possible(cluster: ClusterSpec) -> Iterator[Finding]:
     elif limit_w < LEAST * gpu.tdp_w:
         message = f"{limit_w:g} W is less than {gpu.name} can be set to, about {LEAST * gpu.tdp_w:g} W"
         yield Finding(path=path, message=message)
+
+
+def measured_products_count(cluster: ClusterSpec) -> Iterator[Finding]:
+    """Rates of products under a limit say something of GPUs alone whose watts are known."""
+    if cluster.power is None or cluster.power.measured_products is None:
+        return
+    gpu = gpu_as_sold(cluster)
+    if gpu.joules_per_flop is None:
+        message = (
+            f"what a FLOP of {gpu.name} draws is unknown, and so what its limit leaves; fit a profile on the "
+            "products instead (stepsim calibrate fit)"
+        )
+        yield Finding(path=("cluster", "power", "measured_products"), message=message)
 
 
 LEAST = 0.25

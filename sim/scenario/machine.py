@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...hardware.gpu import Gpu
     from ...hardware.interconnect import Interconnect
     from ...hardware.node import Node
-    from .blocks import ClusterSpec
+    from .blocks import ClusterSpec, PowerSpec
 
 
 def gpu_as_sold(spec: ClusterSpec) -> Gpu:
@@ -36,10 +36,11 @@ def gpu_as_sold(spec: ClusterSpec) -> Gpu:
 
 
 def gpu_of(spec: ClusterSpec) -> Gpu:
-    """The GPU at the power limit of the block, and as fast as ``what_if`` would have it."""
+    """The GPU at the power limit of the block, drawing what its boards draw, and as fast as ``what_if`` would
+    have it."""
     gpu, times = gpu_as_sold(spec), spec.what_if
-    if spec.power is not None and spec.power.limit is not None:
-        gpu = replace(gpu, tdp_w=spec.power.limit)
+    if spec.power is not None:
+        gpu = replace(gpu, tdp_w=spec.power.limit or gpu.tdp_w, draws=_draws(spec.power))
     if times is None:
         return gpu
     return replace(
@@ -49,6 +50,12 @@ def gpu_of(spec: ClusterSpec) -> Gpu:
         nvlink_bytes_per_s=times.nvlink * gpu.nvlink_bytes_per_s,
         nccl_nvlink_bytes_per_s=times.nvlink * gpu.nccl_nvlink_bytes_per_s,
     )
+
+
+def _draws(power: PowerSpec) -> float:
+    """Energy of a FLOP on the cluster's own boards over that of the type. Under one limit the clock goes as
+    the cube root of what a FLOP leaves of it (``kernels/power.py``)."""
+    return 1.0 if power.measured_products is None else power.measured_products**-3.0
 
 
 def interconnect_of(spec: ClusterSpec) -> Interconnect:

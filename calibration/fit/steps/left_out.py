@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from ....hardware.calibrated.overlay import load_profile
 from ....hardware.gpus import get_gpu
 from ....hardware.limited_clock import clock_carried
-from ....kernels.power import sustained_clock
 from ...cases.constants import (
     EAGER_HOST_S,
     FIXED_BY_LOGS,
@@ -33,9 +31,9 @@ Say = Callable[[str], None]
 def without_source(data: Data, source: str, say: Say = lambda _: None) -> Constants:
     """The constants that a fit gives which never saw ``source``.
 
-    A GPU that no other source has takes the clock of its kin, at its own power limit and as far as its own
-    kernels sustained it; a preset what launches of eager PyTorch cost by published measurements, and so do
-    presets that carry its host time; what else no other source has is as no step time has shaped it.
+    A GPU that no other source has takes the clock of its kin, at its own power limit; a preset what launches
+    of eager PyTorch cost by published measurements, and so do presets that carry its host time; what else no
+    other source has is as no step time has shaped it.
     """
     say(f"without {source}")
     rows = [row for row in data.rows if row.source != source]
@@ -60,21 +58,8 @@ def without_source(data: Data, source: str, say: Say = lambda _: None) -> Consta
         if relative is not None:
             kin, chip = get_gpu(relative), get_gpu(name)
             clock = clock_carried(found.gpus[relative].clock_fraction, kin, chip)
-            clock *= of_its_limit(name) / of_its_limit(relative)
             found = found.with_gpu(name, clock_fraction=round(min(1.0, clock), 2))
     return found
-
-
-def of_its_limit(gpu: str) -> float:
-    """What a GPU's own sweep of kernels sustained, over what its power limit leaves an edgeless product of 16
-    bit: boards differ, and that of the sweep may be the one that trained. 1 without a sweep of its own."""
-    profile = load_profile(gpu)
-    fractions = [rate.fraction for rate in profile.gemm.rates if rate.dtype == "bf16"]
-    if profile.gpu != gpu or profile.measured_clock_fraction == 1.0 or not fractions:
-        return 1.0
-    chip = get_gpu(gpu)
-    reached = fractions[0] * chip.peak_flops["bf16"]
-    return min(1.0, profile.measured_clock_fraction / sustained_clock(reached, "bf16", chip, profile))
 
 
 def _untimed(presets: Sequence[str]) -> dict[str, PresetConstants]:

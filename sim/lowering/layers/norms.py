@@ -15,7 +15,7 @@ _ROWS_OF_BLOCK = 4
 
 
 def norm_quantises(local: LocalShape) -> bool:
-    """Whether the norm before a quantised product writes its output in that type itself."""
+    """Whether the norm before a quantised product writes its output in that type itself (precision.py)."""
     return local.recipe is not None and local.recipe.fused_norm
 
 

@@ -36,7 +36,8 @@ class Recipe:
     ``cast``: making the first copy from 16 bit, reads and writes; ``second``: making the other layout's,
     0 where none is needed. ``early``: both copies are made at once, before a gather, since only the
     16-bit original gives the second (blocks of one direction); else the second is a transpose of the
-    first, after the gather. ``launches`` of a cast. ``fused_norm``: norms write quantised. ``maximum``: of
+    first, after the gather. ``launches`` of a cast. ``fused_norm``: norms write quantised;
+    ``fused_activation``: activations can, where the software has such kernels. ``maximum``: of
     ``cast``, a pass for the tensor's own maximum, which a kernel that makes the tensor may take with it.
     ``fused_multi``: one kernel quantises many tensors. ``scales``: of one copy's blocks, in a layout that
     products do not read; ``joins_scales``: a kernel makes one number of both operands' scales of tensors.
@@ -53,6 +54,7 @@ class Recipe:
     early: bool
     launches: int
     fused_norm: bool
+    fused_activation: bool = False
     maximum: float = 0.0
     fused_multi: bool = False
     scales: float = 0.0
@@ -132,7 +134,8 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
         case "mxfp8":
             return Recipe(
                 gemm_dtype="mxfp8", stored=_MXFP8, cast=2 + _MXFP8, second=_MXFP8, early=True, launches=2,
-                fused_norm=True, scales=1 / 32 if architecture == "blackwell" else 0.0,
+                fused_norm=kernels.norm_casts_blocks, fused_activation=True,
+                scales=1 / 32 if architecture == "blackwell" else 0.0,
             )  # fmt: skip
         case "nvfp4":  # a pass for the maximum, then both copies, that for dW after a Hadamard transform
             return Recipe(
@@ -155,5 +158,5 @@ def _tensorwise(
 ) -> Recipe:
     return Recipe(
         gemm_dtype="fp8", stored=1, cast=cast, second=2 if transposes else 0, early=False, launches=launches,
-        fused_norm=fused_norm, maximum=maximum, fused_multi=fused_multi,
+        fused_norm=fused_norm, fused_activation=fused_norm, maximum=maximum, fused_multi=fused_multi,
     )  # fmt: skip

@@ -77,7 +77,7 @@ def calls_of_quantiser(builder: LayerBuilder) -> float | None:
 def activation_quantises(builder: LayerBuilder) -> bool:
     """Whether an MLP's activation writes in the products' type, which it can where the scales are known."""
     recipe = builder.local.recipe
-    return recipe is not None and recipe.fused_norm and builder.software.kernels.fused_quantise
+    return recipe is not None and recipe.fused_activation and builder.software.kernels.fused_quantise
 
 
 def transpose(builder: LayerBuilder, elements: float, *, just_cast: bool = False) -> None:

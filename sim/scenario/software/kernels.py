@@ -212,6 +212,11 @@ class KernelSoftware(SoftwareGroup):
         description="norms and activations take the maximum that a scale needs as they write"
         " (TransformerEngine 2.7, pull requests 2004 and 2013); false: a pass of its own",
     )
+    norm_casts_blocks: bool = Field(
+        default=False,
+        description="under MXFP8 norms write both copies of a product's input themselves (cuDNN's norms, with"
+        " NVTE_NORM_FWD_USE_CUDNN of TransformerEngine); false: a cast reads what they wrote in 16 bit",
+    )
     fused_quantise: bool = Field(
         default=False,
         description="activations of a dense MLP write in the products' type, both ways (TransformerEngine"
