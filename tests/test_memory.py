@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import layouts, main_gradient_bytes, parameters_of_ranks, scenario
 
 from stepsim.sim.lowering.layers.local_shape import ELEMENT_BYTES
@@ -73,6 +74,7 @@ def test_one_layer_under_tensor_and_sequence_parallelism(a: int, d: int, s: int,
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches, groups)
 def test_selective_recomputation_drops_the_scores(a: int, d: int, s: int, b: int, t: int) -> None:
     sbh = s * b * a * d
@@ -85,6 +87,7 @@ def test_selective_recomputation_drops_the_scores(a: int, d: int, s: int, b: int
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches, groups)
 def test_full_recomputation_keeps_the_input(a: int, d: int, s: int, b: int, t: int) -> None:
     """Sequence parallelism splits the input too."""
@@ -138,7 +141,7 @@ def test_interleaving_holds_the_warm_up_and_one_chunk_more(microbatches: int) ->
         assert held[r] / (one[r] / v) == pytest.approx((v - 1) * p + 2 * (p - r - 1) + 1, rel=1e-12)
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(layouts())
 def test_every_activation_is_freed(run: Scenario) -> None:
     """All but gradients that the first backward allocates, which the optimizer needs."""
@@ -151,7 +154,7 @@ def test_every_activation_is_freed(run: Scenario) -> None:
         assert [at for at, _ in stage.timeline] == sorted(at for at, _ in stage.timeline)
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(layouts())
 def test_the_peak_is_the_sum_of_its_terms_at_its_moment(run: Scenario) -> None:
     for stage, held in zip(simulate(run).memory, parameters_of_ranks(run), strict=True):
