@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from law_examples import examples
 from small_scenarios import layouts, main_gradient_bytes, parameters_of_ranks, scenario
@@ -51,6 +51,7 @@ def layer_bytes(a: int, d: int, s: int, b: int, **fields: Any) -> float:
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches)
 def test_one_layer_alone(a: int, d: int, s: int, b: int) -> None:
     h = a * d
@@ -58,6 +59,7 @@ def test_one_layer_alone(a: int, d: int, s: int, b: int) -> None:
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches, groups)
 def test_one_layer_under_tensor_parallelism(a: int, d: int, s: int, b: int, t: int) -> None:
     h = a * d
@@ -66,6 +68,7 @@ def test_one_layer_under_tensor_parallelism(a: int, d: int, s: int, b: int, t: i
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches, groups)
 def test_one_layer_under_tensor_and_sequence_parallelism(a: int, d: int, s: int, b: int, t: int) -> None:
     h = a * d
@@ -99,6 +102,7 @@ def test_full_recomputation_keeps_the_input(a: int, d: int, s: int, b: int, t: i
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches)
 def test_fused_attention_keeps_no_scores(a: int, d: int, s: int, b: int) -> None:
     """FlashAttention keeps one FP32 log-sum-exp per row and head instead (Dao 2023, section 3.1)."""
@@ -115,6 +119,7 @@ def activations(**fields: Any) -> list[float]:
 
 
 @pytest.mark.slow
+@examples(15)
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 12))
 def test_1f1b_holds_as_many_microbatches_as_ranks_follow(p: int, m: int) -> None:
     """min(p - r, m): Narayanan 2021, section 2.2.1."""
@@ -124,6 +129,7 @@ def test_1f1b_holds_as_many_microbatches_as_ranks_follow(p: int, m: int) -> None
 
 
 @pytest.mark.slow
+@examples(15)
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 12))
 def test_gpipe_holds_all_microbatches(p: int, m: int) -> None:
     one = activations(pp=p, schedule="gpipe", microbatches=1)
@@ -212,7 +218,7 @@ def test_recipes_cost_their_textbook_bytes_per_parameter(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(15)
 @given(layouts())
 def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:
     """2 + 2 + 12/dp in 16 bit (ZeRO, table 1), with the gradient bytes of the stack.

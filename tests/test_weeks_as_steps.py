@@ -29,6 +29,8 @@ from stepsim.sim.simulate import simulate
 if TYPE_CHECKING:
     from stepsim.sim.scenario.models import Scenario
 
+pytestmark = pytest.mark.xdist_group("weeks as steps")  # healthy steps are built once
+
 LARGE = "llama3.1-405b-16k"
 DEEP = scenario(**{**TWIN, "pp": 8, "vpp": 1, "num_layers": 8, "dp": 2, "schedule": "1f1b"})
 PAIRS = [
