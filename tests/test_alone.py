@@ -7,6 +7,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import layouts, lowered
 
 from stepsim.sim.engine.alone import NOTHING, Course, FlowsBeside, run_alone, state_of
@@ -43,6 +44,7 @@ def distinct(run: Scenario) -> list[tuple[Block, Programs]]:
     ]
 
 
+@examples(15)
 @given(layouts(), st.booleans())
 def test_it_is_the_replay(run: Scenario, host: bool) -> None:
     for block, programs in distinct(run):
@@ -88,6 +90,7 @@ def test_collectives_slow_one_another_as_in_the_replay(rate: float, after: tuple
     )
 
 
+@examples(15)
 @given(layouts(), st.floats(0.0, 1.0), st.sampled_from([0.0, 0.5, 1.0]))
 def test_the_rest_of_a_block_is_that_of_its_whole_run(
     run: Scenario, share: float, share_of_links: float
@@ -117,6 +120,7 @@ def test_the_rest_of_a_block_is_that_of_its_whole_run(
         assert held_s(known) == pytest.approx(held_s(unknown), rel=1e-9, abs=1e-12)
 
 
+@examples(15)
 @given(layouts(), st.floats(0.0, 0.9), st.floats(0.0, 1.0), st.sampled_from([0.3, 0.7, 1.0]))
 def test_a_flow_that_begins_later_changes_nothing_before(
     run: Scenario, since: float, share: float, share_of_links: float

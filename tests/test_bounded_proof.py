@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import layouts, lowered, scenario
 from test_bounded import LARGE, step_s, wrong
 from test_bounded_traffic import replicas
@@ -66,6 +67,7 @@ transfers = st.builds(
 )
 
 
+@examples(15)
 @given(st.lists(st.lists(transfers, min_size=1, max_size=3), min_size=1, max_size=5), st.data())
 def test_shares_are_between_the_least_and_the_most(
     streams: list[list[Transfer]], data: st.DataObject
@@ -172,7 +174,7 @@ def test_sms_are_held_from_when_kernels_get_there(others: tuple[Op, ...], follow
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(data=st.data())
 def test_with_fixed_times_of_communication_a_step_grows_with_each_factor(data: st.DataObject) -> None:
     """Kernels contend with what holds SMs all the same."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -23,6 +25,12 @@ ROOT = Path(__file__).parents[1]
 def ran(*arguments: object) -> tuple[int, str, str]:
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     return done.exit_code, done.stdout, done.stderr
+
+
+@functools.cache
+def plain_step() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(ran("run", JOB, "--json")[1])
+    return found
 
 
 def changed(*changes: str) -> list[str]:
@@ -85,6 +93,7 @@ def test_a_custom_graph_is_found_beside_the_scenario(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("the large job on fabrics")
 @pytest.mark.parametrize(("changes", "slower"), [
     (("cluster.fabric=meta-24k-roce",), False),
     (("cluster.fabric.oversubscription=[1, 7]",), True),
@@ -92,7 +101,7 @@ def test_a_custom_graph_is_found_beside_the_scenario(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_the_step_runs_on_every_fabric(changes: tuple[str, ...], slower: bool) -> None:
     """Links that cannot bind cost nothing: neither time nor classes."""
-    plain = json.loads(ran("run", JOB, "--json")[1])
+    plain = plain_step()
     code, out, err = ran("run", JOB, "--json", *changed(*changes))
     assert code == 0, err
     told = json.loads(out)
@@ -126,7 +135,7 @@ def test_mistakes_are_found_when_the_scenario_is_loaded(change: str, message: st
 @pytest.mark.slow
 def test_what_works_today_gives_the_same_bytes() -> None:
     """Stating the defaults changes nothing but the document."""
-    plain = json.loads(ran("run", JOB, "--json")[1])
+    plain = plain_step()
     said = json.loads(
         ran(
             "run",

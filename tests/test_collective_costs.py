@@ -99,7 +99,7 @@ def test_loads_are_the_steps_and_bytes_of_the_plan(name: str, kind: CollectiveKi
 
 @pytest.mark.parametrize(("name", "kind"), PRICED)
 @settings(max_examples=12)
-@given(gpu=st.sampled_from(sorted(SYSTEMS)), local=st.integers(1, 8), nodes=st.integers(1, 16))
+@given(gpu=st.sampled_from(sorted(SYSTEMS)), local=st.integers(1, 8), nodes=st.integers(1, 8))
 def test_the_weights_of_a_cost_are_the_bytes_of_its_plan(
     name: str, kind: CollectiveKind, gpu: str, local: int, nodes: int
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from stepsim.calibration.fit.collective_constants import (
     PARAMETERS,
@@ -230,6 +231,7 @@ def test_intervals_hold_their_constants() -> None:
         assert one.low <= one.value == best[path] <= one.high
 
 
+@examples(20)
 @given(st.dictionaries(st.sampled_from([p.path for p in PARAMETERS]), st.floats(1e-7, 1e3), max_size=5))
 def test_the_file_is_edited_in_place(values: dict[str, float]) -> None:
     text = edited_text(collectives_text(), values)

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from compositions import build, combinations
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_experts import with_experts
 from small_scenarios import every_op, lowered, scenario
 from test_context_parallel import run_of
@@ -50,7 +51,7 @@ def agrees(run: Scenario) -> None:
         assert listed(step, r) - {"world"} == used(program) - {"world"}, f"pipeline rank {r}"
 
 
-@settings(max_examples=60, deadline=None)
+@examples(25)
 @given(st.booleans().flatmap(combinations))
 def test_every_communicator_is_listed(document: dict[str, Any]) -> None:
     try:

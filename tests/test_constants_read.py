@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 
 from stepsim.calibration.fit.collective_constants import (
     PARAMETERS,
@@ -100,7 +101,7 @@ def anew(case: CollectiveCase, constants: CollectiveConstants) -> list[float]:
     return [curve.solo_s(size) for curve, size in zip(found, SIZES, strict=True)]
 
 
-@settings(max_examples=150)
+@examples(60)
 @given(a_case, somewhere)
 def test_what_was_chosen_once_is_what_runs_whatever_the_constants(
     case: CollectiveCase, values: list[float]
@@ -137,7 +138,7 @@ def test_where_costs_decide_nothing_is_chosen_beforehand() -> None:
     assert len(set(chosen)) > 2
 
 
-@settings(max_examples=25)
+@examples(12)
 @given(
     st.lists(a_case.filter(lambda case: case.algorithm is case.protocol is None), min_size=1, max_size=4),
     somewhere,

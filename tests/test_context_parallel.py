@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from refusals import refused_at
 from small_scenarios import every_op, lowered, payloads, scenario
 
@@ -190,7 +191,7 @@ def test_a_ring_hides_what_a_gather_shows() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(12)
 @given(
     shape=st.sampled_from([(2, None), (4, None), (4, 2), (4, 4)]),
     comm=st.sampled_from(["p2p", "all_gather"]),

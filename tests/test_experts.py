@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from refusals import refused_at
 from small_experts import LATENT, expert_collectives, expert_layouts, with_experts
 from small_scenarios import lowered
@@ -289,7 +290,7 @@ def test_exchanges_hide_under_another_microbatch(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(expert_layouts())
 def test_any_legal_layout_runs_and_closes_its_memory(run: Scenario) -> None:
     result = simulate(run)
@@ -304,7 +305,7 @@ def test_any_legal_layout_runs_and_closes_its_memory(run: Scenario) -> None:
             assert stage.timeline[-1][1] == pytest.approx(0, abs=1e-6 * peak)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(12)
 @given(expert_layouts())
 def test_every_action_has_its_layers(run: Scenario) -> None:
     """Each microbatch passes each layer forward once, alone or beside a backward."""

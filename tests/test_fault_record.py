@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_jobs import command
 
 from stepsim.sim.reliability.planning.record import DAY_S, fault_lines, read_record
@@ -89,6 +90,7 @@ def test_published_classes_are_those_of_the_record(shared: Path) -> None:
 # Fits ----------------------------------------------------------------------------------------------
 
 
+@examples(20)
 @given(st.integers(0, 2**31), st.floats(0.4, 3.0), st.floats(1.0, 1e6))
 def test_fits_are_those_of_greatest_likelihood(seed: int, shape: float, scale: float) -> None:
     """Closed forms of two laws; of Weibull's, scipy's own search."""

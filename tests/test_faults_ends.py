@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from faults_campaigns import DAY, campaigns, crashes, document, plan_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 
 from stepsim.sim.reliability.ask import ask
 from stepsim.sim.reliability.campaign import plan as plans
@@ -103,7 +104,7 @@ def numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 @given(campaigns(), st.integers(1, 4))
-@settings(max_examples=20)
+@examples(12)
 def test_every_figure_is_finite_and_shares_are_shares(doc: dict[str, Any], count: int) -> None:
     found = answers_document(ask(campaign_from_document(doc, "drawn"), replications=count))
     for path, value in numbers(found):

@@ -89,9 +89,9 @@ def test_writes_under_the_same_faults(name: str, policy: str) -> None:
 @pytest.mark.parametrize("name", WRITES)
 def test_writes_within_three_standard_errors(name: str, policy: str) -> None:
     job = overlapping(name, policy)
-    plan = plan_of(writes_document(job, run={"horizon": f"{1000 * job.m + 1000 * 330!r} s"}))
+    plan = plan_of(writes_document(job, run={"horizon": f"{500 * job.m + 500 * 330!r} s"}))
     out = replicate(plan, 0)
-    lives = 50_000  # fifty times as many as the campaign's, whose error is what counts
+    lives = 25_000  # fifty times as many as the campaign's, whose error is what counts
     expected, error = writes_alone(job, lives)
     own = error * math.sqrt(lives / out.interruptions)
     assert own < 0.02

@@ -7,8 +7,9 @@ from collections.abc import Hashable
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 
 from stepsim.sim.engine import flows as engine_flows
 from stepsim.sim.engine.clock import Clock
@@ -54,7 +55,7 @@ def ends(begun: list[Start], capacity: dict[Hashable, float]) -> list[float]:
     return found
 
 
-@settings(deadline=None)
+@examples(20)
 @given(starts())
 def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dict[Hashable, float]]) -> None:
     found = []

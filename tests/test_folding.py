@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import layouts, lowered, scenario
 
 from stepsim.sim.engine.accounting import action_spans
@@ -104,7 +105,7 @@ def same_times(ours: Times, theirs: Times) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@examples(20)
 @given(degraded())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn
@@ -120,7 +121,7 @@ def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(20)
 @given(layouts())
 def test_without_degradation_a_class_is_a_pipeline_rank(run: Scenario) -> None:
     """And then nothing is rewritten."""
@@ -133,7 +134,7 @@ def test_without_degradation_a_class_is_a_pipeline_rank(run: Scenario) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(15)
 @given(degraded())
 def test_folded_programs_can_run(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn

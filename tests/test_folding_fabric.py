@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import layouts, lowered, scenario
 from test_folding import LINKS, same_times, spans_by_rank
 
@@ -67,7 +68,7 @@ def machines(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(15)
 @given(machines())
 def test_folded_is_unfolded(drawn: tuple[Scenario, Degradation]) -> None:
     """Of jobs that have ranks alike: more than half have none, and their replay would be repeated."""
@@ -136,7 +137,7 @@ def test_a_damaged_cable_unfolds_what_crosses_it() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@examples(8)
 @given(machines())
 def test_folded_programs_can_run_and_be_written(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn

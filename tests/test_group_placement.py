@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from law_examples import examples
 from small_clusters import cluster
 from small_experts import with_experts
 from small_scenarios import layouts, scenario
@@ -88,7 +89,7 @@ def placed(draw: st.DrawFn) -> Scenario:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(12)
 @given(placed())
 def test_folded_is_unfolded_however_groups_sit(run: Scenario) -> None:
     step, world = lowered(run), run.world_size

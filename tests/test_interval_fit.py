@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from stepsim.calibration.fit.steps.interval_terms import (
     StepRow,
     fit_interval_terms,
+    learnt_terms,
     steps_text,
     without_each_source,
 )
@@ -74,7 +75,7 @@ def test_the_fit_finds_what_experts_add_and_holds_nine_in_ten_of_unseen_runs() -
     rows = made_rows()
     steps = fit_interval_terms(rows)
     assert steps.terms["experts"].sigma == pytest.approx(0.2, rel=0.4)
-    assert fit_interval_terms(made_rows(experts_sigma=0.02)).terms["experts"].sigma < 0.1
+    assert learnt_terms(made_rows(experts_sigma=0.02)).terms["experts"].sigma < 0.1
     unseen = [row for row in rows if not row.fitted]
     held = [
         interval.low_s <= math.exp(row.error) <= interval.high_s
@@ -87,12 +88,12 @@ def test_the_fit_finds_what_experts_add_and_holds_nine_in_ten_of_unseen_runs() -
 
 def test_names_of_sources_and_the_order_of_runs_change_nothing() -> None:
     rows = made_rows(many=90)
-    once = fit_interval_terms(rows)
+    once = learnt_terms(rows)
     renamed = [
         replace(row, family=f"x{hash_of(row.family)}", source=f"y{hash_of(row.source)}") for row in rows
     ]
     Random(3).shuffle(renamed)
-    again = fit_interval_terms(renamed)
+    again = learnt_terms(renamed)
     assert again.families == once.families
     assert again.quantile == pytest.approx(once.quantile, rel=0.02)
     for name, one in once.terms.items():
@@ -104,7 +105,7 @@ def hash_of(name: str) -> int:
 
 
 def test_the_fit_finds_what_many_gpus_wait_for_one_another() -> None:
-    some, none = (fit_interval_terms(made_rows(waits=waits)) for waits in (0.1, 0.0))
+    some, none = (learnt_terms(made_rows(waits=waits)) for waits in (0.1, 0.0))
     assert some.terms[WAITS].sigma == pytest.approx(0.1, rel=0.4)
     assert none.terms[WAITS].sigma < 0.4 * some.terms[WAITS].sigma
 
@@ -116,7 +117,7 @@ def test_runs_that_are_slower_than_told_widen_intervals_above() -> None:
         replace(row, error=abs(row.error) + 0.1) if int(row.source.split()[1]) % 5 == 0 else row
         for row in rows
     ]
-    even, late = fit_interval_terms(rows), fit_interval_terms(slower)
+    even, late = learnt_terms(rows), learnt_terms(slower)
     assert even.quantile == pytest.approx(even.quantile_below, rel=0.15)
     assert late.quantile > 1.1 * late.quantile_below
 
@@ -128,7 +129,7 @@ def test_one_sweep_of_many_families_is_no_witness_of_each() -> None:
         replace(row, family=f"of the sweep {place}", source="sweep", doubt=replace(row.doubt, experts=NONE))
         for place, row in enumerate(made_rows(seed=2, many=120, experts_sigma=0.0))
     ]
-    found, bare = (fit_interval_terms(some).terms[WAITS].sigma for some in (rows + sweep, rows))
+    found, bare = (learnt_terms(some).terms[WAITS].sigma for some in (rows + sweep, rows))
     assert found > 0.9 * bare
 
 
@@ -141,7 +142,7 @@ def test_what_the_slowest_gpu_explains_no_wait_does() -> None:
         return replace(row, doubt=replace(row.doubt, causes=(*row.doubt.causes, part)))
 
     rows = made_rows(waits=0.1)
-    bare, known = fit_interval_terms(rows), fit_interval_terms([explained(row) for row in rows])
+    bare, known = learnt_terms(rows), learnt_terms([explained(row) for row in rows])
     assert known.terms[WAITS].sigma < 0.5 * bare.terms[WAITS].sigma
     for name in (*EXPERTS, "software"):
         assert known.terms[name].sigma == pytest.approx(bare.terms[name].sigma, rel=0.08), name
@@ -151,7 +152,7 @@ def test_what_reaches_a_step_that_may_be_another_explains_no_error() -> None:
     made = [IntervalPart(name=kind, share=1.0, sigma=0.2, source="made", kind=kind) for kind in REACHES]
     rows = made_rows(waits=0.1, many=40)
     reaching = [replace(row, doubt=replace(row.doubt, causes=(*row.doubt.causes, *made))) for row in rows]
-    found, bare = fit_interval_terms(reaching), fit_interval_terms(rows)
+    found, bare = learnt_terms(reaching), learnt_terms(rows)
     assert (found.weights, found.terms) == (bare.weights, bare.terms)
     assert (found.quantile, found.quantile_below) == (bare.quantile, bare.quantile_below)
 
@@ -232,7 +233,7 @@ def test_the_shipped_range_of_collectives_is_that_of_the_logs(shared: Path) -> N
 def test_standard_deviations_are_those_of_a_normal_distribution() -> None:
     """Of normal errors each term is as large as they are, although terms are found by a distribution with
     heavy tails."""
-    steps = fit_interval_terms(made_rows(many=600))
+    steps = learnt_terms(made_rows(many=600))
     assert steps.terms["experts"].sigma == pytest.approx(0.2, rel=0.15)
     below, above = reach_of(parts_of(doubt(steps.families[0]), steps), steps)
     assert below == pytest.approx(above, rel=0.1)  # normal errors lie to neither side
@@ -244,4 +245,4 @@ def test_a_source_of_many_families_has_no_more_say_than_some_of_few() -> None:
     rows = [row for row in made_rows(many=300) if not row.doubt.experts.share]
     wild = [replace(row, error=4 * row.error) if n % 4 == 0 else row for n, row in enumerate(rows)]
     one = [replace(row, source="one") if n % 4 == 0 else row for n, row in enumerate(wild)]
-    assert fit_interval_terms(one).quantile < fit_interval_terms(wild).quantile
+    assert learnt_terms(one).quantile < learnt_terms(wild).quantile

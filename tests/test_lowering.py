@@ -10,7 +10,8 @@ import json
 from collections import Counter
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
+from law_examples import examples
 from small_scenarios import (
     changed,
     every_op,
@@ -35,7 +36,7 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import software_names
 from stepsim.sim.simulate import simulate
 
-law = settings(max_examples=40)
+law = examples(15)
 
 
 # Operations ----------------------------------------------------------------------------------------
@@ -275,7 +276,7 @@ def test_a_step_takes_no_less_than_its_kernels_and_no_more_than_everything_in_tu
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(12)
 @given(layouts())
 def test_a_step_is_the_same_every_time(run: Scenario) -> None:
     def outcome() -> tuple[str, list[str]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from law_examples import examples
 from schedule_shapes import golden_shape, goldens, schedules_and_shapes, shapes_of
 from small_scenarios import lowered, scenario
 
@@ -71,6 +72,7 @@ def interleaved_by_megatron(draw: st.DrawFn) -> Shape:
 # Laws ----------------------------------------------------------------------------------------------------
 
 
+@examples(20)
 @given(interleaved_by_megatron())
 def test_combined_steps_do_the_same_work_with_one_activation_more(shape: Shape) -> None:
     """The same forwards and the same backwards in the same order; nothing deadlocks."""
@@ -113,6 +115,7 @@ def test_a_refusal_of_pairs_names_who_waits_for_whom() -> None:
         combined(Shape(ranks=3, microbatches=4, chunks=3))
 
 
+@examples(20)
 @given(interleaved_by_megatron())
 def test_messages_of_combined_steps_need_a_rule_that_knows_pairs(shape: Shape) -> None:
     orders, rank_of = combined(shape), loop_placement

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import layouts, main_gradient_bytes, parameters_of_ranks, scenario
 
 from stepsim.sim.lowering.layers.local_shape import ELEMENT_BYTES
@@ -50,6 +51,7 @@ def layer_bytes(a: int, d: int, s: int, b: int, **fields: Any) -> float:
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches)
 def test_one_layer_alone(a: int, d: int, s: int, b: int) -> None:
     h = a * d
@@ -57,6 +59,7 @@ def test_one_layer_alone(a: int, d: int, s: int, b: int) -> None:
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches, groups)
 def test_one_layer_under_tensor_parallelism(a: int, d: int, s: int, b: int, t: int) -> None:
     h = a * d
@@ -65,6 +68,7 @@ def test_one_layer_under_tensor_parallelism(a: int, d: int, s: int, b: int, t: i
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches, groups)
 def test_one_layer_under_tensor_and_sequence_parallelism(a: int, d: int, s: int, b: int, t: int) -> None:
     h = a * d
@@ -73,6 +77,7 @@ def test_one_layer_under_tensor_and_sequence_parallelism(a: int, d: int, s: int,
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches, groups)
 def test_selective_recomputation_drops_the_scores(a: int, d: int, s: int, b: int, t: int) -> None:
     sbh = s * b * a * d
@@ -85,6 +90,7 @@ def test_selective_recomputation_drops_the_scores(a: int, d: int, s: int, b: int
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches, groups)
 def test_full_recomputation_keeps_the_input(a: int, d: int, s: int, b: int, t: int) -> None:
     """Sequence parallelism splits the input too."""
@@ -96,6 +102,7 @@ def test_full_recomputation_keeps_the_input(a: int, d: int, s: int, b: int, t: i
 
 
 @pytest.mark.slow
+@examples(15)
 @given(heads, head_dims, lengths, batches)
 def test_fused_attention_keeps_no_scores(a: int, d: int, s: int, b: int) -> None:
     """FlashAttention keeps one FP32 log-sum-exp per row and head instead (Dao 2023, section 3.1)."""
@@ -112,6 +119,7 @@ def activations(**fields: Any) -> list[float]:
 
 
 @pytest.mark.slow
+@examples(15)
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 12))
 def test_1f1b_holds_as_many_microbatches_as_ranks_follow(p: int, m: int) -> None:
     """min(p - r, m): Narayanan 2021, section 2.2.1."""
@@ -121,6 +129,7 @@ def test_1f1b_holds_as_many_microbatches_as_ranks_follow(p: int, m: int) -> None
 
 
 @pytest.mark.slow
+@examples(15)
 @given(st.sampled_from([2, 4, 8]), st.integers(1, 12))
 def test_gpipe_holds_all_microbatches(p: int, m: int) -> None:
     one = activations(pp=p, schedule="gpipe", microbatches=1)
@@ -138,7 +147,7 @@ def test_interleaving_holds_the_warm_up_and_one_chunk_more(microbatches: int) ->
         assert held[r] / (one[r] / v) == pytest.approx((v - 1) * p + 2 * (p - r - 1) + 1, rel=1e-12)
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(layouts())
 def test_every_activation_is_freed(run: Scenario) -> None:
     """All but gradients that the first backward allocates, which the optimizer needs."""
@@ -151,7 +160,7 @@ def test_every_activation_is_freed(run: Scenario) -> None:
         assert [at for at, _ in stage.timeline] == sorted(at for at, _ in stage.timeline)
 
 
-@settings(max_examples=40)
+@examples(15)
 @given(layouts())
 def test_the_peak_is_the_sum_of_its_terms_at_its_moment(run: Scenario) -> None:
     for stage, held in zip(simulate(run).memory, parameters_of_ranks(run), strict=True):
@@ -209,7 +218,7 @@ def test_recipes_cost_their_textbook_bytes_per_parameter(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(15)
 @given(layouts())
 def test_zero_1_shards_the_optimizer_alone(run: Scenario) -> None:
     """2 + 2 + 12/dp in 16 bit (ZeRO, table 1), with the gradient bytes of the stack.

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 from drawn import lines
-from hypothesis import given, settings
+from hypothesis import given
+from law_examples import examples
 from small_scenarios import layouts, scenario
 from typer.testing import CliRunner
 
@@ -22,7 +23,7 @@ from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
-law = settings(max_examples=40)
+law = examples(15)
 
 
 @law

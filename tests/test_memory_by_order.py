@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from compositions import build, combinations
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import layouts, scenario
 
 from stepsim.sim.brief.memory import enough_microbatches, memory_by_order
@@ -17,7 +18,7 @@ from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
-law = settings(max_examples=30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+law = examples(12, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 COUNTS = st.sampled_from([1, 3, 5, 11])
 """Of the microbatches that are drawn: from steps that never fill a pipeline to steps that are shortened."""
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from checkout import ROOT
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import changed, layouts, lowered
 
 from stepsim.sim.lowering.optimizers import updated_parameters
@@ -42,7 +43,7 @@ def beside_bytes(run: Scenario, r: int) -> float:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@examples(12)
 @given(data=st.data())
 def test_a_higher_stage_adds_no_more_than_shards_beside_the_whole(data: st.DataObject) -> None:
     """What a rank gathers or has not reduced yet is never more than what the stage before holds all along."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import changed, every_op, lowered, parameters_of_ranks, scenario
 
 from stepsim.hardware.gpus import get_gpu
@@ -18,7 +19,7 @@ from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
-law = settings(max_examples=30)
+law = examples(12)
 PRESETS = ("torchtitan-2024", "deepspeed-zero3-2021", "megatron-core-2025", "megatron-2023")
 
 

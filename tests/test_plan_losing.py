@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from rich.console import Console
 from small_plans import answer, small
 from small_scenarios import BARE_HOST
@@ -50,7 +51,7 @@ def full_recomputation(found: LayoutPlan) -> Loser:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(st.data())
 def test_no_step_is_shorter_than_without_shared_links(data: st.DataObject) -> None:
     def drawn(*values: Any) -> Any:

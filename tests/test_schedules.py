@@ -14,6 +14,7 @@ import pytest
 from asap import Times, asap
 from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from schedule_shapes import any_shape, golden_shape, goldens, legal, parse, shapes_of
 
 from stepsim.schedules.orders.action import Action, ActionKind, Orders, Overlap
@@ -166,6 +167,7 @@ def test_all_schedules_are_found() -> None:
 
 
 @pytest.mark.parametrize("name", names())
+@examples(15)
 @given(data=st.data())
 def test_orders_are_valid(name: str, data: st.DataObject) -> None:
     """Complete, on the right ranks, free of deadlock, and within the activations that the schedule states."""
@@ -176,6 +178,7 @@ def test_orders_are_valid(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in names() if get(name).in_flight])
+@examples(20)
 @given(data=st.data())
 def test_peak_activations_are_as_stated(name: str, data: st.DataObject) -> None:
     """The bound is reached, so a planner may use it in place of the orders."""
@@ -187,6 +190,7 @@ def test_peak_activations_are_as_stated(name: str, data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
+@examples(15)
 @given(data=st.data())
 def test_no_schedule_beats_the_work_or_the_fill(name: str, data: st.DataObject) -> None:
     """A rank does all its work; the first microbatch passes every stage up and down."""
@@ -204,6 +208,7 @@ def test_no_schedule_beats_the_work_or_the_fill(name: str, data: st.DataObject) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names())
+@examples(15)
 @given(data=st.data())
 def test_both_timings_agree(name: str, data: st.DataObject) -> None:
     """Our own and the reference of the tests, rank by rank, with the costs that the shape was drawn with."""

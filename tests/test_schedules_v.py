@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from law_examples import examples
 from schedule_shapes import goldens
 
 from stepsim.schedules.orders.action import ActionKind
@@ -113,6 +114,7 @@ def v_1f1b_bubble(p: int) -> int:
 
 
 @pytest.mark.slow
+@examples(15)
 @given(st.integers(2, 20), st.integers(0, 12), durations)
 def test_makespan_with_equal_times(p: int, more: int, t: int) -> None:
     """From m = 2p on (reference 5.1); span and makespan are one."""
@@ -126,6 +128,7 @@ def test_makespan_with_equal_times(p: int, more: int, t: int) -> None:
 
 
 @pytest.mark.slow
+@examples(15)
 @given(st.integers(3, 20), st.data())
 def test_v_half_and_v_min_need_fewer_microbatches_than_stated(p: int, data: st.DataObject) -> None:
     """Measured here: from m = p+3 on, both have the bubble that reference 5.1 states from m = 2p on."""
@@ -134,6 +137,7 @@ def test_v_half_and_v_min_need_fewer_microbatches_than_stated(p: int, data: st.D
     assert run("v-half", p, m).makespan == 6 * m + v_half_bubble(p)
 
 
+@examples(20)
 @given(st.integers(1, 20), st.integers(1, 40))
 def test_peak_of_v_half(p: int, m: int) -> None:
     """Rank r: min(2m, m+1+r, 2⌊(p+2)/2⌋); so reference 5.2 holds on every rank from m = 2⌊(p+2)/2⌋ - 1 on."""
@@ -141,6 +145,7 @@ def test_peak_of_v_half(p: int, m: int) -> None:
     assert list(peak_activations(get("v-half").orders(v_shape(p, m)))) == stated
 
 
+@examples(20)
 @given(st.integers(1, 20), st.integers(1, 40))
 def test_peak_of_v_min(p: int, m: int) -> None:
     """The same with 2⌊(p+4)/3⌋, reached by some rank; one rank holds one less, only where p mod 3 is 2."""
@@ -232,6 +237,7 @@ def test_steady_bubble_of_v_min(p: int) -> None:
 # Laws --------------------------------------------------------------------------------------------------
 
 
+@examples(20)
 @given(names, st.integers(1, 16), st.integers(1, 40))
 def test_any_number_of_ranks_and_microbatches(name: str, p: int, m: int) -> None:
     """Fewer microbatches than ranks and a single rank too: complete, free of deadlock, as full as stated."""
@@ -321,6 +327,7 @@ def slow_reorder(
     return rows
 
 
+@examples(20)
 @given(blocks(), st.integers(1, 9))
 def test_reorder_finds_what_a_slow_search_finds(block: Block, m: int) -> None:
     """On blocks of any kind: weight gradients with slots of their own, or postponed."""

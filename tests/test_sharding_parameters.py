@@ -10,8 +10,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from refusals import refused_at
 from small_scenarios import changed, every_op, lowered, parameters_of_ranks, scenario, shards_always
 
@@ -28,7 +29,7 @@ PRESETS = {
 }
 """A preset of each implementation."""
 
-law = settings(max_examples=30)
+law = examples(15)
 
 
 @st.composite

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import BARE_HOST, presets_for, scenario
 
 from stepsim.hardware.calibrated.overlay import calibrated_profile
@@ -73,7 +74,7 @@ def long_steps(draw: st.DrawFn) -> Scenario:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, suppress_health_check=[HealthCheck.filter_too_much])
+@examples(8, suppress_health_check=[HealthCheck.filter_too_much])
 @given(long_steps())
 def test_a_shortened_step_is_the_step(run: Scenario) -> None:
     try:
@@ -179,7 +180,7 @@ def test_hosts_that_gpus_do_not_wait_for_set_no_pace() -> None:
         assert periods_until_paced(_plan(run), turns, 10) == 0
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much])
+@examples(10, suppress_health_check=[HealthCheck.filter_too_much])
 @given(long_steps())
 def test_hosts_that_keep_up_with_each_action_set_no_pace(run: Scenario) -> None:
     """What is asked of stages that differ says no more than the orders of all ranks do."""

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import layouts, scenario
 from test_step_faults import cost
 from test_step_jitter import REPLICAS, seeded
@@ -53,7 +54,7 @@ def test_every_kind_that_a_step_ends_with_is_in_the_law() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=20)
+@examples(10)
 @given(data=st.data())
 def test_no_fault_speeds_a_step_up(data: st.DataObject) -> None:
     """Where nothing is shared, strictly; else never below the healthy step with nothing shared."""
@@ -212,7 +213,7 @@ def stages(run: Scenario) -> int:
     return run.parallelism.pp
 
 
-@settings(max_examples=15)
+@examples(8)
 @given(data=st.data())
 def test_every_second_has_one_name(data: st.DataObject) -> None:
     run = data.draw(layouts(dp=2, gpus_per_node=4))

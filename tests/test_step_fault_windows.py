@@ -6,8 +6,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from refusals import refused_at
 from small_scenarios import layouts, lowered, scenario
 from test_joint_blocks import degraded
@@ -71,7 +72,7 @@ def programs_in_time(run: Scenario, degradation: Degradation, step_s: float) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@examples(12)
 @given(changing())
 def test_a_step_that_changes_is_the_same_expanded(
     drawn: tuple[Scenario, Degradation, list[float]],
@@ -96,7 +97,7 @@ def test_the_edges_of_that_law_lie_inside_repeated_blocks() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(12)
 @given(layouts(), st.data())
 def test_a_folded_step_with_a_window_is_the_unfolded_one(run: Scenario, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, run.world_size - 1))
@@ -257,7 +258,7 @@ def test_a_flap_from_the_start_lasts_as_long_as_flaps_do() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(layouts(), st.data())
 def test_a_flap_is_the_same_expanded_and_folded(run: Scenario, data: st.DataObject) -> None:
     step_s = replay(folded(lowered(run)).programs).makespan_s

@@ -6,8 +6,9 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from oracles.expanded import expanded
 from small_scenarios import layouts, lowered, scenario
 from test_step_faults import LINKED, TWIN, cost
@@ -34,7 +35,7 @@ def hang(run: Scenario, line: str, fold: bool = True) -> Hang:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(15)
 @given(layouts(), st.data())
 def test_a_hang_is_the_same_expanded(run: Scenario, data: st.DataObject) -> None:
     """Every class comes as far as op by op, and waits in the same communication."""
@@ -54,7 +55,7 @@ def test_a_hang_is_the_same_expanded(run: Scenario, data: st.DataObject) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@examples(12)
 @given(layouts(), st.data())
 def test_a_folded_hang_is_the_unfolded_one(run: Scenario, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, run.world_size - 1))

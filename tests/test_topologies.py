@@ -9,8 +9,9 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
+from law_examples import examples
 from topologies import cluster_of, network_of, regular, topologies
 
 from stepsim.hardware.cluster import Cluster
@@ -129,7 +130,7 @@ def maximum_flow(topology: RegularTopology, first: set[int]) -> float:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(25)
 @given(topologies(kinds=("rail-optimized", "fat-tree")))
 def test_bisection_of_tapered_trees_is_the_maximum_flow(topology: RegularTopology) -> None:
     clos = cluster_of(topology).switches

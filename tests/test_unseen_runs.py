@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import pytest
 from stepsim.calibration.cases.case import Case, read_cases
 from stepsim.calibration.cases.to_scenario import to_scenario
 
+pytestmark = pytest.mark.xdist_group("unseen runs")  # their files are read once
+
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "tests" / "data" / "unseen").glob("*.yaml"))
-CASES = [case for path in FILES for case in read_cases(path)]
 ADDRESS = re.compile(
     r"https://github\.com/[\w.-]+/[\w.-]+/(blob/[0-9a-f]{40}/\S+|(issues|pull|discussions)/\d+)|https://docs\.nvidia\.com/\S+"
     r"|https://arxiv\.org/abs/\d{4}\.\d{5}|https://huggingface\.co/[\w.-]+/[\w.-]+/blob/[0-9a-f]{40}/\S+"
@@ -21,17 +23,32 @@ ADDRESS = re.compile(
 """A file at a commit, a thread, a page of a vendor's documentation or of its author, or a paper."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
-def test_a_run_is_a_scenario_with_its_figure_on_the_page(case: Case) -> None:
-    run = to_scenario(case)
-    assert run.world_size == case.hardware.gpus
-    assert run.training.global_batch == case.layout.global_batch
-    address = case.notes.split()[-1]
-    assert ADDRESS.fullmatch(address)
-    page = (ROOT / "docs" / "unseen-runs.md").read_text(encoding="utf-8")
-    (row,) = [line for line in page.splitlines() if line.startswith(f"| {case.id} |")]
-    step_s = case.measured.step_time_s
-    assert f"[{'out of memory' if step_s is None else f'{step_s:.4g} s'}]({address})" in row
+@functools.cache
+def cases_of(path: Path) -> tuple[Case, ...]:
+    return read_cases(path)
+
+
+@functools.cache
+def rows_of_the_page() -> dict[str, list[str]]:
+    """The rows of its tables by their first column."""
+    rows: dict[str, list[str]] = {}
+    for line in (ROOT / "docs" / "unseen-runs.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| "):
+            rows.setdefault(line.split(" |")[0][2:], []).append(line)
+    return rows
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_a_run_is_a_scenario_with_its_figure_on_the_page(path: Path) -> None:
+    for case in cases_of(path):
+        run = to_scenario(case)
+        assert run.world_size == case.hardware.gpus, case.id
+        assert run.training.global_batch == case.layout.global_batch, case.id
+        address = case.notes.split()[-1]
+        assert ADDRESS.fullmatch(address), case.id
+        (row,) = rows_of_the_page()[case.id]
+        step_s = case.measured.step_time_s
+        assert f"[{'out of memory' if step_s is None else f'{step_s:.4g} s'}]({address})" in row
 
 
 def test_the_runs_are_of_no_source_that_shaped_a_constant(shared: Path) -> None:
@@ -39,10 +56,11 @@ def test_the_runs_are_of_no_source_that_shaped_a_constant(shared: Path) -> None:
         path for folder in ("cases", "second/cases") for path in (shared / "data" / folder).glob("*.yaml")
     ]
     seen = [case for path in files for case in read_cases(path)]
+    unseen = [case for path in FILES for case in cases_of(path)]
     assert seen
-    assert len({case.id for case in CASES}) == len({measurement(case) for case in CASES}) == len(CASES)
-    assert not {case.id for case in seen} & {case.id for case in CASES}
-    assert not {measurement(case) for case in seen} & {measurement(case) for case in CASES}
+    assert len({case.id for case in unseen}) == len({measurement(case) for case in unseen}) == len(unseen)
+    assert not {case.id for case in seen} & {case.id for case in unseen}
+    assert not {measurement(case) for case in seen} & {measurement(case) for case in unseen}
 
 
 def measurement(case: Case) -> tuple[object, ...]:

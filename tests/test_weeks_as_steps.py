@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from law_examples import examples
 from small_scenarios import scenario
 from test_step_faults import LINKED, TWIN
 
@@ -27,6 +28,8 @@ from stepsim.sim.simulate import simulate
 
 if TYPE_CHECKING:
     from stepsim.sim.scenario.models import Scenario
+
+pytestmark = pytest.mark.xdist_group("weeks as steps")  # healthy steps are built once
 
 LARGE = "llama3.1-405b-16k"
 DEEP = scenario(**{**TWIN, "pp": 8, "vpp": 1, "num_layers": 8, "dp": 2, "schedule": "1f1b"})
@@ -144,7 +147,7 @@ def lines(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@examples(8)
 @given(st.sampled_from(["deep", "linked"]), st.lists(lines(), min_size=1, max_size=3))
 def test_the_ledger_of_modelled_steps_closes_and_nothing_is_negative(name: str, struck: list[str]) -> None:
     out = replicate(modelled(name, struck), 0)

@@ -138,7 +138,8 @@ class Life:
             return self.trace[0] if self.trace else (inf, 0)
         if not (exposed or job.wall):
             return inf, 0
-        there = [h for h in range(job.replicas * job.each) if self._can_fail(h)]
+        gone = {*self.empty} if job.wall else {*self.empty, *self.idle}
+        there = [h for h in range(job.replicas * job.each) if h not in gone]
         if not there:
             return inf, 0
         return self.now + self.random.expovariate(job.rate * len(there)), self.random.choice(there)

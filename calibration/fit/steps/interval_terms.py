@@ -128,7 +128,7 @@ class _Table:
 
 def fit_interval_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
     """Everything that intervals read of measured steps. ValueError where there is nothing to learn from."""
-    found = _learnt(rows)
+    found = learnt_terms(rows)
     shown = _showing(rows, {name: one.sigma for name, one in found.terms.items()})
     terms = {name: replace(one, source=_source(name, shown[name])) for name, one in found.terms.items()}
     return replace(found, terms=terms, left_out=_left_out(rows))
@@ -140,11 +140,12 @@ def without_each_source(rows: Sequence[StepRow]) -> Iterator[tuple[str, Measured
     for source in sorted({row.source for row in rows}):
         others = [row for row in rows if row.source != source]
         if len({row.source for row in others if row.fitted}) > 1:
-            yield source, _learnt(others)
+            yield source, learnt_terms(others)
 
 
-def _learnt(rows: Sequence[StepRow]) -> MeasuredSteps:
-    """As fit_interval_terms, without who shows a term and what is held of sources left out."""
+def learnt_terms(rows: Sequence[StepRow]) -> MeasuredSteps:
+    """As fit_interval_terms, without who shows a term and what is held of sources left out, which take a fit
+    for each source. ValueError where there is nothing to learn from."""
     rows = sorted(rows, key=lambda row: (row.source, row.family, row.error, repr(row.doubt.regime)))
     fitted = [row for row in rows if row.fitted]
     if len({row.source for row in fitted}) < 2:

@@ -66,7 +66,8 @@ def _panel(panel: Axes, stage: StageMemory, makespan_s: float) -> None:
     times = [at_s for at_s, _ in points]
     levels = [0.0] * len(points)
     for name, colour in COLOURS.items():
-        above = [low + _bytes(stage, name, sizes) for low, (_, sizes) in zip(levels, points, strict=True)]
+        own = _sizes(stage, name, [sizes for _, sizes in points])
+        above = [low + size for low, size in zip(levels, own, strict=True)]
         if above != levels:
             bands = [*zip(levels, above, strict=True)]
             last = len(points) - 1
@@ -102,10 +103,11 @@ def _brief(times: Sequence[float], sizes: Sequence[float], shortest_s: float) ->
 
 def _occurs(name: str, stages: Sequence[StageMemory]) -> bool:
     """Whether any rank holds some of a term."""
+    nothing = (0.0,) * len(MOVING)
     return any(
-        _bytes(stage, name, sizes)
+        size != 0.0
         for stage in stages
-        for _, sizes in (*stage.moving, (0.0, (0.0,) * len(MOVING)))
+        for size in _sizes(stage, name, [*(sizes for _, sizes in stage.moving), nothing])
     )
 
 
@@ -117,7 +119,9 @@ def _held(stage: StageMemory) -> dict[str, float]:
     return {**found, "gradients, held": max(stage.static_bytes - sum(found.values()), 0.0)}
 
 
-def _bytes(stage: StageMemory, name: str, sizes: tuple[float, ...]) -> float:
-    if name in HELD:
-        return _held(stage)[name]
-    return stage.beside_bytes if name == "allocator" else sizes[MOVING.index(name)]
+def _sizes(stage: StageMemory, name: str, moving: list[tuple[float, ...]]) -> list[float]:
+    """The bytes of a term, for each of what comes and goes."""
+    if name in MOVING:
+        place = MOVING.index(name)
+        return [sizes[place] for sizes in moving]
+    return [_held(stage)[name] if name in HELD else stage.beside_bytes] * len(moving)
