@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from .blocks import Training
+    from .blocks import Parallelism, Training
     from .frameworks import Lookup
     from .model.model import Model
     from .software.software import Software
@@ -30,6 +30,24 @@ def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
             message=f"{scaling} is for precision fp8, and training.precision is {training.precision};"
             " leave it out, or set precision to fp8",
         )
+
+
+def operators_of_experts(model: Model, parallelism: Parallelism, software: Software) -> Iterator[Finding]:
+    """torch's own operators on experts' rows know no exchange of rows, and no compiler that joins them."""
+    kernels = software.kernels
+    if model.moe is None or kernels.expert_operators == "library":
+        return
+    for idle, why in (
+        (parallelism.ep * parallelism.etp > 1, "experts are spread over ranks"),
+        (kernels.torch_compile, "torch_compile joins them"),
+        (kernels.fused_grouped_mlp, "fused_grouped_mlp has kernels of its own"),
+    ):
+        if idle:
+            yield Finding(
+                path=("software", "kernels", "expert_operators"),
+                message=f"{kernels.expert_operators} is operators of torch's by themselves on the experts of"
+                f" one rank, but {why}; set expert_operators: library",
+            )
 
 
 def compiler_leaves_biases(model: Model, software: Software) -> Iterator[Finding]:

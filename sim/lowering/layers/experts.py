@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .routing import distinct_loads
+from .routing import busiest_share, distinct_loads
 
 if TYPE_CHECKING:
     from ...scenario.model.model import Model, Moe
@@ -21,7 +21,8 @@ class Experts:
     """``held`` of ``total`` experts are here, each ``ffn`` wide (divided by etp); ``shared_ffn`` by tp.
 
     ``copies`` is how often each token is sent: topk, or what capacity pads or cuts that to. ``load`` is
-    this rank's rows over the mean of all ranks (routing.py). Without a capacity (``dropless``) nobody knows
+    this rank's rows over the mean of all ranks (routing.py), ``busiest`` the rows of the expert with the most
+    over the mean of those here. Without a capacity (``dropless``) nobody knows
     how many rows come before the router has run. ``in_groups``: a router chooses groups of experts first.
     """
 
@@ -34,6 +35,7 @@ class Experts:
     etp: int
     copies: float
     load: float = 1.0
+    busiest: float = 1.0
     dropless: bool = True
     in_groups: bool = False
 
@@ -87,6 +89,7 @@ def experts_of(scenario: Scenario) -> Experts | None:
         etp=par.etp,
         copies=copies_of(moe),
         load=distinct_loads(scenario)[0],
+        busiest=busiest_share(scenario),
         dropless=moe.capacity_factor is None,
         in_groups=moe.node_limit is not None,
     )

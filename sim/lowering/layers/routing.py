@@ -75,6 +75,14 @@ def distinct_loads(scenario: Scenario) -> tuple[float, ...]:
     return tuple(sorted(set(rank_loads(scenario)), reverse=True)) or (1.0,)
 
 
+def busiest_share(scenario: Scenario) -> float:
+    """Rows of the expert with the most over the mean of the heaviest rank's; 1 where a capacity pads all."""
+    moe = scenario.model.moe
+    if moe is None or moe.capacity_factor is not None:
+        return 1.0
+    return max(expert_shares(scenario)) / distinct_loads(scenario)[0]
+
+
 def dropped_share(scenario: Scenario) -> float:
     """Share of the copies of tokens that find no place at their expert."""
     moe = scenario.model.moe
