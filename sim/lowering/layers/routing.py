@@ -6,7 +6,8 @@ tokens, and all that are alike go to the same experts, which differ from layer t
 most rows of a layer, for which all wait, is taken to be the same one in each. Experts are held in their
 order: rank 0 of an expert group has the first ones, and so, under zipf, the busiest. Of large groups, ranks
 of like loads are taken together (``LEVELS``), so that few classes of ranks are replayed. With a capacity, an
-expert drops what is beyond it and pads what is below, so that all ranks are equal again: only tokens are lost.
+expert drops what is beyond it and pads what is below, so that all ranks are equal again: only tokens are
+lost.
 """
 
 from __future__ import annotations
