@@ -82,6 +82,26 @@ def test_a_loop_multiplies_as_much_in_more_launches() -> None:
     assert branches[1] > turns[1]
 
 
+def test_parts_of_one_weight_have_gradients_as_large_as_all() -> None:
+    """Zeros, and a sum of three passes, of the weights of all experts for each; of weights apart none."""
+    apart, one = run_of("loop", grouped_gemm="streams"), run_of("loop")
+    assert "gradients of all experts" not in {name for name, _, _ in layer_work(apart)}
+    sizes = {work.bytes for name, work, _ in layer_work(one) if name == "gradients of all experts"}
+    matrices = (2.0 * HIDDEN * WIDTH, 2.0 * 2 * HIDDEN * WIDTH)  # back, and both branches
+    assert sizes == {((4 * HELD - 3) * HELD + 2 * HELD) * size for size in matrices}
+
+
+def test_a_loop_passes_over_experts_without_rows() -> None:
+    few = run_of("loop", routing={"kind": "repeated", "tokens": 1}, host_s_per_kernel=0.0)
+    found = experts_of(few)
+    assert found is not None
+    assert found.turns == TOPK
+    products = [work for name, work, _ in layer_work(few) if name == "expert fc1"]
+    even = [work for name, work, _ in layer_work(run_of("loop")) if name == "expert fc1"]
+    assert products[0].flops == even[0].flops
+    assert bytes_of(few, "take rows backward") == ((4 * TOPK - 3) * TOKENS + 3 * ROWS) * 2.0 * HIDDEN
+
+
 def test_hosts_follow_a_loop_turn_by_turn() -> None:
     assert simulate(run_of("loop")).step_time_s > 2 * simulate(run_of("torch")).step_time_s
 

@@ -1,9 +1,9 @@
 """Experts whose rows torch's own operators choose, weight, gate and sum, as models of Transformers have them.
 
 Two ways: once for the rows of all experts, around one grouped product (``torch``, Transformers from 5.0 on),
-or expert by expert in a loop of Python (``loop``, before). Knows what each operator and its gradient moves,
-and in how many launches. Does not know the products (expert_work.py). Bytes count reads (r) and writes (w)
-at HBM.
+or in a loop of Python over those experts that have rows (``loop``, before). Knows what each operator and its
+gradient moves, and in how many launches. Does not know the products (expert_work.py). Bytes count reads (r)
+and writes (w) at HBM.
 
 Choosing rows by a tensor of indices is a gather; its gradient sorts the indices, and puts rows into zeros:
 reads a row and what is there, and writes it. A row that many chose is added up by one warp, a row after the
@@ -59,7 +59,7 @@ def take_rows(builder: LayerBuilder, experts: Experts) -> None:
     if in_a_loop(builder.software):
         _masks(builder, experts)
         builder.host_waits()  # nonzero says which experts have rows, and where: torch.where for each
-        builder.memory("take rows", 2 * rows * row, launches=experts.held)  # r w
+        builder.memory("take rows", 2 * rows * row, launches=experts.turns)  # r w
         return
     # experts sorted; their counts, sums and the places of rows; the weights of rows
     sort = 4.0 * _INDEX_BYTES * rows * _SORT_PASSES
@@ -89,7 +89,7 @@ def _masks(builder: LayerBuilder, experts: Experts) -> None:
     mask = float(_INDEX_BYTES * chosen * experts.held)
     builder.memory("one_hot of experts", 3 * mask, launches=5)  # zeros w, ones w; sum r
     each = float(chosen * (_SECTOR_BYTES + 3 * _INDEX_BYTES))  # r, w; r to count, r to select
-    builder.memory("where of each expert", experts.held * each, launches=7 * experts.held)
+    builder.memory("where of each expert", experts.turns * each, launches=7 * experts.turns)
 
 
 # Rows on their way back -----------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def return_rows(builder: LayerBuilder, experts: Experts) -> None:
     weight_rows(builder, rows, experts)
     if in_a_loop(builder.software):
         # zeros w; index_add_ reads a row and what is there, and writes
-        builder.memory("add rows", (tokens + 3 * rows) * row, launches=1 + experts.held)
+        builder.memory("add rows", (tokens + 3 * rows) * row, launches=1 + experts.turns)
         builder.host_waits()  # the where of the last turns; until then the host follows the GPU turn by turn
         return
     builder.memory("rows by token", 2 * rows * row, launches=3)  # places; r w
@@ -136,6 +136,23 @@ def weight_rows(builder: LayerBuilder, rows: float, experts: Experts) -> None:
     )
 
 
+# Weights --------------------------------------------------------------------------------------------
+
+
+def weights_as_one(builder: LayerBuilder) -> bool:
+    """Whether the weights of all experts are one parameter, of which a loop takes each expert's: from 5.0 on,
+    and of GPT-OSS before (models/gpt_oss/modeling_gpt_oss.py at 00d4b3d2, GptOssExperts)."""
+    return builder.software.kernels.grouped_gemm == "stacked" or builder.local.clamped_gate
+
+
+def put_weight_gradients(builder: LayerBuilder, experts: Experts, elements: int) -> None:
+    """The gradient of a part is zeros as large as all (w), into which it is copied (r w), and is added to
+    those of the turns before (r 2 w 1): of ``elements`` of each expert."""
+    turns, each = experts.turns, float(elements * builder.local.element_bytes)
+    moved = (4 * turns - 3) * experts.held * each + 2 * turns * each
+    builder.memory("gradients of all experts", moved, launches=3 * turns - 1)
+
+
 # Biases ---------------------------------------------------------------------------------------------
 
 
@@ -144,7 +161,7 @@ def add_rows_biases(builder: LayerBuilder, experts: Experts, width: int) -> None
     local, rows = builder.local, experts.rows(builder.local.norm_tokens)
     size = float(rows * width * local.element_bytes)
     if in_a_loop(builder.software):
-        builder.memory("expert biases", 2 * size, launches=experts.held)  # r w
+        builder.memory("expert biases", 2 * size, launches=experts.turns)  # r w
     else:
         builder.memory(
             "expert biases", 4 * size, launches=2
@@ -157,7 +174,7 @@ def add_rows_biases_backward(builder: LayerBuilder, experts: Experts, width: int
     local, rows = builder.local, experts.rows(builder.local.norm_tokens)
     size = float(rows * width * local.element_bytes)
     if in_a_loop(builder.software):
-        builder.memory("expert biases backward", size, launches=experts.held)
+        builder.memory("expert biases backward", size, launches=experts.turns)
         return
     _sort_to_put(builder, rows, 1)
     most = experts.busiest * experts.rows_each(local.norm_tokens)
@@ -243,7 +260,7 @@ def _sizes(builder: LayerBuilder, experts: Experts) -> tuple[int, float, float]:
 
 
 def _turns(builder: LayerBuilder, experts: Experts) -> int:
-    return experts.held if in_a_loop(builder.software) else 1
+    return experts.turns if in_a_loop(builder.software) else 1
 
 
 def _sort_to_put(builder: LayerBuilder, rows: float, turns: int) -> None:

@@ -22,6 +22,8 @@ from .expert_operators import (
     gate,
     gate_backward,
     in_a_loop,
+    put_weight_gradients,
+    weights_as_one,
 )
 from .experts import Experts
 from .layer_builder import LayerBuilder
@@ -177,13 +179,14 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
 
 
 def _in_turn(builder: LayerBuilder, linear: Linear, what: str) -> None:
-    """The products of one expert after the other, on one stream; branches that are matrices of their own are
-    products of their own."""
+    """The products of one expert that has rows after the other, on one stream; branches that are matrices of
+    their own are products of their own."""
     local, experts = builder.local, experts_of(builder.local)
-    each, times = linear, experts.held
+    each, times = linear, experts.turns
     if local.split_gate and linear == _matrices(local)[0]:
         each, times = replace(linear, outputs=linear.outputs // local.gate), times * local.gate
-    one = local.here.with_(sequence=experts.rows_each(local.norm_tokens))
+    rows = max(1, round(experts.rows(local.norm_tokens) / experts.turns))
+    one = local.here.with_(sequence=rows)
     gemm = {
         "forward": lambda: each.forward(one),
         "dgrad": lambda: each.input_grad(one),
@@ -193,6 +196,8 @@ def _in_turn(builder: LayerBuilder, linear: Linear, what: str) -> None:
     name = linear.name if what == "forward" else f"{linear.name} {what}"
     builder.kernel(name, gemm, launches=launches, times=times)
     if what == "wgrad":
+        if weights_as_one(builder):
+            put_weight_gradients(builder, experts, linear.inputs * linear.outputs)
         accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
 
 

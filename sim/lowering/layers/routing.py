@@ -90,11 +90,20 @@ def busiest_share(scenario: Scenario) -> float:
     return max(expert_shares(scenario)) / distinct_loads(scenario)[0]
 
 
+def experts_with_rows(scenario: Scenario) -> int:
+    """Experts of a layer to which any token goes."""
+    if few := _few_tokens(scenario):
+        return few.chosen
+    return sum(share > 0 for share in expert_shares(scenario))
+
+
 class FewTokens(NamedTuple):
-    """Rows of ranks and of experts over their mean, the most first, where data has but a few tokens."""
+    """Rows of ranks and of experts over their mean, the most first, where data has but a few tokens, and how
+    many experts are ``chosen`` by any."""
 
     loads: tuple[float, ...]
     experts: tuple[float, ...]
+    chosen: int
 
 
 _DRAWS = 1000
@@ -120,7 +129,8 @@ def few_tokens(experts: int, topk: int, ep: int, tokens: int) -> FewTokens:
     shares = chosen * experts / (tokens * topk)
     ranks = shares.reshape(_DRAWS, ep, -1).mean(axis=2)
     loads, each = ((-np.sort(-found, axis=1)).mean(axis=0) for found in (ranks, shares))
-    return FewTokens(tuple(map(float, loads)), tuple(map(float, each)))
+    hit = round(float((chosen > 0).sum(axis=1).mean()))
+    return FewTokens(tuple(map(float, loads)), tuple(map(float, each)), hit)
 
 
 def _few_tokens(scenario: Scenario) -> FewTokens | None:
