@@ -21,6 +21,7 @@ from stepsim.sim.lowering.layers.experts import experts_of
 from stepsim.sim.program.program import Collective, Compute, RepeatedBlocks
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.refusal import NotSupported
 from stepsim.sim.simulate import simulate
 
 TOKENS, TOPK, HIDDEN, WIDTH, HELD, LAYERS = 512, 2, 256, 512, 16, 4
@@ -140,15 +141,20 @@ def test_reads_in_turn_take_as_long_as_there_are() -> None:
     assert long - short == pytest.approx(1e5 * PART_S)
 
 
-@pytest.mark.parametrize(
-    "fields", [{"parallelism.ep": 2}, {"software.kernels.torch_compile": True}], ids=["ep", "compiled"]
-)
-def test_operators_of_one_rank_are_refused_elsewhere(fields: dict[str, Any]) -> None:
+def test_operators_are_refused_where_a_compiler_joins_them() -> None:
     with pytest.raises(ScenarioError) as refused:
-        run_of("torch").with_(fields)
+        run_of("torch").with_({"software.kernels.torch_compile": True})
     (problem,) = refused.value.problems
     assert problem.path == "software.kernels.expert_operators"
     assert "library" in problem.message
+
+
+def test_layouts_that_spread_experts_are_refused() -> None:
+    """By themselves, so that a plan has the others."""
+    with pytest.raises(NotSupported) as refused:
+        simulate(run_of("loop", ep=2))
+    assert refused.value.field == "software.kernels.expert_operators"
+    assert "library" in str(refused.value)
 
 
 @pytest.mark.parametrize(

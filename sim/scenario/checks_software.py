@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from .blocks import Parallelism, Training
+    from .blocks import Training
     from .frameworks import Lookup
     from .model.model import Model
     from .software.software import Software
@@ -32,21 +32,20 @@ def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
         )
 
 
-def operators_of_experts(model: Model, parallelism: Parallelism, software: Software) -> Iterator[Finding]:
-    """torch's own operators on experts' rows know no exchange of rows, and no compiler that joins them."""
+def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
+    """torch's own operators on experts' rows are none where a compiler joins them or products apply gates."""
     kernels = software.kernels
     if model.moe is None or kernels.expert_operators == "library":
         return
     for idle, why in (
-        (parallelism.ep * parallelism.etp > 1, "experts are spread over ranks"),
         (kernels.torch_compile, "torch_compile joins them"),
         (kernels.fused_grouped_mlp, "fused_grouped_mlp has kernels of its own"),
     ):
         if idle:
             yield Finding(
                 path=("software", "kernels", "expert_operators"),
-                message=f"{kernels.expert_operators} is operators of torch's by themselves on the experts of"
-                f" one rank, but {why}; set expert_operators: library",
+                message=f"{kernels.expert_operators} is operators of torch's by themselves, but {why};"
+                " set expert_operators: library",
             )
 
 

@@ -118,7 +118,7 @@ def _of_model(parts: ScenarioParts, model: Model, parallelism: Parallelism) -> I
         yield from routing_fits(model, parts.training)
     if parts.software:
         yield from compiler_leaves_biases(model, parts.software)
-        yield from operators_of_experts(model, parallelism, parts.software)
+        yield from operators_of_experts(model, parts.software)
     yield from heads_exchange(model, parallelism)
 
 
