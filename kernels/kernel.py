@@ -142,6 +142,7 @@ class MemoryBound:
     for, each of which pays the fixed latency on the GPU. ``parts`` are blocks of rows whose partial sums one
     block adds up for each column, of as many as are on the GPU at once. ``instructions``, of single threads,
     are told of kernels that have so many for each byte that issuing them may take longer than the bytes.
+    ``in_turn`` are reads of one warp, each of which waits for the one before.
     """
 
     hbm_bytes: float
@@ -149,6 +150,7 @@ class MemoryBound:
     launches: int = 1
     parts: float = 0.0
     instructions: float = 0.0
+    in_turn: float = 0.0
 
 
 Kernel = Gemm | Attention | MemoryBound

@@ -19,7 +19,8 @@ common/normalization/rmsnorm/rmsnorm_bwd_kernels.cuh, rmsnorm_bwd_finalize_gener
 PART_S = 75.8e-6 / (132 * BLOCKS_ON_SM / ADDERS)
 """Seconds of one part: a read of the second cache that the next one waits for, 144 ns. That kernel takes
 75.8 us on a GH200 in the mean of 54,850 (71.9 to 82.3), over 32,768 rows as over 16,384
-(tiberiuiancu/Simulon experiments/nsys_tp2-1140757.log at c5c0969e, Qwen3 1.7B)."""
+(tiberiuiancu/Simulon experiments/nsys_tp2-1140757.log at c5c0969e, Qwen3 1.7B). A read of memory in a warp's
+turn takes no less."""
 
 
 ISSUED_A_CYCLE = {"NVIDIA": 128, "AMD": 64}
@@ -46,9 +47,10 @@ def memory_bound_seconds(kernel: MemoryBound, gpu: Gpu, profile: GpuProfile) -> 
     memory = profile.memory
     fixed_s = kernel.launches * (profile.kernel_latency_s + memory.ramp_s)
     traffic_s = kernel.hbm_bytes / (memory.pointwise_efficiency * gpu.hbm_bytes_per_s)
-    in_turn = min(kernel.parts, gpu.sms * BLOCKS_ON_SM) / ADDERS
+    parts = min(kernel.parts, gpu.sms * BLOCKS_ON_SM) / ADDERS
     issued_s = kernel.instructions / issued_per_s(gpu, profile) if kernel.instructions else 0.0
-    return fixed_s + in_turn * PART_S + max(traffic_s, issued_s, kernel.flops / gpu.peak_flops["fp32"])
+    longest_s = max(traffic_s, issued_s, kernel.flops / gpu.peak_flops["fp32"], kernel.in_turn * PART_S)
+    return fixed_s + parts * PART_S + longest_s
 
 
 def issued_per_s(gpu: Gpu, profile: GpuProfile) -> float:

@@ -12,6 +12,7 @@ from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.preset import software_document
 from stepsim.calibration.cases.unstated import known_precision
 from stepsim.sim.lowering.layers.loss import logits_bytes
+from stepsim.sim.scenario.machine import gpu_of
 from stepsim.sim.simulate import simulate
 
 SOFTWARE = replace(build(case_document()).software, framework="torchtitan", year=2025, fused_kernels=False)
@@ -40,15 +41,16 @@ def test_logits_of_one_chunk_are_held_besides_what_was_cut(cross_entropy: str, t
 
 @pytest.mark.parametrize("cross_entropy", ["fused", "eager", "vocab-parallel"])
 @pytest.mark.parametrize("chunks", [2, 8, 512])
-def test_a_loss_in_chunks_lowers_the_peak_and_no_step_is_longer(cross_entropy: str, chunks: int) -> None:
-    """The same products and passes, in chunks."""
+def test_a_loss_in_chunks_lowers_the_peak_and_its_step_is_longer(cross_entropy: str, chunks: int) -> None:
+    """The same products and passes, in chunks that each read the head's matrix and add to its gradient."""
     run = scenario(vocab_size=32_768, seq_length=2048, software="torchtitan-2025", dp=2, zero=3)
     told = {"software.kernels.cross_entropy": cross_entropy}
     whole = simulate(run.with_(told))
     cut = simulate(run.with_(told | {"software.kernels.loss_chunks": chunks}))
     assert whole.memory[0].terms["logits"] > 0
     assert cut.memory[0].peak_bytes < whole.memory[0].peak_bytes
-    assert cut.step_time_s == whole.step_time_s
+    added = 3 * (chunks - 1) * 2.0 * run.model.embedding_rows * run.model.hidden_size
+    assert cut.step_time_s > whole.step_time_s + added / gpu_of(run.cluster).hbm_bytes_per_s
 
 
 def test_torchtitan_compiles_its_loss_with_the_model_only() -> None:

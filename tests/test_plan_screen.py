@@ -92,7 +92,10 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) ->
         interconnect="ib-ndr400-x8",
         software={
             "preset": preset,
-            "sharding": {"reduce": draw(st.sampled_from(["each", "each", "last"]), label="reduce")},
+            "sharding": {
+                "reduce": draw(st.sampled_from(["each", "each", "last"]), label="reduce"),
+                "experts_whole": draw(st.sampled_from([False, False, True]), label="experts whole"),
+            },
             **draw(what_comes_and_goes(), label="held"),
         },
         vocab_size=draw(st.sampled_from([512, 512, 32_768]), label="vocabulary"),

@@ -29,9 +29,9 @@ class RecipeFact:
     ``gpus`` are beginnings of their names, ``widths`` hidden sizes, which tell the models of a release apart,
     with ``heads`` of attention where two have the same width (DeepSeek-V3 and Kimi K2); what is empty or None
     says nothing. ``release`` is a regular expression that the framework's text has to match, of facts that a
-    preset's releases differ in. ``order`` is that of the rank grid, fastest axis first. ``instead`` holds
-    over what a case says, too: what the code of a run does where the settings that its case was read off
-    have no effect.
+    preset's releases differ in, of runs from year ``since`` to ``until``. ``order`` is that of the rank grid,
+    fastest axis first. ``instead`` holds over what a case says, too: what the code of a run does where the
+    settings that its case was read off have no effect.
     """
 
     presets: tuple[str, ...]
@@ -44,7 +44,10 @@ class RecipeFact:
     precisions: tuple[str, ...] = ()
     widths: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
+    since: int = 0
+    until: int = 9999
     experts: bool | None = None
+    expert_parallel: bool | None = None
     tensor_parallel: bool | None = None
     virtual_stages: bool | None = None
     one_host: bool | None = None
@@ -53,6 +56,7 @@ class RecipeFact:
         """Whether the fact is one of ``case``, which runs ``preset``."""
         said = (
             (self.experts, case.model.moe is not None),
+            (self.expert_parallel, case.layout.ep * case.layout.etp > 1),
             (self.tensor_parallel, case.layout.tp > 1),
             (self.virtual_stages, case.layout.vpp > 1),
             (self.one_host, case.hardware.gpus <= case.hardware.gpus_per_node),
@@ -60,6 +64,7 @@ class RecipeFact:
         return (
             preset in self.presets
             and re.search(self.release, case.software.framework) is not None
+            and self.since <= case.software.year <= self.until
             and (not self.gpus or case.hardware.gpu.startswith(self.gpus))
             and case.hardware.gpus >= self.least_gpus
             and (not self.precisions or case.layout.precision in self.precisions)

@@ -49,7 +49,11 @@ def save_traces(folder: Path, scenario: Scenario, *, fold: bool = True) -> tuple
     scenario = checked(scenario)
     lowered = lower(scenario, cluster_of(scenario.cluster))
     ready = folded(lowered) if fold else unfolded(lowered)
-    groups = ProcessGroups(parallelism=scenario.parallelism, two_way=traits_of(scenario.schedule).two_way)
+    groups = ProcessGroups(
+        parallelism=scenario.parallelism,
+        two_way=traits_of(scenario.schedule).two_way,
+        experts_whole=scenario.software.sharding.experts_whole,
+    )
     traces = traces_of(bound(ready.programs), ready.ranks, groups, str(folder))
     machine = document_lines(without_ops(ready.programs), ready.ranks, scenario.to_document(), {})
     members = dumps({name: list(ranks) for name, ranks in traces.groups.items()}, option=OPT_SORT_KEYS)

@@ -17,6 +17,7 @@ from .placement_facts import placement_facts
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
     from ..lowering.plan import StepPlan
+    from ..scenario.blocks import RoutingSpec
 
 
 SHARDING = {
@@ -127,8 +128,16 @@ def _router(plan: StepPlan) -> list[Assumption]:
     text = f"the busiest rank's experts get {max(loads):.3g} times the mean"
     if scenario.model.moe.capacity_factor is not None:
         text = f"experts are padded to their capacity; {dropped:.1%} of the copies of tokens are dropped"
-    source = routing if isinstance(routing, str) else routing.file or f"Zipf, exponent {routing.exponent}"
-    return [Assumption(text=text, source=f"training.routing: {source}")]
+    return [Assumption(text=text, source=f"training.routing: {_spread(routing)}")]
+
+
+def _spread(routing: str | RoutingSpec) -> str:
+    """What tokens spread by, in words."""
+    if isinstance(routing, str):
+        return routing
+    if routing.tokens is not None:
+        return f"{routing.tokens} different tokens, each with experts drawn at random"
+    return routing.file or f"Zipf, exponent {routing.exponent}"
 
 
 def _sharding(plan: StepPlan) -> list[Assumption]:

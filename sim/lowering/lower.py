@@ -228,7 +228,11 @@ def _placed_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool) -> Pl
     """The process groups of a scenario on the GPUs of the cluster."""
     where = gpus(scenario.cluster, cluster)
     return PlacedGroups(
-        process_groups=ProcessGroups(parallelism=scenario.parallelism, two_way=two_way),
+        process_groups=ProcessGroups(
+            parallelism=scenario.parallelism,
+            two_way=two_way,
+            experts_whole=scenario.software.sharding.experts_whole,
+        ),
         cluster=cluster,
         gpu=where,
         kind=kinds(scenario.cluster, where),

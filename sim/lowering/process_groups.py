@@ -66,10 +66,12 @@ being here. The ends of a tied table are part of a group of ``pp``.
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessGroups:
-    """The groups of a layout; ``two_way``: every stage is there twice, on pipeline ranks r and pp - 1 - r."""
+    """The groups of a layout; ``two_way``: every stage is there twice, on pipeline ranks r and pp - 1 - r.
+    ``experts_whole``: the ranks that hold the same experts hold all of their state, and no shard."""
 
     parallelism: Parallelism
     two_way: bool = False
+    experts_whole: bool = False
     _known: dict[tuple[int, tuple[str, ...]], dict[str, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -79,7 +81,7 @@ class ProcessGroups:
         """All of the layout that the groups follow from."""
         par = self.parallelism
         axes = par.tp, par.cp, par.cp_a2a, par.dp, par.pp, par.ep, par.etp
-        return self.two_way, par.order, par.fsdp_shard_size, *axes
+        return self.two_way, self.experts_whole, par.order, par.fsdp_shard_size, *axes
 
     @cached_property
     def stages(self) -> Ids:
@@ -120,7 +122,11 @@ class ProcessGroups:
         of_pp = {"pp": par.pp, "pp.stages": par.pp // copies, "pp.copies": copies, "place": -1}
         dense = {"dp": par.dp, "cp.ring": par.cp // heads, "cp.heads": heads, "tp": par.tp}
         experts = {"edp": -1, "ep": par.ep, "etp": par.etp}
-        shards = {"replicas": replicas, "shards": -1, "expert replicas": replicas, "expert shards": -1}
+        shards = {"replicas": replicas, "shards": -1}
+        if self.experts_whole:
+            shards |= {"expert replicas": -1, "expert shards": 1}
+        else:
+            shards |= {"expert replicas": replicas, "expert shards": -1}
         return of_pp | dense | experts | shards
 
     def _with_copies(self, stages: Ids) -> Ids:

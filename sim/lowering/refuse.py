@@ -307,6 +307,17 @@ def _refuse_recomputation(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
+def _refuse_operators_of_experts(scenario: Scenario, profile: GpuProfile) -> None:
+    """torch's own operators on experts' rows, where rows are exchanged, which they know nothing of."""
+    par, operators = scenario.parallelism, scenario.software.kernels.expert_operators
+    if scenario.model.moe and operators != "library" and par.ep * par.etp > 1:
+        raise NotSupported(
+            "software.kernels.expert_operators",
+            f"{operators} is operators of torch's on the experts of one rank, but ep {par.ep} and etp"
+            f" {par.etp} spread experts over ranks; set expert_operators: library",
+        )
+
+
 _EXPERT_RANKS = tuple(f"parallelism.{axis}" for axis in ("tp", "cp", "dp", "ep", "etp"))
 _SHARDING = ("parallelism.zero", "parallelism.pp")
 
@@ -335,6 +346,7 @@ REFUSALS = (
             "software.exchange.tp_comm_overlap",
         ),
     ),
+    LayoutRefusal(refuse=_refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
     LayoutRefusal(refuse=refuse_partial_graphs),
     LayoutRefusal(refuse=refuse_barrier),
     LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),

@@ -114,7 +114,9 @@ class Sharding:
         each = size if rule.waits_narrow else self.plan.local.grad_bytes
         whole = 0.0 if rule.reduces_each else total * each
         if not rule.regathers:
-            return Buffers(gathered=total * size, reducing=reducing, unreduced=whole)
+            kept_whole = self.plan.scenario.software.sharding.experts_whole
+            shards = total - (self.plan.parameters[stage].elements.experts if kept_whole else 0.0)
+            return Buffers(gathered=shards * size, reducing=reducing, unreduced=whole)
         kept = self._kept()
         left = {piece.unit.name: piece.unit.sharded for piece in forward if piece.unit.name in kept}
         return Buffers(
@@ -164,7 +166,11 @@ class Sharding:
         if isinstance(owner, LayerRun):
             held, whole = parameters.layer(owner.kind), self._persistent(owner)
             unit = Unit(
-                name="layer", elements=max(0.0, held.shared - whole), experts=held.experts, whole=whole
+                name="layer",
+                elements=max(0.0, held.shared - whole),
+                experts=held.experts,
+                experts_whole=self.plan.scenario.software.sharding.experts_whole,
+                whole=whole,
             )
             if rule.by_matrices:
                 return self._by_matrices(unit, owner)

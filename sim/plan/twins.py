@@ -117,7 +117,11 @@ class Twins:
         ranks differ or share links of the fabric, so that it takes more than that to tell."""
         draft, cluster = self.draft(i), self._cluster(int(self.base[i]))
         where = gpus(draft.cluster, cluster)
-        groups = ProcessGroups(parallelism=draft.parallelism, two_way=schedule_named(draft.schedule).two_way)
+        groups = ProcessGroups(
+            parallelism=draft.parallelism,
+            two_way=schedule_named(draft.schedule).two_way,
+            experts_whole=draft.software.sharding.experts_whole,
+        )
         placed = PlacedGroups(process_groups=groups, cluster=cluster, gpu=where)
         ways = ways_placed(draft, placed, cluster)
         if can_bind(cluster) or len(ways.first) > 1 or len(distinct_loads(draft)) > 1:

@@ -50,7 +50,11 @@ def process_groups(scenario: Scenario) -> ProcessGroups:
     from ..lowering.process_groups import ProcessGroups
     from ..scenario.schedules import traits_of
 
-    return ProcessGroups(parallelism=scenario.parallelism, two_way=traits_of(scenario.schedule).two_way)
+    return ProcessGroups(
+        parallelism=scenario.parallelism,
+        two_way=traits_of(scenario.schedule).two_way,
+        experts_whole=scenario.software.sharding.experts_whole,
+    )
 
 
 @dataclass(kw_only=True)

@@ -32,6 +32,23 @@ def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
         )
 
 
+def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
+    """torch's own operators on experts' rows are none where a compiler joins them or products apply gates."""
+    kernels = software.kernels
+    if model.moe is None or kernels.expert_operators == "library":
+        return
+    for idle, why in (
+        (kernels.torch_compile, "torch_compile joins them"),
+        (kernels.fused_grouped_mlp, "fused_grouped_mlp has kernels of its own"),
+    ):
+        if idle:
+            yield Finding(
+                path=("software", "kernels", "expert_operators"),
+                message=f"{kernels.expert_operators} is operators of torch's by themselves, but {why};"
+                " set expert_operators: library",
+            )
+
+
 def compiler_leaves_biases(model: Model, software: Software) -> Iterator[Finding]:
     """Kernels that torch runs for biases of experts are none where blocks are compiled."""
     kernels = software.kernels

@@ -64,7 +64,8 @@ class ShardingRule:
     that is reduced; ``flat``: that is one tensor of the products' type, which autograd joins from its parts,
     and which is cast to the type of the reduction and divided by the ranks in passes of their own.
     ``persistent`` is the size in elements below which a parameter is not sharded.
-    A layer too large to be joined is gathered in ``calls`` calls, one a matrix, and where it is recomputed
+    A layer too large to be joined is gathered in ``calls`` calls, one a matrix, its experts in
+    ``expert_calls``, and where it is recomputed
     and ``gathers_again``, once more for the backward that follows.
     ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others
     beside it, and nothing ahead of its turn.
@@ -101,6 +102,7 @@ class ShardingRule:
     combine_scatters: float = math.inf
     combine_reductions: float = math.inf
     calls: int = 1
+    expert_calls: int = 1
     gathers_again: bool = False
     lasting: bool = False
 
@@ -155,9 +157,21 @@ def _deepspeed(scenario: Scenario) -> ShardingRule:
         waits=not overlaps,
         persistent=sharding.persistent_elements if zero == 3 else 0.0,
         calls=MATRICES,
+        expert_calls=_expert_modules(scenario),
         gathers_again=True,
         lasting=zero == 3,
     )
+
+
+def _expert_modules(scenario: Scenario) -> int:
+    """Gathers of a layer's experts: what a module holds is fetched when it runs, and experts in a loop are
+    modules of a matrix each (partitioned_param_coordinator.py, fetch_sub_module; Transformers models/
+    qwen3_moe, Qwen3MoeMLP)."""
+    moe, kernels = scenario.model.moe, scenario.software.kernels
+    if moe is None or kernels.expert_operators != "loop":
+        return MATRICES
+    branches = 2 if kernels.split_gate and scenario.model.mlp == "swiglu" else 1
+    return moe.num_experts * (branches + 1)
 
 
 def gradients_last(scenario: Scenario, rule: ShardingRule | None) -> bool:

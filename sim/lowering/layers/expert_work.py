@@ -15,6 +15,16 @@ from typing import Literal
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
 from .expert_biases import add_biases, add_biases_backward
+from .expert_operators import (
+    add_rows_biases,
+    add_rows_biases_backward,
+    by_operators,
+    gate,
+    gate_backward,
+    in_a_loop,
+    put_weight_gradients,
+    weights_as_one,
+)
 from .experts import Experts
 from .layer_builder import LayerBuilder
 from .linear import Linear, accumulate_gradient
@@ -50,7 +60,7 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
         # The first product's kernel writes the quantised copies beside its own output.
         builder.memory("quantised activation", _activation_elements(local) * _gathered(local), launches=0)
     else:
-        activation(_on_rows(builder))
+        _activation(builder)
 
 
 def work_backward(
@@ -69,7 +79,7 @@ def work_backward(
     _pad(builder, "pad rows backward")
     for linear in (second, first):
         if linear is second and "moe_act" in recompute:
-            activation(_on_rows(builder))
+            _activation(builder)
         if linear is first:
             _biases(builder, first, "backward")
         _grouped(builder, linear, "dgrad")
@@ -80,6 +90,8 @@ def work_backward(
             # its gradient in place of that of the activation.
             each = local.gate * (local.element_bytes + _gathered(local)) - local.element_bytes
             builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
+        elif linear is second and by_operators(builder.software):
+            gate_backward(builder, experts_of(local))
         elif linear is second:
             activation_backward(_on_rows(builder), weighted=builder.software.kernels.weighted_activation)
             _weights_gradient(builder)
@@ -110,6 +122,14 @@ def move_rows(builder: LayerBuilder, name: str, rows: float) -> None:
     builder.memory(name, float(rows * local.hidden * local.element_bytes), launches=3)
 
 
+def _activation(builder: LayerBuilder) -> None:
+    """The activation of the rows, by torch's operators or as a dense MLP has it."""
+    if by_operators(builder.software):
+        gate(builder, experts_of(builder.local))
+    else:
+        activation(_on_rows(builder))
+
+
 def _on_rows(builder: LayerBuilder) -> LayerBuilder:
     """A builder for the activation of the rows that this rank's experts work on, which knows nothing of a
     bias that is added apart."""
@@ -130,6 +150,9 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
     """One product for each expert held here, in one kernel or in one for each."""
     local, software = builder.local, builder.software
     experts = experts_of(local)
+    if in_a_loop(software):
+        _in_turn(builder, linear, what)
+        return
     one = local.here.with_(sequence=experts.rows_each(local.norm_tokens))
     gemm: Gemm = {
         "forward": lambda: linear.forward(one),
@@ -155,9 +178,36 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
 
 
+def _in_turn(builder: LayerBuilder, linear: Linear, what: str) -> None:
+    """The products of one expert that has rows after the other, on one stream; branches that are matrices of
+    their own are products of their own."""
+    local, experts = builder.local, experts_of(builder.local)
+    each, times = linear, experts.turns
+    if local.split_gate and linear == _matrices(local)[0]:
+        each, times = replace(linear, outputs=linear.outputs // local.gate), times * local.gate
+    rows = max(1, round(experts.rows(local.norm_tokens) / experts.turns))
+    one = local.here.with_(sequence=rows)
+    gemm = {
+        "forward": lambda: each.forward(one),
+        "dgrad": lambda: each.input_grad(one),
+        "wgrad": lambda: each.weight_grad(one, builder.software),
+    }[what]()
+    launches = times * (builder.products(1) + (what == "wgrad"))  # and the hook of each weight
+    name = linear.name if what == "forward" else f"{linear.name} {what}"
+    builder.kernel(name, gemm, launches=launches, times=times)
+    if what == "wgrad":
+        if weights_as_one(builder):
+            put_weight_gradients(builder, experts, linear.inputs * linear.outputs)
+        accumulate_gradient(builder, experts.held * linear.inputs * linear.outputs)
+
+
 def _biases(builder: LayerBuilder, linear: Linear, direction: Literal["forward", "backward"]) -> None:
     """The biases of a product of the experts, or their gradients, where its kernel does not add them."""
     local, kernels = builder.local, builder.software.kernels
+    if local.biases and by_operators(builder.software):
+        of_rows = add_rows_biases if direction == "forward" else add_rows_biases_backward
+        of_rows(builder, experts_of(local), linear.outputs)
+        return
     weighted = linear == _matrices(local)[1]
     apart = kernels.expert_biases == "apart" or (weighted and kernels.expert_biases == "second-apart")
     if not local.biases or not apart or activation_in_products(local, builder.software):
@@ -208,7 +258,7 @@ def _gathered(local: LocalShape) -> float:
 def _sort(builder: LayerBuilder, name: str) -> None:
     """Rows arrive by source and are wanted by expert; with one expert there is nothing to do."""
     local = builder.local
-    if experts_of(local).held > 1:
+    if experts_of(local).held > 1 and not by_operators(builder.software):
         move_rows(builder, name, 2 * experts_of(local).rows(local.norm_tokens))
 
 

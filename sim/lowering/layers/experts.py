@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .routing import distinct_loads
+from .routing import busiest_share, distinct_loads, experts_with_rows
 
 if TYPE_CHECKING:
     from ...scenario.model.model import Model, Moe
@@ -21,8 +21,10 @@ class Experts:
     """``held`` of ``total`` experts are here, each ``ffn`` wide (divided by etp); ``shared_ffn`` by tp.
 
     ``copies`` is how often each token is sent: topk, or what capacity pads or cuts that to. ``load`` is
-    this rank's rows over the mean of all ranks (routing.py). Without a capacity (``dropless``) nobody knows
-    how many rows come before the router has run. ``in_groups``: a router chooses groups of experts first.
+    this rank's rows over the mean of all ranks (routing.py), ``busiest`` the rows of the expert with the most
+    over the mean of those here, ``idle`` how many of these have none. Without a capacity (``dropless``)
+    nobody knows how many rows come before the router has run. ``in_groups``: a router chooses groups of
+    experts first.
     """
 
     total: int
@@ -34,8 +36,15 @@ class Experts:
     etp: int
     copies: float
     load: float = 1.0
+    busiest: float = 1.0
+    idle: int = 0
     dropless: bool = True
     in_groups: bool = False
+
+    @property
+    def turns(self) -> int:
+        """Turns of a loop over those experts here that have rows."""
+        return self.held - self.idle
 
     def sent(self, tokens: int) -> float:
         """Rows that a rank with ``tokens`` tokens sends out, itself among the receivers."""
@@ -87,6 +96,8 @@ def experts_of(scenario: Scenario) -> Experts | None:
         etp=par.etp,
         copies=copies_of(moe),
         load=distinct_loads(scenario)[0],
+        busiest=busiest_share(scenario),
+        idle=moe.num_experts - experts_with_rows(scenario) if par.ep == 1 else 0,
         dropless=moe.capacity_factor is None,
         in_groups=moe.node_limit is not None,
     )

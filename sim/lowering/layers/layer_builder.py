@@ -134,16 +134,17 @@ class LayerBuilder:
         launches: float | None = None,
         rate: float = 1.0,
         parts: int = 1,
+        times: int = 1,
         operators: int = 0,
     ) -> int:
         """Append a kernel to the compute stream, after all that is awaited. Returns its index.
 
         It costs the host ``launches``, runs at ``rate`` of what is usual for its shape, and is one of
-        ``parts`` (``part``). Its framework has it as ``operators`` of its own on tensors that may be
-        distributed.
+        ``parts`` (``part``), or runs so many ``times`` in a row. Its framework has it as ``operators`` of its
+        own on tensors that may be distributed.
         """
         count = launches if launches is not None else getattr(kernel, "launches", 1)
-        seconds = self.costs.seconds(kernel) / rate / parts
+        seconds = self.costs.seconds(kernel) / rate / parts * times
         if not isinstance(kernel, MemoryBound):
             seconds /= self.costs.left
         stays = isinstance(kernel, Gemm) and not self._chooses_tiles and self.costs.stays(kernel)
@@ -152,7 +153,7 @@ class LayerBuilder:
         host_s = count * self.costs.host_s + operators * self.costs.host_operator_s
         if self.costs.blocks:
             seconds, host_s = seconds + host_s, 0.0
-        flops, hbm_bytes = kernel.flops / parts, kernel.hbm_bytes / parts
+        flops, hbm_bytes = kernel.flops / parts * times, kernel.hbm_bytes / parts * times
         work = Compute(seconds, KIND[type(kernel)], flops, hbm_bytes, stays)
         self.ops.append(Op(name, "compute", "compute", work, after, host_s=host_s))
         self.awaited.clear()
@@ -219,11 +220,17 @@ class LayerBuilder:
         counted: float | None = None,
         parts: float = 0.0,
         instructions: float = 0.0,
+        in_turn: float = 0.0,
     ) -> int:
         """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches, for which the host
-        pays as many, or what is ``counted``; ``parts`` and ``instructions`` as of MemoryBound."""
+        pays as many, or what is ``counted``; ``parts``, ``instructions``, ``in_turn`` as of MemoryBound."""
         kernel = MemoryBound(
-            hbm_bytes=hbm_bytes, flops=flops, launches=launches, parts=parts, instructions=instructions
+            hbm_bytes=hbm_bytes,
+            flops=flops,
+            launches=launches,
+            parts=parts,
+            instructions=instructions,
+            in_turn=in_turn,
         )
         return self.kernel(name, kernel, launches=counted, operators=operators)
 

@@ -13,6 +13,13 @@ References:
 from __future__ import annotations
 
 from ...scenario.software.software import Software
+from .expert_operators import (
+    by_operators,
+    return_rows,
+    return_rows_backward,
+    take_rows,
+    take_rows_backward,
+)
 from .expert_work import experts_of, move_rows, work, work_backward, work_weight_grad
 from .layer_builder import LayerBuilder
 from .linear import Linear, row_input_grad, row_weight_grad
@@ -33,6 +40,10 @@ TOKENS = "tokens"
 _COUNTS_LAUNCHES, _COUNT_BYTES = 14, 8
 _ROUTER_LAUNCHES, _FUSED_ROUTER_LAUNCHES = 72 - _COUNTS_LAUNCHES - 1, 31 - _COUNTS_LAUNCHES - 1
 _ROUTER_BACKWARD_LAUNCHES, _FUSED_ROUTER_BACKWARD_LAUNCHES = 12, 4
+# Of a model's own router (Transformers models/qwen3_moe, Qwen3MoeTopKRouter): a softmax in FP32, top-k in
+# two, their sum, division and cast; backward a cast, what a division does (four), the sum expanded and added,
+# zeros and scatter of top-k, the softmax.
+_MODEL_ROUTER_LAUNCHES, _MODEL_ROUTER_BACKWARD_LAUNCHES = 6, 10
 # Of the 57, what a softmax over all experts does without (Megatron-LM moe_utils.py, router.py): groups are
 # scored, chosen and masked by 12 (group_limited_topk); a sigmoid with biases normalises, gathers and scales
 # by 7 more than a softmax, and by 3 for the auxiliary loss; 2 count tokens of each expert for the bias. A
@@ -122,7 +133,9 @@ def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) ->
     scores = 4.0 * local.norm_tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
     builder.memory("top-k", 6 * scores, launches=_launches(builder))
-    if software.exchange.moe_dispatcher == "alltoall":
+    if by_operators(software):
+        take_rows(builder, experts)
+    elif software.exchange.moe_dispatcher == "alltoall":
         if counts:
             _count(builder)
         # r tokens, w copies
@@ -133,7 +146,9 @@ def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -
     """Gradients of the copies summed up per token, then of router and shared experts."""
     local, software = builder.local, builder.software
     experts = experts_of(local)
-    if software.exchange.moe_dispatcher == "alltoall":
+    if by_operators(software):
+        take_rows_backward(builder, experts)
+    elif software.exchange.moe_dispatcher == "alltoall":
         move_rows(builder, "permute backward", local.norm_tokens + experts.sent(local.norm_tokens))
     builder.memory(
         "top-k backward", 16.0 * local.norm_tokens * experts.total, launches=_backward_launches(software)
@@ -166,7 +181,9 @@ def gather(builder: LayerBuilder) -> None:
     builder = builder.outside_graphs()
     local, software = builder.local, builder.software
     experts = experts_of(local)
-    if software.exchange.moe_dispatcher == "alltoall":
+    if by_operators(software):
+        return_rows(builder, experts)
+    elif software.exchange.moe_dispatcher == "alltoall":
         move_rows(builder, "unpermute", local.norm_tokens + experts.sent(local.norm_tokens))
     if experts.shared_ffn:
         builder.memory("shared expert add", 3 * local.norm_bytes)
@@ -176,7 +193,9 @@ def gather_backward(builder: LayerBuilder) -> None:
     """The gradient of each token goes to all its copies."""
     builder = builder.outside_graphs()
     local, software = builder.local, builder.software
-    if software.exchange.moe_dispatcher == "alltoall":
+    if by_operators(software):
+        return_rows_backward(builder, experts_of(local))
+    elif software.exchange.moe_dispatcher == "alltoall":
         rows = local.norm_tokens + experts_of(local).sent(local.norm_tokens)
         move_rows(builder, "unpermute backward", rows)
 
@@ -235,11 +254,15 @@ def _count(builder: LayerBuilder) -> None:
 
 
 def _launches(builder: LayerBuilder) -> int:
+    if by_operators(builder.software):
+        return _MODEL_ROUTER_LAUNCHES
     if builder.software.kernels.moe_router_fusion:
         return _FUSED_ROUTER_LAUNCHES
     return _ROUTER_LAUNCHES - (0 if experts_of(builder.local).in_groups else _GROUPS_LAUNCHES)
 
 
 def _backward_launches(software: Software) -> int:
+    if by_operators(software):
+        return _MODEL_ROUTER_BACKWARD_LAUNCHES
     fused = software.kernels.moe_router_fusion
     return _FUSED_ROUTER_BACKWARD_LAUNCHES if fused else _ROUTER_BACKWARD_LAUNCHES

@@ -1,17 +1,20 @@
 """How evenly a router spreads tokens over experts, and what of that reaches the ranks that hold them.
 
 ``balanced``: every expert gets its share. ``zipf``: the k-th expert gets 1/k^s of what the first gets.
-``counts``: tokens that each expert got in a run, from a file. Experts are held in their order: rank 0 of an
-expert group has the first ones, and so, under zipf, the busiest. Of large groups, ranks of like loads are
-taken together (``LEVELS``), so that few classes of ranks are replayed. With a capacity, an expert drops
-what is beyond it and pads what is below, so that all ranks are equal again: only tokens are lost.
+``counts``: tokens that each expert got in a run, from a file. ``repeated``: data has but a few different
+tokens, and all that are alike go to the same experts, which differ from layer to layer: the rank with the
+most rows of a layer, for which all wait, is taken to be the same one in each. Experts are held in their
+order: rank 0 of an expert group has the first ones, and so, under zipf, the busiest. Of large groups, ranks
+of like loads are taken together (``LEVELS``), so that few classes of ranks are replayed. With a capacity, an
+expert drops what is beyond it and pads what is below, so that all ranks are equal again: only tokens are
+lost.
 """
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....hardware.files import FileError, YamlLimits, load_json, load_yaml, read_text
 from ...scenario.refusal import NotSupported
@@ -32,6 +35,8 @@ def expert_shares(scenario: Scenario) -> tuple[float, ...]:
         return ()
     if isinstance(routing, str):
         return (1.0,) * moe.num_experts
+    if few := _few_tokens(scenario):
+        return few.experts
     if routing.kind == "zipf":
         assert routing.exponent is not None
         return _over_mean([(k + 1) ** -routing.exponent for k in range(moe.num_experts)])
@@ -52,6 +57,8 @@ def rank_loads(scenario: Scenario) -> tuple[float, ...]:
         return ()
     if moe.capacity_factor is not None:
         return (1.0,) * ep
+    if few := _few_tokens(scenario):
+        return _levelled(list(few.loads))
     shares, held = expert_shares(scenario), moe.num_experts // ep
     return _levelled([sum(shares[r * held : (r + 1) * held]) / held for r in range(ep)])
 
@@ -73,6 +80,65 @@ def _levelled(loads: list[float]) -> tuple[float, ...]:
 def distinct_loads(scenario: Scenario) -> tuple[float, ...]:
     """The loads that occur, the heaviest first; (1.0,) where there are no experts."""
     return tuple(sorted(set(rank_loads(scenario)), reverse=True)) or (1.0,)
+
+
+def busiest_share(scenario: Scenario) -> float:
+    """Rows of the expert with the most over the mean of the heaviest rank's; 1 where a capacity pads all."""
+    moe = scenario.model.moe
+    if moe is None or moe.capacity_factor is not None:
+        return 1.0
+    return max(expert_shares(scenario)) / distinct_loads(scenario)[0]
+
+
+def experts_with_rows(scenario: Scenario) -> int:
+    """Experts of a layer to which any token goes."""
+    if few := _few_tokens(scenario):
+        return few.chosen
+    return sum(share > 0 for share in expert_shares(scenario))
+
+
+class FewTokens(NamedTuple):
+    """Rows of ranks and of experts over their mean, the most first, where data has but a few tokens, and how
+    many experts are ``chosen`` by any."""
+
+    loads: tuple[float, ...]
+    experts: tuple[float, ...]
+    chosen: int
+
+
+_DRAWS = 1000
+"""Layers that are drawn: the mean of the heaviest of eight ranks is within 1 % of that of 100,000."""
+
+
+@lru_cache(maxsize=64)
+def few_tokens(experts: int, topk: int, ep: int, tokens: int) -> FewTokens:
+    """What ranks and experts have in the mean of layers in each of which every one of ``tokens`` different
+    tokens goes to ``topk`` of ``experts``, any as likely as the others.
+
+    >>> few_tokens(32, 4, 1, 2).loads
+    (1.0,)
+    >>> round(few_tokens(32, 4, 8, 2).loads[0], 1)
+    2.4
+    """
+    import numpy as np
+
+    drawn, chosen = np.random.default_rng(0), np.zeros((_DRAWS, experts))
+    for _ in range(tokens):
+        order = drawn.random((_DRAWS, experts)).argsort(axis=1)
+        chosen += order < topk
+    shares = chosen * experts / (tokens * topk)
+    ranks = shares.reshape(_DRAWS, ep, -1).mean(axis=2)
+    loads, each = ((-np.sort(-found, axis=1)).mean(axis=0) for found in (ranks, shares))
+    hit = round(float((chosen > 0).sum(axis=1).mean()))
+    return FewTokens(tuple(map(float, loads)), tuple(map(float, each)), hit)
+
+
+def _few_tokens(scenario: Scenario) -> FewTokens | None:
+    """The spread of data with a few tokens; None of any other."""
+    moe, routing = scenario.model.moe, scenario.training.routing
+    if moe is None or isinstance(routing, str) or routing.tokens is None:
+        return None
+    return few_tokens(moe.num_experts, moe.topk, scenario.parallelism.ep, routing.tokens)
 
 
 def dropped_share(scenario: Scenario) -> float:

@@ -50,10 +50,14 @@ class ShardTraffic:
         """All-gathers of a share ``part`` of a unit over the shard group, and of its experts over theirs."""
         if self.rule.by_matrices:
             return self._gather_combined(unit, part)
-        calls = self.rule.calls if unit.name == "layer" and unit.sharded > self.rule.together else 1
+        large = unit.name == "layer" and unit.sharded > self.rule.together
+        calls, expert_calls = (self.rule.calls, self.rule.expert_calls) if large else (1, 1)
         return tuple(
             self._op("parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes)
-            for group, elements in ((self.shards, unit.elements), (self.experts, unit.experts))
+            for group, elements, calls in (
+                (self.shards, unit.elements, calls),
+                (self.experts, unit.experts, expert_calls),
+            )
             if part * elements > 0 and group.ranks > 1
             for _ in range(calls)
         )

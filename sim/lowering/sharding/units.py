@@ -12,15 +12,17 @@ from ...program.program import Block
 class Unit:
     """Parameters that are gathered together.
 
-    ``elements`` of them are sharded over the shard group, ``experts`` over their own, and ``whole`` are never
-    sharded. With ``again`` they are gathered once for the recomputation and once for the backward.
-    ``matrices`` are the elements of each matrix in the order of the forward, where matrices are gathered one
-    by one; ``forward_products`` and ``backward_products`` count the matrix products and attention of a pass.
+    ``elements`` of them are sharded over the shard group, ``experts`` over their own, unless these are whole
+    on each rank (``experts_whole``), and ``whole`` are never sharded. With ``again`` they are gathered once
+    for the recomputation and once for the backward. ``matrices`` are the elements of each matrix in the order
+    of the forward, where matrices are gathered one by one; ``forward_products`` and ``backward_products``
+    count the matrix products and attention of a pass.
     """
 
     name: str
     elements: float
     experts: float = 0.0
+    experts_whole: bool = False
     whole: float = 0.0
     again: bool = False
     matrices: tuple[float, ...] = ()
@@ -30,7 +32,7 @@ class Unit:
     @property
     def sharded(self) -> float:
         """Elements that ranks hold shards of."""
-        return self.elements + self.experts
+        return self.elements + (0.0 if self.experts_whole else self.experts)
 
     @property
     def total(self) -> float:

@@ -6,6 +6,7 @@ loss is in loss.py.
 
 from __future__ import annotations
 
+from ....kernels.kernel import Gemm
 from ...program.program import Block
 from ..layers.layer_builder import LayerBuilder
 from ..layers.linear import (
@@ -59,13 +60,19 @@ def embedding_backward(builder: LayerBuilder) -> Block:
 def head_forward(builder: LayerBuilder) -> Block:
     """Final norm and logits."""
     norm(builder)
-    column_forward(builder, (_head(builder),))
+    if (chunks := _chunks(builder)) > 1:
+        _in_chunks(builder, "logits", _head(builder).forward(_chunk(builder)), chunks)
+    else:
+        column_forward(builder, (_head(builder),))
     return builder.block("head forward")
 
 
 def head_backward(builder: LayerBuilder) -> Block:
     """Gradients of the head and of the final norm."""
-    column_backward(builder, (_head(builder),))
+    if (chunks := _chunks(builder)) > 1:
+        _chunks_backward(builder, chunks)
+    else:
+        column_backward(builder, (_head(builder),))
     norm_backward(builder)
     return builder.block("head backward")
 
@@ -81,6 +88,41 @@ def head_weight_grad(builder: LayerBuilder) -> Block:
     """The head's own gradient."""
     column_weight_grad(builder, (_head(builder),))
     return builder.block("head weight gradient")
+
+
+def _chunks(builder: LayerBuilder) -> int:
+    """Chunks of tokens that the head takes one after another. Tensor parallelism communicates around all of
+    them at once, and is told without."""
+    chunks = builder.software.kernels.loss_chunks
+    return min(chunks, builder.local.tokens) if builder.local.tp == 1 else 1
+
+
+def _chunk(builder: LayerBuilder) -> LocalShape:
+    """The rows of one chunk."""
+    local = builder.local
+    return local.here.with_(sequence=-(-local.tokens // _chunks(builder)))
+
+
+def _in_chunks(builder: LayerBuilder, name: str, product: Gemm, chunks: int) -> None:
+    """A product of the head for each chunk, each of which reads the whole matrix, or writes all of its
+    gradient."""
+    builder.kernel(name, product, launches=chunks * builder.products(1), times=chunks)
+
+
+def _chunks_backward(builder: LayerBuilder, chunks: int) -> None:
+    """Gradients of each chunk's rows, and of the matrix, which is added to those of others before: r 2 w 1.
+
+    linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py, grad_weight; autograd's accumulation in
+    torchtitan's ChunkedCELoss and TRL's chunked_nll.
+    """
+    head, rows, software = _head(builder), _chunk(builder), builder.software
+    _in_chunks(builder, "logits dgrad", head.input_grad(rows), chunks)
+    _in_chunks(builder, "logits wgrad", head.weight_grad(rows, software), chunks)
+    table = float(head.inputs * head.outputs)
+    passes = 0 if software.kernels.fused_wgrad_accumulation else 3 * (chunks - 1)
+    if passes:
+        builder.memory("head gradient add", passes * table * builder.local.element_bytes, launches=chunks - 1)
+    accumulate_gradient(builder, table)
 
 
 def _table(local: LocalShape) -> Linear:

@@ -201,7 +201,9 @@ class ScreenTables:
             draft = self.draft(row)
             placed = PlacedGroups(
                 process_groups=ProcessGroups(
-                    parallelism=draft.parallelism, two_way=schedule_named(draft.schedule).two_way
+                    parallelism=draft.parallelism,
+                    two_way=schedule_named(draft.schedule).two_way,
+                    experts_whole=draft.software.sharding.experts_whole,
                 ),
                 cluster=self.cluster,
                 gpu=self.gpu,

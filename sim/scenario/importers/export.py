@@ -188,6 +188,7 @@ _EXPERTS = (
     "fused_grouped_mlp",
     "expert_rows_padded",
     "expert_biases",
+    "expert_operators",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
 _EIGHT_BITS = (

@@ -15,6 +15,7 @@ CrossEntropy = Literal["vocab-parallel", "fused", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel", "stacked"]
 ExpertBiases = Literal["in-products", "second-apart", "apart"]
+ExpertOperators = Literal["library", "torch", "loop"]
 HopperProducts = Literal["two-passes", "share"]
 ScalesLaidOut = Literal["in-products", "each", "weights"]
 OptimizerImplementation = Literal["fused", "foreach", "for-loop"]
@@ -171,6 +172,12 @@ class KernelSoftware(SoftwareGroup):
         default=False,
         description="experts under a recipe of fewer bits: the kernels of the products on either side of the"
         " activation apply it and quantise (TransformerEngine pull request 2622, cuDNN's CuTe DSL kernels)",
+    )
+    expert_operators: ExpertOperators = Field(
+        default="library",
+        description="who puts experts' rows in order, weights, gates and adds them up: kernels of a library;"
+        " torch's own operators, for all rows at once around one grouped product (Transformers from 5.0 on);"
+        " or these in a loop over experts, each with products of its own (Transformers before)",
     )
     expert_biases: ExpertBiases = Field(
         default="in-products",

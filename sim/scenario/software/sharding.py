@@ -31,6 +31,11 @@ class ShardingSoftware(SoftwareGroup):
         default="default",
         description="torch: parameters are freed after forward; by default where there is no pipeline",
     )
+    experts_whole: bool = Field(
+        default=False,
+        description="experts' parameters, gradients and moments are not sharded over the ranks that hold the"
+        " same experts, which sum their gradients (trainers that leave experts out of FSDP)",
+    )
     reduce: Reduce = Field(
         default="each",
         description="torch without a pipeline: each microbatch reduces its gradients, or the last"
