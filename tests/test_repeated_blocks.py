@@ -67,7 +67,7 @@ OVERLAPS = {
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     layouts(),
     st.sampled_from([{}, OVERLAPS]),
@@ -79,7 +79,7 @@ def test_a_step_is_the_same_expanded(run: Scenario, overlaps: dict[str, Any], ho
     assert_same_times(lowered(changed(run, software={**overlaps, **host})).programs)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     expert_layouts(routing="balanced"),
     st.sampled_from([3e-6, 3e-5, 3e-4]),
