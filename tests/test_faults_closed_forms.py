@@ -20,7 +20,7 @@ from stepsim.sim.reliability.study.statistics import mean_of, quantile, ratio_di
 QUICK: dict[str, Callable[[], Iterator[CaseVerdict]]] = {
     "blocking": partial(checkpoints.blocking, 2000, 10),
     "waterfall": partial(checkpoints.where_time_goes, 8000, 10),
-    "Daly": partial(checkpoints.daly, 3),
+    "Daly": partial(checkpoints.daly, 4),
     "asynchronous": partial(checkpoints.asynchronous, 8000, 10),
     "spread": partial(checkpoints.spread, 60, 300),
     "Meta": partial(checkpoints.meta, 4000, 10),

@@ -216,7 +216,7 @@ def joining(draw: st.DrawFn) -> Block:
     return Block("block", tuple(ops))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     joining(), st.lists(st.tuples(st.integers(0, 12), st.sampled_from([5.0, 20.0])), min_size=1, max_size=2)
 )
