@@ -49,6 +49,8 @@ def gpu_called(name: str) -> str:
         ValueError: no such GPU, or several; the message has the nearest ones.
     """
     known = gpu_names()
+    if name in known:
+        return name
     model, *asked = _words(name) or [""]
     refused = next((why for start, why in _NOT_MODELLED.items() if model.startswith(start)), None)
     if refused:

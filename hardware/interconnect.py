@@ -103,6 +103,8 @@ def interconnect_called(name: str) -> str:
     Raises:
         ValueError: no such key; the message has the nearest one and all that are offered.
     """
+    if name in INTERCONNECTS.records():  # as nearly all are, before every key is spelled plainly
+        return name
     known = {_plain(key): key for key in interconnect_names()}
     if _plain(name) not in known:
         raise unknown_name("interconnect", name, offered_interconnects())

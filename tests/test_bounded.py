@@ -85,7 +85,7 @@ def any_choice(
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_without_contention_any_replicas_bound_the_step(data: st.DataObject) -> None:
     one = lowered(data.draw(layouts(dp=4, **data.draw(st.sampled_from([{}, LARGE])))))
@@ -115,11 +115,10 @@ def test_the_step_is_between_its_bounds(data: st.DataObject) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("every", [1, 8])
+@pytest.mark.parametrize(("every", "seed"), [(1, 0), (8, 1)])
 def test_the_step_of_many_replicas_is_between_its_bounds(every: int, seed: int) -> None:
     """All ranks a little different, or one in eight slow: few of 32 replicas stand for all."""
-    one = lowered(scenario(**{**TWIN, **LARGE, "dp": 32}))
+    one = lowered(scenario(**{**TWIN, **LARGE, "dp": 32, "microbatches": 4}))
     random, world = np.random.default_rng(seed), one.plan.scenario.world_size
     struck = random.choice(world, size=world // every, replace=False).tolist()
     factors = 1 + 0.02 * random.standard_normal(world) if every == 1 else random.uniform(1.1, 1.5, world)

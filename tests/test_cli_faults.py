@@ -89,7 +89,7 @@ def test_what_if(scenario: str) -> None:
     assert names["restart twice as fast"]["about"] == "mitigation"
     best = found["optimal_interval"]
     assert best["formula_s"] == pytest.approx(math.sqrt(2 * 60 * best["mtbf_s"]), rel=0.1)
-    assert "What to fix first" in ran(scenario, "--what-if")
+    assert "What to fix first" in ran(scenario, "--what-if", "-n", "1")
 
 
 def test_one_more_fault_and_another_seed(scenario: str) -> None:
@@ -114,7 +114,7 @@ def test_the_event_log_is_a_trace(scenario: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_page_of_twenty_replications_is_small(scenario: str, tmp_path: Path) -> None:
     path = tmp_path / "weeks.html"
-    ran(scenario, "-n", "20", "--html", str(path))
+    ran(scenario, "-n", "20", "--set", "run.work=2d", "--html", str(path))
     assert 10_000 < path.stat().st_size < 1_000_000
 
 
@@ -163,7 +163,7 @@ def test_a_run_that_gets_nowhere_is_exit_code_1(scenario: str) -> None:
 @pytest.mark.slow
 def test_the_page(scenario: str, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
-    ran(scenario, "--html", str(path))
+    ran(scenario, "-n", "3", "--html", str(path))
     text = path.read_text()
     shown = (
         "Fix first:",

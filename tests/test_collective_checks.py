@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import lowered, scenario
 
@@ -104,6 +104,7 @@ def in_turn(fields: dict[str, Any], software: dict[str, Any], stream: str) -> tu
     return beside.step_time_s, waits.step_time_s, took_s
 
 
+@settings(max_examples=12)
 @given(tp=st.sampled_from([2, 4]), layers=st.integers(1, 3), overlap=st.booleans(), backward=st.booleans())
 def test_kernels_and_collectives_that_take_turns_never_run_together(
     tp: int, layers: int, overlap: bool, backward: bool
@@ -115,6 +116,7 @@ def test_kernels_and_collectives_that_take_turns_never_run_together(
     assert waits_s >= beside_s * (1 - 1e-9)
 
 
+@settings(max_examples=20)
 @given(
     preset=st.sampled_from(["nanotron-2024", "megatron-core-2025"]),
     layers=st.integers(1, 4),

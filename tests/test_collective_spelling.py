@@ -108,6 +108,8 @@ def names(path: Path) -> set[str]:
 
 def wrong(source: str, theirs: frozenset[str] = frozenset()) -> list[str]:
     """Words that spell a collective otherwise."""
+    if not ANY.search(source):  # nor does any word of it
+        return []
     found = []
     for line, word in words(source):
         if is_other(word) and word not in theirs:

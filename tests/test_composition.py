@@ -36,11 +36,11 @@ from stepsim.sim.scenario.software.software import GROUP_OF
 from stepsim.sim.simulate import build_cluster, simulate
 from stepsim.sim.step_result import stage_memory
 
-DRAWS = 140
-"""Legal ones, half of them with experts; the refused come on top."""
+DRAWS = 80
+"""Legal ones, half of them with experts; the refused come on top. HYPOTHESIS_PROFILE=explore draws more."""
 
 law = settings(
-    max_examples=DRAWS // 2,
+    max_examples=max(DRAWS // 2, settings().max_examples),
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
     deadline=None,
 )

@@ -75,7 +75,7 @@ def drawn(draw: st.DrawFn, framework: str) -> Scenario:
 @pytest.mark.parametrize("framework", sorted(EXPORTERS.names()))
 @given(data=st.data())
 @settings(
-    max_examples=60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None
+    max_examples=30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow], deadline=None
 )
 def test_what_is_written_reads_back_as_the_same_run(framework: str, data: st.DataObject) -> None:
     scenario = data.draw(drawn(framework))

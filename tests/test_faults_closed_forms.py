@@ -18,13 +18,13 @@ from stepsim.sim.reliability.study import closed_forms
 from stepsim.sim.reliability.study.statistics import mean_of, quantile, ratio_difference, ratio_of, t_quantile
 
 QUICK: dict[str, Callable[[], Iterator[CaseVerdict]]] = {
-    "blocking": partial(checkpoints.blocking, 3000, 10),
+    "blocking": partial(checkpoints.blocking, 2000, 10),
     "waterfall": partial(checkpoints.where_time_goes, 8000, 10),
     "Daly": partial(checkpoints.daly, 4),
     "asynchronous": partial(checkpoints.asynchronous, 8000, 10),
     "spread": partial(checkpoints.spread, 60, 300),
     "Meta": partial(checkpoints.meta, 4000, 10),
-    "spares": partial(processes.spares, 60.0, 6),
+    "spares": partial(processes.spares, 30.0, 6),
     "sizes": partial(processes.sizes, 24),
     "standbys": processes.standbys,
     "slow hosts": partial(processes.slow_hosts, 200),
@@ -34,7 +34,7 @@ QUICK: dict[str, Callable[[], Iterator[CaseVerdict]]] = {
     "peer groups": partial(processes.peer_groups, 20_000),
     "MegaScale": partial(published.megascale, 2),
     "FT-HSDP": partial(published.ft_hsdp, 2),
-    "torchft": partial(published.torchft, 3),
+    "torchft": partial(published.torchft, 2),
     "C4": partial(explained.c4, 4),
 }
 

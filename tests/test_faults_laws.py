@@ -22,7 +22,7 @@ from stepsim.sim.report.reliability.event_log import write_events
 
 @pytest.mark.slow
 @given(campaigns())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_ledger_closes_and_nothing_is_negative(doc: dict[str, Any]) -> None:
     out = outcome_of(doc)
     assert math.isclose(sum(out.seconds.values()), out.wall_s, rel_tol=1e-9)

@@ -50,7 +50,7 @@ def degraded(draw: st.DrawFn) -> tuple[Scenario, Degradation]:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(degraded())
 def test_a_degraded_step_is_the_same_expanded(drawn: tuple[Scenario, Degradation]) -> None:
     assert_same_times(folded(*drawn))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkout import PACKAGES, ROOT, modules
+from small_plans import DOCUMENT, FIX
 
 pytestmark = pytest.mark.xdist_group("layers")  # the source is read once
 
@@ -350,9 +351,10 @@ NEEDED_BY_OTHER_PLANS = {
 
 def test_a_plan_loads_nothing_of_what_it_has_not() -> None:
     assert set(NEEDED_BY_OTHER_PLANS) <= set(MODULES)
-    code = """
+    fix = {**FIX, "parallelism.tp": 2, "training.micro_batch": 1}
+    code = f"""
 from stepsim.sim.plan.search.plan import plan
-plan("llama3-8b-h100", fix={"parallelism.tp": 2, "training.micro_batch": 1}, jobs=1, audit=0)
+plan({DOCUMENT!r}, fix={fix!r}, jobs=1, audit=0)
 """
     assert modules_loaded_by(code) & set(NEEDED_BY_OTHER_PLANS) == set()
 

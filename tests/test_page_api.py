@@ -115,7 +115,7 @@ def test_memory_is_memory(client: TestClient) -> None:
 @pytest.mark.slow
 def test_a_plan_is_the_commands(client: TestClient) -> None:
     """Points first; the answer is that of plan(), whose replays these processes repeat."""
-    keep = {"parallelism.tp": 4, "parallelism.cp": 1, "training.micro_batch": 1}
+    keep = {"parallelism.tp": 4, "parallelism.cp": 1, "training.micro_batch": 1, "training.recompute": "none"}
     reply = client.post("/api/plan", json={"document": SMALL, "fix": keep, "top": 3, "points": 50})
     heard = [json.loads(line) for line in reply.text.splitlines()]
     order = [one["event"] for one in heard if one["event"] != "progress"]

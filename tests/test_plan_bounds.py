@@ -170,7 +170,7 @@ def test_the_bound_of_any_order_where_whole_backwards_hide_exchanges(
     step. What a table is known by is in its file."""
     software = {"preset": "generic-jax", "pipeline": {"overlapped_point_to_point": "batched"}}
     table = tmp_path / "orders.csv" if as_table else None
-    for tp, ranks in ((2, 2), (4, 2), (2, 4)):
+    for tp, ranks in ((4, 2),) if as_table else ((2, 2), (2, 4)):
         run = _of_any_order(schedule, ranks, table, software=software, tp=tp)
         space = space_of(run, fix={name: field_value(run, name) for name in LAYOUT})
         step_s = simulate(run).step_time_s

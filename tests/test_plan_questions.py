@@ -117,7 +117,7 @@ def test_a_deadline_takes_as_many_gpus_as_it_needs() -> None:
     late = wishes_of(
         top=1, objective="step-time", deadline_s=86400 * days * 1.01, budget=None, fits=0.9, audit=0
     )
-    answer = find("gpus", base, FIX, {"cluster.gpus": [2, 4, 8, 16]}, late, means=Means(jobs=1))
+    answer = find("gpus", base, FIX, {"cluster.gpus": [4, 8, 16]}, late, means=Means(jobs=1))
     assert answer.value == 8
     assert answer.best is not None
     assert answer.best.step_time_s is not None
@@ -215,13 +215,14 @@ def test_what_is_varied_is_a_list_of_values(values: object, words: str) -> None:
 
 def test_replanned_points_are_no_slower() -> None:
     axes = {"training.global_batch": [16, 32]}
-    as_is = stepsim.sweep(DOCUMENT, axes, jobs=1)
-    anew = stepsim.sweep(DOCUMENT, axes, replan=True, jobs=1)
+    few = {"cluster.gpus": 4}
+    as_is = stepsim.sweep(DOCUMENT, axes, few, jobs=1)
+    anew = stepsim.sweep(DOCUMENT, axes, few, replan=True, jobs=1)
     for old, new in zip(as_is.points, anew.points, strict=True):
         assert old.figures is not None
         assert new.figures is not None
         assert new.figures.step_time_s <= old.figures.step_time_s
-        assert new.settings["parallelism.tp"] in (1, 2, 4, 8)
+        assert new.settings["parallelism.tp"] in (1, 2, 4)
 
 
 @given(st.integers(1, 64), st.floats(0.1, 100.0), st.integers(2, 16), st.floats(0.1, 1.0))

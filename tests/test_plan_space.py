@@ -80,7 +80,7 @@ def spaces(draw: st.DrawFn) -> Space:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_legal_is_what_a_scenario_and_lowering_take(space: Space, data: st.DataObject) -> None:
     """Of any point of the product: it is in the space if and only if it loads and can be lowered."""
@@ -92,7 +92,7 @@ def test_legal_is_what_a_scenario_and_lowering_take(space: Space, data: st.DataO
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(space=spaces(), data=st.data())
 def test_every_layout_can_be_lowered(space: Space, data: st.DataObject) -> None:
     """Points of the product are legal seldom: so legal ones are drawn, too."""

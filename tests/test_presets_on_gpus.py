@@ -5,7 +5,7 @@ What a GPU or a stack has not is refused at a field, and no other error may come
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args
 
 import pytest
@@ -90,8 +90,10 @@ def reach(gpu: str) -> str:
     return "nowhere" if joined < 2 else "a host" if joined <= 8 else "a rack"
 
 
-JOINED = {(get_gpu(name).architecture, reach(name)): name for name in gpu_names()}
-"""A GPU of each architecture and reach: what software asks of a GPU beside its rates."""
+def test_kinds_reach_as_far_as_any_gpu() -> None:
+    """So that each preset meets each architecture and each reach, which is what software asks of a GPU."""
+    assert {reach(name) for name in KINDS.values()} == {reach(name) for name in gpu_names()}
+
 
 FEW = ("megatron-core-2025", "torchtitan-2025", "deepspeed-zero3-2021")
 """Of each way to cut parameters one. What else a preset says is the same on all GPUs of a kind."""
@@ -99,29 +101,41 @@ FEW = ("megatron-core-2025", "torchtitan-2025", "deepspeed-zero3-2021")
 
 def some_answer(gpu: str, presets: Iterable[str]) -> None:
     """Each preset answers on that GPU or is refused, and not all are."""
-    precision = "bf16" if get_gpu(gpu).has_math("bf16") else "fp16"
-    jobs = [job(gpu, {"preset": name}, precision) for name in presets]
-    answered = [answers(one) for one in jobs if one is not None]
+    answered = [answers(one) for one in jobs_on(gpu, presets)]
     assert any(answered), "some software runs on it"
 
 
-@pytest.mark.parametrize("gpu", gpu_names())
-def test_every_gpu_answers_or_is_refused_at_a_field(gpu: str) -> None:
-    some_answer(gpu, FEW)
+def jobs_on(gpu: str, presets: Iterable[str]) -> Iterator[Scenario]:
+    """A job of each preset on that GPU, but for those that no scenario may have there."""
+    precision = "bf16" if get_gpu(gpu).has_math("bf16") else "fp16"
+    jobs = (job(gpu, {"preset": name}, precision) for name in presets)
+    return (one for one in jobs if one is not None)
+
+
+@pytest.mark.parametrize(("gpu", "turn"), [(name, n % len(FEW)) for n, name in enumerate(gpu_names())])
+def test_every_gpu_answers_or_is_refused_at_a_field(gpu: str, turn: int) -> None:
+    """The few take turns in being the first that is asked; the others are where it is refused."""
+    jobs = jobs_on(gpu, FEW[turn:] + FEW[:turn])
+    assert any(answers(one) for one in jobs), "some software runs on it"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gpu", JOINED.values())
+@pytest.mark.parametrize("gpu", KINDS.values())
 def test_every_preset_answers_or_is_refused_at_a_field(gpu: str) -> None:
     some_answer(gpu, software_names())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gpu", KINDS.values())
-def test_every_attention_in_every_precision_answers_or_is_refused_at_a_field(gpu: str) -> None:
+@pytest.mark.parametrize(("gpu", "turn"), [(name, n % 2) for n, name in enumerate(KINDS.values())])
+def test_every_attention_in_every_precision_answers_or_is_refused_at_a_field(gpu: str, turn: int) -> None:
+    """Each kernel meets every other precision, and on the GPU of the next kind the rest of them."""
     kinds = [
         {"preset": "megatron-core-2025", "kernels": {"attention": one}} for one in get_args(AttentionKernel)
     ]
-    jobs = [job(gpu, software, precision) for software in kinds for precision in get_args(Precision)]
+    jobs = [
+        job(gpu, software, precision)
+        for k, software in enumerate(kinds)
+        for precision in get_args(Precision)[(k + turn) % 2 :: 2]
+    ]
     answered = [answers(one) for one in jobs if one is not None]
     assert any(answered), "some kernel runs on it"

@@ -15,10 +15,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
+
+pytestmark = pytest.mark.xdist_group("reached")  # the source is read once
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("schedules", "hardware", "kernels", "sim", "calibration")
@@ -113,6 +116,7 @@ def unreached(source: Source) -> list[str]:
     )
 
 
+@cache
 def shipped() -> Source:
     paths = [p for folder in (*FOLDERS, *SHELLS) for p in sorted((ROOT / folder).rglob("*.py"))]
     modules = {_module(path): path for path in [ROOT / "__init__.py", *paths]}

@@ -48,7 +48,7 @@ def test_with_new_edges(drawn: tuple[np.ndarray, Edges], more: tuple[np.ndarray,
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(machines())
 def test_on_any_job(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn

@@ -67,7 +67,7 @@ OVERLAPS = {
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     layouts(),
     st.sampled_from([{}, OVERLAPS]),
@@ -79,7 +79,7 @@ def test_a_step_is_the_same_expanded(run: Scenario, overlaps: dict[str, Any], ho
     assert_same_times(lowered(changed(run, software={**overlaps, **host})).programs)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     expert_layouts(routing="balanced"),
     st.sampled_from([3e-6, 3e-5, 3e-4]),
@@ -216,7 +216,7 @@ def joining(draw: st.DrawFn) -> Block:
     return Block("block", tuple(ops))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     joining(), st.lists(st.tuples(st.integers(0, 12), st.sampled_from([5.0, 20.0])), min_size=1, max_size=2)
 )

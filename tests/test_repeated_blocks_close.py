@@ -182,7 +182,7 @@ def test_a_block_opens_when_it_uses_the_link_of_a_message_and_not_before() -> No
 TIMES = st.lists(st.floats(0.0, 12.0), min_size=1, max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(first=TIMES, second=TIMES, host=st.booleans(), nic_rate=st.sampled_from([10.0, 15.0, 40.0]))
 def test_a_message_may_meet_blocks_at_both_ends(
     first: list[float], second: list[float], host: bool, nic_rate: float

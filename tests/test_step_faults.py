@@ -75,7 +75,7 @@ def relation(found: StepFaults, name: str) -> float:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(data=st.data(), factor=st.sampled_from([1.05, 1.3, 3.0]))
 def test_a_folded_step_with_a_slow_gpu_is_the_unfolded_one(data: st.DataObject, factor: float) -> None:
     run = data.draw(layouts())

@@ -63,10 +63,11 @@ def test_folded_jitter_is_unfolded_jitter() -> None:
     assert_same(found, cost(run, line, fold=False))
 
 
-@pytest.mark.parametrize(("hosts", "expected"), [(1024, 3.25), (2048, 3.44)])
+@pytest.mark.parametrize(("hosts", "expected"), [(64, 2.344), (512, 3.044)])
 def test_the_slowest_of_many_hosts(hosts: int, expected: float) -> None:
-    """E[max] of so many normal variates (reference section 3), within three standard errors."""
-    most = [max(jitter_factor(seed, host, 0.01) for host in range(hosts)) for seed in range(30)]
+    """E[max] of so many normal variates (the integral of x over Phi(x)^n), within three standard errors."""
+    seeds = range(15_000 // hosts)
+    most = [max(jitter_factor(seed, host, 0.01) for host in range(hosts)) for seed in seeds]
     z = (np.array(most) - 1) / 0.01
     assert abs(z.mean() - expected) < 3 * z.std(ddof=1) / np.sqrt(len(z)) + 0.005
 

@@ -17,6 +17,8 @@ from stepsim.calibration.cases.regime import regime_of
 from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 from stepsim.calibration.validation.run import validate
 
+pytestmark = pytest.mark.xdist_group("published-cases")  # which are read once
+
 
 @cache
 def _cases(folder: Path) -> tuple[Case, ...]:

@@ -82,7 +82,7 @@ def test_a_long_step_is_a_short_one_that_goes_on(fields: dict[str, Any]) -> None
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     pp=st.sampled_from([2, 4]),
     tp=st.sampled_from([1, 2, 4]),

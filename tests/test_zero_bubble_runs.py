@@ -16,6 +16,8 @@ import pytest
 from stepsim.calibration.cases.case import Case, read_cases
 from stepsim.calibration.validation.predict import Prediction, predict
 
+pytestmark = pytest.mark.xdist_group("zero-bubble-runs")  # which are predicted once
+
 TOO_CLOSE = 0.02
 """4.0 samples against 4.08 is the finest that two digits can tell apart."""
 

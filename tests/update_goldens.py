@@ -27,10 +27,11 @@ def rounded(value: float) -> float:
 SHORTER = {
     "gpt-1t-a100-korthikanti": 128,
     "gpt-1t-a100-sc21": 768,
-    "mt-nlg-530b-a100": 105,
-    "mt-nlg-530b-a100-full-recompute": 105,
+    "kimi-k2-gb300": 1024,
+    "mt-nlg-530b-a100": 70,
+    "mt-nlg-530b-a100-full-recompute": 70,
 }
-"""Global batches in place of those of steps that take five seconds and more to replay: two or three
+"""Global batches in place of those of steps that take three seconds and more to replay: two to four
 microbatches for each stage fill the pipeline and drain it; the rest of a step repeats what is between."""
 
 
