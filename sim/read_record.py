@@ -45,7 +45,7 @@ def step_work(scenario: Scenario) -> StepWork:
 
     model, training = scenario.model, scenario.training
     batch, length = training.global_batch, training.seq_length
-    needed = model_flops(model, batch, length)
+    needed = model_flops(model, batch, length, attended=training.document_length)
     kinds = gpus_of_kinds(scenario.cluster)
     others = [len(one.hosts) * scenario.cluster.gpus_per_node for one in scenario.cluster.other_gpus or ()]
     counts = [scenario.cluster.gpus - sum(others), *others]
@@ -55,7 +55,7 @@ def step_work(scenario: Scenario) -> StepWork:
     return StepWork(
         tokens_per_step=float(batch * length),
         model_flops=needed,
-        model_flops_causal=model_flops(model, batch, length, causal=True),
+        model_flops_causal=model_flops(model, batch, length, attended=training.document_length, causal=True),
         hardware_flops=needed + _again(scenario),
         peak_flops_per_gpu=sum(count * peak for count, peak in zip(counts, peaks, strict=True)) / sum(counts),
     )
@@ -76,7 +76,7 @@ def _again(scenario: Scenario) -> float:
         * layer_flops_again(
             model,
             tokens,
-            training.seq_length,
+            training.attended_length,
             model.num_layers - 1 if run.kind.prediction else first[run.kind],
             modules=run.recompute,
             keep=kept_operators(run.recompute, scenario.software.kernels.attention),

@@ -188,6 +188,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str) -> dic
         "overlap_param_gather": pick(own.gradients.overlap_param_gather, True, False),
         "reduction": pick(own.gradients.reduction, "buckets", "megatron-buckets", "nanotron-buckets"),
         "zero1_reduce_scatters": pick(True, True, False),
+        "zero1_broadcasts": pick(False, False, True),
         "reduce_grad_bytes": pick(own.gradients.reduce_grad_bytes, 2, 4),
         "fp8_parameters": pick(True, False),
         "fp8_dispatch": pick(True, False),

@@ -306,6 +306,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     },
     "training.cpu_offload: pipedream": {"schedule": "pipedream", "pp": 2, "cpu_offload": True},
     "training.nvme_offload: pipedream": {"schedule": "pipedream", "pp": 2, "nvme_offload": True},
+    "training.document_length: unfused": {"preset": "megatron-2022-sp", "document_length": 32, "moe": None},
+    "training.document_length: how context parallelism": {"document_length": 32, "cp": 2, "dp": 2},
     "training.activation_offload: zb-h1": {"schedule": "zb-h1", "pp": 2, "activation_offload": True},
     "software.exchange.moe_a2a_overlap: 1f1b has no forward": {
         "moe_a2a_overlap": True, "dp": 2, "ep": 2, "pp": 2

@@ -205,6 +205,14 @@ def test_weights_loaded_in_16_bit_have_no_masters_unless_fsdp_makes_some(
 WHOLE = AXOLOTL.replace("adapter: qlora\nload_in_4bit: true\n", "flash_attention: true\n")
 
 
+@pytest.mark.parametrize(
+    ("more", "said"), [("", "sequence_len long"), ("sample_packing: true", "document_length")]
+)
+def test_axolotl_says_what_its_files_leave_open_of_sequences(more: str, said: str) -> None:
+    unpacked = "".join(line for line in WHOLE.splitlines(keepends=True) if "sample_packing" not in line)
+    assert any(said in note for note in imported({"run.yaml": unpacked + more}, {"gpus": "8"}).notes)
+
+
 def test_axolotl_loads_weights_in_16_bit() -> None:
     assert not scenario({"run.yaml": WHOLE}, {"gpus": "8"}).software.gradients.master_weights
 

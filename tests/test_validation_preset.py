@@ -207,6 +207,9 @@ def test_graphs_are_what_the_framework_says() -> None:
         ("reduces in 16 bit", "reduce_grad_bytes", 2),
         ("InternEvo", "reduce_grad_bytes", 2),
         ("InternEvo", "main_grad_bytes", 2),
+        ("InternEvo", "zero1_reduce_scatters", False),
+        ("InternEvo", "zero1_broadcasts", True),
+        ("InternEvo", "split_gate", True),
         ("FSDP1", "implementation", "fsdp1"),
         ("pipelined gathers", "gathers_ahead", True),
         ("profile-guided", "profile_guided", True),
@@ -229,9 +232,10 @@ def test_words_of_the_framework_are_fields(words: str, field: str, expected: Any
     assert Software.model_validate(document)  # extra fields are forbidden
 
 
-def test_where_checkpoints_are_is_what_the_framework_says() -> None:
+def test_what_a_step_trains_on_is_what_the_framework_says() -> None:
     for framework, facts in (
         ("TRL (FSDP2; checkpoints on the host)", {"activation_offload": True}),
+        ("NeMo 24.12 (Megatron core; packs of documents of 200 tokens)", {"document_length": 200}),
         ("TRL (FSDP2)", {}),
     ):
         assert training_facts(replace(SOFTWARE, framework=framework)) == facts

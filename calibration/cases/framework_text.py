@@ -107,6 +107,16 @@ def loss_chunks(framework: str) -> dict[str, int]:
     return {"loss_chunks": int(stated[1])} if stated else {}
 
 
+def document_length(framework: str) -> dict[str, int]:
+    """How long the documents are that a framework's text says sequences are packs of, in words of training.
+
+    >>> document_length("NeMo 24.12 (packs of documents of 200 tokens)")
+    {'document_length': 200}
+    """
+    stated = re.search(r"documents of (\d+) tokens", framework)
+    return {"document_length": int(stated[1])} if stated else {}
+
+
 @cache
 def _table() -> Mapping[str, Any]:
     text = files(__package__).joinpath(_FILE).read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from .case import CaseSoftware
 from .framework_text import (
     combined_bytes,
     dispatcher_said,
+    document_length,
     fields_of_words,
     fields_said,
     loss_chunks,
@@ -79,7 +80,7 @@ def model_facts(software: CaseSoftware) -> dict[str, Any]:
 
 def training_facts(software: CaseSoftware) -> dict[str, Any]:
     """What a case's framework's text says of the training itself."""
-    return fields_said("training", software.framework)
+    return fields_said("training", software.framework) | document_length(software.framework)
 
 
 def software_document(

@@ -32,12 +32,20 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
         reductions.listed = tensor_count(plan, plan.held_stages(index))
         reductions.listed_bytes = plan.held_elements(index).shared * plan.local.element_bytes
         reductions.copy_host_s *= plan.profile.steps.host * plan.cluster.node.launch_factor
+    elif software.zero1_broadcasts and zero == 1:
+        _own(plan, index, reductions, plan.held_elements(index).shared)
     if software.reduces_at_once(zero):
         reductions.bucket_elements = math.inf
     elif rule in ("nanotron-buckets", "megatron-buckets"):
         reductions.flat = rule == "megatron-buckets"
         reductions.uncut = _uncut(plan, index, one_input=reductions.flat)
     return reductions
+
+
+def _own(plan: StepPlan, index: int, reductions: Gradients, elements: float) -> None:
+    """Have ranks own whole parameters of these ``elements``: no more ranks than there are tensors."""
+    reductions.owners = min(reductions.shards, tensor_count(plan, plan.held_stages(index)))
+    reductions.listed_bytes = elements * plan.local.element_bytes
 
 
 def _uncut(plan: StepPlan, index: int, *, one_input: bool) -> Mapping[float, tuple[float, ...]]:
@@ -67,7 +75,10 @@ def expert_gradients_of(plan: StepPlan, index: int) -> Gradients:
     groups = plan.groups
     whole = plan.edp_communicator(index), groups["edp"]
     shards, replicas = (EXPERT_SHARDS, groups["efsdp"]), (EXPERT_REPLICAS, groups["ehsdp"])
-    return _reductions(plan, whole, shards, replicas)
+    reductions = _reductions(plan, whole, shards, replicas)
+    if plan.scenario.software.gradients.zero1_broadcasts and plan.scenario.parallelism.zero == 1:
+        _own(plan, index, reductions, plan.held_elements(index).experts)
+    return reductions
 
 
 def _reductions(

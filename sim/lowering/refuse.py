@@ -61,6 +61,17 @@ def _refuse_context(scenario: Scenario, profile: GpuProfile) -> None:
         )
 
 
+def _refuse_documents(scenario: Scenario, profile: GpuProfile) -> None:
+    """Packs of documents where the whole sequence is attended to, or cut."""
+    training, field = scenario.training, "training.document_length"
+    if training.attended_length == training.seq_length:
+        return
+    if scenario.software.kernels.attention == "unfused":
+        raise NotSupported(field, "unfused attention computes all scores and masks them; leave it out")
+    if scenario.parallelism.cp > 1:
+        raise NotSupported(field, "how context parallelism cuts documents is not modelled; leave it out")
+
+
 def _refuse_precision(scenario: Scenario, profile: GpuProfile) -> None:
     """Products that the GPU has not."""
     precision, gpu = scenario.training.precision, gpu_of(scenario.cluster)
@@ -360,6 +371,7 @@ REFUSALS = (
         refuse=_refuse_optimizer,
         reads=(*_SHARDING, "parallelism.tp", "parallelism.fsdp_shard_size", "schedule"),
     ),
+    LayoutRefusal(refuse=_refuse_documents, reads=("parallelism.cp",)),
     LayoutRefusal(refuse=_refuse_precision),
     LayoutRefusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
     LayoutRefusal(refuse=_refuse_masters, reads=("parallelism.zero",)),

@@ -154,16 +154,21 @@ def logits_flops(model: Model, tokens: float) -> float:
     return 2.0 * tokens * columns * rows
 
 
-def model_flops(model: Model, global_batch: int, seq_length: int, *, causal: bool = False) -> float:
+def model_flops(
+    model: Model, global_batch: int, seq_length: int, *, attended: int | None = None, causal: bool = False
+) -> float:
     """FLOPs that a step needs, forward and backward, nothing recomputed: what MFU counts.
+
+    Attention is among ``attended`` tokens each, by default among all of a sequence.
 
     >>> from ..scenario.model.catalogue import get_model
     >>> round(model_flops(get_model("gpt3-175b"), 64, 2048) / 1e15)  # 72Bslh²(1 + s/6h + V/12lh)
     141
     """
     tokens = float(global_batch * seq_length)
-    layers = _layers_flops(model, tokens, seq_length, causal=causal)
-    last = layer_matrix_flops(model, tokens) + layer_attention_flops(model, tokens, seq_length, causal=causal)
+    among = attended or seq_length
+    layers = _layers_flops(model, tokens, among, causal=causal)
+    last = layer_matrix_flops(model, tokens) + layer_attention_flops(model, tokens, among, causal=causal)
     joined = 2.0 * tokens * joint_elements(model)
     predicted = model.mtp_layers * (last + joined + logits_flops(model, tokens))
     return _FORWARD_AND_BACKWARD * (layers + logits_flops(model, tokens) + predicted)

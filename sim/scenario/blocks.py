@@ -360,6 +360,10 @@ class Training(ScenarioBlock):
         description="sequences per microbatch and data-parallel rank", examples=[1]
     )
     seq_length: Tokens = Field(description="tokens per sequence", examples=[8192])
+    document_length: Tokens | None = Field(
+        default=None,
+        description="tokens of a document, where sequences are packs that attend within each alone",
+    )
     precision: Precision = Field(description="type of the matrix products", examples=["bf16"])
     recompute: Annotated[
         Annotated[RecomputeKind, Tag("~kind")] | Annotated[RecomputeSpec, Tag("~spec")],
@@ -391,6 +395,11 @@ class Training(ScenarioBlock):
     def tokens_per_step(self) -> int:
         """Tokens of one step, all data-parallel ranks together."""
         return self.global_batch * self.seq_length
+
+    @property
+    def attended_length(self) -> int:
+        """Tokens among which attention is: a document's where sequences are packs, else a sequence's."""
+        return self.document_length or self.seq_length
 
     @property
     def offloads_state(self) -> bool:

@@ -327,6 +327,14 @@ def sequence_divides(par: Parallelism, training: Training) -> Iterator[Finding]:
         )
 
 
+def documents_fit(training: Training) -> Iterator[Finding]:
+    """A pack holds a document at least."""
+    pack, document = training.seq_length, training.document_length
+    if document and document > pack:
+        message = f"a sequence of {pack} tokens packs no documents of {document}"
+        yield Finding(path=("training", "document_length"), message=message)
+
+
 def routing_fits(model: Model, training: Training) -> Iterator[Finding]:
     """Only a router can be uneven, or be made even."""
     if model.moe is None and training.routing != "balanced":

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .checks import (
     batch_divides,
+    documents_fit,
     domains_are_whole_hosts,
     experts_fit,
     fabric_is_sound,
@@ -85,6 +86,8 @@ def _of_single_parts(parts: ScenarioParts) -> list[Finding]:
         found += refused_by_framework(parts.software.name, lookup_in(blocks))
     if parts.cluster:
         found += hardware_exists(parts.cluster)
+    if parts.training:
+        found += documents_fit(parts.training)
     if parts.faults:
         from .checks_faults import presets_exist
 

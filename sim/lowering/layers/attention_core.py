@@ -66,7 +66,9 @@ def _flash_layout(builder: LayerBuilder, name: str) -> None:
 
 
 def _whole(local: LocalShape) -> ContextTile:
-    return ContextTile(queries=local.sequence, keys=local.sequence, causal=True)
+    """What a query may see: its document, a sequence of its own to kernels of variable lengths."""
+    length = -(-local.sequence // local.documents)
+    return ContextTile(queries=length, keys=length, causal=True)
 
 
 def _tiled(name: str, direction: Direction) -> AttentionKernel:
@@ -80,7 +82,7 @@ def _fused(builder: LayerBuilder, direction: Direction, tile: ContextTile) -> At
     local, software = builder.local, builder.software
     assert software.kernels.attention != "unfused"
     return Attention(
-        batch=local.batch,
+        batch=local.batch * local.documents,
         seq_q=tile.queries,
         seq_kv=tile.keys,
         heads=local.heads,

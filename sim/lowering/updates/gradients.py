@@ -54,7 +54,8 @@ class Gradients:
     not its sum afterwards. ``in_turn``: what is issued behind a reduction waits for it. ``copied_back``: what
     was reduced is copied from buckets into gradients (torch's DDP without gradient_as_bucket_view:
     reducer.cpp, finalize_bucket_dense); the copy into buckets divides (mark_variable_ready_dense), which is
-    told as scaling.
+    told as scaling. ``owners``: so many ranks hold whole parameters, ``listed_bytes`` together, and broadcast
+    what they updated in turn; a gather of a part has its share of the broadcasts.
     """
 
     communicator: str
@@ -70,6 +71,7 @@ class Gradients:
     uncut: Mapping[float, tuple[float, ...]] | None = None
     flat: bool = False
     listed: int = 0
+    owners: int = 0
     listed_bytes: float = 0.0
     copy_host_s: float = COPY_HOST_S
     replicas: str = ""
@@ -174,14 +176,19 @@ class Gradients:
             writer.compute("copies of gradients", work, category="optimizer", host_s=self.costs.host_s)
 
     def gather_parameters(self, writer: ProgramBuilder, size_bytes: float) -> int:
-        """All-gather updated parameters; returns the op to wait for."""
-        work = Collective("all_gather", self.communicator, self.transfer("all_gather", size_bytes))
+        """All-gather updated parameters, or broadcast each owner's; returns the op to wait for."""
+        kind, calls = "all_gather", 1
+        if self.owners:
+            part = min(1.0, size_bytes / self.listed_bytes)
+            kind, calls = "broadcast", max(1, round(self.owners * part))
+        transfer = several(self.transfer(kind, size_bytes / calls), calls)
+        work = Collective(kind, self.communicator, transfer, calls)
         index = writer.on_stream(
-            "parameter all_gather",
+            f"parameter {kind}",
             "dp",
             "dp",
             work,
-            host_s=self.costs.host_collective_s + self.check_s,
+            host_s=calls * (self.costs.host_collective_s + self.check_s),
         )
         return self._copied_back(writer, index, size_bytes) if self.listed else index
 

@@ -54,6 +54,10 @@ def read_axolotl(job: ImportJob) -> Imported:
         draft.note(
             "without sample_packing sequences are as long as the data's; all are sequence_len long here"
         )
+    else:  # position_ids start anew with each sample (monkeypatch/utils.py, get_cu_seqlens_from_pos_ids)
+        draft.note(
+            "samples of a pack do not attend to one another; say how long they are: training.document_length"
+        )
     optimizer = settings.text("optimizer", default=FUSED)
     put_update(settings, optimizer, settings.origin("optimizer", default="default of axolotl"))
     if optimizer not in ("adamw_torch", FUSED, "adamw_hf"):

@@ -94,6 +94,11 @@ class GradientSoftware(SoftwareGroup):
     zero1_reduce_scatters: bool = Field(
         default=True, description="ZeRO-1 reduces by reduce-scatter; false: a plain all-reduce"
     )
+    zero1_broadcasts: bool = Field(
+        default=False,
+        description="under ZeRO-1 a rank owns whole parameters, and the owners broadcast what they updated"
+        " one after another; false: an all-gather",
+    )
     overlap_param_gather: bool = Field(
         default=False, description="updated parameters are gathered during the next forward"
     )

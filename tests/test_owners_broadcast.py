@@ -1,0 +1,82 @@
+"""ZeRO-1 whose ranks own whole parameters: gradients all-reduced, what owners updated broadcast in turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_experts import with_experts
+from small_scenarios import every_op, lowered, parameters_of_ranks, scenario
+
+from stepsim.sim.lowering.tensors import tensor_count
+from stepsim.sim.network.transfer import several
+from stepsim.sim.program.program import Collective
+from stepsim.sim.scenario.models import Scenario
+
+OWNERS = {"zero1_reduce_scatters": False, "zero1_broadcasts": True}
+
+
+def job(dp: int = 4, zero: int = 1, **fields: Any) -> Scenario:
+    gradients = {"overlap_param_gather": False, **fields.pop("gradients", OWNERS)}
+    software = {"preset": "generic-megatron", "gradients": gradients}
+    return scenario(**{"software": software, "dp": dp, "zero": zero, "tied_embeddings": False} | fields)
+
+
+def collectives(run: Scenario, named: str) -> list[Collective]:
+    programs = lowered(run).programs.classes
+    found = [op.work for op, _ in every_op(programs[0]) if op.name == named]
+    return [work for work in found if isinstance(work, Collective)]
+
+
+def broadcasts(run: Scenario) -> list[Collective]:
+    return collectives(run, "parameter broadcast")
+
+
+def test_every_owner_broadcasts_its_share() -> None:
+    run = job()
+    (held,) = parameters_of_ranks(run)
+    (work,) = broadcasts(run)
+    plan = lowered(run).plan
+    assert (work.kind, work.calls) == ("broadcast", 4)
+    one = plan.communication.collective("broadcast", 2.0 * held / 4, plan.groups["dp"])
+    assert work.transfer == several(one, 4)
+    assert not collectives(run, "parameter all_gather")
+    assert not collectives(run, "gradient reduce_scatter")
+    assert collectives(run, "gradient all_reduce")
+
+
+def test_there_are_no_more_owners_than_tensors() -> None:
+    run = job(dp=64, num_layers=2)
+    plan = lowered(run).plan
+    tensors = tensor_count(plan, plan.held_stages(0))
+    assert tensors < 64
+    (work,) = broadcasts(run)
+    assert work.calls == tensors
+
+
+def test_a_part_has_its_share_of_the_broadcasts() -> None:
+    ahead = job(gradients=OWNERS | {"overlap_param_gather": True, "bucket_elements": 1.0})
+    parts = broadcasts(ahead)
+    assert len(parts) > 1
+    assert all(work.calls >= 1 for work in parts)
+    assert sum(work.calls for work in parts) <= 4 + len(parts)
+    assert max(work.calls for work in parts) < 4
+
+
+@pytest.mark.parametrize("zero", [0, 2, 3])
+def test_only_zero1_has_owners(zero: int) -> None:
+    owned, plain = job(zero=zero), job(zero=zero, gradients=OWNERS | {"zero1_broadcasts": False})
+    assert not broadcasts(owned)
+    assert payloads(owned) == payloads(plain)
+
+
+def payloads(run: Scenario) -> list[tuple[str, str]]:
+    """Every collective of the first rank: its op's name, and its kind."""
+    ops = every_op(lowered(run).programs.classes[0])
+    return [(op.name, op.work.kind) for op, _ in ops if isinstance(op.work, Collective)]
+
+
+def test_experts_have_owners_of_their_own() -> None:
+    run = with_experts(ep=8, **OWNERS, overlap_param_gather=False)
+    by_group = {work.communicator: work.calls for work in broadcasts(run)}
+    assert by_group == {"dp": 16, "edp": 2}
