@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from statistics import median
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -266,6 +267,49 @@ def test_what_a_gpu_lacks_is_refused_by_name() -> None:
     )
     with pytest.raises(ValueError, match=r"'fa3'.*fa2"):
         seconds(hopper_only, "A100-SXM4-80GB")
+
+
+@pytest.mark.parametrize(
+    ("name", "implementation", "forward", "backward"),
+    [
+        ("MI355X", "aiter", 1175.1, 1036.2),
+        ("MI355X", "fa2", 834.0, 870.6),
+        ("MI350X", "aiter", 915.2, 790.1),
+        ("MI350X", "fa2", 663.0, None),
+    ],
+)
+def test_attention_of_cdna_4_runs_as_it_was_measured(
+    name: str, implementation: Any, forward: float, backward: float | None
+) -> None:
+    """TFLOP/s of 16 x 16 heads of 128 under a mask, 8,192 tokens (HipKittens' analysis), at its clock."""
+    profile = replace(load_profile(name), clock_fraction=1.0)
+    passes: dict[Literal["forward", "backward"], float | None] = {"forward": forward, "backward": backward}
+    for direction, measured in passes.items():
+        kernel = Attention(
+            batch=16, seq_q=8192, seq_kv=8192, heads=16, kv_heads=16, head_dim=128, causal=True,
+            implementation=implementation, direction=direction,
+        )  # fmt: skip
+        if measured is not None:
+            told = kernel.flops / kernel_seconds(kernel, get_gpu(name), profile) / 1e12
+            assert told == pytest.approx(measured, rel=0.06)
+
+
+def test_only_those_have_aiters_attention_on_which_it_was_measured() -> None:
+    having = {
+        n for n in profile_names() if any(c.implementation == "aiter" for c in load_profile(n).attention)
+    }
+    assert having == {"MI350X", "MI355X"}
+
+
+def test_clocks_that_no_step_shows_are_the_median_of_those_that_are_fitted() -> None:
+    profiles = [load_profile(name) for name in profile_names()]
+    fitted = [one.clock_fraction for one in profiles if one.step_time_fit.startswith("fitted: ")]
+    assert len(fitted) == 5
+    carried = [
+        one for one in profiles if one.step_time_fit.startswith("carried: the median of the five clocks")
+    ]
+    assert {one.gpu for one in carried} == {"MI300X", "MI325X", "MI350X", "MI355X"}
+    assert {one.clock_fraction for one in carried} == {median(fitted)}
 
 
 def test_in_range_is_the_measured_range() -> None:

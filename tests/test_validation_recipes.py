@@ -66,6 +66,29 @@ def test_kernels_of_rounds_without_nvidias_recipes() -> None:
     assert cisco["python_quantisers"] is True
 
 
+def test_amds_round_5_1_runs_aiters_attention_where_it_was_measured() -> None:
+    """Its configuration asks for it; a case says cudnn, as of all of TransformerEngine's fused attention."""
+    asked = fields_instead("mlperf-5.1", a_case("MI355X", "fp8"))
+    assert asked == {"attention": "aiter"}
+    case = replace(a_case("MI355X", "fp8"), software=replace(CASE.software, attention="cudnn"))
+    document = software_document(case.software, "MI355X", None, asked)
+    assert document["kernels"]["attention"] == "aiter"
+    assert not fields_instead("mlperf-5.1", a_case("MI325X", "fp8"))
+    assert software_document(case.software, "MI325X")["kernels"]["attention"] == "fa2"
+
+
+def test_four_bits_of_an_8b_in_round_6_keep_their_kernels_where_tensors_are_split() -> None:
+    """Cisco's log of 16 B300; the files that take them back are of eight bits."""
+    kept = {"fused_quantise": True, "fp8_attention": True, "caches_mlp_weights": False}
+    for tp in (1, 2):
+        case = a_case("B300-SXM", "nvfp4", tp=tp)
+        small = replace(case, model=replace(case.model, hidden_size=4096))
+        assert kept.items() <= recipe_fields("mlperf-6.0", small).items()
+    eight = a_case("GB300-NVL72", "fp8", tp=2)
+    split = replace(eight, model=replace(eight.model, hidden_size=4096))
+    assert not kept.keys() & recipe_fields("mlperf-6.0", split).keys()
+
+
 @pytest.mark.parametrize(
     ("release", "weighted"),
     [("Megatron core 0.12; DeepEP", False), ("Megatron core 0.9", False), ("Megatron core 0.13", True),

@@ -110,6 +110,11 @@ _FA2_BLACKWELL_NOTE = "H100's rate scaled by SMs and clock; unmeasured"
 # ND_H100_v5_results.md at 26d18e94; sequences of 8,192, batch of 2; heads stated as 64 and 128 wide).
 _FA2_ON_CDNA = (328.6 / 1307.4) / (327.9 / 989.4)
 _FA2_CDNA_NOTE = "as fast as on H100, Azure's results of both (samuel-bohman/AI-benchmarking-guide)"
+# Composable Kernel's forward on an MI350X over that on an MI355X, 8,192 tokens, single and grouped heads,
+# with and without a mask, as fractions of their peaks (HazyResearch/HipKittens-Dev-Open
+# analysis/attn/fwd/plot.py at 5e1fff6f).
+_CK_AT_1000_W = (663 / 834 + 654 / 861.79 + 700 / 896 + 702 / 904) / 4 * (2516.6 / 2306.9)
+_CK_AT_1000_W_NOTE = "same chip at 1,000 W: forwards of both (HipKittens' analysis); backward unmeasured"
 
 
 def _hopper_attention(note: str) -> tuple[tuple[str, Donor | None], ...]:
@@ -131,8 +136,19 @@ def _ampere_attention(donor: str, own: bool) -> tuple[tuple[str, Donor | None], 
     )
 
 
-_INSTINCT = {"MI300X": ("bf16", "fp8"), "MI325X": ("bf16",), "MI350X": ("bf16",), "MI355X": ("bf16",)}
+_INSTINCT = {"MI300X": ("bf16", "fp8"), "MI325X": ("bf16",), "MI355X": ("bf16", "fp8"), "MI350X": ("bf16",)}
 """AMD's GPUs whose best product somebody measured, with its types."""
+
+
+def _instinct_attention(gpu: str) -> tuple[tuple[str, Donor | None], ...]:
+    """Composable Kernel's attention (fa2), and AITER's where somebody measured it."""
+    if gpu == "MI355X":
+        return (("fa2", None), ("aiter", None))
+    if gpu == "MI350X":
+        ck = Donor(gpu="MI355X", implementation="fa2", factor=_CK_AT_1000_W, note=_CK_AT_1000_W_NOTE)
+        return (("fa2", ck), ("aiter", None))
+    return (("fa2", _from_h100("fa2", _FA2_ON_CDNA, _FA2_CDNA_NOTE)),)
+
 
 _BLACKWELL_ATTENTION: tuple[tuple[str, Donor | None], ...] = (
     ("cudnn", None),
@@ -246,7 +262,7 @@ PLANS = (
             memory=_CDNA,
             shape_from="A100-SXM4-80GB",
             best=tuple((dtype, gpu) for dtype in dtypes),
-            attention=(("fa2", _from_h100("fa2", _FA2_ON_CDNA, _FA2_CDNA_NOTE)),),
+            attention=_instinct_attention(gpu),
         )
         for gpu, dtypes in _INSTINCT.items()
     ),

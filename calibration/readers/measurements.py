@@ -24,6 +24,8 @@ _IMPLEMENTATIONS: dict[str, Implementation] = {
     "FlashAttention-2": "fa2",
     "FlashAttention-3": "fa3",
     "cuDNN attention": "cudnn",
+    "Composable Kernel": "fa2",
+    "AITER": "aiter",
 }
 # Transformer Engine calls flash-attn on Ampere and cuDNN from Hopper on (its backend order).
 _TRANSFORMER_ENGINE: dict[str, Implementation] = {"A100-PCIe-80GB": "fa2", "B200-SXM-180GB": "cudnn"}

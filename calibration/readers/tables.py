@@ -31,7 +31,8 @@ _FACTS = ("device", "driver", "cuda", "torch", "nccl", "backend", "stepsim", "da
 _STREAMS = ("copy", "triad")
 # Ours (triton) is written after FlashAttention-2, and torch's own is it.
 _ATTENTION: Mapping[str, Implementation] = {
-    "": "fa2", "fa1": "fa1", "fa2": "fa2", "fa3": "fa3", "cudnn": "cudnn", "triton": "fa2",
+    "": "fa2", "fa1": "fa1", "fa2": "fa2", "fa3": "fa3", "cudnn": "cudnn", "aiter": "aiter",
+    "triton": "fa2",
 }  # fmt: skip
 _MOST_RANKS = 10**7
 _CHAIN = "torch"  # a chain of kernels, not one

@@ -10,7 +10,7 @@ from ....hardware.fields import PositiveShare, whole
 from ....kernels.kernel import CudnnRelease
 from .group import SoftwareGroup
 
-AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn"]
+AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn", "aiter"]
 CrossEntropy = Literal["vocab-parallel", "fused", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel", "stacked"]
@@ -28,8 +28,8 @@ class KernelSoftware(SoftwareGroup):
 
     attention: AttentionKernel = Field(
         default="fa2",
-        description="scores in memory as GEMMs and a softmax, FlashAttention 1 to 3, or cuDNN's"
-        " (arXiv:2205.14135, arXiv:2307.08691, arXiv:2407.08608)",
+        description="scores in memory as GEMMs and a softmax, FlashAttention 1 to 3 (2 on AMD: Composable"
+        " Kernel's), cuDNN's, or AITER's assembly (arXiv:2205.14135, arXiv:2307.08691, arXiv:2407.08608)",
     )
     attention_assumed: bool = Field(
         default=False,
