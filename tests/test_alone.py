@@ -11,7 +11,7 @@ from law_examples import examples
 from small_scenarios import layouts, lowered
 
 from stepsim.sim.engine.alone import NOTHING, Course, FlowsBeside, run_alone, state_of
-from stepsim.sim.engine.blocks import BlockRun, done, go_on
+from stepsim.sim.engine.blocks import BlockRun, RepeatedRun, done, go_on
 from stepsim.sim.engine.own_rates import OwnRates
 from stepsim.sim.engine.rank_state import RankState
 from stepsim.sim.engine.replay import replay
@@ -177,3 +177,21 @@ def after(whole: BlockRun, seconds: float) -> Scope:
 def held_s(course: Course) -> float:
     """Seconds for which links hold what moves."""
     return sum(one.until - one.since for one in course.slowed)
+
+
+@given(layouts(), st.floats(-0.2, 1.2), st.floats(-0.2, 1.2))
+def test_a_block_uses_links_when_it_does_as_one_of_repeated_blocks(
+    run: Scenario, since: float, until: float
+) -> None:
+    for block, programs in distinct(run):
+        rank = RankState(programs.sms, programs.corun_slowdown)
+        course = run_alone(block, -math.inf, rank, OwnRates(programs.links[0]))
+        if course is None:
+            continue
+        start, end, rates, _, _ = course
+        last = max(end, default=0.0)
+        one = BlockRun(block, 0.0, last, start, start, end, rates)
+        row = RepeatedRun(0, (one,), (0.0,), 0.0, last)
+        for link in LINKS:
+            between = link, since * last, until * last
+            assert one.first_use(*between) == row.first_use(*between)

@@ -66,3 +66,13 @@ def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dic
             found.append(ends(*case))
     assert not any(map(math.isnan, found[0]))
     assert found[0] == pytest.approx(found[1], rel=1e-9)
+
+
+def test_who_else_may_slow_a_flow_is_asked_anew_when_links_change() -> None:
+    """A flow from rank 0 to rank 1 is rank 0's alone to slow, until its link there becomes the slower one."""
+    flows = Flows(Clock(), {(0, "nic.out"): 10.0, (1, "nic.in"): 10.0})
+    demand = Demand(math.inf, (((0, "nic.out"), 1.0), ((1, "nic.in"), 1.0)))
+    flows.start(100.0, demand, Signal())
+    assert list((flows.beside(0, {"nic.out": 10.0}, steady=True) or {}).values()) == [demand]
+    flows.change({(1, "nic.in"): 5.0})
+    assert flows.beside(0, {"nic.out": 10.0}, steady=True) is None

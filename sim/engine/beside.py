@@ -15,7 +15,7 @@ from functools import partial
 
 from ..network.sharing import Demand, Link
 from ..program.program import Block, Collective, RepeatedBlocks
-from .alone import FlowsBeside, state_of
+from .alone import NOTHING, FlowsBeside, state_of
 from .blocks import BlockRun, Rates, RepeatedRun, done, go_on
 from .clock import Clock
 from .flow import Flow
@@ -31,8 +31,9 @@ from .ticks import ticks
 
 @dataclass(slots=True)
 class BlockPlace:
-    """Block ``number`` of op ``i``, repeated blocks, of the class of ``scope``; its times where it has begun
-    in detail. The host issues the first op of the repeated blocks at ``issued_at`` (None: nothing waits).
+    """The ``block`` of that ``number`` of op ``i``, repeated blocks, of the class of ``scope``; its times
+    where it has begun in detail. The host issues the first op of the repeated blocks at ``issued_at`` (None:
+    nothing waits).
     """
 
     scope: Scope
@@ -42,11 +43,10 @@ class BlockPlace:
     issued_at: float | None
     tag: tuple[int, ...]
     times: Scope | None = None
+    block: Block = field(init=False)
 
-    @property
-    def block(self) -> Block:
-        """The block itself."""
-        return self.repeated.row[self.number]
+    def __post_init__(self) -> None:
+        self.block = self.repeated.row[self.number]
 
     def lead_s(self, now: float) -> float:
         """How far the host is ahead of the first op of the block."""
@@ -72,27 +72,31 @@ class Lent:
 
     The run counts from ``zero``. ``demands`` are the flows by their numbers, and ``left`` the payload bytes
     of each at that time; those that ``delays_s`` names, which come last, begin so many seconds later and put
-    at most ``coming`` bytes per second on each link. ``row`` is the run of the block as one of repeated
-    blocks. The block or the first of the flows ends ``seconds`` after ``zero``."""
+    at most ``coming`` bytes per second on each link. The flows have ``ended`` so many seconds after ``zero``,
+    the first of them after ``ends_s``; it or the block ends after ``seconds``."""
 
     run: BlockRun
-    row: RepeatedRun
     zero: float
     demands: dict[int, Demand]
     named: tuple[Demand, ...]  # the same by the names that the rank has for its links
     left: list[float]
     delays_s: dict[int, float]
     coming: dict[str, float]
+    ended: list[float] = field(init=False)
     ends_s: float = field(init=False)
     seconds: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ends_s = min(map(_done_at, self.run.beside, self.left), default=math.inf)
-        self.seconds = min(self.run.last, self.ends_s)
+        run = self.run
+        self.ended = [_done_at(*one) for one in zip(run.beside, self.left, strict=True)] if self.left else []
+        self.ends_s = min(self.ended, default=math.inf)
+        self.seconds = min(run.last, self.ends_s)
 
     def links(self) -> dict[str, float]:
         """Bytes per second by link that the flows use: of those that are yet to begin, since the clock knows
         the others."""
+        if not self.named:
+            return {}
         known: dict[str, float] = dict.fromkeys([str(name) for one in self.named for name in one.links], 0.0)
         return {**known, **self.coming} if self.coming else known
 
@@ -115,21 +119,18 @@ class BlocksBeside:
         """
         lent = self._lent(place, group)
         if lent is not None:
-            self._lend(blocks, place, lent)
+            if lent.demands:
+                self._lend(blocks, place, lent)
             self._close(blocks, place, lent)
         return lent
 
     def _lend(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
         """Tell the other ranks of each flow when it ends, so that ``blocks`` open if a communication meets it
         there."""
-        r = place.scope.r
-        for (number, demand), rates, left in zip(
-            lent.demands.items(), lent.run.beside, lent.left, strict=True
-        ):
-            if all(link[0] == r for link in demand.links if isinstance(link, tuple)):
-                continue
-            ends = lent.zero + _done_at(rates, left)
-            self.flows.lend(number, ends, partial(self.ranks[r].open_if, blocks))
+        rank = self.ranks[place.scope.r]
+        for (number, demand), named, ended in zip(lent.demands.items(), lent.named, lent.ended, strict=True):
+            if len(named.links) < len(demand.links):  # it leaves the rank
+                self.flows.lend(number, lent.zero + ended, partial(rank.open_if, blocks))
 
     def rest(self, blocks: Interruptible, place: BlockPlace, group: JointGroup, k: int) -> Lent | None:
         """Run the rest of a block, from op ``k`` on, until it ends or ``blocks`` are interrupted.
@@ -140,7 +141,7 @@ class BlocksBeside:
         run = self.runs.rest(group, place.block, self.ranks[place.scope.r].contention, k)
         if run is None or run.last == math.inf:
             return None
-        lent = Lent(run, self._row(run, place.number), self.env.time - run.start[k], {}, (), [], {}, {})
+        lent = Lent(run, self.env.time - run.start[k], {}, (), [], {}, {})
         self._close(blocks, place, lent)
         return lent
 
@@ -150,7 +151,7 @@ class BlocksBeside:
         run = lent.run
         over = run.last <= since + SLACK_S
         if over and place.times is None:
-            self.record.add_piece(place.scope.r, place.i, Stretch(lent.row, lent.zero, 1))
+            self.record.add_piece(place.scope.r, place.i, Stretch(self._row(run, place.number), lent.zero, 1))
         else:
             go_on(place.opened(self.record), run, lent.zero, 0.0, since)
         self._give_back(place, lent, since)
@@ -169,34 +170,26 @@ class BlocksBeside:
         demands = self.flows.beside(scope.r, block.most, steady=steady)
         if demands is None:
             return None
-        coming, now, rates = self.flows.coming(scope.r, block.most), self.env.time, self.runs.own_rates(group)
+        coming, now, beside = self.flows.coming(scope.r, block.most), self.env.time, NOTHING
+        delays_s: dict[int, float] = {}
         for number, flow in coming.items():
-            demands[number] = flow.demand
-        delays_s = {number: flow.since - now for number, flow in coming.items()}
-        beside = FlowsBeside(
-            tuple([rates.named(demand, scope.r) for demand in demands.values()]),
-            tuple([ticks(delays_s.get(number, 0.0)) for number in demands]) if coming else (),
-        )
+            demands[number], delays_s[number] = flow.demand, flow.since - now
+        if demands:
+            rates = self.runs.own_rates(group)
+            beside = FlowsBeside(
+                tuple([rates.named(demand, scope.r) for demand in demands.values()]),
+                tuple([ticks(delays_s.get(number, 0.0)) for number in demands]) if coming else (),
+            )
         state = state_of(place.times) if place.times is not None else None
         run = self.runs.beside(group, block, place.lead_s(now), rank.contention, beside, state)
         if run is None or run.last == math.inf:
             return None
         left = [self.flows.take(number) for number in demands]
-        return Lent(
-            run,
-            self._row(run, place.number, kept=place.times is None),
-            now,
-            demands,
-            beside.demands,
-            left,
-            delays_s,
-            _most(coming.values()),
-        )
+        most = _most(coming.values()) if coming else {}
+        return Lent(run, now, demands, beside.demands, left, delays_s, most)
 
-    def _row(self, run: BlockRun, number: int, *, kept: bool = True) -> RepeatedRun:
-        """The run of block ``number`` as one of repeated blocks; ``kept`` where it may be asked for again."""
-        if not kept:
-            return RepeatedRun(number, (run,), (0.0,), 0.0, run.last)
+    def _row(self, run: BlockRun, number: int) -> RepeatedRun:
+        """The run of the whole block ``number`` as one of repeated blocks."""
         key = id(run), number
         if key not in self._rows:
             self._rows[key] = RepeatedRun(number, (run,), (0.0,), 0.0, run.last)
@@ -204,21 +197,21 @@ class BlocksBeside:
 
     def _close(self, blocks: Interruptible, place: BlockPlace, lent: Lent) -> None:
         """Have the blocks interrupted by whatever else happens on their rank."""
-        rank, row, zero, links = self.ranks[place.scope.r], lent.row, lent.zero, lent.links()
+        rank, run, zero, links = self.ranks[place.scope.r], lent.run, lent.zero, lent.links()
 
         def first_use(link: str, since: float, until: float) -> float:
-            return since if link in links else zero + row.first_use(link, since - zero, until - zero)
+            return since if link in links else zero + run.first_use(link, since - zero, until - zero)
 
-        block_most = place.block.most
-        most = {**links, **block_most}
-        for link, rate in lent.coming.items():
-            most[link] = rate + block_most.get(link, 0.0)
+        most = block_most = place.block.most
+        if links:
+            coming = {link: rate + block_most.get(link, 0.0) for link, rate in lent.coming.items()}
+            most = {**links, **block_most, **coming}
         rank.closed, rank.closed_most, rank.closed_uses = blocks, most, first_use
         self.flows.tell(place.scope.r, most, self.rendezvous_points.move, first_use)
 
     def _give_back(self, place: BlockPlace, lent: Lent, since: float) -> None:
         """The flows go on by themselves, and what slowed them and the block's collectives is noted."""
-        r, run, numbers = place.scope.r, lent.run, list(lent.demands)
+        r, run, numbers = place.scope.r, lent.run, [*lent.demands]
         held: dict[int, tuple[int, Link]] = {}
         for while_ in run.slowed:
             seconds, link = min(while_.until, since) - while_.since, (r, while_.link)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..program.program import Block, Collective, Compute, Op, RepeatedBlocks
+from ..program.program import Block, Compute, Op, RepeatedBlocks
 from ..result.step import IN_LAYER
 from .scope import SLACK_S, WAITS, Left, Scope
 from .slowed import SlowedWhile
@@ -61,12 +61,21 @@ class BlockRun:
     def busy(self) -> Mapping[str, Sequence[tuple[float, float]]]:
         """By link of its rank, when its collectives move something there, the earliest first."""
         found: dict[str, list[tuple[float, float]]] = {}
-        for i, (op, begin, end) in enumerate(zip(self.block.ops, self.begin, self.end, strict=True)):
-            if isinstance(op.work, Collective) and begin < math.inf:
-                latency_s = self.begun[i][0] if i in self.begun else op.work.transfer.latency_s
-                for link, _ in op.work.transfer.local_weights:
-                    found.setdefault(link, []).append((begin + latency_s, end))
+        for i, transfer in self.block.transfers:
+            begin = self.begin[i]
+            if begin < math.inf:
+                latency_s = self.begun[i][0] if i in self.begun else transfer.latency_s
+                for link, _ in transfer.local_weights:
+                    found.setdefault(link, []).append((begin + latency_s, self.end[i]))
         return {link: sorted(times) for link, times in found.items()}
+
+    def first_use(self, link: str, since: float, until: float) -> float:
+        """When it first uses ``link`` of its rank between two times, counted from when the rank reaches it;
+        infinite where it does not."""
+        for begin, end in self.busy.get(link, ()):
+            if end > since and begin < until:
+                return max(since, begin)
+        return math.inf
 
     @cached_property
     def lead_s(self) -> float:
@@ -182,21 +191,20 @@ def go_on(scope: Scope, run: BlockRun, zero: float, base: float, since: float) -
     for i, known in enumerate(ended):
         if known >= 0:
             continue
-        start, begin, end = starts[i], begins[i], ends[i]
-        if base + end <= over:
+        if base + ends[i] <= over:
             if not begun or i not in begun:
-                scope.start[i], scope.begin[i] = at + start, at + begin
-            ended[i] = at + end
+                scope.start[i], scope.begin[i] = at + starts[i], at + begins[i]
+            ended[i] = at + ends[i]
             if left:
                 left.pop(i, None)
         elif begun and i in begun:
             scope.left[i] = run.left(i, since - base)
-        elif base + start < since:
-            scope.start[i] = at + start
-            if base + begin > since:
+        elif base + starts[i] < since:
+            scope.start[i] = at + starts[i]
+            if base + begins[i] > since:
                 scope.left[i] = WAITS
             else:
-                scope.begin[i] = at + begin
+                scope.begin[i] = at + begins[i]
                 scope.left[i] = run.left(i, since - base)
 
 

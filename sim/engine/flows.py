@@ -41,6 +41,7 @@ class Flows:
         self._alone: dict[Link, int] = {}
         self._dirty: dict[int, None] = {}
         self._lent: dict[int, Lent] = {}
+        self._others: dict[tuple[int, int], tuple[Demand, tuple[Link, ...] | None]] = {}
         self._stopped: set[Link] = set()
         self._count = 0
         self._settling = False
@@ -64,7 +65,8 @@ class Flows:
         number = self._alone.get(link)
         if number is not None and self._flows[number].since <= self._env.time:
             return self._flows[number].ends
-        return max((self._ends_at(n) for n in self._at.on(link)), default=-math.inf)
+        numbers = self._at.most.get(link)
+        return max(map(self._ends_at, numbers)) if numbers else -math.inf
 
     def _ends_at(self, number: int) -> float:
         return self._lent[number][0] if number in self._lent else self._flows[number].ends
@@ -77,7 +79,9 @@ class Flows:
         if number is not None and self._flows[number].since <= self._env.time:
             flow = self._flows[number]
             most += flow.rate * next(weight for name, weight in flow.demand.weights if name == link)
-        return most + sum(self._at.most.get(link, {}).values()) < self._capacity[link] * (1 - SLACK)
+        if (others := self._at.most.get(link)) is not None:
+            most += sum(others.values())
+        return most < self._capacity[link] * (1 - SLACK)
 
     def beside(self, r: int, most: Mapping[str, float], *, steady: bool) -> dict[int, Demand] | None:
         """Flows in progress that slow, or are slowed by, communications which put so many bytes per second on
@@ -85,9 +89,11 @@ class Flows:
         one leaves the rank, unless nobody slows it elsewhere and all links are ``steady`` to the end.
         """
         found: dict[int, Demand] = {}
-        names = list(most)
+        names, alone, at = list(most), self._alone, self._at.most
         for name in names:  # grows
             link = r, name
+            if link not in alone and link not in at:  # most are free: no need to ask further
+                continue
             if not self.on(link) or self.holds(link, most.get(name, 0.0)):
                 continue
             if link in self._alone:
@@ -110,21 +116,29 @@ class Flows:
         """Whether nobody slows a flow but on links of rank ``r``, which alone say how fast it can be."""
         if number in self._lent:
             return False
-        demand, capacity = self._demands[number], self._capacity
-        here, elsewhere = list[float](), list[float]()
+        demand = self._demands[number]
+        known = self._others.get((id(demand), r))
+        if known is None:
+            known = self._others[id(demand), r] = demand, self._other_links(demand, r)
+        others = known[1]
+        return others is not None and not any(map(self._at.crowded, others))
+
+    def _other_links(self, demand: Demand, r: int) -> tuple[Link, ...] | None:
+        """The links of a flow on other ranks than ``r``; None where one of these, by itself, may be what
+        slows it."""
+        capacity, here, elsewhere = self._capacity, list[float](), dict[Link, float]()
         heaviest = 0.0
         for link, weight in demand.weights:
             if not isinstance(link, tuple):
-                return False
+                return None
             if link[0] == r:
                 here.append(capacity[link] / weight)
                 heaviest = max(heaviest, weight)
-            elif self._at.crowded(link):
-                return False
             else:
-                elsewhere.append(capacity[link] / weight)
+                elsewhere[link] = capacity[link] / weight
         fastest = min(demand.ceiling, *here) if here else math.inf
-        return heaviest == demand.heaviest and fastest <= min(elsewhere, default=math.inf)
+        alone = heaviest == demand.heaviest and fastest <= min(elsewhere.values(), default=math.inf)
+        return tuple(elsewhere) if alone else None
 
     def lend(self, number: int, ends: float, interrupt: Callable[[], None]) -> None:
         """Who took a flow that leaves its rank knows when it ends, and is to hear of what meets it there."""
@@ -307,6 +321,7 @@ class Flows:
         """Links have another capacity from now on."""
         self._capacity.update(capacity)
         self._shares.forget()
+        self._others.clear()
         for link in capacity:
             self._share(link)
         for number in sorted({n for link in capacity for n in self._at.on(link)}):

@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 LINKS = ("nvlink.out", "nvlink.in", "nic.out", "nic.in")
 """Links of one GPU, as local names; the engine keeps a set of them for each class of ranks."""
 
 MOST_HBM = 500
 """Thousandths of HBM's bandwidth that communications take from a kernel that asks for all: a fair half."""
+
+MOST_REMEMBERED = 4096
+"""Kinds of weights on links of which those of one member are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +58,17 @@ class Transfer:
     @property
     def local_weights(self) -> tuple[tuple[str, float], ...]:
         """Bytes per payload byte on each link of one member: a bare tier stands for both directions."""
-        found: dict[str, float] = {}
-        for name, weight in self.weights:
-            for link in link_names(name):
-                found[link] = found.get(link, 0.0) + weight
-        return tuple(found.items())
+        return _local_weights(self.weights)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _local_weights(weights: tuple[tuple[str, float], ...]) -> tuple[tuple[str, float], ...]:
+    """``Transfer.local_weights`` of these: few transfers differ in more than their bytes."""
+    found: dict[str, float] = {}
+    for name, weight in weights:
+        for link in link_names(name):
+            found[link] = found.get(link, 0.0) + weight
+    return tuple(found.items())
 
 
 def link_names(name: str) -> tuple[str, ...]:

@@ -148,6 +148,13 @@ class Block:
         return frozenset(found)
 
     @cached_property
+    def transfers(self) -> tuple[tuple[int, Transfer], ...]:
+        """Its collectives by op."""
+        return tuple(
+            (i, op.work.transfer) for i, op in enumerate(self.ops) if isinstance(op.work, Collective)
+        )
+
+    @cached_property
     def awaited(self) -> frozenset[int]:
         """Ops for which ops of other streams wait."""
         ops = self.ops
