@@ -12,6 +12,8 @@ PYTHON ?= python3.11 python3 python3.12 python3.13 python3.14
 VENV := .venv
 BIN := $(VENV)/bin
 export STEPSIM_SHARED ?= ../shared
+# Where byte-code may not be kept, each of the suite's hundreds of processes compiles what it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What installs into environment $(1). uv takes seconds where pip takes a minute, and is not on every machine.
 ifdef UV
