@@ -136,5 +136,6 @@ IMPORTER = Importer(
     source="NVIDIA/Megatron-LM megatron/training/arguments.py, v2.0 to d98e8a64",
     recognises=_recognises,
     read=read_megatron,
+    versioned=True,
     order=60,
 )

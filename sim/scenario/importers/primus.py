@@ -266,5 +266,6 @@ IMPORTER = Importer(
     source="AMD-AGI/Primus primus/configs, docs/02-user-guide/configuration-system.md (fd1eeabb)",
     recognises=_recognises,
     read=read_primus,
+    versioned=True,
     order=10,
 )

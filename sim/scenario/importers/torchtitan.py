@@ -145,5 +145,6 @@ IMPORTER = Importer(
     "config/configs.py (b5bcd76)",
     recognises=_recognises,
     read=read_torchtitan,
+    versioned=True,
     order=30,
 )
