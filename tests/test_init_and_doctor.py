@@ -16,7 +16,7 @@ import stepsim
 from stepsim.calibration.measure.installation import EXTRAS, listed_gpus
 from stepsim.cli.examples import EXAMPLES
 from stepsim.cli.main import app
-from stepsim.cli.mistakes import BAD_INPUT
+from stepsim.cli.exit_codes import BAD_INPUT
 from stepsim.sim.brief.memory import memory_by_order
 from stepsim.sim.evidence.measured_memory import fit_probability
 
