@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .leftovers import is_harmless
-from .settings import UNKNOWN, Setting, plain_name
+from .plain_names import plain_name
+from .settings import UNKNOWN, Setting
 from .shell import Script, read_script
 from .shell_expand import Variables, unknown
 from .shell_words import ShellError
@@ -53,6 +54,8 @@ class Launch:
     sourced: tuple[str, ...] = ()
     repeated: tuple[Setting, ...] = ()
     """Options that stand twice, with other values; the last one is in ``options``."""
+    words: tuple[str, ...] = ()
+    """All that follows the training script."""
 
 
 def launch_of(file: SourceFile, given: Mapping[str, str], others: Mapping[str, str] | None = None) -> Launch:
@@ -110,6 +113,7 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
         documents=dict(script.documents) if script else {},
         sourced=tuple(script.sourced) if script else (),
         repeated=repeated,
+        words=tuple(tail),
     )
 
 

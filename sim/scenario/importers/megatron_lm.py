@@ -15,7 +15,8 @@ from .megatron_layout import put_layout
 from .megatron_model import put_model
 from .megatron_software import put_software
 from .megatron_version import refuse_strangers, version_of
-from .settings import Setting, Settings, plain_name
+from .plain_names import plain_name
+from .settings import Setting, Settings
 from .sources import SourceFile
 
 SIGNS = (

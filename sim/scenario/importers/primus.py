@@ -24,7 +24,8 @@ from .megatron_model import put_model
 from .megatron_software import put_software
 from .megatron_version import Megatron
 from .model_facts import put_catalogue_model, put_named_model
-from .settings import CLOSE, OPEN, Setting, Settings, plain_name
+from .plain_names import plain_name
+from .settings import CLOSE, OPEN, Setting, Settings
 from .sources import SourceFile
 from .torchtitan import torchtitan_scenario
 
