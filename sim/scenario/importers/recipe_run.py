@@ -1,7 +1,7 @@
 """Command lines of Megatron-Bridge's ``run_recipe.py``: a recipe by name, and overrides of its fields.
 
-Knows how overrides are written, and what its recipes have in common; sizes that a recipe's Python sets and the
-command does not override are asked for.
+Knows how overrides are written, and what its recipes have in common; sizes that a recipe's Python sets and
+the command does not override are asked for.
 
 Sources: NVIDIA-NeMo/Megatron-Bridge scripts/training/run_recipe.py and recipes/llama/llama3.py (v0.3),
 training/mixed_precision.py.
