@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arguments import launch_of
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .model_facts import put_named_model
 from .recipe_run import is_recipe_run, read_recipe_run
 from .recipes import GPUS, RECIPES, read_recipe, recipe_scenario, setting_of
@@ -41,7 +41,7 @@ def read_bridge(job: ImportJob) -> Imported:
     first = next((one for one in job.files if _recognises(one)), job.files[0])
     draft = Draft(framework="megatron-bridge", file=job.name, version=job.version or "")
     if first.kind in ("shell", "arguments"):
-        launch, preset = launch_of(first, job.given.values), "megatron-bridge-2026"
+        launch, preset = launch_among(first, job.files, job.given, draft), "megatron-bridge-2026"
         if is_recipe_run(first):
             return read_recipe_run(launch, first, job, draft, preset=preset)
         return read_recipe(launch, job, draft, preset=preset)

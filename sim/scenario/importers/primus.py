@@ -13,10 +13,10 @@ import re
 from typing import Any
 
 from ..model.catalogue import model_called, model_names
-from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .leftovers import settle
 from .maxtext import maxtext_scenario
 from .megatron_layout import put_layout
@@ -92,7 +92,7 @@ def read_primus(job: ImportJob) -> Imported:
     draft = Draft(framework="primus", file=job.name, version=job.version or "fd1eeabb")
     settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
     if first.kind in ("shell", "arguments"):
-        launch = launch_of(first, job.given.values)
+        launch = launch_among(first, job.files, job.given, draft)
         settings.found |= launch.options
         return _megatron(settings, None, job)
     top = "modules.pre_trainer"
