@@ -140,6 +140,16 @@ def test_switches_of_a_command_line_hold_over_those_of_its_yaml(first: str) -> N
     assert at(found, "cluster.gpus") == 16
 
 
+def test_hosts_that_slurm_takes_out_of_one_rack_are_an_nvlink_domain() -> None:
+    machine = {"gpu": "GB300-NVL72", "interconnect": "ib-xdr800-x4", "gpus_per_node": "4"}
+    start = START.replace("NNODES=2", "NNODES=32").replace("EP=8", "EP=32")
+    launch = QUERY.replace("sbatch <<", "sbatch --segment=8 <<").replace("node=8", "node=4")
+    files = {"run.sh": start, "launch.sh": launch, "model.yaml": ARGUMENTS}
+    assert at(imported(files, machine).document, "cluster.gpus_per_domain") == 32
+    alone = {**files, "launch.sh": launch.replace(" --segment=8", "")}
+    assert at(imported(alone, machine).document, "cluster.gpus_per_domain") is None
+
+
 def test_without_yq_the_options_of_the_script_stand_behind_the_yaml() -> None:
     plain = (
         "TP=2 EP=8 MBS=2 LAYERS_PER_VP=false\ntorchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py "

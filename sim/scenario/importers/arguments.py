@@ -58,6 +58,8 @@ class Launch:
     """Options that stand twice, with other values; the last one is in ``options``."""
     words: tuple[str, ...] = ()
     """All that follows the training script."""
+    segment: Setting | None = None
+    """Hosts that Slurm is to take together out of one rack."""
     started: tuple[str, ...] = ()
     """Scripts that are started, and that nobody gave."""
     trainings: tuple[int, ...] = ()
@@ -129,6 +131,7 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
         sourced=tuple(script.sourced) if script else (),
         repeated=repeated,
         words=tuple(tail),
+        segment=_first(header, ("segment",)) or _sbatch(sbatch, ("segment",), file),
         started=tuple(script.started) if script else (),
         trainings=script.trainings if script else (),
         reads_documents=bool(script and script.variables.read),

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ....hardware.shown import clipped
 from .arguments import Launch, doubtful, environment_of
-from .cluster_facts import put_machine, world_size
+from .cluster_facts import put_machine, put_segment, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
 from .launchers import launch_among
@@ -159,6 +159,7 @@ def read_megatron(job: ImportJob) -> Imported:
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, environment)
     put_machine(settings)
+    put_segment(settings, launch.segment if launch else None)
     settle(settings, "megatron-lm")
     return draft.finished()
 

@@ -273,6 +273,7 @@ class _Walk:
             if into:
                 self.script.documents[into.rpartition("/")[2]] = here
         if here and raw and re.fullmatch(r"sbatch|bash|sh", raw[0]):
+            self._ask_slurm([word for one in raw[1:] for word in self.variables.words(one)])
             self._child(here, (), {}, nested)
         else:
             self._simple(raw, line, nested)
@@ -317,8 +318,10 @@ class _Walk:
     def _starts_script(self, assigned: list[str], raw: list[str], nested: int) -> bool:
         """Follow ``A=1 bash FILE ...`` where FILE was given; whether it was such a command."""
         words = [word for one in raw for word in self.variables.words(one)]
-        if words[:1] in (["bash"], ["sh"], ["sbatch"]):
-            words = [*words[1:]]
+        if words[:1] == ["sbatch"]:
+            words = self._ask_slurm(words[1:])
+        elif words[:1] in (["bash"], ["sh"]):
+            words = words[1:]
         if not words or words[0].startswith("-") or not _SCRIPT.search(words[0]):
             return False
         file = words[0].rpartition("/")[2]
@@ -332,6 +335,14 @@ class _Walk:
         self._child(self.others[file], tuple(words[1:]), own, nested)
         self.inside.pop()
         return True
+
+    def _ask_slurm(self, words: list[str]) -> list[str]:
+        """Keep what ``sbatch --NAME=VALUE ...`` asks for; the words behind its options."""
+        count = next((at for at, word in enumerate(words) if not word.startswith("--")), len(words))
+        for word in words[:count]:
+            name, _, value = word.removeprefix("--").partition("=")
+            self.script.sbatch[name] = value
+        return words[count:]
 
     def _child(self, text: str, words: tuple[str, ...], own: Mapping[str, Value], nested: int) -> None:
         """Walk a script that is started: nothing that it sets outlives it. Its commands keep what was set."""
