@@ -87,6 +87,8 @@ def import_files(
     from .sources import read_source
 
     files = tuple(read_source(Path(path)) for path in paths)
+    if empty := next((file.name for file in files if not file.text.strip()), None):
+        raise ValueError(f"{empty}: is empty")
     own = next((file.name for file in files if file.keys & set(SIGNS)), None)
     if framework is None and own is not None:
         raise ValueError(
