@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -133,7 +134,17 @@ def _optimizer_table(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _folded(head: str, title: str) -> str:
-    """A title behind its name, in the width of a terminal."""
+    """A title behind its name, in the width of a terminal; a line for each name where a program reads it."""
     from textwrap import fill
 
-    return fill(title, 80, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
+    width = terminal_columns()
+    if width is None:
+        return head + title
+    return fill(title, width, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
+
+
+def terminal_columns() -> int | None:
+    """Columns of the terminal on stdout, 80 at least; None where that is none."""
+    import shutil
+
+    return max(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None

@@ -192,7 +192,8 @@ def test_gpus_are_listed_with_their_figures() -> None:
 @pytest.mark.parametrize(
     "words", [(kind,) for kind in ListedKind] + [("gpus", name) for name in ("B200", "VR200")]
 )
-def test_lists_are_no_wider_than_a_terminal(words: tuple[str, ...]) -> None:
+def test_lists_are_no_wider_than_a_terminal(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsim.cli.list.terminal_columns", lambda: 80)
     assert max(map(len, out("list", *words).splitlines())) <= 80
 
 
