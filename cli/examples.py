@@ -50,7 +50,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "collective all_to_all --cluster deepseek-v3-2048-h800 --gpus 64",
     ),
     "schema": ("schema", "schema --markdown"),
-    "list": ("list gpus", "list software megatron-core-2025"),
+    "list": ("list gpus", "list gpus h100-sxm5", "list software megatron-core-2025"),
     "serve": ("serve", "serve --port 8321 --no-browser"),
     "doctor": ("doctor", "doctor --json"),
     "init": ("init", "init --model llama3-8b --gpu h100 --gpus 64 -o train.yaml"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -29,7 +30,8 @@ class ListedKind(StrEnum):
 def list_names(
     kind: Annotated[ListedKind | None, typer.Argument(help="What to list; everything if left out.")] = None,
     name: Annotated[
-        str | None, typer.Argument(help="With software: one preset, and what it implies for a scenario.")
+        str | None,
+        typer.Argument(help="With gpus: all of one GPU. With software: one preset, and what it implies."),
     ] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="With software: all presets as docs/software.md has them.")
@@ -37,6 +39,9 @@ def list_names(
     as_json: JsonOption = False,
 ) -> None:
     """List shipped scenarios, models, hardware, software presets, schedules, optimizers and faults."""
+    if name is not None and kind is ListedKind.GPUS and not markdown:
+        _show_gpu(name, as_json)
+        return
     if name is not None or markdown:
         _show_software(kind, name, markdown, as_json)
         return
@@ -56,13 +61,25 @@ def _figures() -> dict[str, object]:
     return {"figures": gpus_document()}
 
 
+def _show_gpu(name: str, as_json: bool) -> None:
+    """Every figure of one GPU."""
+    from ..sim.report.gpus import gpu_document, gpu_text
+
+    if as_json:
+        echo_json(gpu_document(name))
+    else:
+        typer.echo(gpu_text(name))
+
+
 def _show_software(kind: ListedKind | None, name: str | None, markdown: bool, as_json: bool) -> None:
     """What one preset implies, or the page of all."""
     from ..sim.report.software import software_document, software_page, software_text
 
     if kind is not ListedKind.SOFTWARE:
         what = repr(name) if name else "--markdown"
-        raise ValueError(f"list {kind or ''} {what}: only software has more to say, as in list software NAME")
+        raise ValueError(
+            f"list {kind or ''} {what}: only gpus and software have more to say, as in list software NAME"
+        )
     if markdown:
         if name or as_json:
             raise ValueError("--markdown prints all presets: give it no name, and no --json")
@@ -88,7 +105,7 @@ def _described(kind: ListedKind, names: tuple[str, ...]) -> tuple[str, ...]:
         case ListedKind.SOFTWARE:
             from ..sim.scenario.software import get_software
 
-            return tuple(f"{name:<{width}}{get_software(name).title}" for name in names)
+            return tuple(_folded(f"{name:<{width}}", get_software(name).title) for name in names)
         case ListedKind.GPUS:
             return _gpu_table(names)
         case ListedKind.OPTIMIZERS:
@@ -113,4 +130,21 @@ def _optimizer_table(names: tuple[str, ...]) -> tuple[str, ...]:
         kept = f"{one.state_bytes(4)} B" + (" + rows and columns" if one.factors else "")
         rows.append((one.name, kept, f"{one.flops} FLOPs", one.title))
     first, second, third, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
-    return tuple(f"{a:<{first}}  {b:<{second}}  {c:>{third}}  {d}" for a, b, c, d in rows)
+    return tuple(_folded(f"{a:<{first}}  {b:<{second}}  {c:>{third}}  ", d) for a, b, c, d in rows)
+
+
+def _folded(head: str, title: str) -> str:
+    """A title behind its name, in the width of a terminal; a line for each name where a program reads it."""
+    from textwrap import fill
+
+    width = terminal_columns()
+    if width is None:
+        return head + title
+    return fill(title, width, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False)
+
+
+def terminal_columns() -> int | None:
+    """Columns of the terminal on stdout, 80 at least; None where that is none."""
+    import shutil
+
+    return max(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None

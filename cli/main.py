@@ -15,7 +15,8 @@ import threading
 import typer
 
 from .commands import application
-from .mistakes import BAD_INPUT, reported_error
+from .exit_codes import BAD_INPUT
+from .mistakes import reported_error
 
 
 def __getattr__(name: str) -> typer.Typer:

@@ -19,10 +19,7 @@ from typing import ParamSpec
 
 import typer
 
-BAD_INPUT = 2
-DEFECT = 3
-INTERRUPTED = 130  # what a shell reports for a process that SIGINT ended
-READER_GONE = 141  # the same of SIGPIPE
+from .exit_codes import BAD_INPUT, DEFECT, INTERRUPTED, READER_GONE
 
 _LONGEST_LINE = 1200  # a known name and all others of its kind fit
 _MOST_LINES = 100  # of twenty problems, three or four each

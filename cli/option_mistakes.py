@@ -47,6 +47,23 @@ def _expected(cause: ValidationError) -> str:
     return explained(errors_of(cause)[0], object)
 
 
+def _unknown_option(option: str, known: Collection[str]) -> Exception:
+    """The error, with the nearest option where their names are alike: the dashes of both say nothing."""
+    from difflib import SequenceMatcher
+
+    from ..hardware.catalogue import UnknownName, unknown_name
+
+    error = unknown_name("option", option, known)
+    if error.nearest is None:
+        return error
+    alike = SequenceMatcher(None, option.strip("-").lower(), error.nearest.strip("-")).ratio()
+    return error if alike >= _ALIKE else UnknownName("option", option, tuple(known), None)
+
+
+_ALIKE = 0.6
+"""Of two names; difflib's own default for close matches."""
+
+
 def _unknown_word(error: BaseException, context: typer.Context | None) -> str | None:
     """Of an option or a command that there is not, with those that there are; None of other mistakes."""
     from ..hardware.catalogue import unknown_name
@@ -56,7 +73,7 @@ def _unknown_word(error: BaseException, context: typer.Context | None) -> str | 
     if option := getattr(error, "option_name", None):
         known = [word for one in context.command.params for word in one.opts if word.startswith("--")]
         # An option that stands there but was used wrongly is no unknown one.
-        return None if option in known else str(unknown_name("option", option, known))
+        return None if option in known else str(_unknown_option(option, known))
     commands: Collection[str] = getattr(context.command, "commands", ())
     word = _NO_COMMAND.match(str(error))  # typer keeps the word in its sentence alone
     return str(unknown_name("command", word[1], commands)) if word else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..hardware.limits import LARGEST
+from .exit_codes import INTERRUPTED
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 TOP, AUDIT, OBJECTIVE = 5, 20, "step-time"  # what a plan is like where nothing is said
 
 NOTHING_FITS = 1
-INTERRUPTED = 130
 
 FixOption = Annotated[
     list[str] | None,
@@ -268,8 +268,9 @@ def _emission(framework: str | None, version: str | None, read: LoadedSource) ->
     if framework is None:
         return None
     from ..sim.plan.search.emission import Emission
+    from ..sim.scenario.importers.registry import EXPORTERS
 
-    same = read.version if read.framework == framework else None
+    same = read.version if read.framework == framework and EXPORTERS.get(framework).versioned else None
     return Emission(framework=framework, version=version or same)
 
 

@@ -202,6 +202,23 @@ def _megatron(one: Published) -> Given:
         given |= {"fp8_format": "e4m3", "fp8_recipe": "mxfp8"}
     if "selective recompute" in one.row["note"]:
         given["recompute_granularity"] = "selective"
+    return given | (_zoo(one) if "Megatron-MoE-ModelZoo" in one.file else {})
+
+
+def _zoo(one: Published) -> Given:
+    """What the repository's scripts put on the command line behind the YAML of a model (best_practice/qwen3:
+    run_h100_235b.sh, run_gb200_235b.sh, run_gb300_235b.sh at 020b8136, readme.md)."""
+    given = {"moe_router_force_load_balancing": "true"}
+    if "H100" in one.row["gpu_type"]:
+        return given | {"recompute_modules": "layernorm moe"}
+    given["moe_flex_dispatcher_backend"] = "hybridep"
+    if one.row["seq_length"] == "4096":
+        given |= {
+            "cuda_graph_impl": "transformer_engine",
+            "cuda_graph_scope": "attn moe_router moe_preprocess",
+        }
+    else:
+        given |= {"recompute_granularity": "selective", "recompute_modules": "moe_act layernorm"}
     return given
 
 

@@ -328,6 +328,7 @@ SLIPS = {
         "--timelin",
         "a",
     ): "stepsim: no option is called '--timelin'. Did you mean --timeline? Known: ",
+    ("faults", "x.yaml", "--days", "3"): "stepsim: no option is called '--days'. Known: ",
     ("list", "gpuss"): "stepsim: KIND: 'gpuss' is not one of 'scenarios', ",
 }
 

@@ -107,7 +107,7 @@ def test_the_wheel_has_licence_and_script(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     notes = {name.partition(".dist-info/")[2]: name for name in archive.namelist() if ".dist-info/" in name}
     assert {"licenses/LICENSE", "licenses/NOTICE"} <= set(notes)
-    assert "stepsim = stepsim.cli.main:main" in archive.read(notes["entry_points.txt"]).decode()
+    assert "stepsim = stepsim.cli.start:main" in archive.read(notes["entry_points.txt"]).decode()
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_a_kernel_that_prepares_a_message_is_no_message(tmp_path: Path) -> None:
     events = json.loads(trace.read_text())["traceEvents"]
     scaled = [one for one in events if "scale gradients" in one.get("name", "")]
     assert scaled
-    assert {one["args"]["category"] for one in scaled} == {"dp"}
+    assert {one["args"]["category"] for one in scaled} == {"compute"}
     assert not any("nccl" in one["name"] for one in scaled)
 
 

@@ -280,6 +280,27 @@ def test_a_version_that_is_none_is_told_by_itself() -> None:
     assert "stepsim: version v99: " in " ".join(told.output.split())
 
 
+@pytest.mark.parametrize("framework", ["nanotron", "deepspeed", "megatron-bridge"])
+def test_a_version_that_changes_nothing_is_refused(framework: str) -> None:
+    """An option that is taken and passed over would look as if it held."""
+    for words in (
+        ["export", "llama3-8b-h100", "--to", framework, "--to-version", "v1"],
+        ["plan", "llama3-8b-h100", "--emit", framework, "--to-version", "v1"],
+    ):
+        told = CliRunner().invoke(app, words)
+        assert told.exit_code == 2
+        assert "--to-version" in told.output
+        assert "megatron-lm and torchtitan" in " ".join(told.output.split())
+
+
+def test_a_version_that_changes_nothing_of_what_is_read_is_told() -> None:
+    file = Path(__file__).parent / "fuzz" / "corpus" / "deepspeed.json"
+    machine = ("gpu=A100-SXM4-80GB", "interconnect=ib-hdr200-x8")
+    given = (*machine, "gpus=16", "model=gpt2-1.5b", "seq_length=2048")
+    assert any("0.14 changes nothing" in note for note in import_files([file], given, version="0.14").notes)
+    assert not any("changes nothing" in note for note in import_files([file], given).notes)
+
+
 def test_an_older_version_has_fewer_options() -> None:
     """Selective recomputation came with v3.0."""
     scenario = load_scenario("gpt-22b-a100")

@@ -58,6 +58,13 @@ def test_a_scenario_is_no_file_to_import(tmp_path: Path) -> None:
     assert "stepsim run" in done.output
 
 
+@pytest.mark.parametrize("name", ["train.sh", "config.yaml", "run.toml"])
+def test_an_empty_file_is_said_to_be_empty(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(" \n")
+    told = CliRunner().invoke(app, ["import", str(tmp_path / name)])
+    assert (told.exit_code, told.stderr) == (2, f"stepsim: {name}: is empty\n")
+
+
 def test_a_model_that_no_file_names_is_asked_for_without_a_name(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
     path.write_text("[training]\nseq_len = 8192\nlocal_batch_size = 1\n", encoding="utf-8")

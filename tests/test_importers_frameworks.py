@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from framework_files import (
+    AXOLOTL,
     BRIDGE,
     MAXTEXT,
     MPT,
@@ -14,6 +17,8 @@ from framework_files import (
     TORCHTUNE,
 )
 from importing import at, imported, refused, scenario
+
+from stepsim.sim.scenario.errors import ScenarioError
 
 
 @pytest.mark.parametrize(
@@ -128,6 +133,53 @@ def test_megatron_bridge_refuses_offload_of_some_layers() -> None:
     assert "activation_offload_layers" in {
         one.lstrip("-") for one in refused({"run.sh": BRIDGE + " --activation_offload_layers 95"})
     }
+
+
+RECIPE = (
+    "torchrun --nnodes 2 --nproc_per_node 8 run_recipe.py --recipe llama3_8b_pretrain_config "
+    "--dataset llm-pretrain-mock model.tensor_model_parallel_size=2 model.pipeline_model_parallel_size=1 "
+    "model.context_parallel_size=2 model.seq_length=4096 dataset.sequence_length=8192 "
+    "train.micro_batch_size=1 train.global_batch_size=64 train.global_batch_size=128 "
+)
+
+
+def test_megatron_bridge_starts_a_recipe_by_its_name_with_overrides() -> None:
+    made = scenario({"run.sh": RECIPE})
+    assert (made.model.name, made.cluster.gpus, made.cluster.gpus_per_node) == ("llama3-8b", 16, 8)
+    assert (made.parallelism.tp, made.parallelism.cp) == (2, 2)
+    assert (made.training.seq_length, made.training.global_batch) == (8192, 128)  # of two the last one
+    assert made.training.precision == "bf16"
+    assert not made.software.host.cuda_graphs
+    eight_bits = scenario({"run.sh": RECIPE + "mixed_precision=bf16_with_fp8_current_scaling_mixed"})
+    assert (eight_bits.training.precision, eight_bits.software.kernels.fp8_scaling) == ("fp8", "current")
+    assert imported({"run.sh": RECIPE}).framework == "megatron-bridge"
+
+
+def test_what_a_recipes_python_says_is_asked_for() -> None:
+    """Recipes have other degrees, of context too (2 in that of Llama 3 8B)."""
+    bare = "torchrun --nproc_per_node 8 --nnodes 1 run_recipe.py --recipe llama3_8b_pretrain_config"
+    assert refused({"run.sh": bare}) == {
+        "tensor_model_parallel_size",
+        "pipeline_model_parallel_size",
+        "context_parallel_size",
+        "micro_batch_size",
+        "global_batch_size",
+        "seq_length",
+    }
+    assert "--peft_scheme" in refused({"run.sh": RECIPE + "--peft_scheme lora"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "setting"),
+    [("run.yaml", TORCHTUNE, "batch_size"), ("run.yaml", AXOLOTL, "micro_batch_size")],
+)
+def test_a_wrong_size_is_refused_and_not_asked_for_as_well(name: str, text: str, setting: str) -> None:
+    wrong = re.sub(rf"\b{setting}: *\d+", f"{setting}: abc", text)
+    with pytest.raises(ScenarioError) as refusal:
+        imported({name: wrong})
+    messages = [one.message for one in refusal.value.problems if one.path == setting]
+    assert len(messages) == 1
+    assert "'abc'" in messages[0]
 
 
 def test_primus_reads_defaults_of_variables_and_drops_sequence_parallelism_without_tensors() -> None:

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import stepsim
 from stepsim.calibration.measure.installation import EXTRAS, listed_gpus
 from stepsim.cli.examples import EXAMPLES
+from stepsim.cli.exit_codes import BAD_INPUT
 from stepsim.cli.main import app
-from stepsim.cli.mistakes import BAD_INPUT
 from stepsim.sim.brief.memory import memory_by_order
 from stepsim.sim.evidence.measured_memory import fit_probability
 

@@ -15,6 +15,7 @@ from small_scenarios import scenario as small_scenario
 from typer.testing import CliRunner
 
 import stepsim
+from stepsim.cli.list import ListedKind
 from stepsim.cli.main import app
 from stepsim.hardware.catalogue import UnknownName
 from stepsim.hardware.collective_kinds import KINDS, kind_called
@@ -180,8 +181,20 @@ def test_collectives_go_by_any_spelling(kind: str) -> None:
 
 def test_gpus_are_listed_with_their_figures() -> None:
     (line,) = (line for line in out("list", "gpus").splitlines() if line.startswith("MI300X"))
-    assert "Infinity Fabric" in line
-    assert "206.2 GB" in line
+    assert line.split() == ["MI300X", "206", "5,300", "1,307", "2,615", "448", "x8", "6.00", "own"]
+    one = out("list", "gpus", "mi300x")
+    assert "Infinity Fabric 448 GB/s" in one
+    assert "206.2 GB" in one
+    told = CliRunner().invoke(app, ["list", "gpus", "MI300Y"])
+    assert (told.exit_code, "MI300X" in told.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "words", [(kind,) for kind in ListedKind] + [("gpus", name) for name in ("B200", "VR200")]
+)
+def test_lists_are_no_wider_than_a_terminal(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stepsim.cli.list.terminal_columns", lambda: 80)
+    assert max(map(len, out("list", *words).splitlines())) <= 80
 
 
 def test_ways_out_of_uneven_stages() -> None:

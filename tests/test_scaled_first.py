@@ -12,6 +12,7 @@ from small_scenarios import lowered, scenario
 from stepsim.sim.program.program import Collective, Compute, Op
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software import get_software
+from stepsim.sim.simulate import simulate
 
 
 def run(*, scaled_first: bool, bucket_elements: float = 1e6, zero: int = 1, pp: int = 1) -> Scenario:
@@ -67,6 +68,12 @@ def test_the_host_launches_a_pass_for_each_of_the_buckets_that_a_layer_fills() -
     counts = [two.work.calls for _, two in pairs if isinstance(two.work, Collective)]
     assert max(counts) > 1
     assert [one.host_s for one, _ in pairs] == pytest.approx([1e-4 * count for count in counts])
+
+
+def test_a_pass_counts_as_work_of_the_memory_and_as_no_communication() -> None:
+    """It runs on the compute stream: a GPU draws for it as for any other kernel bound by memory."""
+    found = simulate(run(scaled_first=True))
+    assert found.stream_s.get("dp", 0.0) == pytest.approx(found.exposed_communication_s["dp"])
 
 
 def test_mlperf_6_0_divides_first_and_earlier_rounds_average_in_their_collectives() -> None:

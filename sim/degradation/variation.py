@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..fold.ranks import Degradation
-from ..program.program import Compute, Program, RepeatedBlocks
+from ..program.program import Compute, Program
 from ..scenario.variation import speeds
 from .outages import PORTS, together
 
@@ -86,12 +86,8 @@ def _drawn(spec: VariationSpec, lowered: Lowered, machine: Machine, draw: int, w
 def _memory_bound(program: Program) -> float:
     """The share of its kernels' seconds that is bound by memory."""
     bound = whole = 0.0
-    for op in program.ops:
-        work = op.work
-        blocks = work.blocks if isinstance(work, RepeatedBlocks) else ()
-        kernels = [(inner.work, count) for block, count in blocks for inner in block.ops] or [(work, 1)]
-        for kernel, count in kernels:
-            if isinstance(kernel, Compute):
-                whole += count * kernel.seconds
-                bound += count * kernel.seconds * (kernel.kind == "memory-bound")
+    for op, count in program.counted_ops():
+        if isinstance(kernel := op.work, Compute):
+            whole += count * kernel.seconds
+            bound += count * kernel.seconds * (kernel.kind == "memory-bound")
     return bound / whole if whole else 0.0

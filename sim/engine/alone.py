@@ -8,16 +8,16 @@ go on beside it all the while, or from a moment on.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..program.program import Block, Collective, Compute
+from .at_work import KernelAtWork, MovingFlow
 from .slowed import SlowedWhile
 from .ticks import payload_ticks, ticks
 
 if TYPE_CHECKING:
-    from ..network.sharing import Demand, Link
+    from ..network.sharing import Demand
     from ..network.transfer import Transfer
     from ..program.program import Op
     from .blocks import BlockRun, Rates
@@ -139,30 +139,6 @@ def _in_turn(
     return Course(start, end, cast("list[Rates]", rates), (), slowed)
 
 
-@dataclass(slots=True)
-class _Moving:
-    """A flow: what is ``left`` of it ``since`` when it moves at ``rate``, and what ``held`` it."""
-
-    demand: Demand
-    left: float
-    rates: list[tuple[float, float]]
-    since: float = 0.0
-    rate: float = 0.0
-    held: Link | None = None
-
-
-@dataclass(slots=True)
-class _Kernel:
-    """The kernel at work, if any (op ``i``, the last of its ``row``; else -1), with its seconds ``left`` at
-    full speed.
-    """
-
-    row: list[int]
-    i: int = -1
-    left: float = 0.0
-    ends: float = math.inf
-
-
 class _Alone:
     def __init__(
         self,
@@ -184,9 +160,9 @@ class _Alone:
         rows = [row for rows in block.streams.values() for row in rows]
         self.rows = [[i for i in reversed(row) if self.end[i] == math.inf] for row in rows]  # last first
         self.rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
-        self.now, self.kernel = 0.0, _Kernel([])
+        self.now, self.kernel = 0.0, KernelAtWork([])
         self.queue: list[tuple[float, int]] = []  # ends of latencies, issues of ops (HOST), begins of flows
-        self.beside = {-1 - k: _Moving(demand, math.inf, []) for k, demand in enumerate(beside.demands)}
+        self.beside = {-1 - k: MovingFlow(demand, math.inf, []) for k, demand in enumerate(beside.demands)}
         self.moving = dict(self.beside)
         for k, delay_s in enumerate(beside.delays_s):
             if delay_s > 0:
@@ -329,7 +305,7 @@ class _Alone:
         if not self.amounts[i]:
             self._over(i)
             return
-        self.moving[i] = _Moving(self.own.demand(work.transfer), self.amounts[i], self.rates[i])
+        self.moving[i] = MovingFlow(self.own.demand(work.transfer), self.amounts[i], self.rates[i])
         self.changed = True
 
     def _comes(self, number: int) -> None:
@@ -358,7 +334,7 @@ class _Alone:
         self.first = ends, first
         return True
 
-    def _held(self, i: int, flow: _Moving) -> None:
+    def _held(self, i: int, flow: MovingFlow) -> None:
         """Note what has held a flow until now."""
         if flow.held is not None:
             self.slowed.append(SlowedWhile(flow.since, self.now, i, flow.held, flow.rate))

@@ -8,11 +8,10 @@ itself. Messages count where they are sent.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ..network.transfer import Transfer
-from ..program.program import Block, Collective, Exchange, Op, Program, Programs, RepeatedBlocks
+from ..program.program import Collective, Exchange, Op, Program, Programs
 from ..result.step import Bound
 from .record import Record, SlowedBy
 
@@ -29,7 +28,7 @@ def bounds(record: Record, counts: Sequence[int]) -> tuple[Bound, ...]:
     for program, classes in _by_program(record.programs).values():
         count = sum(counts[r] for r in classes)
         names: dict[str, str] = {}
-        for op, times in _every_op(program):
+        for op, times in program.counted_ops():
             if isinstance(op.work, Collective):
                 names[op.work.communicator] = op.category
             for transfer in _moved(op):
@@ -61,20 +60,6 @@ def _by_program(programs: Programs) -> dict[int, tuple[Program, list[int]]]:
     for r, program in enumerate(programs.classes):
         found.setdefault(id(program), (program, []))[1].append(r)
     return found
-
-
-def _every_op(program: Program) -> Iterator[tuple[Op, int]]:
-    """All ops with how often they run, those of a block once."""
-    blocks: Counter[Block] = Counter()
-    for op in program.ops:
-        if isinstance(op.work, RepeatedBlocks):
-            for block, count in op.work.blocks:
-                blocks[block] += count
-        else:
-            yield op, 1
-    for block, count in blocks.items():
-        for op in block.ops:
-            yield op, count
 
 
 def _moved(op: Op) -> Iterator[Transfer]:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..program.program import Collective, Exchange, Op, Program, RepeatedBlocks
+from ..program.program import Collective, Exchange, Program
 from .fabric import uses
 from .ranks import HEALTHY, ranks_of
 from .weak_links import topology_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ..lowering.lower import Lowered
 
 
@@ -51,7 +49,7 @@ def link_loads(lowered: Lowered, step_s: float) -> dict[str, float]:
 def _sent(program: Program) -> defaultdict[object, float]:
     """Bytes through the NIC of a rank by (communicator, pattern), and of messages by receiving class."""
     found: defaultdict[object, float] = defaultdict(float)
-    for op, times in _every_op(program):
+    for op, times in program.counted_ops():
         if isinstance(op.work, Collective):
             transfer = op.work.transfer
             found[op.work.communicator, transfer.pattern] += times * transfer.bytes * transfer.nic
@@ -60,13 +58,3 @@ def _sent(program: Program) -> defaultdict[object, float]:
                 if part.send:
                     found[part.peer] += part.transfer.bytes * part.transfer.nic
     return found
-
-
-def _every_op(program: Program) -> Iterator[tuple[Op, int]]:
-    for op in program.ops:
-        if isinstance(op.work, RepeatedBlocks):
-            for block, count in op.work.blocks:
-                for inner in block.ops:
-                    yield inner, count
-        else:
-            yield op, 1

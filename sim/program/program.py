@@ -7,6 +7,7 @@ Knows no clock: ``sim/engine`` replays programs, ``program_file`` writes and rea
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -279,6 +280,19 @@ class Program:
                     if id(block) not in seen:
                         seen.add(id(block))
                         yield from block.ops
+
+    def counted_ops(self) -> Iterator[tuple[Op, int]]:
+        """Its ops with how often they run, those of repeated blocks once for each distinct block."""
+        blocks: Counter[Block] = Counter()
+        for op in self.ops:
+            if isinstance(op.work, RepeatedBlocks):
+                for block, count in op.work.blocks:
+                    blocks[block] += count
+            else:
+                yield op, 1
+        for block, count in blocks.items():
+            for op in block.ops:
+                yield op, count
 
 
 @dataclass(frozen=True, kw_only=True)

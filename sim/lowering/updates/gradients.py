@@ -118,7 +118,7 @@ class Gradients:
         if self.nan_check:
             self._check(writer, calls * elements, calls)
         if self.scaled_first:
-            self._scale(writer, calls * elements, calls, category="dp")
+            self._scale(writer, calls * elements, calls)
         work = self._calls(kind, elements, calls)
         index = writer.on_stream(f"gradient {kind}", "dp", "dp", work, host_s=calls * host_s)
         if self.over_replicas:
@@ -143,10 +143,14 @@ class Gradients:
         reading = MemoryBound(hbm_bytes=elements * self.element_bytes, launches=calls)
         work = Compute(self.costs.seconds(reading), "memory-bound", bytes=reading.hbm_bytes)
         host_s = 2 * calls * self.costs.host_s  # the norm, and its comparison
-        writer.compute("check gradients", work, category="dp", host_s=host_s, host_sync=True)
+        writer.compute("check gradients", work, host_s=host_s, host_sync=True)
 
-    def _scale(self, writer: ProgramBuilder, elements: float, calls: int = 1, *, category: str) -> None:
-        """Read and write gradients in so many ``calls``, with casts to what is on the wire, and back."""
+    def _scale(
+        self, writer: ProgramBuilder, elements: float, calls: int = 1, *, category: str = "compute"
+    ) -> None:
+        """Read and write gradients in so many ``calls``, with casts to what is on the wire, and back.
+
+        A kernel like others, whose seconds are of memory and no message's, also where one waits for it."""
         narrow = self.wire_bytes != self.element_bytes
         casts = 2 * (self.wire_bytes + self.element_bytes) if narrow else 0
         scaling = MemoryBound(hbm_bytes=elements * (2.0 * self.element_bytes + casts), launches=calls)

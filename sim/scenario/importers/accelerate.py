@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import Batches, put_batches, put_zero
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
@@ -82,7 +82,7 @@ def _settings_of(job: ImportJob, draft: Draft) -> Settings:
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
     script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
     if script:
-        settings.found |= launch_of(script, job.given.values).options
+        settings.found |= launch_among(script, job.files, job.given, draft).options
     if strange := [name for name in settings.found if "invalid" in name]:
         draft.refuse(strange[0], "accelerate ends on keys that it does not know")
     if settings.flag("use_cpu") or settings.text("distributed_type") in ("XLA", "TPU", "MULTI_CPU"):

@@ -12,11 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .leftovers import is_harmless
-from .settings import UNKNOWN, Setting, plain_name
-from .shell import Script, read_script
+from .plain_names import plain_name
+from .settings import UNKNOWN, Setting
+from .shell import read_script
 from .shell_expand import Variables, unknown
+from .shell_script import Script
 from .shell_words import ShellError
 from .sources import SourceFile
 
@@ -53,10 +56,27 @@ class Launch:
     sourced: tuple[str, ...] = ()
     repeated: tuple[Setting, ...] = ()
     """Options that stand twice, with other values; the last one is in ``options``."""
+    words: tuple[str, ...] = ()
+    """All that follows the training script."""
+    segment: Setting | None = None
+    """Hosts that Slurm is to take together out of one rack."""
+    started: tuple[str, ...] = ()
+    """Scripts that are started, and that nobody gave."""
+    trainings: tuple[int, ...] = ()
+    """Lines of the commands that train, where one alone should."""
+    reads_documents: bool = False
+    """Whether the options of ``documents`` are among those of the launch."""
 
 
-def launch_of(file: SourceFile, given: Mapping[str, str], others: Mapping[str, str] | None = None) -> Launch:
+def launch_of(
+    file: SourceFile,
+    given: Mapping[str, str],
+    others: Mapping[str, str] | None = None,
+    documents: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Launch:
     """The launch that a shell script or a list of arguments says.
+
+    ``others`` are scripts that it may source or start, ``documents`` YAML files that it may read, by name.
 
     Raises:
         ValueError: the script cannot be read, or starts nothing with options.
@@ -65,7 +85,7 @@ def launch_of(file: SourceFile, given: Mapping[str, str], others: Mapping[str, s
         variables = Variables(given=given)
         return _launch(file, [_open(word, variables) for word in file.words], dict(file.environment), None)
     try:
-        script = read_script(file.text, given, others)
+        script = read_script(file.text, given, others, documents)
     except ShellError as error:
         raise ValueError(f"{file.name}:{error.line}: {error.message}") from None
     command = script.launch
@@ -110,6 +130,11 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
         documents=dict(script.documents) if script else {},
         sourced=tuple(script.sourced) if script else (),
         repeated=repeated,
+        words=tuple(tail),
+        segment=_first(header, ("segment",)) or _sbatch(sbatch, ("segment",), file),
+        started=tuple(script.started) if script else (),
+        trainings=script.trainings if script else (),
+        reads_documents=bool(script and script.variables.read),
     )
 
 

@@ -73,6 +73,21 @@ def put_machine(settings: Settings, known_gpu: str | None = None, origin: str = 
         )
 
 
+def put_segment(settings: Settings, segment: Setting | None) -> None:
+    """The GPUs of an NVLink domain that the job uses, by the hosts that Slurm takes together out of one rack.
+
+    Source: slurm.schedmd.com sbatch.html, ``--segment``.
+    """
+    draft = settings.draft
+    gpu, gpus = draft.get("cluster.gpu"), draft.get("cluster.gpus")
+    if segment is None or gpu not in gpu_names() or not gpus or draft.get("cluster.gpus_per_domain"):
+        return
+    node = node_for(get_gpu(gpu))
+    hosts, each = _whole(settings, segment), draft.get("cluster.gpus_per_node") or node.max_gpus
+    if hosts and 1 < hosts <= node.hosts_per_domain and gpus > hosts * each and gpus % (hosts * each) == 0:
+        draft.put("cluster.gpus_per_domain", hosts * each, segment.origin)
+
+
 def _called(name: str) -> str:
     try:
         return gpu_called(name)

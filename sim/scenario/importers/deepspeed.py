@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .arguments import Launch, doubtful, launch_of
+from .arguments import Launch, doubtful
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import Batches, batches_of, is_auto, precision_of, put_batches, put_zero
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .leftovers import settle
 from .megatron_layout import put_layout
 from .megatron_lm import SEVERAL
@@ -77,13 +78,7 @@ def read_deepspeed(job: ImportJob) -> Imported:
     """
     draft = Draft(framework="deepspeed", file=job.name, version=job.version or "")
     script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
-    launch = (
-        launch_of(script, job.given.values, {one.name: one.text for one in job.files}) if script else None
-    )
-    if launch and script:
-        job.given.used.update(
-            name for name in job.given.values if re.search(rf"\$\{{?{re.escape(name)}\b", script.text)
-        )
+    launch = launch_among(script, job.files, job.given, draft) if script else None
     config = next((one for one in job.files if one.kind == "json" and one.keys & set(_SIGNS)), None)
     if config is None and launch:
         config = _written(launch)

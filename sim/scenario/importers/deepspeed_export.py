@@ -20,8 +20,8 @@ _LATER = (
 )
 
 
-def write_script(scenario: Scenario, version: str | None) -> str:
-    """The script, of the Trainer where the run was read from one; ``version`` changes nothing."""
+def write_script(scenario: Scenario, _version: str | None) -> str:
+    """The script, of the Trainer where the run was read from one; it is of any version."""
     if scenario.software.name == TRAINER:
         return write_trainer(scenario)
     training, par, software = scenario.training, scenario.parallelism, scenario.software

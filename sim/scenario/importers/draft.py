@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import Mark, Problem, ScenarioError
 from ..software.software import GROUP_OF
+from .plain_names import plain_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class Draft:
     origins: dict[str, str] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    questions: list[Problem] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
     def put(self, path: str, value: Any, origin: str) -> None:
@@ -75,7 +77,7 @@ class Draft:
     def ask(self, name: str, why: str, example: str) -> None:
         """A fact that the files do not hold and a user has to give."""
         message = f"{why}; give it, as in --given {name}={example}"
-        self.problems.append(Problem(mark=Mark(file=self.file), path=name, message=message))
+        self.questions.append(Problem(mark=Mark(file=self.file), path=name, message=message))
 
     def refuse(self, name: str, why: str, *, line: int = 0, value: Any = None) -> None:
         """A setting that the simulator cannot express, or that nobody knows."""
@@ -91,10 +93,12 @@ class Draft:
         """The document with its origins.
 
         Raises:
-            ScenarioError: everything that was asked or refused.
+            ScenarioError: everything that was asked or refused; what is refused is not asked for as well.
         """
-        if self.problems:
-            raise ScenarioError(self.problems)
+        refused = {_last_part(one.path) for one in self.problems}
+        open_ = [one for one in self.questions if _last_part(one.path) not in refused]
+        if open_ or self.problems:
+            raise ScenarioError([*open_, *self.problems])
         return Imported(
             framework=self.framework,
             version=self.version,
@@ -103,3 +107,7 @@ class Draft:
             ignored=tuple(sorted(set(self.ignored))),
             notes=tuple(self.notes),
         )
+
+
+def _last_part(path: str) -> str:
+    return plain_name(path).rpartition(".")[2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,8 @@ def import_files(
     from .sources import read_source
 
     files = tuple(read_source(Path(path)) for path in paths)
+    if empty := next((file.name for file in files if not file.text.strip()), None):
+        raise ValueError(f"{empty}: is empty")
     own = next((file.name for file in files if file.keys & set(SIGNS)), None)
     if framework is None and own is not None:
         raise ValueError(
@@ -93,7 +96,11 @@ def import_files(
         )
     importer = importer_of(files, framework)
     version = version or next((file.written_version for file in files if file.written_version), None)
-    return importer.read(ImportJob(files=files, given=given_of(given), version=version))
+    imported = importer.read(ImportJob(files=files, given=given_of(given), version=version))
+    if version is None or importer.versioned:
+        return imported
+    note = f"files of {importer.name} are read in one way, whatever the version; {version} changes nothing"
+    return replace(imported, notes=(*imported.notes, note))
 
 
 def commented_yaml(imported: Imported, name: str) -> str:

@@ -18,7 +18,7 @@ from ..machine import gpu_as_sold
 from ..models import Scenario
 from ..software.software import GROUP_OF
 from .importer import Exporter, ImportJob
-from .registry import EXPORTERS, IMPORTERS
+from .registry import EXPORTERS, IMPORTERS, exporter_of
 from .settings import Given
 from .sources import source_of
 
@@ -43,10 +43,10 @@ def export(scenario: Scenario, framework: str, version: str | None = None) -> st
         version: of the framework, as its releases are called; None: the newest that is known.
 
     Raises:
-        ValueError: no such framework.
+        ValueError: no such framework, or a version where its file is the same for all.
         ScenarioError: by field, what a file of that framework cannot say.
     """
-    exporter = EXPORTERS.get(framework)
+    exporter = exporter_of(framework, version)
     version = version or exporter.version_for(scenario)
     text = exporter.write(scenario, version)
     try:

@@ -29,6 +29,7 @@ class ImportJob:
 class Importer:
     """One framework. ``recognises`` says whether a file is this framework's by what stands in it.
 
+    ``versioned`` says whether the version of the framework decides how its files are read.
     ``order`` settles who is asked first where several could take a file: what is more special is lower.
     """
 
@@ -37,6 +38,7 @@ class Importer:
     source: str
     recognises: Callable[[SourceFile], bool]
     read: Callable[[ImportJob], Imported]
+    versioned: bool = False
     order: int = 50
 
 
@@ -45,12 +47,14 @@ class Exporter:
     """One framework's file out of a scenario.
 
     ``write`` gives the text of a file with that ``suffix``, for a version of the framework. It says what it
-    can; what is not in it is found by reading it back (export.py). ``version_for`` is the version that the
-    software of a scenario is of.
+    can; what is not in it is found by reading it back (export.py). ``versioned`` says whether ``write`` heeds
+    the version; one that does not gets none. ``version_for`` is the version that the software of a scenario
+    is of.
     """
 
     name: str
     title: str
     suffix: str
     write: Callable[[Scenario, str | None], str]
+    versioned: bool = False
     version_for: Callable[[Scenario], str | None] = lambda scenario: None

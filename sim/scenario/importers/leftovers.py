@@ -16,7 +16,8 @@ from importlib.resources import files
 from typing import Any
 
 from ....hardware.files import load_yaml
-from .settings import GIVEN, Setting, Settings, plain_name
+from .plain_names import plain_name
+from .settings import GIVEN, Setting, Settings
 
 _UNKNOWN = (
     "this setting is not known, and its name says that it may touch parallelism, recomputation, precision,"

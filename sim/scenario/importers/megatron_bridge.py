@@ -1,17 +1,18 @@
 """Megatron-Bridge: launchers of its performance recipes, and the YAML of v0.1 with a table of workloads.
 
 Sources: NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs (v0.1.0rc4 YAML), argument_parser.py;
-recipes.py.
+recipes.py; recipe_run.py.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from .arguments import launch_of
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .model_facts import put_named_model
+from .recipe_run import is_recipe_run, read_recipe_run
 from .recipes import GPUS, RECIPES, read_recipe, recipe_scenario, setting_of
 from .settings import Settings
 from .sources import SourceFile
@@ -27,7 +28,7 @@ _LONG = {
 
 def _recognises(file: SourceFile) -> bool:
     if file.kind in ("shell", "arguments"):
-        return "--model_recipe_name" in file.command
+        return "--model_recipe_name" in file.command or is_recipe_run(file)
     return "perf_matrix" in file.keys or "ConfigContainer" in file.keys
 
 
@@ -40,7 +41,10 @@ def read_bridge(job: ImportJob) -> Imported:
     first = next((one for one in job.files if _recognises(one)), job.files[0])
     draft = Draft(framework="megatron-bridge", file=job.name, version=job.version or "")
     if first.kind in ("shell", "arguments"):
-        return read_recipe(launch_of(first, job.given.values), job, draft, preset="megatron-bridge-2026")
+        launch, preset = launch_among(first, job.files, job.given, draft), "megatron-bridge-2026"
+        if is_recipe_run(first):
+            return read_recipe_run(launch, first, job, draft, preset=preset)
+        return read_recipe(launch, job, draft, preset=preset)
     draft.version = job.version or "v0.1.0"
     settings = Settings(found={}, given=job.given, draft=draft)
     if not _workload(settings, first):

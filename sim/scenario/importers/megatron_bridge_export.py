@@ -13,8 +13,8 @@ from .recipes import GPUS, PRECISIONS, RECIPES
 _UNSEEN = {"name", "padded_vocab_size", "make_vocab_size_divisible_by"}
 
 
-def write_command(scenario: Scenario, version: str | None) -> str:
-    """The command; ``version`` changes nothing."""
+def write_command(scenario: Scenario, _version: str | None) -> str:
+    """The command, of any version."""
     par, training, software = scenario.parallelism, scenario.training, scenario.software
     options: list[tuple[str, object]] = [
         ("model_recipe_name", _recipe(scenario)), ("gpu", _gpu(scenario)), ("num_gpus",

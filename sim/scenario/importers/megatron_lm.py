@@ -5,17 +5,21 @@ Source: NVIDIA/Megatron-LM v2.0 to d98e8a64 (megatron_version.py); its tests/fun
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ....hardware.shown import clipped
-from .arguments import Launch, doubtful, environment_of, launch_of
-from .cluster_facts import put_machine, world_size
+from .arguments import Launch, doubtful, environment_of
+from .cluster_facts import put_machine, put_segment, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .leftovers import settle
 from .megatron_layout import put_layout
 from .megatron_model import put_model
 from .megatron_software import put_software
 from .megatron_version import refuse_strangers, version_of
-from .settings import Setting, Settings, plain_name
+from .plain_names import plain_name
+from .settings import Setting, Settings
 from .sources import SourceFile
 
 SIGNS = (
@@ -58,50 +62,79 @@ def arguments_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None,
     """The options of a run, its launch where there is one, and its environment."""
     first = next((one for one in job.files if _recognises(one)), job.files[0])
     if first.kind in ("shell", "arguments"):
-        others = {one.name: one.text for one in job.files if one is not first}
-        launch = launch_of(first, job.given.values, others)
-        job.given.used.update(
-            name for name in job.given.values if f"{{{name}" in first.text or f"${name}" in first.text
-        )
+        launch = launch_among(first, job.files, job.given, draft)
         settings = Settings(found=launch.options, given=job.given, draft=draft)
         for one in doubtful(launch):
             if first.kind == "arguments":
                 draft.refuse(one.name, SEVERAL, line=one.line, value=one.value)
             else:
                 draft.note(f"{one.name} stands several times; the last one holds")
-        for file in launch.sourced:
-            draft.note(
-                f"{clipped(file, 100)} is sourced and was not given; give it as another file if it sets "
-                f"options"
-            )
         return settings, launch, launch.environment
-    environment = (
-        {key: str(value) for key, value in (first.at("ENV_VARS") or {}).items()}
-        if isinstance(first.at("ENV_VARS"), dict)
-        else {}
-    )
+    return _of_document(first, job, draft)
+
+
+def _of_document(
+    first: SourceFile, job: ImportJob, draft: Draft
+) -> tuple[Settings, Launch | None, dict[str, Setting]]:
+    """The same of a YAML of arguments, and of the scripts beside it that put options behind them."""
     arguments = first.at("MODEL_ARGS")
     if not isinstance(arguments, dict):
         raise ValueError(f"{first.name}: MODEL_ARGS has to be a block of arguments")
+    launch = _launch_beside(first, job, draft)
+    held = first.at("ENV_VARS")
+    named = {key: str(value) for key, value in held.items()} if isinstance(held, dict) else {}
+    environment = environment_of(first, named)
+    if launch is None:
+        found = _document_options(first, arguments, job, {})
+        return Settings(found=found, given=job.given, draft=draft), None, environment
+    environment |= launch.environment
+    told = {name: str(one.value) for name, one in launch.environment.items()}
+    found = {} if launch.reads_documents else _document_options(first, arguments, job, told)
+    found |= {name: _placed(one, job) for name, one in launch.options.items()}
+    return Settings(found=found, given=job.given, draft=draft), launch, environment
+
+
+def _launch_beside(first: SourceFile, job: ImportJob, draft: Draft) -> Launch | None:
+    """What the script beside a YAML starts; None without a script."""
+    if not any(one.kind == "shell" for one in job.files):
+        return None
+    launch = launch_among(first, job.files, job.given, draft)
+    if launch.started and not launch.reads_documents:
+        file = clipped(launch.started[0], 100)
+        raise ValueError(f"{job.name}: {file}, which a script starts, adds options; give it as another file")
+    return launch
+
+
+def _placed(one: Setting, job: ImportJob) -> Setting:
+    """An option with the first of the files that names it."""
+    file = next((file for file in job.files if file.line_of(one.name)), None)
+    return one if file is None else replace(one, file=file.name, line=file.line_of(one.name))
+
+
+def _document_options(
+    first: SourceFile, arguments: dict[str, object], job: ImportJob, told: dict[str, str]
+) -> dict[str, Setting]:
+    """The arguments of a YAML, with variables put in that are given, or ``told`` by a script. What is then
+    false is left out, as launchers do."""
     found = {
         plain_name(name): Setting(
-            value=_put_in(value, job),
+            value=_put_in(value, job, told),
             file=first.name,
             name=name,
             line=first.lines.get(f"MODEL_ARGS.{name}", 0),
         )
         for name, value in arguments.items()
     }
-    return Settings(found=found, given=job.given, draft=draft), None, environment_of(first, environment)
+    return {name: one for name, one in found.items() if one.value != "false"}
 
 
-def _put_in(value: object, job: ImportJob) -> object:
-    """A value with ``${X}`` put in from what is given; what stays open is marked."""
+def _put_in(value: object, job: ImportJob, told: dict[str, str]) -> object:
+    """A value with ``${X}`` put in; what stays open is marked."""
     from .shell_expand import Variables
 
     if not isinstance(value, str) or "$" not in value:
         return value
-    variables = Variables(given=job.given.values)
+    variables = Variables(given=job.given.values, found=dict(told))
     text = variables.one('"' + value.replace('"', '\\"') + '"')
     job.given.used.update(variables.used)
     return text
@@ -126,6 +159,7 @@ def read_megatron(job: ImportJob) -> Imported:
     put_layout(settings, megatron, gpus)
     put_software(settings, megatron, environment)
     put_machine(settings)
+    put_segment(settings, launch.segment if launch else None)
     settle(settings, "megatron-lm")
     return draft.finished()
 
@@ -136,5 +170,6 @@ IMPORTER = Importer(
     source="NVIDIA/Megatron-LM megatron/training/arguments.py, v2.0 to d98e8a64",
     recognises=_recognises,
     read=read_megatron,
+    versioned=True,
     order=60,
 )

@@ -365,5 +365,10 @@ def _software(scenario: Scenario, version: Version) -> Options:
 
 
 EXPORTER = Exporter(
-    name="megatron-lm", title="Megatron-LM", suffix=".sh", write=write_script, version_for=version_for
+    name="megatron-lm",
+    title="Megatron-LM",
+    suffix=".sh",
+    write=write_script,
+    versioned=True,
+    version_for=version_for,
 )

@@ -17,7 +17,8 @@ from .draft import Draft
 from .megatron_model import DEFAULT
 from .megatron_precision import put_gradients, put_optimizer, put_precision
 from .megatron_version import Megatron
-from .settings import Setting, Settings, plain_name
+from .plain_names import plain_name
+from .settings import Setting, Settings
 
 
 def put_software(settings: Settings, megatron: Megatron, environment: Mapping[str, Setting]) -> None:

@@ -252,5 +252,6 @@ IMPORTER = Importer(
     source="huggingface/nanotron src/nanotron/config (2411b022)",
     recognises=_recognises,
     read=read_nanotron,
+    versioned=True,
     order=31,
 )

@@ -10,8 +10,8 @@ from ..models import Scenario
 from .importer import Exporter
 
 
-def write_yaml(scenario: Scenario, version: str | None) -> str:
-    """The YAML of a Llama-like run; ``version`` changes nothing."""
+def write_yaml(scenario: Scenario, _version: str | None) -> str:
+    """The YAML of a Llama-like run, of any version."""
     document = {
         "general": {"project": "stepsim", "run": "exported", "seed": 42},
         "model": _model(scenario),

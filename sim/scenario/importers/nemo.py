@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .hydra import resolved
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .leftovers import settle
 from .megatron_layout import put_layout
 from .megatron_model import put_model
@@ -80,7 +80,7 @@ def read_nemo(job: ImportJob) -> Imported:
     draft = Draft(framework="nemo", file=job.name, version=job.version or "1.x")
     if first.kind in ("shell", "arguments"):
         draft.version = job.version or "2"
-        return read_recipe(launch_of(first, job.given.values), job, draft, preset="nemo-2025")
+        return read_recipe(launch_among(first, job.files, job.given, draft), job, draft, preset="nemo-2025")
     given = Given(values={RENAMED.get(name, name): value for name, value in job.given.values.items()})
     top = "training" if first.at("training.model") is not None else ""
     whole = replace(first, document=resolved(first.at(top) if top else first.document, job.given.values))

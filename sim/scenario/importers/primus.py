@@ -13,10 +13,10 @@ import re
 from typing import Any
 
 from ..model.catalogue import model_called, model_names
-from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .leftovers import settle
 from .maxtext import maxtext_scenario
 from .megatron_layout import put_layout
@@ -24,7 +24,8 @@ from .megatron_model import put_model
 from .megatron_software import put_software
 from .megatron_version import Megatron
 from .model_facts import put_catalogue_model, put_named_model
-from .settings import CLOSE, OPEN, Setting, Settings, plain_name
+from .plain_names import plain_name
+from .settings import CLOSE, OPEN, Setting, Settings
 from .sources import SourceFile
 from .torchtitan import torchtitan_scenario
 
@@ -91,7 +92,7 @@ def read_primus(job: ImportJob) -> Imported:
     draft = Draft(framework="primus", file=job.name, version=job.version or "fd1eeabb")
     settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
     if first.kind in ("shell", "arguments"):
-        launch = launch_of(first, job.given.values)
+        launch = launch_among(first, job.files, job.given, draft)
         settings.found |= launch.options
         return _megatron(settings, None, job)
     top = "modules.pre_trainer"
@@ -266,5 +267,6 @@ IMPORTER = Importer(
     source="AMD-AGI/Primus primus/configs, docs/02-user-guide/configuration-system.md (fd1eeabb)",
     recognises=_recognises,
     read=read_primus,
+    versioned=True,
     order=10,
 )

@@ -20,6 +20,7 @@ from .leftovers import settle
 from .megatron_layout import put_stage_layout
 from .model_facts import put_named_model
 from .settings import Setting, Settings
+from .sources import SourceFile
 
 RECIPE = "Megatron-Bridge's recipe"
 
@@ -82,15 +83,25 @@ def read_recipe(launch: Launch, job: ImportJob, draft: Draft, *, preset: str) ->
     recipe = settings.text("model_recipe_name", "model_name")
     size = settings.text("model_size")
     named = RECIPES.get(str(recipe).lower()) or (RECIPES.get(f"{recipe}_{size}".lower()) if size else None)
-    if job.given.get("model") is None and named:
-        draft.put("model.preset", named, settings.origin("model_recipe_name", "model_name"))
-    else:
-        put_named_model(settings, recipe, settings.origin("model_recipe_name", "model_name"), job.files)
+    put_recipe_model(settings, named, recipe, settings.origin("model_recipe_name", "model_name"), job.files)
     return recipe_scenario(settings, preset)
 
 
-def recipe_scenario(settings: Settings, preset: str) -> Imported:
+def put_recipe_model(
+    settings: Settings, known: str | None, recipe: str | None, origin: str, files: tuple[SourceFile, ...]
+) -> bool:
+    """Put the model of a recipe, ``known`` of the catalogue or else the one that is given; whether it has
+    experts."""
+    if settings.given.get("model") is None and known:
+        settings.draft.put("model.preset", known, origin)
+    else:
+        put_named_model(settings, recipe, origin, files)
+    return _has_experts(settings.draft.get("model.preset"))
+
+
+def recipe_scenario(settings: Settings, preset: str, launch: Launch | None = None) -> Imported:
     """The scenario of a workload: the options of Megatron-Bridge's WorkloadBaseConfig, by their long names.
+    The number of GPUs is an option, or that of the ``launch`` where there is one.
 
     Raises:
         ScenarioError: what is asked or refused.
@@ -104,7 +115,10 @@ def recipe_scenario(settings: Settings, preset: str) -> Imported:
     draft.put("model.make_vocab_size_divisible_by", 128, f"{RECIPE}: should_pad_vocab")
     draft.put("software.preset", preset, draft.framework)
     each = settings.setting("gpus_per_node")
-    gpus = world_size(settings, None, None, settings.setting("num_gpus"))
+    if launch is None:
+        gpus = world_size(settings, None, None, settings.setting("num_gpus"))
+    else:
+        gpus = world_size(settings, launch.nodes, launch.per_node, launch.world)
     if each is not None:
         draft.put("cluster.gpus_per_node", settings.integer("gpus_per_node"), each.origin)
     _layout(settings)
@@ -127,7 +141,12 @@ def _layout(settings: Settings) -> None:
     sizes = _sizes(settings)
     _expert_sizes(settings, sizes["ep"])
     if sizes["tp"] > 1:
-        draft.put("parallelism.sequence_parallel", True, f"{RECIPE}: wherever tensors are split")
+        draft.put(
+            "parallelism.sequence_parallel",
+            settings.flag("sequence_parallel", default=True),
+            settings.origin("sequence_parallel", default=f"{RECIPE}: wherever tensors are split"),
+        )
+    settings.setting("sequence_parallel")
     chunks = settings.integer("virtual_pipeline_model_parallel_size", default=1) or 1
     if sizes["pp"] > 1:
         draft.put(
@@ -181,7 +200,7 @@ def _expert_sizes(settings: Settings, ep: int) -> None:
         draft.put("parallelism.etp", 1, "the model has no experts")
 
 
-def _has_experts(name: str) -> bool:
+def _has_experts(name: str | None) -> bool:
     return name in model_names() and get_model(name).moe is not None
 
 

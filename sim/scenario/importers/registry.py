@@ -12,6 +12,22 @@ IMPORTERS = Registry("framework", __package__, list(_folders), "IMPORTER", Impor
 EXPORTERS = Registry("framework to export to", __package__, list(_folders), "EXPORTER", Exporter)
 
 
+def exporter_of(framework: str, version: str | None) -> Exporter:
+    """The exporter of that name.
+
+    Raises:
+        ValueError: no such framework, or a ``version`` of one whose file is the same for all versions.
+    """
+    exporter = EXPORTERS.get(framework)
+    if version is not None and not exporter.versioned:
+        apart = [name for name in EXPORTERS.names() if EXPORTERS.get(name).versioned]
+        raise ValueError(
+            f"{framework} {version}: what is written is the same for all versions of {framework}; leave its"
+            f" version (--to-version) out. It counts for {' and '.join(apart)}"
+        )
+    return exporter
+
+
 def recognised(file: SourceFile) -> Importer | None:
     """The importer whose framework wrote this kind of file; None where nothing in it says so."""
     found = sorted((IMPORTERS.get(name) for name in IMPORTERS.names()), key=lambda one: (one.order, one.name))

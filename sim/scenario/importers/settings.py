@@ -14,6 +14,7 @@ from typing import Any
 
 from ....hardware.shown import clipped
 from .draft import Draft
+from .plain_names import plain_name
 
 OPEN, CLOSE = "\ue000", "\ue001"
 """Around the name of a variable whose value nobody knows, inside the text that it would be a part of."""
@@ -49,11 +50,6 @@ class Setting:
 
 def _short(value: Any) -> str:
     return clipped(" ".join(str(value).split()), 60)
-
-
-def plain_name(name: str) -> str:
-    """A name as it is looked up: ``--num-layers``, ``num_layers`` and ``NUM_LAYERS`` are one."""
-    return name.lstrip("-+").replace("-", "_").lower()
 
 
 @dataclass(kw_only=True)

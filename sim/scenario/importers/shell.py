@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from .shell_conditions import holds, matches
 from .shell_expand import Value, Variables, is_known, unknown
+from .shell_script import Command, Script, texts_of
 from .shell_words import ShellError, Token, tokens
 
 MOST_STEPS = 20_000
@@ -20,6 +22,8 @@ MOST_STEPS = 20_000
 
 MOST_NESTED = 24
 
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
+_SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|sub)\Z")
 _ENDS = {"fi", "done", "esac", "}", "else", "elif", "then", "do", ";;"}
 _NOTHING = {
     "cd", "mkdir", "set", "unset", "ulimit", "module", "conda", "pip", "wait", "sleep", "date", "ls",
@@ -31,49 +35,20 @@ _NOTHING = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """A command as a shell would start it: its words, and the line that it begins on."""
-
-    words: tuple[str, ...]
-    line: int
-
-
-@dataclass(kw_only=True)
-class Script:
-    """What a script says: its variables, the commands that it starts, files that it writes, its #SBATCH
-    lines."""
-
-    variables: Variables
-    commands: list[Command] = field(default_factory=list)
-    documents: dict[str, str] = field(default_factory=dict)
-    sbatch: dict[str, str] = field(default_factory=dict)
-    sourced: list[str] = field(default_factory=list)
-
-    @property
-    def launch(self) -> Command | None:
-        """The command with the most options: the one that trains."""
-        counted = [(sum(word.startswith("--") for word in one.words), one) for one in self.commands]
-        best = max((count for count, _ in counted), default=0)
-        return next((one for count, one in counted if count == best), None) if best else None
-
-    def environment(self) -> dict[str, str]:
-        """Variables whose values are known and of one word."""
-        texts = {name: self.variables.text(name) for name in self.variables.found}
-        return {name: text for name, text in texts.items() if text is not None and is_known(text)}
-
-
-def read_script(text: str, given: Mapping[str, str], others: Mapping[str, str] | None = None) -> Script:
-    """What the script ``text`` says. ``others`` are files that it may source, by name.
+def read_script(
+    text: str,
+    given: Mapping[str, str],
+    others: Mapping[str, str] | None = None,
+    documents: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Script:
+    """What the script ``text`` says. ``others`` are files that it may source or start, by name; ``documents``
+    are YAML files that it may read.
 
     Raises:
         ShellError: it cannot be cut into words, or there is no end of it.
     """
-    walk = _Walk(Script(variables=Variables(given=given)), others or {})
-    for line in re.finditer(r"^#SBATCH\s+([^#\n]*)", text, re.MULTILINE):
-        for found in re.finditer(r"(--?[A-Za-z][\w-]*)(?:[=\s]\s*([^-\s]\S*))?", line[1]):
-            walk.script.sbatch[found[1].lstrip("-")] = (found[2] or "").strip("\"'")
-    walk.run(tokens(text), 0)
+    walk = _Walk(Script(variables=Variables(given=given, documents=documents or {})), others or {})
+    walk.whole(text, 0)
     return walk.script
 
 
@@ -83,10 +58,19 @@ class _Walk:
     others: Mapping[str, str]
     steps: int = 0
     functions: dict[str, list[Token]] = field(default_factory=dict)
+    inside: list[str] = field(default_factory=list)
+    """Scripts that are being followed."""
 
     @property
     def variables(self) -> Variables:
         return self.script.variables
+
+    def whole(self, text: str, nested: int) -> None:
+        """Walk a script with its #SBATCH lines."""
+        for line in re.finditer(r"^#SBATCH\s+([^#\n]*)", text, re.MULTILINE):
+            for found in re.finditer(r"(--?[A-Za-z][\w-]*)(?:[=\s]\s*([^-\s]\S*))?", line[1]):
+                self.script.sbatch[found[1].lstrip("-")] = (found[2] or "").strip("\"'")
+        self.run(tokens(text), nested)
 
     def run(self, cut: list[Token], nested: int) -> None:
         """Walk all commands of a list of tokens."""
@@ -124,6 +108,11 @@ class _Walk:
 
     def _array(self, token: Token, at: int) -> int:
         name = token.text.rstrip("+=")
+        entries = [re.fullmatch(r"\[([^\]]+)\]=(.*)", item, re.DOTALL) for item in token.items]
+        if entries and all(entries):
+            for entry in filter(None, entries):
+                self.variables.set(self.variables.entry(name, entry[1]), self.variables.one(entry[2]))
+            return at + 1
         items = [word for item in token.items for word in self.variables.words(item)]
         if token.text.endswith("+="):
             held = self.variables.get(name) or []
@@ -283,7 +272,11 @@ class _Walk:
             here = cut[after].text if cut[after].items[0] else self._document(cut[after].text)
             if into:
                 self.script.documents[into.rpartition("/")[2]] = here
-        self._simple(raw, line, nested)
+        if here and raw and re.fullmatch(r"sbatch|bash|sh", raw[0]):
+            self._ask_slurm([word for one in raw[1:] for word in self.variables.words(one)])
+            self._child(here, (), {}, nested)
+        else:
+            self._simple(raw, line, nested)
         return max(end, at + 1)
 
     def _document(self, text: str) -> str:
@@ -294,7 +287,10 @@ class _Walk:
 
     def _simple(self, raw: list[str], line: int, nested: int) -> None:
         """One simple command: assignments, then words."""
-        while raw and (found := re.match(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=", raw[0])):
+        first = next((at for at, one in enumerate(raw) if not _ASSIGNMENT.match(one)), len(raw))
+        if self._starts_script(raw[:first], raw[first:], nested):
+            return
+        while raw and (found := _ASSIGNMENT.match(raw[0])):
             self._assign(found[1], found[3], raw.pop(0)[found.end() :])
         words = [word for one in raw for word in self.variables.words(one)]
         if not words:
@@ -302,7 +298,10 @@ class _Walk:
         name, rest = words[0], words[1:]
         if name in ("export", "declare", "readonly", "typeset", "local"):
             for one in raw[1:]:
-                if found := re.match(r"([A-Za-z_]\w*)(\+?)=", one):
+                found = re.match(r"([A-Za-z_]\w*)(\+?)=", one)
+                if found and "-n" in rest:
+                    self.variables.references[found[1]] = self.variables.one(one[found.end() :])
+                elif found:
                     self._assign(found[1], found[2], one[found.end() :])
         elif name in ("source", ".") and rest:
             self._source(rest[0], nested)
@@ -315,6 +314,53 @@ class _Walk:
             self.run(tokens(" ".join(rest[1:2] if name != "eval" else rest)), nested + 1)
         elif name not in _NOTHING and name not in ("echo", "[", "[[", "test"):
             self._start(words, line, nested)
+
+    def _starts_script(self, assigned: list[str], raw: list[str], nested: int) -> bool:
+        """Follow ``A=1 bash FILE ...`` where FILE was given; whether it was such a command."""
+        words = [word for one in raw for word in self.variables.words(one)]
+        if words[:1] == ["sbatch"]:
+            words = self._ask_slurm(words[1:])
+        elif words[:1] in (["bash"], ["sh"]):
+            words = words[1:]
+        if not words or words[0].startswith("-") or not _SCRIPT.search(words[0]):
+            return False
+        file = words[0].rpartition("/")[2]
+        if file not in self.others or file in self.inside:
+            self.script.started.append(words[0])
+            return False
+        own: dict[str, Value] = {}
+        for found in filter(None, map(_ASSIGNMENT.match, assigned)):
+            own[found[1]] = self.variables.one(found.string[found.end() :])
+        self.inside.append(file)
+        self._child(self.others[file], tuple(words[1:]), own, nested)
+        self.inside.pop()
+        return True
+
+    def _ask_slurm(self, words: list[str]) -> list[str]:
+        """Keep what ``sbatch --NAME=VALUE ...`` asks for; the words behind its options."""
+        count = next((at for at, word in enumerate(words) if not word.startswith("--")), len(words))
+        for word in words[:count]:
+            name, _, value = word.removeprefix("--").partition("=")
+            self.script.sbatch[name] = value
+        return words[count:]
+
+    def _child(self, text: str, words: tuple[str, ...], own: Mapping[str, Value], nested: int) -> None:
+        """Walk a script that is started: nothing that it sets outlives it. Its commands keep what was set."""
+        held, positional, count = (
+            dict(self.variables.found),
+            self.variables.positional,
+            len(self.script.commands),
+        )
+        for name, value in own.items():
+            self.variables.set(name, value)
+        self.variables.positional = words
+        self.whole(text, nested + 1)
+        environment = texts_of(self.variables)
+        self.script.commands[count:] = [
+            one if one.environment is not None else replace(one, environment=environment)
+            for one in self.script.commands[count:]
+        ]
+        self.variables.found, self.variables.positional = held, positional
 
     def _start(self, words: list[str], line: int, nested: int) -> None:
         """Keep a command that is started; one inside ``bash -c`` of a launcher is the one that counts."""

@@ -43,6 +43,8 @@ def _test(raw: list[str], variables: Variables) -> bool | None:
     if not raw or raw[0] not in ("[", "[[", "test"):
         return None
     words = [one for one in raw[1:] if one not in ("]", "]]")]
+    if words[:1] == ["-v"] and len(words) == 2:
+        return True if variables.is_set(words[1]) else None
     for joint in ("||", "-o", "&&", "-a"):
         if joint in words:
             place = words.index(joint)
@@ -73,6 +75,8 @@ def _primary(words: list[str], raw: list[str]) -> bool | None:
             name = re.fullmatch(r'"?\$\{?([0-9]+)(?::?-)?\}?"?', raw[1])
             return None if name is None else words[0] == "-z"
         return (words[1] == "") == (words[0] == "-z")
+    if len(words) == 3 and words[1] == "=~" and re.fullmatch(r"--[\w-]+", words[2]):
+        return words[2] in words[0]  # an option's name stands in no variable that is open: paths, names
     if len(words) != 3 or not (is_known(words[0]) and is_known(words[2])):
         return None
     left, sign, right = words

@@ -10,9 +10,11 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .settings import CLOSE, OPEN, UNKNOWN
 from .shell_words import ShellError
+from .shell_yq import answered, asks_yq
 
 Value = str | list[str]
 
@@ -89,6 +91,12 @@ class Variables:
     positional: tuple[str, ...] = ()
     used: set[str] = field(default_factory=set)
     depth: int = 0
+    references: dict[str, str] = field(default_factory=dict)
+    """Names that stand for another variable (``declare -n``)."""
+    documents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """YAML files that the script may ask for its options, by name."""
+    read: set[str] = field(default_factory=set)
+    """Questions to yq that were answered."""
 
     def set(self, name: str, value: Value) -> None:
         """Assign, unless the user gives that name."""
@@ -104,7 +112,22 @@ class Variables:
             return self.given[name]
         if name.isdigit() and 0 < int(name[:4]) <= len(self.positional):
             return self.positional[int(name[:4]) - 1]
-        return self.found.get(name)
+        return self.found.get(self.references.get(name, name))
+
+    def is_set(self, raw: str) -> bool:
+        """Whether somebody sets the variable, or the entry of an array, that a word names."""
+        found = re.fullmatch(r"([A-Za-z_]\w*)(?:\[(.*)\])?", raw)
+        if found is None:
+            return False
+        return (
+            self.get(found[1]) is not None
+            if found[2] is None
+            else self.entry(found[1], found[2]) in self.found
+        )
+
+    def entry(self, name: str, index: str) -> str:
+        """The name under which an entry of an associative array stands."""
+        return f"{self.references.get(name, name)}[{self.one(index)}]"
 
     def text(self, name: str) -> str | None:
         """The value as one text: an array's first element."""
@@ -125,8 +148,7 @@ class Variables:
                     words.append(current)
                 current, has = "", False
                 continue
-            pieces = re.split(r"[ \t\n]+", text)
-            for number, piece in enumerate(pieces):
+            for number, piece in enumerate(_cut_at_blanks(text)):
                 if number and (current or has):
                     words.append(current)
                     current, has = "", False
@@ -260,6 +282,8 @@ class Variables:
         return self._with_default(name, text, rest)
 
     def _item(self, name: str, index: str) -> str | None:
+        if isinstance(named := self.found.get(self.entry(name, index)), str):
+            return named
         value, place = self.get(name), self._number(index)
         items = [value] if isinstance(value, str) else value
         if items is None or not re.fullmatch(r"[0-9]{1,5}", place):
@@ -304,13 +328,33 @@ class Variables:
         """A command in place of a word: ``expr`` and ``echo`` are read, all others stay open."""
         if computed := re.match(r"\s*expr\s+(.*)", inside, re.DOTALL):
             return self._number(computed[1].replace("\\*", "*"))
+        if asks_yq(inside):
+            found = answered(
+                self.one(f'"{inside}"') if "'" not in inside else inside, self.documents, self._put_in
+            )
+            if found is not None:
+                self.read.add(inside)
+                return found
         if echoed := re.fullmatch(r"\s*echo\s+([^|;&]*?)(\|\s*bc\s*(-l)?\s*)?", inside, re.DOTALL):
             return self._number(echoed[1].replace('"', "")) if echoed[2] else " ".join(self.words(echoed[1]))
         return unknown(f"$({' '.join(inside.split())})")
 
+    def _put_in(self, text: str) -> str:
+        """A text with its variables put in, as envsubst does; what nobody sets stays open."""
+        return self.one('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"') if "$" in text else text
+
 
 BREAK = "\ue002"
 """Between the elements of an array, where words end whatever they hold."""
+
+
+def _cut_at_blanks(text: str) -> list[str]:
+    """The pieces between blanks; what stands in for an open value is one, whatever it is called."""
+    whole = UNKNOWN.sub(lambda mark: mark[0].replace(" ", _BLANK), text)
+    return [piece.replace(_BLANK, " ") for piece in re.split(r"[ \t\n]+", whole)]
+
+
+_BLANK = "\ue003"
 
 
 def _closed(raw: str, at: int, opening: str, closing: str) -> tuple[str, int]:

@@ -24,7 +24,8 @@ from ....hardware.files import (
     plain,
     read_text,
 )
-from .settings import Setting, plain_name
+from .plain_names import plain_name
+from .settings import Setting
 from .source_kinds import kind_of
 
 LIMITS = YamlLimits(bytes=2 * 2**20, keys=5000, nodes=50_000, depth=32)

@@ -12,10 +12,10 @@ from importlib.resources import files
 from typing import Any
 
 from ....hardware.files import load_yaml
-from .arguments import launch_of
 from .cluster_facts import put_machine, world_size
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
+from .launchers import launch_among
 from .leftovers import settle
 from .settings import Settings
 from .sources import SourceFile
@@ -60,9 +60,8 @@ def read_torchtitan(job: ImportJob) -> Imported:
     draft = Draft(framework="torchtitan", file=job.name)
     first = next((one for one in job.files if _recognises(one)), job.files[0])
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
-    launch = next(
-        (launch_of(one, job.given.values) for one in job.files if one.kind in ("shell", "arguments")), None
-    )
+    script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
+    launch = launch_among(script, job.files, job.given, draft) if script else None
     if launch:
         settings.found |= {name: one for name, one in launch.options.items() if "." in name}
     gpus = world_size(
@@ -145,5 +144,6 @@ IMPORTER = Importer(
     "config/configs.py (b5bcd76)",
     recognises=_recognises,
     read=read_torchtitan,
+    versioned=True,
     order=30,
 )

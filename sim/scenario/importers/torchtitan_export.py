@@ -127,4 +127,4 @@ def _pipeline(scenario: Scenario) -> dict[str, object]:
     return entries
 
 
-EXPORTER = Exporter(name="torchtitan", title="torchtitan", suffix=".toml", write=write_toml)
+EXPORTER = Exporter(name="torchtitan", title="torchtitan", suffix=".toml", write=write_toml, versioned=True)

@@ -1,0 +1,8 @@
+"""Names of settings as they are looked up."""
+
+from __future__ import annotations
+
+
+def plain_name(name: str) -> str:
+    """A name as it is looked up: ``--num-layers``, ``num_layers`` and ``NUM_LAYERS`` are one."""
+    return name.lstrip("-+").replace("-", "_").lower()

@@ -1,0 +1,208 @@
+"""Scripts that start scripts: options of all of them hold, as when bash runs them, and the last one wins."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from importing import at, imported
+
+from stepsim.sim.scenario.importers.settings import UNKNOWN
+from stepsim.sim.scenario.importers.shell import read_script
+
+SIZES = """\
+declare -A SIZES=(
+    [small]="8 1024"
+    [large]="16 2048"   # layers and width
+)
+pick() {
+    local -n table=$1
+    if [[ -v table[$2] ]]; then local found=(${table[$2]}); fi
+    export LAYERS=${LAYERS:-${found[0]}} WIDTH=${found[1]}
+}
+pick SIZES $MODEL
+"""
+LAUNCH = """\
+#!/bin/bash
+source "./sizes.conf"
+OPTIONS="${OPTIONS:-} --num-layers ${LAYERS} --hidden-size $WIDTH"
+if [[ $# -gt 0 ]]; then OPTIONS="$OPTIONS $@"; fi
+if [[ ! "$OPTIONS" =~ "--seq-length" ]]; then OPTIONS="$OPTIONS --seq-length 512"; fi
+if [[ $PR == fp8 ]]; then OPTIONS="$OPTIONS --fp8-format e4m3"; fi
+export COMMAND="./prog.py $OPTIONS"
+bash <<EOF
+bash -c \\\\\\${COMMAND}
+EOF
+"""
+RUN = "export MODEL=large PR=bf16\nPR=fp8 LAYERS=4 bash ./launch.sh --hidden-size 4096 --scope attn moe\n"
+
+
+def words_of_bash(folder: Path) -> list[str]:
+    """What bash starts, from ``prog.py``, which prints its words."""
+    program = folder / "prog.py"
+    program.write_text("#!/bin/bash\nprintf '%s\\0' \"$@\"\n")
+    program.chmod(0o755)
+    made = subprocess.run(
+        ["bash", "--norc", "run.sh"],
+        cwd=folder,
+        capture_output=True,
+        check=True,
+        env={"PATH": os.environ["PATH"]},
+    )
+    return made.stdout.decode().split("\0")[:-1]
+
+
+@pytest.mark.parametrize("run", [RUN, RUN.replace("large", "small"), RUN.replace("LAYERS=4 ", "")])
+def test_a_script_that_starts_a_script_is_followed_as_bash_would(run: str, tmp_path: Path) -> None:
+    files = {"run.sh": run, "launch.sh": LAUNCH, "sizes.conf": SIZES}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    command = read_script(run, {}, {name: text for name, text in files.items() if name != "run.sh"}).launch
+    assert command is not None
+    assert list(command.words[1:]) == words_of_bash(tmp_path)
+
+
+def test_what_a_started_script_sets_is_gone_after_it() -> None:
+    text = "TP=2 bash launch.sh\ntrain.py --tp ${TP:-1} --pp ${PP:-1}\n"
+    found = read_script(text, {}, {"launch.sh": "PP=4\nexport PP\necho $TP\n"}).launch
+    assert found is not None
+    assert found.words == ("train.py", "--tp", "1", "--pp", "1")
+
+
+def test_a_script_that_starts_itself_ends() -> None:
+    assert read_script("bash run.sh --a 1\n", {}, {"run.sh": "bash run.sh --a 1\n"}).started == ["run.sh"]
+
+
+def test_an_open_value_is_one_word_whatever_it_is_called() -> None:
+    command = read_script('train.py --save $(dirname "$(readlink -f "$0")")/x --tp 2', {}).launch
+    assert command is not None
+    assert len(command.words) == 5
+    assert len(UNKNOWN.findall(command.words[2])) == 1
+
+
+ARGUMENTS = """\
+ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}
+MODEL_ARGS:
+  --tensor-model-parallel-size: ${TP}
+  --pipeline-model-parallel-size: 1
+  --num-layers-per-virtual-pipeline-stage: ${LAYERS_PER_VP}
+  --expert-model-parallel-size: ${EP}
+  --use-distributed-optimizer: true
+  --micro-batch-size: ${MBS}
+  --global-batch-size: 256
+  --num-layers: 16
+  --hidden-size: 2048
+  --num-attention-heads: 16
+  --seq-length: 4096
+  --max-position-embeddings: 4096
+  --vocab-size: 32000
+  --num-experts: 64
+  --moe-ffn-hidden-size: 1024
+  --moe-router-topk: 8
+  --moe-grouped-gemm: true
+  --moe-token-dispatcher-type: alltoall
+  --moe-router-pre-softmax: false
+  --bf16: true
+"""
+QUERY = """\
+#!/bin/bash
+LAYERS_PER_VP=false
+OPTIONS=$(yq '.MODEL_ARGS | to_entries | .[] | select(.value != "false") |
+    [.key + " " + .value] | join("")' ${FILE} | tr '\\n' ' ')
+OPTIONS="$OPTIONS $@"
+if [[ $(yq '.MODEL_ARGS."--seq-length"' $FILE) -gt 2048 ]]; then OPTIONS="$OPTIONS --use-flash-attn"; fi
+if [[ $PR == mxfp8 ]]; then OPTIONS="$OPTIONS --fp8-recipe mxfp8 --fp8-format e4m3"; fi
+sbatch <<EOF
+#SBATCH --nodes=${NNODES}
+#SBATCH --ntasks-per-node=8
+srun bash -c "python pretrain_gpt.py $OPTIONS"
+EOF
+"""
+GRAPHS = "--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router moe_preprocess"
+START = f"PR=mxfp8 TP=2 EP=8 MBS=2 NNODES=2 bash ./launch.sh {GRAPHS} --global-batch-size 512\n"
+
+
+@pytest.mark.parametrize("first", ["run.sh", "model.yaml"])
+def test_switches_of_a_command_line_hold_over_those_of_its_yaml(first: str) -> None:
+    """Megatron-MoE-ModelZoo's way: a YAML of arguments, a launcher that reads it, a script that starts it."""
+    files = {"run.sh": START, "launch.sh": QUERY, "model.yaml": ARGUMENTS}
+    ordered = {first: files[first], **files}
+    found: Any = imported(ordered).document
+    assert at(found, "software.host.cuda_graphs") is True
+    assert at(found, "software.host.graphs_leave_out_experts") is True
+    assert at(found, "training.precision") == "mxfp8"
+    assert at(found, "training.global_batch") == 512
+    assert at(found, "training.micro_batch") == 2
+    assert (at(found, "parallelism.tp"), at(found, "parallelism.ep")) == (2, 8)
+    assert at(found, "cluster.gpus") == 16
+
+
+def test_hosts_that_slurm_takes_out_of_one_rack_are_an_nvlink_domain() -> None:
+    machine = {"gpu": "GB300-NVL72", "interconnect": "ib-xdr800-x4", "gpus_per_node": "4"}
+    start = START.replace("NNODES=2", "NNODES=32").replace("EP=8", "EP=32")
+    launch = QUERY.replace("sbatch <<", "sbatch --segment=8 <<").replace("node=8", "node=4")
+    files = {"run.sh": start, "launch.sh": launch, "model.yaml": ARGUMENTS}
+    assert at(imported(files, machine).document, "cluster.gpus_per_domain") == 32
+    alone = {**files, "launch.sh": launch.replace(" --segment=8", "")}
+    assert at(imported(alone, machine).document, "cluster.gpus_per_domain") is None
+
+
+def test_without_yq_the_options_of_the_script_stand_behind_the_yaml() -> None:
+    plain = (
+        "TP=2 EP=8 MBS=2 LAYERS_PER_VP=false\ntorchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py "
+        + GRAPHS
+    )
+    found: Any = imported({"run.sh": plain, "model.yaml": ARGUMENTS}).document
+    assert at(found, "software.host.cuda_graphs") is True
+    assert at(found, "parallelism.tp") == 2
+    assert at(found, "cluster.gpus") == 16
+
+
+def test_a_launcher_that_is_missing_is_asked_for() -> None:
+    with pytest.raises(ValueError, match=r"launch\.sh, which a script starts, adds options"):
+        imported({"run.sh": START, "model.yaml": ARGUMENTS})
+
+
+def test_two_trainings_of_one_script_are_told() -> None:
+    files = {"run.sh": START + START.replace("512", "256"), "launch.sh": QUERY, "model.yaml": ARGUMENTS}
+    with pytest.raises(ValueError, match="several trainings"):
+        imported(files)
+
+
+TRAIN = "torchrun --nnodes 2 --nproc_per_node 8 pretrain_gpt.py " + " ".join(
+    f"--{name} {value}"
+    for name, value in {
+        "tensor-model-parallel-size": "${TP:-1}", "pipeline-model-parallel-size": 1, "micro-batch-size": 1,
+        "global-batch-size": 64, "num-layers": 8, "hidden-size": 1024, "num-attention-heads": 16,
+        "seq-length": 2048, "max-position-embeddings": 2048, "vocab-size": 32000,
+    }.items()
+) + ' --bf16 "$@"\n'  # fmt: skip
+
+
+@pytest.mark.parametrize("order", [("run.sh", "train.sh"), ("train.sh", "run.sh")])
+def test_the_options_of_the_first_of_two_scripts_hold(order: tuple[str, ...]) -> None:
+    """The one that starts the other, in whichever order they are given."""
+    texts = {"run.sh": "TP=4 bash train.sh --global-batch-size 128\n", "train.sh": TRAIN}
+    found: Any = imported({name: texts[name] for name in order}).document
+    assert at(found, "parallelism.tp") == 4
+    assert at(found, "training.global_batch") == 128
+
+
+def test_scripts_of_two_runs_are_refused() -> None:
+    with pytest.raises(ValueError, match="a.sh and b.sh"):
+        imported({"a.sh": TRAIN, "b.sh": TRAIN.replace("1024", "2048")})
+
+
+def test_other_frameworks_follow_scripts_too() -> None:
+    recipe = (
+        "torchrun --nnodes 2 --nproc_per_node 8 run_recipe.py --recipe llama3_8b_pretrain_config "
+        "model.tensor_model_parallel_size=$TP model.pipeline_model_parallel_size=1 "
+        "model.context_parallel_size=1 model.seq_length=4096 train.micro_batch_size=1 "
+        "train.global_batch_size=64 $@\n"
+    )
+    files = {"run.sh": "TP=4 ./start.sh train.global_batch_size=128\n", "start.sh": recipe}
+    found: Any = imported(files).document
+    assert (at(found, "parallelism.tp"), at(found, "training.global_batch")) == (4, 128)
