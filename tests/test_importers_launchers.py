@@ -192,7 +192,7 @@ def test_the_options_of_the_first_of_two_scripts_hold(order: tuple[str, ...]) ->
 
 
 def test_scripts_of_two_runs_are_refused() -> None:
-    with pytest.raises(ValueError, match="a.sh and b.sh"):
+    with pytest.raises(ValueError, match=r"a\.sh and b\.sh"):
         imported({"a.sh": TRAIN, "b.sh": TRAIN.replace("1024", "2048")})
 
 

@@ -12,11 +12,12 @@ from typing import Any
 
 from ..network.sharing import Demand, Link
 from .clock import Clock
+from .elsewhere import Elsewhere
 from .flow import Flow
-from .occupancy import Crowd, Occupancy
+from .occupancy import Occupancy
 from .rank_state import FirstUse
-from .repair import RateRepair
 from .scope import SLACK_S
+from .settled import Settled
 from .shares import Share, Shares
 from .signal import Done
 from .slowed import SLACK, Slowed
@@ -38,10 +39,17 @@ class Flows:
         self._demands: dict[int, Demand] = {}  # of those that links of _at know
         self._at = Occupancy(self._capacity)
         self._shares = Shares(self._capacity)
+        self._settled = Settled(
+            flows=self._flows,
+            demands=self._demands,
+            at=self._at,
+            shares=self._shares,
+            capacity=self._capacity,
+        )
         self._alone: dict[Link, int] = {}
         self._dirty: dict[int, None] = {}
         self._lent: dict[int, Lent] = {}
-        self._others: dict[tuple[int, int], tuple[Demand, tuple[Link, ...] | None]] = {}
+        self._elsewhere = Elsewhere(self._capacity)
         self._stopped: set[Link] = set()
         self._count = 0
         self._settling = False
@@ -116,29 +124,8 @@ class Flows:
         """Whether nobody slows a flow but on links of rank ``r``, which alone say how fast it can be."""
         if number in self._lent:
             return False
-        demand = self._demands[number]
-        known = self._others.get((id(demand), r))
-        if known is None:
-            known = self._others[id(demand), r] = demand, self._other_links(demand, r)
-        others = known[1]
+        others = self._elsewhere.links(self._demands[number], r)
         return others is not None and not any(map(self._at.crowded, others))
-
-    def _other_links(self, demand: Demand, r: int) -> tuple[Link, ...] | None:
-        """The links of a flow on other ranks than ``r``; None where one of these, by itself, may be what
-        slows it."""
-        capacity, here, elsewhere = self._capacity, list[float](), dict[Link, float]()
-        heaviest = 0.0
-        for link, weight in demand.weights:
-            if not isinstance(link, tuple):
-                return None
-            if link[0] == r:
-                here.append(capacity[link] / weight)
-                heaviest = max(heaviest, weight)
-            else:
-                elsewhere[link] = capacity[link] / weight
-        fastest = min(demand.ceiling, *here) if here else math.inf
-        alone = heaviest == demand.heaviest and fastest <= min(elsewhere.values(), default=math.inf)
-        return tuple(elsewhere) if alone else None
 
     def lend(self, number: int, ends: float, interrupt: Callable[[], None]) -> None:
         """Who took a flow that leaves its rank knows when it ends, and is to hear of what meets it there."""
@@ -321,7 +308,7 @@ class Flows:
         """Links have another capacity from now on."""
         self._capacity.update(capacity)
         self._shares.forget()
-        self._others.clear()
+        self._elsewhere.forget()
         for link in capacity:
             self._share(link)
         for number in sorted({n for link in capacity for n in self._at.on(link)}):
@@ -358,40 +345,8 @@ class Flows:
         """New rates for flows that hang together with a changed one."""
         self._settling = False
         seeds, self._dirty = self._dirty, {}
-        seen: set[int] = set()
-        large: set[int] = set()
-        reached: list[int] = []
-        for seed in seeds:
-            if seed in seen or seed not in self._flows:
-                continue
-            component = self._at.component(seed, self._demands, large)
-            if component is not None:
-                seen.update(component)
-                self._solve(component)
-            else:
-                reached.append(seed)
-        if reached:
-            self._repair(reached)
-
-    def _solve(self, component: Mapping[int, Crowd]) -> None:
-        demands = [self._demands[number] for number in component]
-        for number, share in zip(component, self._shares.shared(demands, component.values()), strict=True):
+        for number, share in self._settled.rates(seeds):
             self._has(number, share)
-
-    def _repair(self, reached: list[int]) -> None:
-        """Solve anew the rates of those flows, of many that hang together, that the change reaches."""
-        found = RateRepair(self._flows, self._at, self._shares, self._capacity).found(reached)
-        if found is not None:
-            for number, share in found.items():
-                self._has(number, share)
-            return
-        seen: set[int] = set()
-        for seed in reached:
-            if seed not in seen:
-                component = self._at.component(seed, self._demands, set(), math.inf)
-                assert component is not None
-                seen.update(component)
-                self._solve(component)
 
     def _has(self, number: int, share: Share) -> None:
         flow, (rate, bound) = self._flows[number], share
