@@ -16,7 +16,6 @@ from stepsim.calibration.cases.to_scenario import scenario_document, to_scenario
 from stepsim.calibration.cases.unstated import (
     MEASURED_PRODUCTS,
     MICROBATCH_A_RANK,
-    NEAREST_NETWORKS,
     SIMPLE_ALONE,
     SITE_NETWORKS,
     TIED,
@@ -42,7 +41,7 @@ def network_of(case: Case, *, as_stated: bool = False) -> str:
 
 def test_every_known_network_and_preset_exists() -> None:
     assert set(SITE_NETWORKS) <= set(software_names())
-    for name in (*SITE_NETWORKS.values(), *NEAREST_NETWORKS.values()):
+    for name in SITE_NETWORKS.values():
         get_interconnect(name)
     assert set(VOCABULARIES) | set(SIMPLE_ALONE) | set(TIED) <= set(software_names())
     assert set(MICROBATCH_A_RANK) <= set(software_names())
@@ -81,16 +80,6 @@ def test_boards_whose_own_products_were_measured(as_stated: bool) -> None:
     ):
         case = build(case_document({**one, **change}))
         assert scenario_document(case, as_stated=as_stated)["cluster"].get("power") == told
-
-
-@pytest.mark.parametrize("framework", ["InternEvo", "Megatron-LM"])
-@pytest.mark.parametrize("interconnect", ["efa-400-x1", "roce-100-x4", "efa-3200"])
-def test_a_case_that_took_the_nearest_key_has_its_network(framework: str, interconnect: str) -> None:
-    fields = {"software.framework": framework, "software.year": 2023, "hardware.interconnect": interconnect}
-    case = build(case_document(fields))
-    nearest = framework == "InternEvo" and interconnect == "efa-400-x1"
-    assert network_of(case) == ("roce-100-x4" if nearest else interconnect)
-    assert network_of(case, as_stated=True) == interconnect
 
 
 @pytest.mark.parametrize("framework", [TRAINER["software.framework"], "Megatron-LM"])

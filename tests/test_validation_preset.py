@@ -207,8 +207,6 @@ def test_graphs_are_what_the_framework_says() -> None:
         ("reduces in 16 bit", "reduce_grad_bytes", 2),
         ("InternEvo", "reduce_grad_bytes", 2),
         ("InternEvo", "main_grad_bytes", 2),
-        ("InternEvo", "zero1_reduce_scatters", False),
-        ("InternEvo", "zero1_broadcasts", True),
         ("InternEvo", "split_gate", True),
         ("FSDP1", "implementation", "fsdp1"),
         ("pipelined gathers", "gathers_ahead", True),

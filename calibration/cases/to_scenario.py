@@ -73,8 +73,7 @@ def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     sequences = known_micro_batch(software["preset"], layout, "layout.micro_batch" in case.assumed)
     if not as_stated:
         assumed = "hardware.interconnect" in case.assumed
-        stated, framework = cluster["interconnect"], case.software.framework
-        cluster["interconnect"] = known_network(software["preset"], stated, assumed, framework)
+        cluster["interconnect"] = known_network(software["preset"], cluster["interconnect"], assumed)
     if case.measured_network:
         cluster["measured_network"] = measured_network_document(case.measured_network)
         spec = ClusterSpec.model_validate(cluster)

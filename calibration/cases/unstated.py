@@ -43,17 +43,10 @@ SITE_NETWORKS = {"aleph-alpha-2023": "ib-hdr200-x2"}
 crosses hosts in its runs (docs/decisions/0070-what-a-source-does-not-state.md)."""
 
 
-NEAREST_NETWORKS = {("InternEvo", "efa-400-x1"): "roce-100-x4"}
-"""Networks for which the catalogue had no key when cases were written, by the trainer and the key of as much
-bandwidth that its cases took: the hosts of InternEvo's published sweep have four NICs of 100 Gb/s and RoCE
-(InternLM/InternEvo doc/en/train_performance.md)."""
-
-
-def known_network(preset: str, interconnect: str, assumed: bool, framework: str = "") -> str:
+def known_network(preset: str, interconnect: str, assumed: bool) -> str:
     """The network of a run with ``preset``: what its source states, or if that is ``assumed``, what its site
     is known to have."""
-    stated = NEAREST_NETWORKS.get((framework, interconnect), interconnect)
-    return SITE_NETWORKS.get(preset, stated) if assumed else stated
+    return SITE_NETWORKS.get(preset, interconnect) if assumed else interconnect
 
 
 MEASURED_PRODUCTS = {("Megatron-LM core (TE 2.11, torch 2.10)", "B200-SXM-180GB"): 0.93}
