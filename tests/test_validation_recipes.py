@@ -55,6 +55,21 @@ def test_rounds_of_mlperf_pay_for_their_hosts_where_no_graph_runs() -> None:
         assert not price.keys() & recipe_fields(f"mlperf-{name}", a_case(gpu, "fp8")).keys()
 
 
+@pytest.mark.parametrize("framework", ["accelerate", "Megatron-LM core", "Pax (JAX)"])
+def test_modules_of_transformer_engine_cost_hosts_the_same_under_any_trainer(framework: str) -> None:
+    """Modules that a trainer puts in place of torch's cost a product; whole layers attention and functions
+    besides. Megatron's presets have them, XLA launches none."""
+    core = get_software("megatron-core-2025").host
+    module = {"launches_per_product": core.launches_per_product}
+    between = ("launches_per_attention", "launches_per_function")
+    layer = module | {name: getattr(core, name) for name in between}
+    for words, fields in (("", {}), ("TransformerEngine", module), ("layers of Transformer Engine", layer)):
+        software = replace(CASE.software, framework=f"{framework} {words}", year=2025)
+        found = recipe_fields(preset_of(software), replace(CASE, software=software))
+        told = {name: value for name, value in found.items() if name in layer}
+        assert told == (fields if framework == "accelerate" else {})
+
+
 def test_kernels_of_rounds_without_nvidias_recipes() -> None:
     """AMD's SwiGLU of 5.1 is TransformerEngine's; MI325X of 6.0 reduces in FP32; Cisco turns heads apart."""
     amd, mitac = (recipe_fields(f"mlperf-{n}", a_case("MI325X", "fp8", tp=1)) for n in ("5.1", "6.0"))
