@@ -282,5 +282,5 @@ def test_a_preset_tells_what_it_implies() -> None:
     }
     text = CliRunner().invoke(app, ["list", "software", "torchtitan-2025"]).stdout
     assert all(one["topic"] in text for one in document["implies"])
-    for wrong in (["gpus", "H100"], ["software", "nope"], ["software", "nanotron-2024", "--markdown"]):
+    for wrong in (["gpus", "nope"], ["software", "nope"], ["software", "nanotron-2024", "--markdown"]):
         assert CliRunner().invoke(app, ["list", *wrong]).exit_code == 2
