@@ -50,8 +50,8 @@ bandwidth that its cases took: the hosts of InternEvo's published sweep have fou
 
 
 def known_network(preset: str, interconnect: str, assumed: bool, framework: str = "") -> str:
-    """The network of a run with ``preset``: what its source states, or if that is ``assumed``, what its site
-    is known to have."""
+    """The network of a run with ``preset``: what its source states, for which its case may have had no key;
+    or if that is ``assumed``, what its site is known to have."""
     stated = NEAREST_NETWORKS.get((framework, interconnect), interconnect)
     return SITE_NETWORKS.get(preset, stated) if assumed else stated
 
