@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from .accelerate import put_fsdp
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import Batches, put_batches, put_zero
-from .draft import Draft, Imported
+from .draft import PACKED, Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
@@ -70,9 +70,7 @@ def _note_packs(settings: Settings) -> None:
             "without sample_packing sequences are as long as the data's; all are sequence_len long here"
         )
     else:  # position_ids start anew with each sample (monkeypatch/utils.py, get_cu_seqlens_from_pos_ids)
-        settings.draft.note(
-            "samples of a pack do not attend to one another; say how long they are: training.document_length"
-        )
+        settings.draft.note(PACKED)
 
 
 _OTHER_AXES = (
