@@ -43,7 +43,7 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
 
 
 def _own(plan: StepPlan, index: int, reductions: Gradients, *, experts: bool) -> None:
-    """Have ranks own whole parameters, of ``experts`` or of all else: no more ranks than there are tensors."""
+    """Have ranks own parameters of ``experts``, or of all else: no more ranks than there are tensors."""
     held, tensors = plan.held_elements(index), 0
     for stage in plan.held_stages(index):
         tensors += sum(("edp" in one.replicated_over) == experts for one, _ in tensors_of(plan, stage))
