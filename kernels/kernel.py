@@ -68,7 +68,8 @@ class Gemm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Fused attention over ``batch`` sequences: the score matrix never reaches HBM.
+    """Fused attention over ``batch`` sequences, of packs so many as there are in the mean: the score matrix
+    never reaches HBM.
 
     ``kv_heads`` below ``heads`` is grouped-query attention: fewer bytes, the same FLOPs. ``head_dim`` is
     that of queries and keys; ``v_head_dim``, where it is another, that of values and outputs (latent
@@ -76,7 +77,7 @@ class Attention:
     cuDNN's, and says something of its kernels alone.
     """
 
-    batch: int
+    batch: float
     seq_q: int
     seq_kv: int
     heads: int

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_scenarios import BARE_HOST, WIDE, changed, scenario
+from small_scenarios import BARE_HOST, WIDE, changed, every_op, lowered, scenario
 
+from stepsim.kernels.kernel import BACKWARD_FLOPS
 from stepsim.sim.lowering.sizes import layer_attention_flops
+from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.simulate import simulate
 
@@ -39,12 +41,24 @@ def test_model_flops_leave_out_what_documents_do_not_attend_to() -> None:
     assert simulate(whole).model_flops - simulate(packed).model_flops == pytest.approx(saved)
 
 
-def test_documents_that_fill_no_pack_evenly_are_as_many_as_come_nearest() -> None:
-    """600 tokens in 4,096: seven documents of 586."""
-    lengths = (512, 600, 1024, 4096)
+def test_documents_that_fill_no_pack_evenly_are_no_whole_number() -> None:
+    """Of 3,072 tokens in 4,096 are one and a third, and not one as long as the pack."""
+    lengths = (512, 600, 1024, 3072, 4096)
     steps = [simulate(scenario(**COMMON, document_length=length)).step_time_s for length in lengths]
     assert steps == sorted(set(steps))
     assert simulate(scenario(**COMMON)).step_time_s == steps[-1]
+
+
+@pytest.mark.parametrize("length", [600, 1800, 3072])
+def test_the_time_of_attention_is_that_of_the_flops_that_are_counted(length: int) -> None:
+    """Kernels take the FLOPs of documents, and of nothing else: so does MFU."""
+    run = scenario(**COMMON, document_length=length)
+    names = ("attention", "attention backward")
+    held = [(op, times) for op, times in every_op(lowered(run).programs.classes[0]) if op.name in names]
+    flops = sum(times * op.work.flops for op, times in held if isinstance(op.work, Compute))
+    tokens = float(run.training.tokens_per_step)
+    one = layer_attention_flops(run.model, tokens, length, causal=True)
+    assert flops == pytest.approx(run.model.num_layers * one * (1 + BACKWARD_FLOPS), rel=1e-9)
 
 
 def test_a_document_is_no_longer_than_its_pack() -> None:

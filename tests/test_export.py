@@ -308,3 +308,28 @@ def test_an_older_version_has_fewer_options() -> None:
     with pytest.raises(ScenarioError) as refusal:
         export(scenario, "megatron-lm", "v2.5")
     assert "training.recompute" in {problem.path for problem in refusal.value.problems}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("software.kernels.norm_casts_blocks", True),  # of MXFP8
+        ("software.gradients.zero1_broadcasts", True),  # of ZeRO-1
+        ("software.sharding.experts_whole", True),  # of experts
+    ],
+)
+def test_software_that_nothing_in_a_run_reads_is_no_difference(field: str, value: object) -> None:
+    """A dense model in bf16, of which nothing is sharded."""
+    run = scenario_from_document(
+        {
+            "model": "llama3-8b",
+            "cluster": {"gpu": "H100-SXM5-80GB", "gpus": 8, "interconnect": "ib-ndr400-x8"},
+            "parallelism": {"tp": 4, "sequence_parallel": True, "zero": 0},
+            "training": {"global_batch": 8, "micro_batch": 1, "seq_length": 4096, "precision": "bf16"},
+            "software": "megatron-core-2025",
+        },
+        "dense",
+    )
+    changed = run.with_({field: value})
+    assert changed != run
+    assert not differences(run, changed)

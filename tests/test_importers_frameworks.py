@@ -155,6 +155,13 @@ def test_megatron_bridge_starts_a_recipe_by_its_name_with_overrides() -> None:
     assert imported({"run.sh": RECIPE}).framework == "megatron-bridge"
 
 
+def test_packs_of_a_recipe_are_noted() -> None:
+    """How long their samples are stands in the data."""
+    packed, plain = (imported({"run.sh": RECIPE + more}).notes for more in ("--packed_sequence", ""))
+    assert any("training.document_length" in note for note in packed)
+    assert not any("training.document_length" in note for note in plain)
+
+
 def test_what_a_recipes_python_says_is_asked_for() -> None:
     """Recipes have other degrees, of context too (2 in that of Llama 3 8B)."""
     bare = "torchrun --nproc_per_node 8 --nnodes 1 run_recipe.py --recipe llama3_8b_pretrain_config"

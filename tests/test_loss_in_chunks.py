@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
-from small_scenarios import lowered, scenario
+from small_scenarios import every_op, lowered, scenario
 from validation_cases import case_document
 
 from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.preset import software_document
 from stepsim.calibration.cases.unstated import known_precision
 from stepsim.sim.lowering.layers.loss import logits_bytes
+from stepsim.sim.program.program import Compute
 from stepsim.sim.scenario.machine import gpu_of
+from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.simulate import simulate
 
 SOFTWARE = replace(build(case_document()).software, framework="torchtitan", year=2025, fused_kernels=False)
@@ -51,6 +54,25 @@ def test_a_loss_in_chunks_lowers_the_peak_and_its_step_is_longer(cross_entropy: 
     assert cut.memory[0].peak_bytes < whole.memory[0].peak_bytes
     added = 3 * (chunks - 1) * 2.0 * run.model.embedding_rows * run.model.hidden_size
     assert cut.step_time_s > whole.step_time_s + added / gpu_of(run.cluster).hbm_bytes_per_s
+
+
+def test_a_backward_in_two_parts_has_the_chunks_of_one() -> None:
+    """The head's gradients are put off chunk by chunk, where a schedule puts weights' gradients off."""
+    run = scenario(vocab_size=32_768, software="torchtitan-2025", pp=2, microbatches=4, schedule="zb-h1")
+    cut = run.with_({"software.kernels.loss_chunks": 8})
+    joined = cut.with_({"schedule": "1f1b"})
+    split, whole = head_seconds(cut), head_seconds(joined)
+    assert split == pytest.approx(whole, rel=1e-9)
+    assert split.keys() >= {"logits dgrad", "logits wgrad", "head gradient add"}
+
+
+def head_seconds(run: Scenario) -> dict[str, float]:
+    """Seconds of the head's kernels in a step of the last pipeline rank, by their names."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for op, times in every_op(lowered(run).programs.classes[-1]):
+        if isinstance(op.work, Compute) and op.name.startswith(("logits", "head gradient")):
+            found[op.name] += times * op.work.seconds
+    return dict(found)
 
 
 def test_torchtitan_compiles_its_loss_with_the_model_only() -> None:

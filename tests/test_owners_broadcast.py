@@ -76,6 +76,17 @@ def payloads(run: Scenario) -> list[tuple[str, str]]:
     return [(op.name, op.work.kind) for op, _ in ops if isinstance(op.work, Collective)]
 
 
+def test_tensors_of_experts_own_no_part_of_the_others() -> None:
+    """Of two layers with many experts all else is fewer tensors than ranks."""
+    dense = job(dp=64, num_layers=2)
+    moe = {"num_experts": 64, "topk": 2, "expert_ffn_hidden_size": 256}
+    by_group = {work.communicator: work.calls for work in broadcasts(job(dp=64, num_layers=2, moe=moe))}
+    (alone,) = broadcasts(dense)
+    mlp, router = 2 * 2, 1  # two matrices with their biases
+    assert by_group["dp"] == alone.calls + 2 * (router - mlp) < 64
+    assert by_group["edp"] == 64
+
+
 def test_experts_have_owners_of_their_own() -> None:
     run = with_experts(ep=8, **OWNERS, overlap_param_gather=False)
     by_group = {work.communicator: work.calls for work in broadcasts(run)}

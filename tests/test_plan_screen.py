@@ -63,7 +63,7 @@ def what_comes_and_goes(draw: st.DrawFn) -> dict[str, Any]:
     """Fields by which a rank holds more or less at some moments of a step; often a preset's own."""
     if draw(st.booleans()):
         return {}
-    copies = ("persistent_gradients", "reducer_copy")
+    copies = ("persistent_gradients", "reducer_copy", "zero1_broadcasts")
     loss = {"cross_entropy": draw(st.sampled_from(["eager", "gathered", "fused"])), "logits_fp32": True}
     return {
         "gradients": {name: draw(st.booleans()) for name in copies},

@@ -38,8 +38,9 @@ def torch() -> Any:
 
 
 def _tensors(torch: Any, kernel: Attention) -> tuple[Any, Any, Any]:
-    query = (kernel.batch, kernel.heads, kernel.seq_q, kernel.head_dim)
-    key = (kernel.batch, kernel.kv_heads, kernel.seq_kv, kernel.head_dim)
+    sequences = int(kernel.batch)
+    query = (sequences, kernel.heads, kernel.seq_q, kernel.head_dim)
+    key = (sequences, kernel.kv_heads, kernel.seq_kv, kernel.head_dim)
     q, k, v = (normal(torch, i, *shape, dtype=kernel.dtype) for i, shape in enumerate((query, key, key)))
     return q, k, v
 

@@ -117,6 +117,22 @@ def test_measured_products_of_a_gpu_whose_watts_nobody_knows_are_refused() -> No
         on("MI300X", measured_products=0.9)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "share"), [("RTX-3090", 0.9), ("H20-96GB", 0.95), ("RTX-PRO-6000-Server", 1.2)]
+)
+def test_measured_products_that_no_limit_gives_are_refused(gpu: str, share: float) -> None:
+    """Products that stay below the limit would be as fast as before, and none is faster than its clock."""
+    one = on(gpu, measured_products=share)
+    with refused_at("cluster.power.measured_products", gpu):
+        lower(one, build_cluster(one))
+
+
+@pytest.mark.parametrize("gpu", ["A100-SXM4-80GB", "H100-SXM5-80GB", "B200-SXM-180GB", "GB300-NVL72", "L40S"])
+def test_measured_products_hold_on_gpus_that_reach_their_limit(gpu: str) -> None:
+    one = on(gpu, measured_products=0.93)
+    lower(one, build_cluster(one))
+
+
 def test_what_simumax_measured_of_its_own_board(shared: Path) -> None:
     """Its products that last, over what is told of the type: the number beside its framework's text."""
     (((_, gpu), reached),) = MEASURED_PRODUCTS.items()

@@ -116,7 +116,7 @@ def _attention(kernel: Attention, implementation: str, device: str, sram_bytes: 
     width = kernel.v_head_dim or kernel.head_dim
     query, key = (kernel.heads, kernel.seq_q), (kernel.kv_heads, kernel.seq_kv)
     q, k, v, do = (
-        _random(device, kernel.dtype, kernel.batch, *shape, dim)
+        _random(device, kernel.dtype, max(1, round(kernel.batch)), *shape, dim)
         for shape, dim in ((query, kernel.head_dim), (key, kernel.head_dim), (key, width), (query, width))
     )
     causal, backward = kernel.causal, kernel.direction == "backward"

@@ -84,7 +84,7 @@ def shape_of(item: Measurement) -> tuple[int, ...]:
     if isinstance(kernel, Gemm):
         return kernel.m, kernel.n, kernel.k
     assert isinstance(kernel, Attention)
-    return kernel.batch, kernel.seq_q, kernel.heads, kernel.kv_heads, kernel.head_dim
+    return int(kernel.batch), kernel.seq_q, kernel.heads, kernel.kv_heads, kernel.head_dim
 
 
 def sample(items: Sequence[Measurement], number: int) -> list[Measurement]:

@@ -17,7 +17,7 @@ from .placement_facts import placement_facts
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile, Provenance
     from ..lowering.plan import StepPlan
-    from ..scenario.blocks import RoutingSpec
+    from ..scenario.routing import RoutingSpec
 
 
 SHARDING = {

@@ -11,7 +11,7 @@ from ..program.program import Collective
 from ..program.program_builder import ProgramBuilder
 from .parameters import count_of, table_parameter
 from .sharding.communicators import EXPERT_REPLICAS, EXPERT_SHARDS, REPLICAS, SHARDS
-from .tensors import tensor_count
+from .tensors import tensor_count, tensors_of
 from .updates.gradients import Gradients
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
         reductions.listed_bytes = plan.held_elements(index).shared * plan.local.element_bytes
         reductions.copy_host_s *= plan.profile.steps.host * plan.cluster.node.launch_factor
     elif software.zero1_broadcasts and zero == 1:
-        _own(plan, index, reductions, plan.held_elements(index).shared)
+        _own(plan, index, reductions, experts=False)
     if software.reduces_at_once(zero):
         reductions.bucket_elements = math.inf
     elif rule in ("nanotron-buckets", "megatron-buckets"):
@@ -42,10 +42,13 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
     return reductions
 
 
-def _own(plan: StepPlan, index: int, reductions: Gradients, elements: float) -> None:
-    """Have ranks own whole parameters of these ``elements``: no more ranks than there are tensors."""
-    reductions.owners = min(reductions.shards, tensor_count(plan, plan.held_stages(index)))
-    reductions.listed_bytes = elements * plan.local.element_bytes
+def _own(plan: StepPlan, index: int, reductions: Gradients, *, experts: bool) -> None:
+    """Have ranks own parameters of ``experts``, or of all else: no more ranks than there are tensors."""
+    held, tensors = plan.held_elements(index), 0
+    for stage in plan.held_stages(index):
+        tensors += sum(("edp" in one.replicated_over) == experts for one, _ in tensors_of(plan, stage))
+    reductions.owners = min(reductions.shards, tensors)
+    reductions.listed_bytes = (held.experts if experts else held.shared) * plan.local.element_bytes
 
 
 def _uncut(plan: StepPlan, index: int, *, one_input: bool) -> Mapping[float, tuple[float, ...]]:
@@ -77,7 +80,7 @@ def expert_gradients_of(plan: StepPlan, index: int) -> Gradients:
     shards, replicas = (EXPERT_SHARDS, groups["efsdp"]), (EXPERT_REPLICAS, groups["ehsdp"])
     reductions = _reductions(plan, whole, shards, replicas)
     if plan.scenario.software.gradients.zero1_broadcasts and plan.scenario.parallelism.zero == 1:
-        _own(plan, index, reductions, plan.held_elements(index).experts)
+        _own(plan, index, reductions, experts=True)
     return reductions
 
 

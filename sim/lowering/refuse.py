@@ -15,6 +15,7 @@ from .layers.local_shape import a2a_ranks
 from .layers.precision import recipe_of
 from .layers.recompute import FULL, by_operators, recomputed_parts
 from .refuse_hosts import refuse_barrier, refuse_launches, refuse_partial_graphs
+from .refuse_power import refuse_measured_products
 from .tables import runs_pairs
 
 if TYPE_CHECKING:
@@ -373,6 +374,7 @@ REFUSALS = (
     ),
     LayoutRefusal(refuse=_refuse_documents, reads=("parallelism.cp",)),
     LayoutRefusal(refuse=_refuse_precision),
+    LayoutRefusal(refuse=refuse_measured_products),
     LayoutRefusal(refuse=_refuse_offload, reads=("schedule", "training.activation_offload")),
     LayoutRefusal(refuse=_refuse_masters, reads=("parallelism.zero",)),
     LayoutRefusal(refuse=_refuse_attention),

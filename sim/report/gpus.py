@@ -160,13 +160,7 @@ def gpu_document(called: str) -> dict[str, Any]:
         "peak_flops": dict(gpu.peak_flops),
         "memory_bytes": gpu.hbm_bytes,
         "memory_bytes_per_s": gpu.hbm_bytes_per_s,
-        "links": {
-            "kind": gpu.link_name if gpu.nvlink_domain > 1 else "PCIe",
-            "bytes_per_s": gpu.nvlink_bytes_per_s if gpu.nvlink_domain > 1 else gpu.pcie_bytes_per_s,
-            "gpus": gpu.nvlink_domain,
-            "pcie_bytes_per_s": gpu.pcie_bytes_per_s,
-            "peer_access": gpu.peer_access,
-        },
+        "links": _links_document(gpu),
         "power_w": gpu.tdp_w,
         "prices": [
             {
@@ -183,4 +177,16 @@ def gpu_document(called: str) -> dict[str, Any]:
         },
         "profile_of": gpu.profile_of or gpu.name,
         "sources": dict(gpu.sources),
+    }
+
+
+def _links_document(gpu: Gpu) -> dict[str, Any]:
+    """What joins GPUs of a kind to one another, and to their host."""
+    joined = gpu.nvlink_domain > 1
+    return {
+        "kind": gpu.link_name if joined else "PCIe",
+        "bytes_per_s": gpu.nvlink_bytes_per_s if joined else gpu.pcie_bytes_per_s,
+        "gpus": gpu.nvlink_domain,
+        "pcie_bytes_per_s": gpu.pcie_bytes_per_s,
+        "peer_access": gpu.peer_access,
     }

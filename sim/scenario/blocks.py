@@ -16,7 +16,6 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
-    model_validator,
 )
 
 from ...hardware.fabric import fabric_kinds
@@ -52,6 +51,7 @@ from .neighbours import NeighbourSpec
 from .optimizers import OptimizerSpec
 from .other_gpus import OtherGpus
 from .recompute import RecomputeKind, RecomputeSpec
+from .routing import RoutingSpec
 from .schedules import is_plain, is_table, schedule_names
 from .variation import VariationSpec
 
@@ -321,35 +321,6 @@ class ScheduleOptions(ScenarioBlock):
     memory_limit: Count | None = Field(
         default=None, description="zb, zb-v-greedy: activations (of one chunk) that a rank may hold"
     )
-
-
-class RoutingSpec(ScenarioBlock):
-    """How tokens spread over experts: ``zipf`` by an ``exponent``, ``counts`` of a run from a ``file``, or
-    ``repeated`` of data that has but a few different ``tokens``."""
-
-    kind: Literal["zipf", "counts", "repeated"] = Field(
-        description="by a law, as a run counted them, or as few tokens have it that come again and again"
-    )
-    exponent: Annotated[float, number(ge=0, le=100)] | None = Field(
-        default=None, description="zipf: 0 is balanced, 1 is as words are"
-    )
-    file: Text | None = Field(default=None, description="counts: JSON with the tokens of each expert")
-    tokens: Annotated[int, *whole(1, 1000)] | None = Field(
-        default=None,
-        description="repeated: different tokens in the data, each as often, all of which go to the same topk"
-        " experts; which, is drawn at random",
-    )
-
-    @model_validator(mode="after")
-    def _says_how(self) -> RoutingSpec:
-        given = {name for name in ("exponent", "file", "tokens") if getattr(self, name) is not None}
-        if self.kind == "zipf" and given != {"exponent"}:
-            raise ValueError("kind zipf takes an exponent, as in 0.5, and nothing else")
-        if self.kind == "counts" and given != {"file"}:
-            raise ValueError("kind counts takes a file with the tokens of each expert, and nothing else")
-        if self.kind == "repeated" and given != {"tokens"}:
-            raise ValueError("kind repeated takes the number of different tokens, and nothing else")
-        return self
 
 
 class Training(ScenarioBlock):

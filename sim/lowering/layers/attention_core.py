@@ -67,7 +67,7 @@ def _flash_layout(builder: LayerBuilder, name: str) -> None:
 
 def _whole(local: LocalShape) -> ContextTile:
     """What a query may see: its document, a sequence of its own to kernels of variable lengths."""
-    length = -(-local.sequence // local.documents)
+    length = round(local.sequence / local.documents)
     return ContextTile(queries=length, keys=length, causal=True)
 
 

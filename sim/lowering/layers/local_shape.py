@@ -25,9 +25,9 @@ ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4":
 class LocalShape:
     """Sizes of one rank's share, for one microbatch.
 
-    ``tokens`` is b*s/cp, the rows of every GEMM; ``sequence`` is whole, a pack of ``documents`` that do not
-    attend to one another; ``cp_a2a`` are the ranks of the cp group that exchange heads for tokens;
-    ``norm_tokens`` the rows of norms, residuals and
+    ``tokens`` is b*s/cp, the rows of every GEMM; ``sequence`` is whole, a pack of ``documents``, in the
+    mean, that do not attend to one another; ``cp_a2a`` are the ranks of the cp group that exchange heads for
+    tokens; ``norm_tokens`` the rows of norms, residuals and
     dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
     ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
     input branches), else 1; ``split_gate``: each of them is a matrix. ``dtype`` is the activations';
@@ -78,7 +78,7 @@ class LocalShape:
     experts: Experts | None = None
     prediction: bool = False
     batches_pairs: bool = True
-    documents: int = 1
+    documents: float = 1.0
 
     def with_(self, **sizes: Any) -> LocalShape:
         """The same with other ``sizes``. Blocks ask for it all the time: ``dataclasses.replace``, which goes
@@ -260,7 +260,7 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         accumulates=rule is None or not rule.reduces_each,
         finds_none=scenario.num_microbatches == 1 and not gradients_last(scenario, rule),
         split_gate=software.kernels.split_gate,
-        documents=max(1, round(training.seq_length / training.attended_length)),
+        documents=training.seq_length / training.attended_length,
     )
 
 

@@ -70,7 +70,8 @@ def head_forward(builder: LayerBuilder) -> Block:
 def head_backward(builder: LayerBuilder) -> Block:
     """Gradients of the head and of the final norm."""
     if (chunks := _chunks(builder)) > 1:
-        _chunks_backward(builder, chunks)
+        _chunks_input_grad(builder, chunks)
+        _chunks_weight_grad(builder, chunks)
     else:
         column_backward(builder, (_head(builder),))
     norm_backward(builder)
@@ -79,14 +80,20 @@ def head_backward(builder: LayerBuilder) -> Block:
 
 def head_input_grad(builder: LayerBuilder) -> Block:
     """Gradients of the head's input and of the final norm; the head's own is put off."""
-    column_input_grad(builder, (_head(builder),))
+    if (chunks := _chunks(builder)) > 1:
+        _chunks_input_grad(builder, chunks)
+    else:
+        column_input_grad(builder, (_head(builder),))
     norm_backward(builder)
     return builder.block("head input gradient")
 
 
 def head_weight_grad(builder: LayerBuilder) -> Block:
     """The head's own gradient."""
-    column_weight_grad(builder, (_head(builder),))
+    if (chunks := _chunks(builder)) > 1:
+        _chunks_weight_grad(builder, chunks)
+    else:
+        column_weight_grad(builder, (_head(builder),))
     return builder.block("head weight gradient")
 
 
@@ -109,14 +116,18 @@ def _in_chunks(builder: LayerBuilder, name: str, product: Gemm, chunks: int) -> 
     builder.kernel(name, product, launches=chunks * builder.products(1), times=chunks)
 
 
-def _chunks_backward(builder: LayerBuilder, chunks: int) -> None:
-    """Gradients of each chunk's rows, and of the matrix, which is added to those of others before: r 2 w 1.
+def _chunks_input_grad(builder: LayerBuilder, chunks: int) -> None:
+    """Gradients of each chunk's rows."""
+    _in_chunks(builder, "logits dgrad", _head(builder).input_grad(_chunk(builder)), chunks)
+
+
+def _chunks_weight_grad(builder: LayerBuilder, chunks: int) -> None:
+    """Gradients of the matrix by each chunk, which are added to those of others before: r 2 w 1.
 
     linkedin/Liger-Kernel ops/fused_linear_cross_entropy.py, grad_weight; autograd's accumulation in
     torchtitan's ChunkedCELoss and TRL's chunked_nll.
     """
     head, rows, software = _head(builder), _chunk(builder), builder.software
-    _in_chunks(builder, "logits dgrad", head.input_grad(rows), chunks)
     _in_chunks(builder, "logits wgrad", head.weight_grad(rows, software), chunks)
     table = float(head.inputs * head.outputs)
     passes = 0 if software.kernels.fused_wgrad_accumulation else 3 * (chunks - 1)

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from .accelerate import put_fsdp
 from .cluster_facts import put_machine, world_size
 from .deepspeed_json import Batches, put_batches, put_zero
-from .draft import Draft, Imported
+from .draft import PACKED, Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
@@ -50,14 +50,7 @@ def read_axolotl(job: ImportJob) -> Imported:
     put_trainer(settings, job.files, None)
     if settings.flag("activation_offloading"):
         draft.put("training.activation_offload", True, settings.origin("activation_offloading"))
-    if not settings.flag("sample_packing"):
-        draft.note(
-            "without sample_packing sequences are as long as the data's; all are sequence_len long here"
-        )
-    else:  # position_ids start anew with each sample (monkeypatch/utils.py, get_cu_seqlens_from_pos_ids)
-        draft.note(
-            "samples of a pack do not attend to one another; say how long they are: training.document_length"
-        )
+    _note_packs(settings)
     optimizer = settings.text("optimizer", default=FUSED)
     put_update(settings, optimizer, settings.origin("optimizer", default="default of axolotl"))
     if optimizer not in ("adamw_torch", FUSED, "adamw_hf"):
@@ -68,6 +61,16 @@ def read_axolotl(job: ImportJob) -> Imported:
     put_machine(settings)
     settle(settings, "axolotl", "trainer", "deepspeed-json")
     return draft.finished()
+
+
+def _note_packs(settings: Settings) -> None:
+    """What is taken of lengths, which stand in the data alone."""
+    if not settings.flag("sample_packing"):
+        settings.draft.note(
+            "without sample_packing sequences are as long as the data's; all are sequence_len long here"
+        )
+    else:  # position_ids start anew with each sample (monkeypatch/utils.py, get_cu_seqlens_from_pos_ids)
+        settings.draft.note(PACKED)
 
 
 _OTHER_AXES = (

@@ -13,6 +13,9 @@ from ..errors import Mark, Problem, ScenarioError
 from ..software.software import GROUP_OF
 from .plain_names import plain_name
 
+PACKED = "samples of a pack do not attend to one another; say how long they are: training.document_length"
+"""What is noted of sequences that a framework packs of samples, whose lengths stand in the data alone."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:

@@ -189,6 +189,7 @@ _EXPERTS = (
     "expert_rows_padded",
     "expert_biases",
     "expert_operators",
+    "experts_whole",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")
 _EIGHT_BITS = (
@@ -222,6 +223,8 @@ def _unused(scenario: Scenario) -> set[str]:
     for names, idle in (
         (_REPLICAS, alone),
         (("overlap_param_gather",), alone or par.zero == 0),
+        (("zero1_broadcasts",), alone or par.zero != 1),
+        (("norm_casts_blocks",), scenario.training.precision != "mxfp8"),
         (("tp_comm_overlap",), not par.sequence_parallel),
         (_EXPERTS, scenario.model.moe is None),
         (("expert_biases",), not scenario.model.biases),

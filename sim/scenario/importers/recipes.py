@@ -14,7 +14,7 @@ from ..software.presets import get_software
 from .arguments import Launch
 from .cluster_facts import put_machine, world_size
 from .cuda_graphs import SCOPE_NAMES, put_scopes
-from .draft import Draft, Imported
+from .draft import PACKED, Draft, Imported
 from .importer import ImportJob
 from .leftovers import settle
 from .megatron_layout import put_stage_layout
@@ -131,6 +131,8 @@ def recipe_scenario(settings: Settings, preset: str, launch: Launch | None = Non
     used = slurm_segment(name, gpus, each_host) if name and gpus and each_host else None
     if used is not None and draft.get("cluster.gpus_per_domain") is None:
         draft.put("cluster.gpus_per_domain", used, f"{RECIPE}: --segment of the launcher")
+    if settings.flag("packed_sequence"):  # Megatron-Bridge's guide of packed sequences: cu_seqlens
+        draft.note(PACKED)
     settle(settings, "recipes")
     return draft.finished()
 

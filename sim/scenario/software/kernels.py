@@ -144,7 +144,8 @@ class KernelSoftware(SoftwareGroup):
     loss_chunks: LossChunks = Field(
         default=1,
         description="chunks of a microbatch that the head and the loss take one after another, forward and"
-        " backward, so that logits of one are there at a time (losses of Liger, TRL and torchtitan)",
+        " backward, so that logits of one are there at a time (losses of Liger, TRL and torchtitan); with"
+        " tensor parallelism memory alone is told so",
     )
     loss_in_place: bool = Field(
         default=True,
