@@ -8,6 +8,7 @@ import pytest
 from small_scenarios import BARE_HOST, WIDE, changed, scenario
 
 from stepsim.sim.lowering.sizes import layer_attention_flops
+from stepsim.sim.report.captions import batch
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.simulate import simulate
 
@@ -48,5 +49,10 @@ def test_documents_that_fill_no_pack_evenly_are_as_many_as_come_nearest() -> Non
 
 
 def test_a_document_is_no_longer_than_its_pack() -> None:
-    with pytest.raises(ScenarioError, match="packs no documents of 8192"):
+    with pytest.raises(ScenarioError, match="packs no documents of 8192; it must be 4096 or less"):
         scenario(**COMMON, document_length=8192)
+
+
+@pytest.mark.parametrize(("length", "said"), [(512, " in documents of 512"), (4096, ""), (None, "")])
+def test_what_a_step_is_called_says_its_documents(length: int | None, said: str) -> None:
+    assert f"4,096 tokens{said}, bf16" in batch(scenario(**COMMON, document_length=length))
