@@ -67,7 +67,8 @@ def _moved(
         found[copies] = reduced / s * 2 * (c - 1) / c
     else:
         found[group] = reduced * 2 * (n - 1) / n
-    found[group] += gathered * (s - 1) / s
+    broadcasts = run.software.gradients.zero1_broadcasts and run.parallelism.zero == 1
+    found[group] += gathered if broadcasts else gathered * (s - 1) / s  # a broadcast passes all of it on
     return found
 
 

@@ -49,6 +49,7 @@ def fake_scenario(
             global_batch=dp * microbatches,
             micro_batch=1,
             seq_length=8192,
+            attended_length=8192,
             precision="bf16",
             recompute=changes.get("recompute", "none"),
             tokens=changes.get("tokens"),

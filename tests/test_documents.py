@@ -10,6 +10,7 @@ from small_scenarios import BARE_HOST, WIDE, changed, every_op, lowered, scenari
 from stepsim.kernels.kernel import BACKWARD_FLOPS
 from stepsim.sim.lowering.sizes import layer_attention_flops
 from stepsim.sim.program.program import Compute
+from stepsim.sim.report.captions import batch
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.simulate import simulate
 
@@ -62,5 +63,10 @@ def test_the_time_of_attention_is_that_of_the_flops_that_are_counted(length: int
 
 
 def test_a_document_is_no_longer_than_its_pack() -> None:
-    with pytest.raises(ScenarioError, match="packs no documents of 8192"):
+    with pytest.raises(ScenarioError, match="packs no documents of 8192; it must be 4096 or less"):
         scenario(**COMMON, document_length=8192)
+
+
+@pytest.mark.parametrize(("length", "said"), [(512, " in documents of 512"), (4096, ""), (None, "")])
+def test_what_a_step_is_called_says_its_documents(length: int | None, said: str) -> None:
+    assert f"4,096 tokens{said}, bf16" in batch(scenario(**COMMON, document_length=length))

@@ -213,6 +213,60 @@ def test_axolotl_says_what_its_files_leave_open_of_sequences(more: str, said: st
     assert any(said in note for note in imported({"run.yaml": unpacked + more}, {"gpus": "8"}).notes)
 
 
+AUTO = (
+    '{"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3}, "gradient_accumulation_steps": "auto", '
+    '"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}'
+)
+"""What axolotl ships as deepspeed_configs/zero3_bf16.json: sizes that the trainer fills in."""
+
+BESIDE = WHOLE + "deepspeed: ds.json\ngradient_accumulation_steps: 4\n"
+LAUNCH = "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: ds.json}\nnum_processes: 8\n"
+
+
+@pytest.mark.parametrize("files", [("run.yaml", "ds.json"), ("ds.json", "run.yaml")])
+def test_a_json_of_deepspeed_belongs_to_the_trainer_beside_it(files: tuple[str, ...]) -> None:
+    texts = {"run.yaml": BESIDE, "ds.json": AUTO}
+    made = scenario({name: texts[name] for name in files}, {"gpus": "8"})
+    assert (made.training.micro_batch, made.training.global_batch) == (1, 32)
+    assert (made.parallelism.zero, made.training.precision) == (3, "bf16")
+    launched = scenario({"run.yaml": LAUNCH + "mixed_precision: bf16\n", "ds.json": AUTO}, TRAINER)
+    assert (launched.training.global_batch, launched.training.precision) == (8, "bf16")
+
+
+def test_sizes_of_a_json_are_those_of_the_trainer() -> None:
+    said = '"train_micro_batch_size_per_gpu": 2'
+    other = AUTO.replace('"train_micro_batch_size_per_gpu": "auto"', said)
+    assert refused({"run.yaml": BESIDE, "ds.json": other}, {"gpus": "8"}) == {"micro_batch_size"}
+    same = {"run.yaml": BESIDE.replace("micro_batch_size: 1", "micro_batch_size: 2"), "ds.json": other}
+    assert scenario(same, {"gpus": "8"}).training.global_batch == 64
+    unsaid = {name: given for name, given in TRAINER.items() if name != "per_device_train_batch_size"}
+    assert scenario({"run.yaml": LAUNCH, "ds.json": other}, unsaid).training.micro_batch == 2
+
+
+def test_a_json_says_the_precision_of_what_accelerate_launches() -> None:
+    told = AUTO.replace('"enabled": "auto"', '"enabled": true')
+    assert scenario({"run.yaml": LAUNCH, "ds.json": told}, TRAINER).training.precision == "bf16"
+    assert scenario({"run.yaml": LAUNCH, "ds.json": AUTO}, TRAINER).training.precision == "fp32"
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "operators", "gemm"),
+    [
+        ("qwen3-30b-a3b", {}, "torch", "stacked"),
+        ("qwen3-30b-a3b", {"experts_implementation": "eager"}, "loop", "stacked"),
+        ("qwen3-30b-a3b", {"dynamo_backend": "inductor"}, None, None),
+        ("llama3-8b", {}, None, None),
+    ],
+)
+def test_experts_of_transformers_are_its_own_operators(
+    model: str, more: dict[str, str], operators: str | None, gemm: str | None
+) -> None:
+    made = imported({"fsdp.yaml": FSDP}, TRAINER | {"model": model} | more)
+    kernels = made.document["software"]["kernels"]
+    assert (kernels.get("expert_operators"), kernels.get("grouped_gemm")) == (operators, gemm)
+    assert any("a loop" in note for note in made.notes) is (operators == "torch")
+
+
 def test_axolotl_loads_weights_in_16_bit() -> None:
     assert not scenario({"run.yaml": WHOLE}, {"gpus": "8"}).software.gradients.master_weights
 

@@ -158,6 +158,16 @@ def test_the_order_of_families_and_what_others_cover_change_nothing(
     assert (unlike(doubt(run), families) == 0) == any(not any(differences(run, one)) for one in families)
 
 
+def test_of_runs_as_near_the_one_on_a_like_gpu_is_named() -> None:
+    """A100 comes first by name, and has no products of 8 bits."""
+    like = Regime(software="nemo-2025", gpu="GB200-NVL72", precision="bf16", sequence=8192, gpus=64)
+    old = replace(like, gpu="A100-SXM4-80GB")
+    run = replace(like, gpu="B200-SXM-180GB", precision="mxfp8")
+    sigma = dict.fromkeys(DIFFERENCES, 0.05)
+    assert nearest(run, [old, like], sigma)[0] == like
+    assert nearest(run, [old, replace(like, gpus=32)], sigma)[0] == old
+
+
 @given(
     errors=st.lists(
         st.tuples(st.floats(-1, 1), st.floats(0.1, 2), st.floats(0.1, 2), st.sampled_from([0.5, 1.0, 3.0])),

@@ -94,7 +94,7 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) ->
             "preset": preset,
             "sharding": {
                 "reduce": draw(st.sampled_from(["each", "each", "last"]), label="reduce"),
-                "experts_whole": draw(st.sampled_from([False, False, True]), label="experts whole"),
+                "experts_whole": moe and draw(st.sampled_from([False, False, True]), label="experts whole"),
             },
             **draw(what_comes_and_goes(), label="held"),
         },

@@ -183,6 +183,19 @@ def test_a_dense_model_has_no_router_to_make_even(tmp_path: Path) -> None:
     assert "the model is dense: there is no router" in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("software.sharding.experts_whole", "true"), ("software.kernels.expert_operators", "torch")],
+)
+def test_a_dense_model_has_no_experts_to_run_or_keep(tmp_path: Path, field: str, value: str) -> None:
+    preset = "software.preset=generic-fsdp"
+    problem = the_problem(tmp_path, GOOD, preset, f"{field}={value}")
+    assert f"{field}: {value} is of experts, and the model is dense" in str(problem)
+    silent = {"true": "false", "torch": "library"}[value]
+    (tmp_path / "run.yaml").write_text(GOOD, encoding="utf-8")
+    load_scenario(tmp_path / "run.yaml", [preset, f"{field}={silent}"])
+
+
 def test_what_divides_by_several_sizes(tmp_path: Path) -> None:
     sequence = the_problem(tmp_path, GOOD, "parallelism.sequence_parallel=true", "training.seq_length=8190")
     assert "8190 is not a multiple of cp × tp = 4; seq_length can be 8188 or 8192" in str(sequence)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...hardware.deviations import Deviation
 from ...hardware.files.shipped_yaml import load_shipped
-from ...hardware.gpus import same_pace
+from ...hardware.gpus import get_gpu, gpu_names, same_pace
 from ..scenario.machine import gpu_as_sold
 from .own_steps import SourceSpread, StepSample
 
@@ -215,15 +215,23 @@ def differences(run: Regime, measured: Regime) -> tuple[float, ...]:
     )
 
 
+@cache
+def _architecture(gpu: str) -> str:
+    """The architecture of a GPU of the catalogue; of another its name."""
+    return get_gpu(gpu).architecture if gpu in gpu_names() else gpu
+
+
 def nearest(
     run: Regime, families: Iterable[Regime], sigmas: Mapping[str, float]
 ) -> tuple[Regime, tuple[float, ...]]:
-    """The measured run that leaves the least doubt about ``run``, and the differences to it."""
+    """The measured run that leaves the least doubt about ``run``, and the differences to it; of equals one on
+    a GPU of the same architecture."""
+    own = _architecture(run.gpu)
     weights = [sigmas[name] for name in DIFFERENCES]
 
-    def doubt(one: tuple[Regime, tuple[float, ...]]) -> tuple[float, str]:
+    def doubt(one: tuple[Regime, tuple[float, ...]]) -> tuple[float, bool, str]:
         variance = sum((weight * far) ** 2 for weight, far in zip(weights, one[1], strict=True))
-        return variance, repr(one[0])  # never the order of the file
+        return variance, _architecture(one[0].gpu) != own, repr(one[0])  # never the order of the file
 
     return min(((family, differences(run, family)) for family in families), key=doubt)
 

@@ -64,15 +64,18 @@ def recomputed(training: Training) -> str:
 
 
 def batch(scenario: Scenario) -> str:
-    """``interleaved, 16 microbatches of 1 x 8,192 tokens, bf16, full recompute``."""
+    """``interleaved, 16 microbatches of 1 x 8,192 tokens in documents of 512, bf16, full recompute``."""
     training = scenario.training
     redone = "" if training.recompute == "none" else f", {recomputed(training)} recompute"
     schedule = "no pipeline" if scenario.schedule == "none" else Path(scenario.schedule).name
     number = scenario.num_microbatches
     plural = "" if number == 1 else "es"
+    packed = training.attended_length < training.seq_length
+    documents = f" in documents of {count(training.attended_length)}" if packed else ""
     return (
         f"{schedule}, {count(number)} microbatch{plural} of "
-        f"{training.micro_batch} {TIMES} {count(training.seq_length)} tokens, {training.precision}{redone}"
+        f"{training.micro_batch} {TIMES} {count(training.seq_length)} tokens{documents}, "
+        f"{training.precision}{redone}"
     )
 
 

@@ -331,7 +331,7 @@ def documents_fit(training: Training) -> Iterator[Finding]:
     """A pack holds a document at least."""
     pack, document = training.seq_length, training.document_length
     if document and document > pack:
-        message = f"a sequence of {pack} tokens packs no documents of {document}"
+        message = f"a sequence of {pack} tokens packs no documents of {document}; it must be {pack} or less"
         yield Finding(path=("training", "document_length"), message=message)
 
 

@@ -32,6 +32,24 @@ def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
         )
 
 
+_OF_EXPERTS = {"software.kernels.expert_operators": "library", "software.sharding.experts_whole": False}
+"""Facts of how experts run or are sharded, with what says nothing of a dense model."""
+
+
+def experts_are_there(stated: Lookup, model: Model) -> Iterator[Finding]:
+    """What a document says of experts is for models that have some. ``stated`` finds what it says; a stack
+    without a preset says all that it has, as a preset does."""
+    if model.moe is not None or stated("software.preset") is None:
+        return
+    for path, silent in _OF_EXPERTS.items():
+        if (said := stated(path)) is not None and said != silent:
+            yield Finding(
+                path=tuple(path.split(".")),
+                message=f"{str(said).lower()} is of experts, and the model is dense; leave it out, or give"
+                " model.moe",
+            )
+
+
 def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
     """torch's own operators on experts' rows are none where a compiler joins them or products apply gates."""
     kernels = software.kernels

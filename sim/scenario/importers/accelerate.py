@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from .cluster_facts import put_machine, world_size
-from .deepspeed_json import Batches, put_batches, put_zero
+from .deepspeed_json import batches_beside, precision_of, put_batches, put_zero
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
 from .launchers import launch_among
@@ -52,12 +52,16 @@ def read_accelerate(job: ImportJob) -> Imported:
         "mixed_precision", among={"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}, default="fp32"
     )
     ranks = _put_distribution(settings, job, gpus)
-    steps = settings.integer("gradient_accumulation_steps")
-    micro = settings.integer("per_device_train_batch_size")
-    put_batches(
-        settings, Batches(whole=None, micro=micro, accumulation=steps), ranks, "per_device_train_batch_size"
-    )
-    put_trainer(settings, job.files, (kind, settings.origin("mixed_precision", default=DEFAULT)))
+    micro = "per_device_train_batch_size"
+    put_batches(settings, batches_beside(settings, micro), ranks, micro)
+    if settings.text("dynamo_config.dynamo_backend", "dynamo_backend", default="NO") not in ("NO", "no"):
+        draft.put(
+            "software.kernels.torch_compile",
+            True,
+            settings.origin("dynamo_config.dynamo_backend", "dynamo_backend"),
+        )
+    told = (kind, settings.origin("mixed_precision", default=DEFAULT))
+    put_trainer(settings, job.files, _precision_of_json(settings) or told)
     if not settings.has("optim") and settings.text("distributed_type") != "DEEPSPEED":
         # transformers training_args.py: default_optim
         draft.note(
@@ -65,15 +69,18 @@ def read_accelerate(job: ImportJob) -> Imported:
         )
     if settings.flag("fsdp_config.fsdp_activation_checkpointing"):
         draft.put("training.recompute", "full", settings.origin("fsdp_config.fsdp_activation_checkpointing"))
-    if settings.text("dynamo_config.dynamo_backend", "dynamo_backend", default="NO") not in ("NO", "no"):
-        draft.put(
-            "software.kernels.torch_compile",
-            True,
-            settings.origin("dynamo_config.dynamo_backend", "dynamo_backend"),
-        )
     put_machine(settings)
     settle(settings, "accelerate", "trainer", "deepspeed-json")
     return draft.finished()
+
+
+def _precision_of_json(settings: Settings) -> tuple[str, str] | None:
+    """What a DeepSpeed JSON turns on, which holds over ``mixed_precision``; None where it leaves it open.
+
+    Source: accelerate state.py, AcceleratorState.mixed_precision.
+    """
+    found = precision_of(settings)
+    return found if found and found[0] != "fp32" else None
 
 
 def _settings_of(job: ImportJob, draft: Draft) -> Settings:

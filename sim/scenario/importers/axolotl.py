@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from .accelerate import put_fsdp
 from .cluster_facts import put_machine, world_size
-from .deepspeed_json import Batches, put_batches, put_zero
+from .deepspeed_json import batches_beside, put_batches, put_zero
 from .draft import PACKED, Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
@@ -40,12 +40,7 @@ def read_axolotl(job: ImportJob) -> Imported:
         settings.refuse_if(name, "this axis of axolotl is not read", harmless=(None, 1, 0))
     settings.integer("dp_shard_size")
     _plugins(settings)
-    batches = Batches(
-        whole=None,
-        micro=settings.integer("micro_batch_size", least=1),
-        accumulation=settings.integer("gradient_accumulation_steps", least=1),
-    )
-    put_batches(settings, batches, ranks, "micro_batch_size")
+    put_batches(settings, batches_beside(settings, "micro_batch_size"), ranks, "micro_batch_size")
     _sixteen_bits(settings, first)
     put_trainer(settings, job.files, None)
     if settings.flag("activation_offloading"):

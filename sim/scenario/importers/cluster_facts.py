@@ -6,7 +6,6 @@ No framework's file says which GPU or which network it runs on; both are asked f
 from __future__ import annotations
 
 from ....hardware.gpus import get_gpu, gpu_called, gpu_names
-from ....hardware.interconnect import networks_between_hosts
 from ....hardware.node import node_for
 from ..checks import nvlink_domain
 from .settings import Setting, Settings
@@ -67,9 +66,10 @@ def put_machine(settings: Settings, known_gpu: str | None = None, origin: str = 
     elif name is None or (
         gpus is not None and not _inside_nvlink(name, gpus, draft.get("cluster.gpus_per_node"))
     ):
-        known = ", ".join(networks_between_hosts())
         draft.ask(
-            "interconnect", f"the files do not say which network is between hosts ({known})", "ib-ndr400-x8"
+            "interconnect",
+            "the files do not say which network is between hosts; one of stepsim list interconnects",
+            "ib-ndr400-x8",
         )
 
 

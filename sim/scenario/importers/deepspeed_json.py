@@ -58,9 +58,21 @@ def batches_of(settings: Settings) -> Batches:
     """The batch sizes that the JSON states."""
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     whole, micro, accumulation = (
-        None if is_auto(settings, name) else settings.integer(name) for name in names
+        None if is_auto(settings, name) else settings.integer(name, least=1) for name in names
     )
     return Batches(whole=whole, micro=micro, accumulation=accumulation)
+
+
+def batches_beside(settings: Settings, name: str) -> Batches:
+    """The batch sizes of a trainer whose microbatch is called ``name``, with those of a JSON beside it, which
+    must be the same or auto.
+
+    Source: transformers integrations/deepspeed.py, HfTrainerDeepSpeedConfig.fill_match.
+    """
+    told, of_json = settings.integer(name, least=1), batches_of(settings)
+    if told is not None and of_json.micro not in (None, told):
+        settings.refuse(name, f"the DeepSpeed JSON says {of_json.micro}, the trainer's file {told}")
+    return Batches(whole=of_json.whole, micro=told or of_json.micro, accumulation=of_json.accumulation)
 
 
 def put_batches(
@@ -87,11 +99,15 @@ def put_batches(
             f"{whole} is not micro {micro} times accumulation {steps or 1} times {dp} ranks",
         )
         return
-    draft.put("training.micro_batch", micro, settings.origin(name, default="train_batch_size over the ranks"))
+    names = (name, "train_micro_batch_size_per_gpu")
+    draft.put(
+        "training.micro_batch", micro, settings.origin(*names, default="train_batch_size over the ranks")
+    )
+    product = f"microbatch times accumulation times {dp} ranks"
     draft.put(
         "training.global_batch",
         whole,
-        settings.origin("train_batch_size", default=f"microbatch times accumulation times {dp} ranks"),
+        settings.origin("train_batch_size") if batches.whole else product,
     )
 
 

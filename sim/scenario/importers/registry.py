@@ -35,7 +35,8 @@ def recognised(file: SourceFile) -> Importer | None:
 
 
 def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importer:
-    """The importer of that name, or the one that recognises the first of the files that anyone knows.
+    """The importer of that name, or the one that recognises the first of the files that anyone knows. A JSON
+    of DeepSpeed beside a YAML of a trainer belongs to it.
 
     Raises:
         ValueError: no such framework, or nothing in the files says whose they are.
@@ -44,7 +45,9 @@ def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importe
         if framework not in IMPORTERS.names():
             raise unknown_name("framework", framework, IMPORTERS.names())
         return IMPORTERS.get(framework)
-    found = [one for one in map(recognised, files) if one is not None]
+    known = [(file, one) for file in files if (one := recognised(file)) is not None]
+    of_yaml = any(file.kind == "yaml" for file, _ in known)
+    found = [one for file, one in known if not (of_yaml and file.kind == "json")]
     if not found:
         names = ", ".join(one.name for one in files)
         if all(one.kind == "json" and "model_type" in one.keys for one in files):

@@ -7,6 +7,7 @@ utils/dataclasses.py; accelerator.py (prepare_model: what FSDP shards under mixe
 
 from __future__ import annotations
 
+from ..model.catalogue import get_model, model_names
 from .layer_checkpoints import put_layer_checkpoints
 from .model_facts import put_named_model
 from .settings import Settings
@@ -40,6 +41,7 @@ _ATTENTION = {
     "flash_attention_3": "fa3",
     "kernels-community/vllm-flash-attn3": "fa3",
 }
+_EXPERTS = {"grouped_mm": "torch", "eager": "loop"}
 
 
 def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tuple[str, str] | None) -> None:
@@ -74,6 +76,29 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
     _refuse_adapters(settings)
     origin = settings.origin("optim", default="the Trainer's default before torch 2.8, which made it fused")
     put_update(settings, settings.text("optim"), origin)
+    _put_experts(settings)
+
+
+def _put_experts(settings: Settings) -> None:
+    """Put how experts run: as Transformers does it from 5.0 on, unless ``experts_implementation`` says how. A
+    compiler joins the operators, so that there are none by themselves.
+
+    Source: transformers integrations/moe.py, ALL_EXPERTS_FUNCTIONS; docs/decisions/0210.
+    """
+    draft, name = settings.draft, "experts_implementation"
+    how = settings.choice(name, among=_EXPERTS, default="torch")
+    model = draft.get("model.preset")
+    routed = get_model(model).moe if model in model_names() else draft.get("model.moe")
+    if not routed or draft.get("software.kernels.torch_compile"):
+        return
+    default = f"{DEFAULT} from 5.0 on: a grouped product"
+    draft.put("software.kernels.expert_operators", how, settings.origin(name, default=default))
+    draft.put_software("grouped_gemm", "stacked", "transformers' experts are one weight from 5.0 on")
+    if not settings.has(name):
+        draft.note(
+            "experts run by one grouped product, as in transformers from 5.0 on; before, they were a loop,"
+            " several times slower: software.kernels.expert_operators: loop, and no grouped_gemm"
+        )
 
 
 def _precision(settings: Settings) -> tuple[str, str]:
