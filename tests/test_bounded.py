@@ -23,7 +23,7 @@ from stepsim.sim.bounded.bounds import bounded
 from stepsim.sim.bounded.conditions import why_exact
 from stepsim.sim.bounded.edges import NEVER, edges_of_block
 from stepsim.sim.bounded.graph import graph_of
-from stepsim.sim.bounded.max_plus import max_plus
+from stepsim.sim.bounded.max_plus import _beside, _Window, max_plus
 from stepsim.sim.bounded.programs import from_above, from_below, paces
 from stepsim.sim.bounded.replicas import replicas_of
 from stepsim.sim.engine.replay import replay
@@ -135,6 +135,18 @@ def test_a_pass_over_a_healthy_step_is_its_replay() -> None:
     record = replay(folded(one).programs)
     found = max_plus(graph_of(record, MEETS, ()), np.ones((1, 4)))
     assert found.begin_s[-1] == pytest.approx(record.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "ends_s"),
+    [(0.0, 2.0), (1.0, 2.5), (2.0, 3.0)],
+    ids=["all of it beside", "half of it beside", "behind"],
+)
+def test_a_kernel_loses_sms_as_long_as_a_collective_holds_them(start_s: float, ends_s: float) -> None:
+    """A kernel of a second, that runs at half of its speed until two seconds are over."""
+    window = _Window(np.array([0.0]), np.array([2.0]))
+    found = _beside([window], np.array([start_s]), np.array([start_s + 1.0]), 0.5)
+    assert found == pytest.approx([ends_s])
 
 
 def block(*ops: tuple[float | str, str, tuple[int, ...]]) -> Block:

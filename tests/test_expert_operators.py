@@ -92,6 +92,23 @@ def test_parts_of_one_weight_have_gradients_as_large_as_all() -> None:
     assert sizes == {((4 * HELD - 3) * HELD + 2 * HELD) * size for size in matrices}
 
 
+def test_weights_of_gpt_oss_are_one_parameter_however_its_products_run() -> None:
+    own = run_of("loop", grouped_gemm="streams", clamped_gate=True, biases=True)
+    assert "gradients of all experts" in {name for name, _, _ in layer_work(own)}
+
+
+def test_branches_that_are_products_of_their_own_have_gradients_apart() -> None:
+    """Halves of one product's rows are joined; of two products each gives the rows a gradient: r 2 w 1."""
+    halves, apart = (
+        {(name, work.bytes) for name, work, _ in layer_work(run_of("loop", split_gate=flag))}
+        for flag in (False, True)
+    )
+    joined = ("join gradients of branches", 4 * 2.0 * ROWS * WIDTH)
+    added = ("input gradient add", 3 * 2.0 * ROWS * HIDDEN)
+    assert {joined, added} & halves == {joined}
+    assert {joined, added} & apart == {added}
+
+
 def test_a_loop_passes_over_experts_without_rows() -> None:
     few = run_of("loop", routing={"kind": "repeated", "tokens": 1}, host_s_per_kernel=0.0)
     found = experts_of(few)

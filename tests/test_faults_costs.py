@@ -149,6 +149,23 @@ def test_false_alarms_come_with_checkpoints() -> None:
     assert all(one.failures == {} for one in found)
 
 
+def test_a_cold_spare_is_made_a_warm_one_when_one_is_taken() -> None:
+    """The second host that is lost has it at once, and no queue is waited for."""
+    downs = [{"kind": "node_down", "target": f"node/{n}", "at": at} for n, at in ((5, "2 h"), (6, "20 h"))]
+
+    def reschedule_s(warm: int, cold: int) -> float:
+        recovery = {
+            "spares": {"warm": warm, "cold": cold, "promote": "1 h"},
+            "repair": {"replace": "100 d", "p_reboot_fixes": 0.0},
+            "restart_cost": {"schedule": {"standby": "50 s", "requeue": {"base": "500 s"}}},
+        }
+        doc = document(faults={"events": downs}, recovery=recovery, run={"work": "1 d"})
+        return outcome_of(doc).seconds["reschedule"]
+
+    assert reschedule_s(1, 1) == reschedule_s(2, 0)
+    assert reschedule_s(0, 2) == pytest.approx(reschedule_s(2, 0) + 2 * 450.0)
+
+
 def test_a_lost_part_is_away_for_its_duration() -> None:
     recovery = {"spares": {"warm": 0}, "restart_cost": "1 min"}
     event = {"kind": "leaf_switch_down", "target": "leaf/1", "at": "2 h", "duration": "5 h"}

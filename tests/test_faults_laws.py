@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from statistics import fmean, pstdev
 from typing import Any
 
 import pytest
@@ -12,12 +14,14 @@ from faults_campaigns import DAY, campaigns, crashes, document, outcome_of, plan
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepsim.sim.reliability.campaign.chance import gap_law, law_of
 from stepsim.sim.reliability.campaign.ledger import BADPUT, CATEGORIES
 from stepsim.sim.reliability.campaign.replicate import replicate
 from stepsim.sim.reliability.campaign.timeline import StepPosition, StepStretch
 from stepsim.sim.reliability.study import study as studies
 from stepsim.sim.reliability.study.study import Study
 from stepsim.sim.report.reliability.event_log import write_events
+from stepsim.sim.scenario.faults.laws import Gaps, Lasting
 
 
 @pytest.mark.slow
@@ -242,3 +246,39 @@ def test_a_stretch_is_where_counting_says(
     place = stretch.at(time)
     assert math.isclose(sum(stretch.spent(place).values()), time, abs_tol=1e-9)
     assert stretch.time_of(place.steps) <= time + place.stall_s + place.pause_s + 1e-9 or place.pause_s > 0
+
+
+DURATIONS: list[tuple[dict[str, Any], float]] = [
+    ({"constant": 90.0}, 90.0),
+    ({"exponential": {"mean": 90.0}}, 90.0),
+    ({"weibull": {"mean": 90.0, "shape": 0.7}}, 90.0),
+    ({"weibull": {"mean": 90.0, "shape": 2.0}}, 90.0),
+    ({"lognormal": {"median": 90.0, "sigma": 0.5}}, 90.0 * math.exp(0.125)),
+    ({"uniform": {"low": 60.0, "high": 120.0}}, 90.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("said", "mean_s"), DURATIONS, ids=[f"{next(iter(one))}-{i}" for i, (one, _) in enumerate(DURATIONS)]
+)
+def test_durations_have_the_mean_that_was_written(said: dict[str, Any], mean_s: float) -> None:
+    """As they say themselves, and as they are drawn, within four standard errors."""
+    law, stream = law_of(Lasting.model_validate(said)), Random(7)
+    assert law.mean == pytest.approx(mean_s)
+    drawn = [law.draw(stream) for _ in range(4000)]
+    assert fmean(drawn) == pytest.approx(mean_s, abs=4 * pstdev(drawn) / math.sqrt(len(drawn)) + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "dist",
+    [
+        {"constant": {}},
+        {"weibull": {"shape": 0.7}},
+        {"lognormal": {"sigma": 0.5}},
+        {"uniform": {"spread": 0.5}},
+        {"exponential": {}},
+    ],
+    ids=str,
+)
+def test_gaps_between_failures_have_their_mean(dist: dict[str, Any]) -> None:
+    assert gap_law(Gaps.model_validate(dist), 90.0).mean == pytest.approx(90.0)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from law_examples import examples
 
 from stepsim.sim.engine import flows as engine_flows
+from stepsim.sim.engine import repair
 from stepsim.sim.engine.clock import Clock
 from stepsim.sim.engine.flows import Flows
 from stepsim.sim.engine.signal import Signal
@@ -38,6 +39,11 @@ def starts(draw: st.DrawFn) -> tuple[list[Start], dict[Hashable, float]]:
 
 
 def ends(begun: list[Start], capacity: dict[Hashable, float]) -> list[float]:
+    return replayed(begun, capacity)[0]
+
+
+def replayed(begun: list[Start], capacity: dict[Hashable, float]) -> tuple[list[float], Flows]:
+    """When each flow ends, and the flows themselves, which know what held them."""
     env, found = Clock(), [math.nan] * len(begun)
     flows = Flows(env, dict(capacity))
 
@@ -52,20 +58,37 @@ def ends(begun: list[Start], capacity: dict[Hashable, float]) -> list[float]:
         done.then(partial(ended, i))
         env.call(at, partial(start, size, demand, done))
     env.run_to_end()
-    return found
+    return found, flows
 
 
 @examples(20)
 @given(starts())
 def test_repaired_flows_end_when_all_solved_anew_do(case: tuple[list[Start], dict[Hashable, float]]) -> None:
+    """Whether repair finds them, gives up after its first round, or is not asked."""
     found = []
-    for many in (1, math.inf):
+    for many, rounds in ((1, repair.MOST_ROUNDS), (1, 1), (math.inf, 0)):
         with pytest.MonkeyPatch.context() as patch:
             component = engine_flows.Occupancy.component
             patch.setattr(component, "__defaults__", (many,))
+            patch.setattr(repair, "MOST_ROUNDS", rounds)
             found.append(ends(*case))
     assert not any(map(math.isnan, found[0]))
-    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert found[0] == pytest.approx(found[2], rel=1e-9)
+    assert found[1] == pytest.approx(found[2], rel=1e-9)
+
+
+@pytest.mark.parametrize("many", [1, math.inf])
+def test_of_two_full_links_that_holds_a_flow_where_others_have_least(
+    many: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the first link for it and another; of the second what one leaves that can be no faster."""
+    monkeypatch.setattr(engine_flows.Occupancy.component, "__defaults__", (many,))
+    both = Demand(math.inf, (("first", 1.0), ("second", 1.0)))
+    half, slow = Demand(math.inf, (("first", 1.0),)), Demand(3.0, (("second", 1.0),))
+    begun = [(0.0, 50.0, both), (0.0, 50.0, half), (0.0, 30.0, slow)]
+    found, flows = replayed(begun, {"first": 10.0, "second": 8.0})
+    assert found == pytest.approx([10.0, 10.0, 10.0])
+    assert flows.slowed.sums.keys() == {(id(both), "second"), (id(half), "first")}
 
 
 def test_who_else_may_slow_a_flow_is_asked_anew_when_links_change() -> None:
@@ -75,4 +98,12 @@ def test_who_else_may_slow_a_flow_is_asked_anew_when_links_change() -> None:
     flows.start(100.0, demand, Signal())
     assert list((flows.beside(0, {"nic.out": 10.0}, steady=True) or {}).values()) == [demand]
     flows.change({(1, "nic.in"): 5.0})
+    assert flows.beside(0, {"nic.out": 10.0}, steady=True) is None
+
+
+def test_a_flow_that_weighs_more_elsewhere_is_not_its_ranks_alone_to_slow() -> None:
+    """Its share of a link here goes by what it puts on its busiest, which a rank by itself does not see."""
+    flows = Flows(Clock(), {(0, "nic.out"): 10.0, (1, "nic.in"): 100.0})
+    weights = (((0, "nic.out"), 1.0), ((1, "nic.in"), 1.5))
+    flows.start(100.0, Demand(math.inf, weights), Signal())
     assert flows.beside(0, {"nic.out": 10.0}, steady=True) is None

@@ -17,6 +17,7 @@ from test_folding import LINKS, same_times, spans_by_rank
 from stepsim.sim.engine.accounting import action_spans, iter_spans
 from stepsim.sim.engine.record import Record
 from stepsim.sim.engine.replay import replay
+from stepsim.sim.fold.can_bind import can_bind
 from stepsim.sim.fold.fabric import fabric_of
 from stepsim.sim.fold.partition import partition_of
 from stepsim.sim.fold.programs import programs_of_classes
@@ -156,3 +157,15 @@ def test_too_many_classes_are_refused_with_advice() -> None:
     with pytest.raises(ValueError, match=r"16 classes.*16 ranks.*8 .*ecmp"):
         simulate(hashed(), max_classes=8)
     assert len(simulate(hashed(), max_classes=16).ranks) == 16
+
+
+@pytest.mark.parametrize(
+    ("oversubscription", "binds"), [(1, False), (2, True), ([1, 1], False), ([1, 2], True), ([2, 1], True)]
+)
+def test_a_healthy_tree_slows_nothing_where_as_much_is_above_a_switch_as_below(
+    oversubscription: Any, binds: bool
+) -> None:
+    """On either level: 64 leaves in two pods, joined by cores."""
+    fabric = {"kind": "fat-tree", "levels": 3, "nodes_per_leaf": 1, "oversubscription": oversubscription}
+    run = scenario(dp=64, gpus_per_node=1, interconnect="ib-ndr400-x8", fabric=fabric)
+    assert can_bind(build_cluster(run)) is binds

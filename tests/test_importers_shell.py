@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stepsim.sim.scenario.importers.settings import UNKNOWN
 from stepsim.sim.scenario.importers.shell import read_script
+from stepsim.sim.scenario.importers.shell_conditions import _joined
 from stepsim.sim.scenario.importers.shell_words import ShellError
 
 SCRIPTS = {
@@ -33,6 +34,10 @@ SCRIPTS = {
     "words": "O='--a   1\n --b 2'\nprog.py $O \"$O\"",
     "index": "A=(1 2 3); prog.py --x ${A[1]} --y ${A[$((1+1))]}",
     "and": "T=1; [ $T = 1 ] && prog.py --yes 1",
+    "and binds before or": "A=1; B=0\nif [ $A = 1 -o $B = 2 -a $B = 3 ]; then X=--x; fi\nprog.py $X --k",
+    "bounds": "N=2; A=; B=\nif [ $N -le 2 ]; then A=--le; fi\nif [ $N -lt 2 ]; then B=--lt; fi\n"
+    "prog.py $A $B --k",
+    "unlike a pattern": "M=llama-7b; A=\nif [[ $M != llama* ]]; then A=--other; fi\nprog.py $A --k",
 }
 
 
@@ -134,3 +139,19 @@ def test_any_text_ends_in_a_script_or_a_message(text: str) -> None:
 def test_hostile_scripts_come_to_an_end(text: str) -> None:
     with contextlib.suppress(ShellError):
         read_script(text, {})
+
+
+@pytest.mark.parametrize(
+    ("joint", "left", "right", "both"),
+    [
+        ("&&", True, None, None),
+        ("&&", None, False, False),
+        ("||", None, True, True),
+        ("||", False, None, None),
+        ("||", False, False, False),
+    ],
+)
+def test_what_nobody_knows_decides_only_where_the_rest_does_not(
+    joint: str, left: bool | None, right: bool | None, both: bool | None
+) -> None:
+    assert _joined(joint, left, right) is _joined(joint, right, left) is both

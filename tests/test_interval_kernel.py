@@ -13,7 +13,8 @@ from validation_cases import case_document
 
 from stepsim.calibration.cases.case import build
 from stepsim.calibration.cases.to_scenario import to_scenario
-from stepsim.sim.evidence.interval_kernel import FASTER, SLOWER, assumed_attention
+from stepsim.hardware.calibrated.models import IMPLEMENTATIONS
+from stepsim.sim.evidence.interval_kernel import CHOICES, FASTER, SLOWER, assumed_attention
 from stepsim.sim.figures import signed_percent
 from stepsim.sim.lowering.lower import lower
 from stepsim.sim.report.tables import print_result
@@ -143,3 +144,7 @@ def test_a_case_says_which_attention_it_assumes() -> None:
     for assumed in (False, True):
         case = build(case_document({**stated, "assumed": ["software.attention"] * assumed}))
         assert to_scenario(case).software.kernels.attention_assumed == assumed
+
+
+def test_all_fused_attention_but_the_first_is_a_choice() -> None:
+    assert {*CHOICES} == {*IMPLEMENTATIONS} - {"fa1"}

@@ -99,6 +99,15 @@ def test_the_picture_shows_every_rank_and_the_capacity() -> None:
     assert len(lines(picture, palette.INK)) == 4 + 1  # the capacity, and the legend
 
 
+def test_the_picture_takes_no_outputs_that_are_kept_for_gradients() -> None:
+    """Under ZeRO-3 all gradients come and go; what stages keep of what they gave stays all step long."""
+    software = {"preset": "torchtitan-2025", "pipeline": {"keeps_outputs": "all"}}
+    result = simulate(scenario(pp=2, dp=2, zero=3, schedule="1f1b", software=software))
+    assert all(stage.terms["outputs"] > 0 for stage in result.memory)
+    assert "gradients, held" not in memory_svg(result)
+    assert "gradients, held" in memory_svg(simulate(scenario(pp=2, schedule="1f1b")))
+
+
 def test_the_picture_shows_logits_that_are_gone_at_once() -> None:
     """They are held for less than a pixel, once in each microbatch, and may be the peak."""
     result = simulate(load_scenario("llama3-8b-h100"))

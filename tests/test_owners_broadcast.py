@@ -91,3 +91,9 @@ def test_experts_have_owners_of_their_own() -> None:
     run = with_experts(ep=8, **OWNERS, overlap_param_gather=False)
     by_group = {work.communicator: work.calls for work in broadcasts(run)}
     assert by_group == {"dp": 16, "edp": 2}
+
+
+def test_parts_of_experts_have_shares_of_what_their_owners_broadcast() -> None:
+    """Of four layers a quarter of eight owners each; experts are most of the model."""
+    run = with_experts(ep=2, **OWNERS, overlap_param_gather=True, bucket_elements=1.0)
+    assert [work.calls for work in broadcasts(run) if work.communicator == "edp"] == [2] * 4

@@ -6,6 +6,7 @@ import io
 import itertools
 from collections.abc import Mapping
 from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
@@ -20,7 +21,7 @@ from stepsim.cli.main import app
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.plan.axis_values import fixed, varied
 from stepsim.sim.plan.questions import sensitivity as faster
-from stepsim.sim.plan.questions.find import FoundValue, Tried, _fewest, find
+from stepsim.sim.plan.questions.find import FoundValue, Tried, _fewest, _largest, find
 from stepsim.sim.plan.questions.scaling import Scaled, scaling
 from stepsim.sim.plan.questions.sensitivity import faster_parts
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
@@ -333,3 +334,16 @@ def test_what_no_prediction_can_promise_is_refused_before_the_search(command: li
     done = CliRunner().invoke(app, [command[0], "llama3-8b-h100", *command[1:], "--fits", "1"])
     assert done.exit_code == 2
     assert "no prediction is certain" in done.output
+
+
+def test_the_largest_size_is_found_whatever_sizes_are_legal() -> None:
+    sizes = range(1, 6)
+    for legal in itertools.product((False, True), repeat=5):
+        for most in range(6):
+            tried = {
+                size: SimpleNamespace(legal=known, good=known and size <= most)
+                for size, known in zip(sizes, legal, strict=True)
+            }
+            good = [size for size in sizes if tried[size].good]
+            found = _largest(cast(Any, tried.__getitem__), sizes)
+            assert found == max(good, default=None)

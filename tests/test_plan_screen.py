@@ -257,6 +257,40 @@ def test_ranks_that_are_placed_unevenly_have_buffers_of_their_own() -> None:
         assert found.needed_bytes[i] == pytest.approx(whole, rel=1e-9)
 
 
+def needed_as_replayed(run: Scenario) -> None:
+    """The only layout of that run needs what its fullest stage does."""
+    space = space_of(run, vary={name: values[:1] for name, values in layout_values(run).items()})
+    found = screen(space, within=float("inf"))
+    whole = max(stage.needed_bytes for stage in simulate(run).memory)
+    assert found.needed_bytes[0] == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "dualpipe"])
+def test_outputs_are_kept_of_the_microbatches_that_pass_a_stage(schedule: str) -> None:
+    """Of all of them, or of those of one way where microbatches travel both."""
+    software = {"preset": "generic-megatron", "pipeline": {"keeps_outputs": "all"}}
+    run = scenario(gpu="H100-SXM5-80GB", software=software, pp=4, microbatches=16, schedule=schedule)
+    assert simulate(run).memory[0].terms["outputs"] > 0
+    needed_as_replayed(run)
+
+
+def test_late_buffers_give_back_no_more_than_came_before_them() -> None:
+    """A gradient in 32 bit of all parameters, behind activations of a few tokens."""
+    needed_as_replayed(
+        scenario(
+            gpu="H100-SXM5-80GB",
+            software={"preset": "deepspeed-zero3-2021", "gradients": {"wrapper": "deepspeed"}},
+            dp=2,
+            zero=1,
+            precision="fp16",
+            seq_length=128,
+            micro_batch=1,
+            vocab_size=128,
+            hidden_size=2048,
+        )
+    )
+
+
 def test_what_an_allocator_gives_back_is_not_needed() -> None:
     """Late buffers of a gather share their bytes with activations, as screened and as replayed."""
     cluster = {"gpu": "H100-SXM5-80GB", "gpus": 16, "interconnect": "efa-3200"}

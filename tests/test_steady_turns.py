@@ -267,6 +267,21 @@ def test_an_op_that_ends_later_than_its_like_is_not_steady() -> None:
     assert period_of_turns(record, turns, 1e-9) is None
 
 
+def test_turns_are_not_steady_while_hosts_fall_back() -> None:
+    """GPUs are at their own pace until slightly slower hosts have lost what they were ahead."""
+    software = {"preset": "nemo-2025", "host": {**BARE_HOST, "host_s_per_kernel": 2.6e-5}}
+    size = {"hidden_size": 2048, "seq_length": 1024, "num_layers": 8}
+    run = scenario(**BASE, **size, pp=4, schedule="1f1b", microbatches=100, software=software)
+    turns = turns_of(run)
+    assert turns is not None
+    short = _record(of_length(run, fewest_microbatches(run, turns)))
+    assert period_of_turns(short, turns, 1e-9) is None
+    found = _shortened(run)
+    assert found.period is not None
+    whole_s = _record(run).step_s
+    assert found.run.step_s + found.more * found.period.seconds == pytest.approx(whole_s, rel=1e-9)
+
+
 def test_what_takes_no_turns_is_replayed_whole() -> None:
     for schedule in ("gpipe", "zb-1p"):
         run = scenario(**BASE, pp=4, microbatches=40, schedule=schedule)

@@ -75,6 +75,8 @@ def test_who_waits_first() -> None:
     assert 0.045 <= found.blocked[0].first_s < 0.05
     first = [one.first_s for one in found.blocked]
     assert first == sorted(first)
+    assert found.blocked[0].first_s == found.blocked[0].last_s  # one rank
+    assert found.blocked[2].first_s < found.blocked[2].last_s  # stage by stage
     assert [one.name for one in found.waiters] == [
         "same TP group",
         "same replica, other stages",

@@ -19,8 +19,11 @@ from typer.testing import CliRunner
 from stepsim.cli.main import app
 from stepsim.sim.brief.step import brief_step
 from stepsim.sim.degradation.of_scenario import degradation_in
+from stepsim.sim.degradation.variation import rank_speeds
 from stepsim.sim.plan.space import space_of
 from stepsim.sim.result.result import Result
+from stepsim.sim.scenario.checks_faults import machine_of
+from stepsim.sim.scenario.faults.faults import Domains
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.variation import SpeedLaw, VariationSpec, preset_names, speeds
 from stepsim.sim.simulate import simulate
@@ -144,3 +147,13 @@ def test_what_knows_equal_gpus_alone_refuses() -> None:
     for ask in (brief_step, space_of):
         with refused_at("cluster.variation"):
             ask(given_)
+
+
+def test_gpus_their_memory_and_their_links_are_drawn_apart() -> None:
+    """By one law each has numbers of its own: slow GPUs have no slower memory for it, nor slower links."""
+    step = lowered(varied(gpu_speed=NORMAL, hbm=NORMAL, link=NORMAL))
+    job = step.plan.scenario
+    assert job.cluster.variation is not None
+    machine = machine_of(job.cluster, job.parallelism, Domains())
+    drawn = rank_speeds(job.cluster.variation, machine, 0, step.plan.placed.gpu)
+    assert len({tuple(speed.tolist()) for speed in drawn}) == 3
