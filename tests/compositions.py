@@ -169,6 +169,7 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str) -> dic
         return draw(st.sampled_from(choices))
 
     own = get_software(preset)
+    reduction = pick(own.gradients.reduction, "buckets", "megatron-buckets", "nanotron-buckets")
     return {
         "attention": pick("fa2" if own.kernels.attention == "fa3" else own.kernels.attention, "fa2"),
         "cp_comm": pick("p2p", "all_gather", "a2a"),
@@ -186,9 +187,9 @@ def switches(draw: st.DrawFn, preset: str, schedule: str, precision: str) -> dic
         "overlapped_point_to_point": pick(own.pipeline.overlapped_point_to_point, "batched"),
         "overlap_grad_reduce": pick(own.gradients.overlap_grad_reduce, True, False),
         "overlap_param_gather": pick(own.gradients.overlap_param_gather, True, False),
-        "reduction": pick(own.gradients.reduction, "buckets", "megatron-buckets", "nanotron-buckets"),
+        "reduction": reduction,
         "zero1_reduce_scatters": pick(True, True, False),
-        "zero1_broadcasts": pick(False, False, True),
+        "zero1_broadcasts": reduction != "nanotron-buckets" and pick(False, False, True),
         "reduce_grad_bytes": pick(own.gradients.reduce_grad_bytes, 2, 4),
         "fp8_parameters": pick(True, False),
         "fp8_dispatch": pick(True, False),

@@ -63,7 +63,7 @@ def test_the_time_of_attention_is_that_of_the_flops_that_are_counted(length: int
 
 
 def test_a_document_is_no_longer_than_its_pack() -> None:
-    with pytest.raises(ScenarioError, match="packs no documents of 8192; it must be 4096 or less"):
+    with pytest.raises(ScenarioError, match=r"8192.*4096"):
         scenario(**COMMON, document_length=8192)
 
 

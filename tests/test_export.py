@@ -315,7 +315,6 @@ def test_an_older_version_has_fewer_options() -> None:
     [
         ("software.kernels.norm_casts_blocks", True),  # of MXFP8
         ("software.gradients.zero1_broadcasts", True),  # of ZeRO-1
-        ("software.sharding.experts_whole", True),  # of experts
     ],
 )
 def test_software_that_nothing_in_a_run_reads_is_no_difference(field: str, value: object) -> None:

@@ -162,7 +162,7 @@ def test_without_yq_the_options_of_the_script_stand_behind_the_yaml() -> None:
 
 
 def test_a_launcher_that_is_missing_is_asked_for() -> None:
-    with pytest.raises(ValueError, match=r"launch\.sh, which a script starts, adds options"):
+    with pytest.raises(ValueError, match=r"launch\.sh.*adds options"):
         imported({"run.sh": START, "model.yaml": ARGUMENTS})
 
 

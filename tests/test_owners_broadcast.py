@@ -11,6 +11,7 @@ from small_scenarios import every_op, lowered, parameters_of_ranks, scenario
 from stepsim.sim.lowering.tensors import tensor_count
 from stepsim.sim.network.transfer import several
 from stepsim.sim.program.program import Collective
+from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
 
 OWNERS = {"zero1_reduce_scatters": False, "zero1_broadcasts": True}
@@ -97,3 +98,8 @@ def test_parts_of_experts_have_shares_of_what_their_owners_broadcast() -> None:
     """Of four layers a quarter of eight owners each; experts are most of the model."""
     run = with_experts(ep=2, **OWNERS, overlap_param_gather=True, bucket_elements=1.0)
     assert [work.calls for work in broadcasts(run) if work.communicator == "edp"] == [2] * 4
+
+
+def test_nanotrons_parameters_have_no_owners() -> None:
+    with pytest.raises(ScenarioError, match="nanotron-buckets"):
+        job(gradients=OWNERS | {"reduction": "nanotron-buckets"})

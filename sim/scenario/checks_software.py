@@ -67,6 +67,17 @@ def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
             )
 
 
+def owners_hold_whole_parameters(software: Software) -> Iterator[Finding]:
+    """Who owns whole parameters broadcasts them; nanotron's optimizer shards each, and gathers them."""
+    gradients = software.gradients
+    if gradients.zero1_broadcasts and gradients.reduction == "nanotron-buckets":
+        yield Finding(
+            path=("software", "gradients", "zero1_broadcasts"),
+            message="true is of ranks that own whole parameters, and under reduction: nanotron-buckets each"
+            " parameter is sharded and gathered; leave it out, or set another reduction",
+        )
+
+
 def compiler_leaves_biases(model: Model, software: Software) -> Iterator[Finding]:
     """Kernels that torch runs for biases of experts are none where blocks are compiled."""
     kernels = software.kernels

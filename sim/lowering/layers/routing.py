@@ -118,7 +118,7 @@ def few_tokens(experts: int, topk: int, ep: int, tokens: int) -> FewTokens:
     >>> few_tokens(32, 4, 1, 2).loads
     (1.0,)
     >>> round(few_tokens(32, 4, 8, 2).loads[0], 1)
-    2.4
+    2.5
     """
     import numpy as np
 
