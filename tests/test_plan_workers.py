@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,12 +103,20 @@ def test_what_nobody_waits_for_any_more_is_not_begun(tmp_path: Path) -> None:
 
 def leave_some(folder: str) -> None:
     """Three of six tasks begin before all are left, whose results come when the file ``go`` is there."""
-    seen, go = Path(folder, "seen"), Path(folder, "go")
-    workers = Local(partial(_noted_when_it_may_go_on, seen, go), 2, after_s=0.0)
+    seen, go, five = Path(folder, "seen"), Path(folder, "go"), Path(folder, "five")
+
+    def tasks() -> Iterator[int]:
+        yield from range(4)
+        five.touch()  # the first, which is awaited, ends no earlier, however late this process has its turn
+        yield from (4, 5)
+
+    workers = Local(partial(_noted_when_it_may_go_on, seen, five, go), 2, after_s=0.0)
     try:
-        results = workers.run(range(6))
+        results = workers.run(tasks())
         assert next(results) == 0
-        while len(seen.read_text(encoding="utf-8").split()) < 3:
+        for _ in range(1000):
+            if len(seen.read_text(encoding="utf-8").split()) >= 3:
+                break
             time.sleep(0.01)
         results.close()
         again = workers.run([4])
@@ -118,10 +126,10 @@ def leave_some(folder: str) -> None:
         workers.close()
 
 
-def _noted_when_it_may_go_on(seen: Path, go: Path, number: int) -> int:
+def _noted_when_it_may_go_on(seen: Path, five: Path, go: Path, number: int) -> int:
     found = _noted(seen, number)
-    for _ in range(1000 if number else 0):
-        if go.exists():
+    for _ in range(1000):
+        if (go if number else five).exists():
             break
         time.sleep(0.01)
     return found
