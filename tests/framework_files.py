@@ -113,6 +113,9 @@ AXOLOTL = (
     "1\nsequence_len: 2048\nbf16: true\n"
 )
 
+AXOLOTL_WHOLE = AXOLOTL.replace("adapter: qlora\nload_in_4bit: true\n", "flash_attention: true\n")
+"""All weights are trained, and no adapter."""
+
 TORCHTUNE = (
     "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\nbatch_size: 2\ndtype: "
     "bf16\ntokenizer: {max_seq_len: 4096}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from statistics import median
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,6 @@ from stepsim.kernels.attention import hbm_bytes, kernel_head_dim, tile_rows, til
 from stepsim.kernels.cost import in_range, kernel_seconds
 from stepsim.kernels.gemm import filled_waves, output_bytes
 from stepsim.kernels.kernel import Attention, Gemm, Kernel, MemoryBound
-from stepsim.sim.lowering.layers.quantise import LAYOUT_PASSES
 
 gpus = st.sampled_from([name for name in gpu_names() if get_gpu(name).architecture != "volta"])
 # Multiples of 8: an unaligned row is slower, so doubling an odd size may even save time.
@@ -269,38 +268,6 @@ def test_what_a_gpu_lacks_is_refused_by_name() -> None:
         seconds(hopper_only, "A100-SXM4-80GB")
 
 
-@pytest.mark.parametrize(
-    ("name", "implementation", "forward", "backward"),
-    [
-        ("MI355X", "aiter", 1175.1, 1036.2),
-        ("MI355X", "fa2", 834.0, 870.6),
-        ("MI350X", "aiter", 915.2, 790.1),
-        ("MI350X", "fa2", 663.0, None),
-    ],
-)
-def test_attention_of_cdna_4_runs_as_it_was_measured(
-    name: str, implementation: Any, forward: float, backward: float | None
-) -> None:
-    """TFLOP/s of 16 x 16 heads of 128 under a mask, 8,192 tokens (HipKittens' analysis), at its clock."""
-    profile = replace(load_profile(name), clock_fraction=1.0)
-    passes: dict[Literal["forward", "backward"], float | None] = {"forward": forward, "backward": backward}
-    for direction, measured in passes.items():
-        kernel = Attention(
-            batch=16, seq_q=8192, seq_kv=8192, heads=16, kv_heads=16, head_dim=128, causal=True,
-            implementation=implementation, direction=direction,
-        )  # fmt: skip
-        if measured is not None:
-            told = kernel.flops / kernel_seconds(kernel, get_gpu(name), profile) / 1e12
-            assert told == pytest.approx(measured, rel=0.06)
-
-
-def test_only_those_have_aiters_attention_on_which_it_was_measured() -> None:
-    having = {
-        n for n in profile_names() if any(c.implementation == "aiter" for c in load_profile(n).attention)
-    }
-    assert having == {"MI350X", "MI355X"}
-
-
 def test_clocks_that_no_step_shows_are_the_median_of_those_that_are_fitted() -> None:
     profiles = [load_profile(name) for name in profile_names()]
     fitted = [one.clock_fraction for one in profiles if one.step_time_fit.startswith("fitted: ")]
@@ -320,81 +287,6 @@ def test_in_range_is_the_measured_range() -> None:
     assert in_range(attention, load_profile("H100-SXM5-80GB"))
     assert in_range(replace(attention, seq_q=16384, seq_kv=16384), load_profile("H100-SXM5-80GB"))
     assert not in_range(replace(attention, seq_q=131072, seq_kv=131072), load_profile("H100-SXM5-80GB"))
-
-
-@pytest.mark.parametrize(
-    ("name", "low", "high"),
-    [("A100-SXM4-80GB", 235e12, 271.2e12), ("H100-SXM5-80GB", 600e12, 830e12)],
-)
-def test_large_training_gemms_run_near_the_best_measured_shape(name: str, low: float, high: float) -> None:
-    """At the clock of a benchmark: training's own lower one is fitted on step times."""
-    profile = replace(load_profile(name), clock_fraction=1.0)
-
-    def flops_per_s(gemm: Gemm) -> float:
-        return gemm.flops / kernel_seconds(gemm, get_gpu(name), profile)
-
-    for m in (4096, 8192, 16384):
-        for n, k in ((4096, 4096), (12288, 4096), (16384, 16384)):
-            assert low <= flops_per_s(Gemm(m=m, n=n, k=k)) <= high
-    # Under tensor parallelism the shards are thin.
-    thin, wide = Gemm(m=4096, n=512, k=2048), Gemm(m=4096, n=12288, k=4096)
-    assert flops_per_s(thin) < 0.9 * flops_per_s(wide)
-
-
-@pytest.mark.parametrize(
-    ("tokens", "causal", "tflops"),
-    [
-        (4096, False, 517),
-        (8192, False, 530),
-        (16384, False, 538),
-        (4096, True, 444),
-        (8192, True, 464),
-        (16384, True, 498),
-    ],
-)
-def test_cudnns_backward_on_hopper_is_as_nvidia_measures_it_on_h200(
-    tokens: int, causal: bool, tflops: float
-) -> None:
-    """The curve is of H100 without a mask (arXiv:2407.08608 figure 6). No fit has seen these points of H200
-    and cuDNN 9.1: NVIDIA/cudnn-frontend benchmark/benchmark_results.csv at 505fcfeb."""
-    name = "H200-SXM-141GB"
-    burst = replace(load_profile(name), clock_fraction=1.0, power_limited=0.0)
-    kernel = Attention(
-        batch=16384 // tokens, seq_q=tokens, seq_kv=tokens, heads=16, kv_heads=16, head_dim=128,
-        causal=causal, implementation="cudnn", direction="backward",
-    )  # fmt: skip
-    predicted = kernel.flops / kernel_seconds(kernel, get_gpu(name), burst) / 1e12
-    assert predicted == pytest.approx(tflops, rel=0.055)
-
-
-TE_LAYER = ((4096, 12288), (4096, 4096), (4096, 16384), (16384, 4096))
-TE_ON_B300 = {"bf16": 13.102e-3, "fp8": 6.812e-3, "mxfp8": 7.161e-3, "nvfp4": 3.764e-3}
-"""Inputs and outputs of the matrices of a layer, and what their products of 15,872 tokens take both ways,
-quantised before (NVIDIA/TransformerEngine docs/examples/gemm_profiling, NVIDIA B300 SXM6 AC). Watts were
-read off the first two, and the ratio of the two in 8 bits."""
-
-
-def test_four_types_agree_with_a_b300_that_runs_at_its_power_limit() -> None:
-    """All within 3 %, and none off by more than another by 4.5 %, though they draw power differently. The
-    watts of a B300 are the mean of those of the first two (decision 193), and of no other type. What lays out
-    scales of blocks is inside the timing (``tex.generic_gemm``)."""
-    gpu, tokens = get_gpu("B300-SXM"), 15872
-    profile = replace(load_profile("B300-SXM"), clock_fraction=1.0)
-    ratios = []
-    for dtype, measured_s in TE_ON_B300.items():
-        sizes = [size for k, n in TE_LAYER for size in ((tokens, n, k), (tokens, k, n), (n, k, tokens))]
-        products = [Gemm(m=m, n=n, k=k, dtype=dtype) for m, n, k in sizes]
-        scales = {"mxfp8": 1 / 32, "nvfp4": 1 / 16}.get(dtype, 0.0)
-        laid_out = [
-            MemoryBound(hbm_bytes=LAYOUT_PASSES * k * (m + n) * scales, launches=2)
-            for m, n, k in sizes
-            if scales
-        ]
-        seconds = sum(kernel_seconds(each, gpu, profile) for each in [*products, *laid_out])
-        ratios.append(seconds / measured_s)
-    assert min(ratios) > 0.97
-    assert max(ratios) < 1.03
-    assert max(ratios) - min(ratios) < 0.045
 
 
 @pytest.mark.parametrize(("implementation", "head_dim", "compiled"), [("fa1", 80, 128), ("fa2", 80, 96)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +15,7 @@ from stepsim.sim.brief.search import Search
 from stepsim.sim.lowering.without_messages import RankWithoutMessages
 from stepsim.sim.plan.axes import layout_values
 from stepsim.sim.plan.fields import field_value
-from stepsim.sim.plan.screen import in_flight
 from stepsim.sim.plan.screen import screen as module
-from stepsim.sim.plan.screen.in_flight import largest
 from stepsim.sim.plan.screen.screen import screen
 from stepsim.sim.plan.space import Space, space_of
 from stepsim.sim.program.program import Block, Compute, Op
@@ -388,38 +385,3 @@ def test_layouts_in_parts_are_screened_as_all_at_once(
     parts = [rows for _, together in module._parts(space, 0, None) for rows in together]
     widths = [set(space.columns["parallelism.tp"][rows].tolist()) for rows in parts]
     assert (not set.intersection(*widths)) == by_width
-
-
-@given(
-    st.integers(1, 4).flatmap(
-        lambda width: st.lists(
-            st.lists(st.integers(0, 3), min_size=width, max_size=width), min_size=1, max_size=30
-        )
-    )
-)
-def test_the_largest_rows_are_those_that_no_other_reaches(rows: list[list[int]]) -> None:
-    found = largest(np.array(rows, dtype=np.int16)).tolist()
-    different = {tuple(row) for row in rows}
-    beaten = {
-        row
-        for row in different
-        for other in different
-        if other != row and all(there >= here for here, there in zip(row, other, strict=True))
-    }
-    assert len(found) == len(different - beaten)
-    assert {tuple(row) for row in found} == different - beaten
-
-
-def test_a_moment_that_comes_again_is_compared_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipeline that is full repeats itself for most of a step."""
-    compared: list[int] = []
-
-    def noted(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        found = different(rows)
-        compared.append(len(found))
-        return found
-
-    different = in_flight._different
-    monkeypatch.setattr(in_flight, "_different", noted)
-    largest(np.array([[1, 2], [2, 1], [1, 2], [0, 1]] * 100, dtype=np.int16))
-    assert compared == [3]

@@ -6,24 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from validation_cases import MOE, case_document
+from validation_cases import A_CASE, MOE, a_case, case_document
 
-from stepsim.calibration.cases.case import Case, CaseHardware, build
+from stepsim.calibration.cases.case import CaseHardware, build
 from stepsim.calibration.cases.preset import preset_of, software_document
-from stepsim.calibration.cases.recipes import fields_instead, recipe_facts, recipe_fields, recipe_order
+from stepsim.calibration.cases.recipes import fields_instead, recipe_facts, recipe_fields
 from stepsim.calibration.cases.to_scenario import scenario_document
 from stepsim.sim.scenario.software import get_software, software_names
 from stepsim.sim.scenario.software.software import GROUP_OF
-
-CASE = build(case_document())
-
-
-def a_case(gpu: str, precision: str, **layout: Any) -> Case:
-    return replace(
-        CASE,
-        hardware=replace(CASE.hardware, gpu=gpu),
-        layout=replace(CASE.layout, precision=precision, **layout),
-    )
 
 
 def test_every_fact_is_of_presets_and_fields_that_there_are() -> None:
@@ -43,18 +33,6 @@ def test_a_later_fact_holds_over_an_earlier_one() -> None:
     assert not cisco["fused_quantise"]
 
 
-def test_rounds_of_mlperf_pay_for_their_hosts_where_no_graph_runs() -> None:
-    """Cisco's Megatron core and AMD's launch from Python at NeMo's price; what graphs launch has none."""
-    nemo = get_software("nemo-2025").host
-    counts = ("host_s_per_kernel", "launches_per_product", "launches_per_function", "launches_per_attention")
-    price = {name: getattr(nemo, name) for name in counts}
-    for name, gpu in (("5.0", "H100-SXM5-80GB"), ("5.0", "H200-SXM-141GB"), ("5.1", "H100-SXM5-80GB")):
-        assert price.items() <= recipe_fields(f"mlperf-{name}", a_case(gpu, "fp8")).items()
-    assert price.items() <= recipe_fields("mlperf-5.1", a_case("MI355X", "fp8")).items()
-    for name, gpu in (("5.0", "GB200-NVL72"), ("5.1", "H200-SXM-141GB"), ("6.0", "H200-SXM-141GB")):
-        assert not price.keys() & recipe_fields(f"mlperf-{name}", a_case(gpu, "fp8")).keys()
-
-
 @pytest.mark.parametrize("framework", ["accelerate", "Megatron-LM core", "Pax (JAX)"])
 def test_modules_of_transformer_engine_cost_hosts_the_same_under_any_trainer(framework: str) -> None:
     """Modules that a trainer puts in place of torch's cost a product; whole layers attention and functions
@@ -64,44 +42,10 @@ def test_modules_of_transformer_engine_cost_hosts_the_same_under_any_trainer(fra
     between = ("launches_per_attention", "launches_per_function")
     layer = module | {name: getattr(core, name) for name in between}
     for words, fields in (("", {}), ("TransformerEngine", module), ("layers of Transformer Engine", layer)):
-        software = replace(CASE.software, framework=f"{framework} {words}", year=2025)
-        found = recipe_fields(preset_of(software), replace(CASE, software=software))
+        software = replace(A_CASE.software, framework=f"{framework} {words}", year=2025)
+        found = recipe_fields(preset_of(software), replace(A_CASE, software=software))
         told = {name: value for name, value in found.items() if name in layer}
         assert told == (fields if framework == "accelerate" else {})
-
-
-def test_kernels_of_rounds_without_nvidias_recipes() -> None:
-    """AMD's SwiGLU of 5.1 is TransformerEngine's; MI325X of 6.0 reduces in FP32; Cisco turns heads apart."""
-    amd, mitac = (recipe_fields(f"mlperf-{n}", a_case("MI325X", "fp8", tp=1)) for n in ("5.1", "6.0"))
-    assert amd["activation_grad_joined"] is False
-    assert "activation_grad_joined" not in mitac
-    assert (mitac["main_grad_bytes"], mitac["fp8_parameters"], mitac["logits_fp32"]) == (4, False, False)
-    cisco = recipe_fields("mlperf-5.1", a_case("H100-SXM5-80GB", "fp8"))
-    assert (cisco["rope_takes_sines"], cisco["grouped_heads_copied"]) == (True, True)
-    assert cisco["python_quantisers"] is True
-
-
-def test_amds_round_5_1_runs_aiters_attention_where_it_was_measured() -> None:
-    """Its configuration asks for it; a case says cudnn, as of all of TransformerEngine's fused attention."""
-    asked = fields_instead("mlperf-5.1", a_case("MI355X", "fp8"))
-    assert asked == {"attention": "aiter"}
-    case = replace(a_case("MI355X", "fp8"), software=replace(CASE.software, attention="cudnn"))
-    document = software_document(case.software, "MI355X", None, asked)
-    assert document["kernels"]["attention"] == "aiter"
-    assert not fields_instead("mlperf-5.1", a_case("MI325X", "fp8"))
-    assert software_document(case.software, "MI325X")["kernels"]["attention"] == "fa2"
-
-
-def test_four_bits_of_an_8b_in_round_6_keep_their_kernels_where_tensors_are_split() -> None:
-    """Cisco's log of 16 B300; the files that take them back are of eight bits."""
-    kept = {"fused_quantise": True, "fp8_attention": True, "caches_mlp_weights": False}
-    for tp in (1, 2):
-        case = a_case("B300-SXM", "nvfp4", tp=tp)
-        small = replace(case, model=replace(case.model, hidden_size=4096))
-        assert kept.items() <= recipe_fields("mlperf-6.0", small).items()
-    eight = a_case("GB300-NVL72", "fp8", tp=2)
-    split = replace(eight, model=replace(eight.model, hidden_size=4096))
-    assert not kept.keys() & recipe_fields("mlperf-6.0", split).keys()
 
 
 @pytest.mark.parametrize(
@@ -117,46 +61,8 @@ def test_megatron_core_weighs_rows_in_the_activation_from_0_13_on(release: str, 
     assert fields.get("weighted_activation", preset.kernels.weighted_activation) is weighted
 
 
-def test_stages_of_a_replica_lie_side_by_side_in_mlperf_from_5_1_on() -> None:
-    """Of 5.0 those of 512 GB200 and more; DeepSeek-V3 of 6.0 has the order of Megatron core."""
-    staged = a_case("GB300-NVL72", "nvfp4", pp=8)
-    expert = build(case_document({"model.moe": MOE, "layout.pp": 8}))
-    small, large = (
-        replace(
-            a_case("GB200-NVL72", "fp8", pp=8), hardware=replace(staged.hardware, gpu="GB200-NVL72", gpus=n)
-        )
-        for n in (256, 512)
-    )
-    assert recipe_order("mlperf-6.0", staged) == recipe_order("mlperf-5.1", staged) == "tp-cp-ep-pp-dp"
-    assert recipe_order("mlperf-5.0", large) == "tp-cp-ep-pp-dp"
-    assert recipe_order("mlperf-5.0", small) is recipe_order("mlperf-6.0", expert) is None
-    assert recipe_order("mlperf-6.0", a_case("GB300-NVL72", "nvfp4", pp=1)) is None
-
-
-def test_mlperf_6_0_runs_what_its_recipes_name() -> None:
-    """What is gathered, quantised and exchanged in how many bits, by precision and model."""
-    llama, large = (
-        recipe_fields("mlperf-6.0", replace(one, model=replace(one.model, hidden_size=width)))
-        for one, width in (
-            (a_case("B300-SXM", "nvfp4", tp=1), 4096),
-            (a_case("GB300-NVL72", "nvfp4", tp=2), 16384),
-        )
-    )
-    assert (llama["fp8_attention"], llama["fused_quantise"], llama["bucket_elements"]) == (True, True, 768e6)
-    assert large == {"fp8_parameters": False, "fused_amax": False}
-    expert = {"model.moe": MOE, "hardware.gpu": "GB300-NVL72", "layout.precision": "mxfp8", "layout.tp": 1}
-    deepseek, gpt_oss = (
-        recipe_fields("mlperf-6.0", build(case_document(expert | {"model.hidden_size": width})))
-        for width in (7168, 2880)
-    )
-    fused = {"moe_router_fusion": True, "fused_grouped_mlp": True}
-    assert deepseek == {"fp8_attention": True, "scaled_first": False, **fused}
-    named = ("fp8_parameters", "cp_comm", "fused_grouped_mlp")
-    assert [gpt_oss[name] for name in named] == [False, "a2a", True]
-
-
 def test_a_text_may_say_that_attention_has_16_bits_where_recipes_have_both() -> None:
-    said = replace(CASE.software, framework="NeMo 26.04 (MLPerf 6.0), 16-bit attention", year=2026)
+    said = replace(A_CASE.software, framework="NeMo 26.04 (MLPerf 6.0), 16-bit attention", year=2026)
     document = software_document(said, "B300-SXM", {"fp8_attention": True})
     assert document["kernels"]["fp8_attention"] is False
 
@@ -311,7 +217,7 @@ def test_checkpoints_of_llm_foundry_stop_early_where_its_tables_are_of_torch_2_1
 
 def test_a_run_whose_code_leaves_the_overlap_out_has_none_whatever_its_case_says() -> None:
     """Cisco's pretrain.py of MLPerf 5.1 appends no MegatronCommOverlapCallback; NVIDIA's does."""
-    software = replace(CASE.software, framework="NeMo / Megatron core (MLPerf 5.1)", tp_comm_overlap=True)
+    software = replace(A_CASE.software, framework="NeMo / Megatron core (MLPerf 5.1)", tp_comm_overlap=True)
     cisco, nvidia = (
         scenario_document(replace(a_case(gpu, "fp8", tp=2), software=software))["software"]
         for gpu in ("H100-SXM5-80GB", "GB200-NVL72")
@@ -328,19 +234,19 @@ def test_gradients_of_nemo_1_are_16_bit_where_the_recipe_of_a_model_says_so(
 ) -> None:
     """optim.grad_sync_dtype bf16: in the files of GPT-3 175B and Nemotron-4 340B."""
     name = "nemo-2024"
-    case = replace(CASE, model=replace(CASE.model, hidden_size=width))
+    case = replace(A_CASE, model=replace(A_CASE.model, hidden_size=width))
     fields = recipe_fields(name, case)
     assert fields.get("main_grad_bytes", get_software(name).gradients.main_grad_bytes) == grad_bytes
 
 
 def test_gpt_3_of_2025_ran_as_nemo_1_does_without_cudnns_attention() -> None:
-    wide = replace(CASE, model=replace(CASE.model, hidden_size=12288))
+    wide = replace(A_CASE, model=replace(A_CASE.model, hidden_size=12288))
     assert fields_instead("nemo-2025", wide) == {"attention": "fa2"}
-    assert fields_instead("nemo-2025", CASE) == {}
+    assert fields_instead("nemo-2025", A_CASE) == {}
     nobody_said = replace(
         wide, software=replace(wide.software, framework="NeMo", year=2025, attention="cudnn")
     )
-    for case, assumed in ((nobody_said, False), (replace(nobody_said, model=CASE.model), True)):
+    for case, assumed in ((nobody_said, False), (replace(nobody_said, model=A_CASE.model), True)):
         kernels = scenario_document(replace(case, assumed=("software.attention",)))["software"]["kernels"]
         assert kernels["attention"] == ("cudnn" if assumed else "fa2")
         assert kernels.get("attention_assumed", False) == assumed
@@ -375,7 +281,7 @@ def test_of_nemos_experts_of_2025_only_mixtral_8x7b_has_graphs(width: int, graph
 
 
 def hosts(*counts: int) -> list[CaseHardware]:
-    return [replace(CASE.hardware, gpu="B200-SXM-180GB", gpus=8 * n, gpus_per_node=8) for n in counts]
+    return [replace(A_CASE.hardware, gpu="B200-SXM-180GB", gpus=8 * n, gpus_per_node=8) for n in counts]
 
 
 def test_other_presets_have_no_recipes() -> None:
@@ -384,7 +290,7 @@ def test_other_presets_have_no_recipes() -> None:
 
 
 def test_what_the_case_says_holds_over_the_recipe() -> None:
-    software = replace(CASE.software, framework="Megatron-Bridge 26.06", attention="cudnn")
+    software = replace(A_CASE.software, framework="Megatron-Bridge 26.06", attention="cudnn")
     recipe = {"cuda_graphs": False, "attention": "fa2"}
     document = software_document(software, "H100-SXM5-80GB", recipe)
     assert document["host"]["cuda_graphs"] is False
@@ -405,7 +311,7 @@ def test_what_the_case_says_holds_over_the_recipe() -> None:
     ],
 )
 def test_rounds_and_releases_have_presets_of_their_own(framework: str, preset: str) -> None:
-    assert preset_of(replace(CASE.software, framework=framework, year=2026)) == preset
+    assert preset_of(replace(A_CASE.software, framework=framework, year=2026)) == preset
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from stepsim.calibration.cases.case import Case, build
 from stepsim.sim.result.step import StageMemory
 
 _CASE: dict[str, Any] = {
@@ -105,6 +107,18 @@ def case_document(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
             block = block[name]
         block[key] = value
     return document
+
+
+A_CASE = build(case_document())
+
+
+def a_case(gpu: str, precision: str, **layout: Any) -> Case:
+    """That case on another GPU, in another precision and layout."""
+    return replace(
+        A_CASE,
+        hardware=replace(A_CASE.hardware, gpu=gpu),
+        layout=replace(A_CASE.layout, precision=precision, **layout),
+    )
 
 
 def write_cases(path: Path, cases: Sequence[Mapping[str, Any]]) -> Path:

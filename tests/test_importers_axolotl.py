@@ -1,0 +1,58 @@
+"""What axolotl's files mean, and what they leave open or change under a harmless name."""
+
+from __future__ import annotations
+
+import pytest
+from framework_files import (
+    AXOLOTL,
+    AXOLOTL_WHOLE,
+)
+from importing import imported, refused, scenario
+
+
+@pytest.mark.parametrize(
+    ("more", "said"), [("", "sequence_len long"), ("sample_packing: true", "document_length")]
+)
+def test_axolotl_says_what_its_files_leave_open_of_sequences(more: str, said: str) -> None:
+    unpacked = "".join(
+        line for line in AXOLOTL_WHOLE.splitlines(keepends=True) if "sample_packing" not in line
+    )
+    assert any(said in note for note in imported({"run.yaml": unpacked + more}, {"gpus": "8"}).notes)
+
+
+def test_axolotl_loads_weights_in_16_bit() -> None:
+    assert not scenario({"run.yaml": AXOLOTL_WHOLE}, {"gpus": "8"}).software.gradients.master_weights
+
+
+@pytest.mark.parametrize(
+    ("more", "name"),
+    [
+        ("rl: dpo", "rl"),
+        ("reward_model: true", "reward_model"),
+        ("kd_trainer: true", "kd_trainer"),
+        ("tiled_mlp: true", "tiled_mlp"),
+        ("chunked_cross_entropy: true", "chunked_cross_entropy"),
+        ("unfrozen_parameters: [lm_head.weight]", "unfrozen_parameters"),
+        ("plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]", "plugins"),
+        ("plugins: [axolotl.integrations.spectrum.SpectrumPlugin]", "plugins"),
+    ],
+)
+def test_axolotl_refuses_what_changes_the_step_under_a_harmless_name(more: str, name: str) -> None:
+    assert name in refused({"run.yaml": f"{AXOLOTL_WHOLE}{more}\n"}, {"gpus": "8"})
+
+
+def test_axolotls_plugins_that_do_nothing_by_themselves_are_read() -> None:
+    plugins = (
+        "plugins: [axolotl.integrations.liger.LigerPlugin, "
+        "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\ncut_cross_entropy: false\n"
+    )
+    assert not refused({"run.yaml": AXOLOTL_WHOLE + plugins}, {"gpus": "8"})
+
+
+def test_a_batch_of_nothing_is_refused_at_its_line() -> None:
+    text = AXOLOTL_WHOLE.replace("micro_batch_size: 1", "micro_batch_size: 0")
+    assert "micro_batch_size" in refused({"run.yaml": text}, {"gpus": "8"})
+
+
+def test_adapters_are_refused() -> None:
+    assert {"adapter", "load_in_4bit"} <= refused({"run.yaml": AXOLOTL}, {"gpus": "8"})
