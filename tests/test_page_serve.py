@@ -66,7 +66,9 @@ def planning(port: int, token: str) -> Iterator[None]:
         line.sendall((head + body).encode())
         heard = b""
         while b"replayed" not in heard:
-            heard += line.recv(1 << 16)
+            more = line.recv(1 << 16)
+            assert more, "the plan ended before it replayed anything"
+            heard += more
         yield
 
 
