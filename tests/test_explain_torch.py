@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -22,12 +21,9 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the trace of each process."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("traces")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     script = [sys.executable, traced_job.__file__]
     runs = [
-        subprocess.Popen([*script, str(rank), str(port), str(folder)], stderr=subprocess.DEVNULL)
+        subprocess.Popen([*script, str(rank), str(folder)], stderr=subprocess.DEVNULL)
         for rank in range(traced_job.WORLD)
     ]
     assert [run.wait(timeout=300) for run in runs] == [0] * traced_job.WORLD

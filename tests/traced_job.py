@@ -1,6 +1,6 @@
 """A small training job on two processes with gloo, traced by torch's profiler, for ``test_explain_torch.py``.
 
-    python traced_job.py RANK PORT FOLDER
+    python traced_job.py RANK FOLDER
 
 Three steps are traced behind one that warms up; rank 1 sleeps in each of them before its forward pass.
 """
@@ -16,16 +16,17 @@ HIDDEN, LAYERS, TOKENS = 256, 3, 512
 WORLD, STEPS, LATE_S = 2, 3, 0.5
 
 
-def main(rank: int, port: int, folder: Path) -> None:
+def main(rank: int, folder: Path) -> None:
     """Train and write ``rank-N.json``."""
     import torch
     from torch import distributed
     from torch.profiler import ProfilerActivity, profile, schedule
 
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    distributed.init_process_group("gloo", rank=rank, world_size=WORLD)
+    store = f"file://{folder}.store"  # where they meet: a port might be taken meanwhile
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=WORLD)
     layers = [torch.nn.Sequential(torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.GELU()) for _ in range(LAYERS)]
     model = torch.nn.Sequential(*layers)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -55,4 +56,4 @@ def main(rank: int, port: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(int(sys.argv[1]), Path(sys.argv[2]).resolve())

@@ -19,11 +19,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from ...hardware.files import append_row
 from ..readers.foreign.csv_table import read_table_of
 from .work import KINDS, MeasuredWork, work
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
 
 COLUMNS = (
     *("kind", "ranks", "hosts", "groups", "axis", "bytes", "dtype", "seconds", "p10_s", "p90_s", "samples"),
@@ -75,37 +79,43 @@ def spawn(processes: int, session: Session) -> None:
     ValueError where one of them fails; what it printed says why.
     """
     import multiprocessing
-    import socket
+    from multiprocessing.connection import wait
 
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    children = [
-        context.Process(target=_child, args=(rank, processes, port, session)) for rank in range(processes)
-    ]
+    # They meet at a file: a port that was free when somebody asked may be taken when it is needed.
+    with TemporaryDirectory(prefix="stepsim-") as folder:
+        context = multiprocessing.get_context("spawn")
+        children = [
+            context.Process(target=_child, args=(rank, processes, f"file://{folder}/store", session))
+            for rank in range(processes)
+        ]
+        for child in children:
+            child.start()
+        running = {child.sentinel: rank for rank, child in enumerate(children)}
+        while running:
+            for rank in [running.pop(ended) for ended in wait(list(running)) if isinstance(ended, int)]:
+                children[rank].join()
+                if children[rank].exitcode:
+                    _end(children)
+                    raise ValueError(f"rank {rank} failed; see its message above")
+
+
+def _end(children: Sequence[BaseProcess]) -> None:
+    """Ends what still runs: the ranks that wait for one that has failed wait for nothing."""
     for child in children:
-        child.start()
+        child.terminate()
     for child in children:
         child.join()
-    failed = [rank for rank, child in enumerate(children) if child.exitcode]
-    if failed:
-        raise ValueError(f"rank {', '.join(map(str, failed))} failed; see its message above")
 
 
-def _child(rank: int, processes: int, port: int, session: Session) -> None:
-    os.environ |= {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(processes),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    measure(session)
+def _child(rank: int, processes: int, store: str, session: Session) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
+    measure(session, store=store)
 
 
-def measure(session: Session) -> None:
+def measure(session: Session, *, store: str = "env://") -> None:
     """Measure everything, in a process that knows its rank; rank 0 writes the table.
+
+    The ranks meet at ``store``, a URL as torch takes it: by default where the launcher's environment says.
 
     Raises ValueError where groups do not match the world, a result is wrong, or a GPU is missing.
     """
@@ -125,7 +135,13 @@ def measure(session: Session) -> None:
         torch.cuda.set_device(place)
     else:
         torch.set_num_threads(1)
-    dist.init_process_group(session.backend, timeout=timedelta(minutes=10))
+    dist.init_process_group(
+        session.backend,
+        init_method=store,
+        rank=int(os.environ["RANK"]),
+        world_size=world_size(),
+        timeout=timedelta(minutes=10),
+    )
     try:
         _measure_all(session, _Bench(torch, dist, session))
     finally:
