@@ -41,7 +41,7 @@ class Gpu:
     profile. ``host`` names the host that it is sold in, where architecture and NVLink domain do not say
     (``node.py``). ``peer_access`` says whether the driver lets GPUs of a host read one another over PCIe.
     ``announced``: not yet sold, so its figures may change. ``carried`` are figures that its description
-    leaves out; a GPU of the catalogue has none. ``own``: described by a user. ``same_kernels``: it is, and
+    leaves out; a GPU of the catalogue has none. ``own``: described by a user. ``same_kernels``: it
     differs from ``profile_of`` in nothing that decides how long a kernel takes, but for its power limit.
     ``called`` are other names, of which several GPUs could begin with the same word.
     """

@@ -16,7 +16,7 @@ from stepsim.hardware.calibrated.overlay import load_profile, profile_names
 from stepsim.hardware.catalogue import UnknownName
 from stepsim.hardware.cluster import Cluster
 from stepsim.hardware.fabric import Fabric
-from stepsim.hardware.gpus import get_gpu, gpu_names, same_pace
+from stepsim.hardware.gpus import get_gpu, gpu_names, same_kernels, same_pace
 from stepsim.hardware.interconnect import (
     NCCL_MESSAGE_CHUNK_BYTES,
     get_interconnect,
@@ -89,6 +89,7 @@ def test_figures_of_gpus_that_were_not_measured_are_sane(name: str) -> None:
         assert gpu.joules_per_flop == relative.joules_per_flop
     assert node_for(gpu).max_gpus > 1
     assert get_gpu(gpu.profile_of).vendor == gpu.vendor
+    assert gpu.same_kernels == (same_kernels(gpu, relative) and gpu.tdp_w == relative.tdp_w)
 
 
 def test_half_the_tensor_rate_where_geforce_accumulates_in_fp32() -> None:
@@ -204,7 +205,7 @@ def test_unknown_name_shows_the_nearest_and_all(lookup, typed: str, meant: str) 
 
 
 _LINKS = {"nvlink_bytes_per_s", "nccl_nvlink_bytes_per_s", "nvlink_domain", "nvls", "pcie_bytes_per_s"}
-_NAMES = {"name", "called", "short_name", "sources", "profile_of", "host", "announced"}
+_NAMES = {"name", "same_kernels", "called", "short_name", "sources", "profile_of", "host", "announced"}
 
 
 @pytest.mark.parametrize("name", gpu_names())

@@ -27,7 +27,7 @@ def test_a_table_names_one_gpu_in_several_ways(tmp_path: Path) -> None:
 
 
 def test_several_gpus_of_one_name_are_no_gpu() -> None:
-    with pytest.raises(ValueError, match=r"t.csv:2: gpu: A100 is 4 GPUs"):
+    with pytest.raises(ValueError, match=r"t.csv:2: gpu: A100 is 5 GPUs"):
         named_gpu("t.csv:2", "A100")
 
 

@@ -117,7 +117,7 @@ def profile_for(gpu: Gpu) -> GpuProfile:
     if gpu.own and not gpu.same_kernels:
         return profile_carried_to(gpu)
     profile, as_sold = load_profile(gpu.measured_as), get_gpu(gpu.measured_as)
-    if gpu.own:
+    if gpu.same_kernels:
         profile = replace(profile, gpu=gpu.name)
     if gpu.tdp_w == as_sold.tdp_w:
         return profile

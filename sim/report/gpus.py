@@ -120,6 +120,8 @@ _WIDTH = 80
 
 def _measured(gpu: Gpu) -> str:
     """Which kernels were measured on this very GPU, or whose stand for them."""
+    if gpu.same_kernels:
+        return f"those of {gpu.profile_of}: the same chip"
     if gpu.name not in profile_names():
         return f"not measured: as {gpu.profile_of}"
     own = _own_kernels(gpu)
