@@ -38,10 +38,10 @@ _NETWORK_SHARE = 0.88
 _NETWORK_SHARES = {"efa": 0.72}
 # Over EFA a GPU cannot post its own messages: NVSHMEM's thread on the host does, one for each GPU. Where each
 # copy of a token is a message (low-latency kernels, 128 tokens of 7,168, top-8), a copy that leaves the host
-# takes 0.9 to 1.1 us in the mean of dispatch and combine, whatever its bytes and the GPU: p5 with EP32 and
-# EP64 9.6 and 6.5, 20.7 and 15.6 GB/s, B200 with EP16 and EP32 1,018 and 1,554 us in FP8, 1,030 and 1,559 in
-# 16 bit (awslabs/awsome-distributed-ai, ep-backend-comparison: RESULTS-p5.md at 46793a8d, RESULTS.md at
-# 02328418).
+# takes 0.8 to 1.3 us, whatever its bytes and the GPU: H100 with EP32 and EP64 9.6 and 6.5 (8 bit), 20.7 and
+# 15.6 GB/s (16 bit), B300 11.2 and 9.2, 25.2 and 18.6; B200 with EP16 and EP32, both ways, 1,018 and 1,554 us
+# in 8 bit, 1,030 and 1,559 in 16 (awslabs/awsome-distributed-ai, ep-backend-comparison: RESULTS-p5.md and
+# RESULTS.md at 46793a8d, RESULTS.md at 02328418).
 _MESSAGE_S = {"efa": 1.0e-6}
 # The kernels of training send chunks of tokens: the chunk, the signal of its tail, and the head that its
 # receiver sends back (csrc/kernels/internode.cu, kRDMASenderCoordinator and kForwarderCoordinator).
