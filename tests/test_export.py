@@ -315,6 +315,7 @@ def test_an_older_version_has_fewer_options() -> None:
     [
         ("software.kernels.norm_casts_blocks", True),  # of MXFP8
         ("software.gradients.zero1_broadcasts", True),  # of ZeRO-1
+        ("software.kernels.fused_gate", False),  # of gated activations
     ],
 )
 def test_software_that_nothing_in_a_run_reads_is_no_difference(field: str, value: object) -> None:
