@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 # Network: tokens for EP32 and EP64 count 58 and 51 GB/s, of which 3/4 and 7/8 leave the host: 44 of 50.
 _NVLINK_SHARE = {"ampere": 0.75, "hopper": 0.75, "blackwell": 0.8}
 _NETWORK_SHARE = 0.88
-# Over EFA, whose NICs promise no order, of the usable rate: EP32 and EP64 on p5 with NVSHMEM count 43.7 and
-# 46.1, 39.6 and 39.2 GB/s for dispatch and combine, of which 33 to 35 of 47 leave the host
+# Over EFA with NVSHMEM, whose NICs promise no order, of the usable rate. Where a GPU has several, over which
+# messages are spread unevenly (NVIDIA/nvshmem pull 76): EP32 and EP64 on H100 count 43.7 and 46.1, 39.6 and
+# 39.2 GB/s for dispatch and combine, of which 33 to 35 of 47 leave the host, on B300 97.1 and 95.4, 84.2 and
+# 73.1, 64 to 74 of 94. Where it has one: EP16 and EP32 on B200 78.1 and 78.6, 56.9 and 55.8, 39 to 43 of 47
 # (awslabs/awsome-distributed-ai at 46793a8d, micro-benchmarks/expert-parallelism/ep-backend-comparison).
 _NETWORK_SHARES = {"efa": 0.72}
+_ONE_NIC_SHARES = {"efa": 0.87}
 # Over EFA a GPU cannot post its own messages: NVSHMEM's thread on the host does, one for each GPU. Where each
 # copy of a token is a message (low-latency kernels, 128 tokens of 7,168, top-8), a copy that leaves the host
 # takes 0.8 to 1.3 us, whatever its bytes and the GPU: H100 with EP32 and EP64 9.6 and 6.5 (8 bit), 20.7 and
@@ -168,11 +171,11 @@ def _deepep(
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
     if placement.most > _NVLINK_PEERS and not hybrid:
         inside = min(inside, _WIDE_BYTES_PER_S / visited.gpus)
-    network = cluster.interconnect.kind
-    reached = _NETWORK_SHARES.get(network, _NETWORK_SHARE)
-    outside = reached * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf
-    meeting_s = 2 * cluster.interconnect.latency_s if nic else 0.0
-    if nic and network in _MESSAGE_S and not hybrid:
+    outside, meeting_s = math.inf, 0.0
+    if nic:
+        outside = _network_share(cluster) * cluster.nic_bytes_per_s_per_gpu / nic
+        meeting_s = 2 * cluster.interconnect.latency_s
+    if nic and not hybrid and (network := cluster.interconnect.kind) in _MESSAGE_S:
         posting_s = _messages(tokens * nic, placement.ranks) * _MESSAGE_S[network]
         outside = min(outside, token_bytes / posting_s)
         meeting_s = 2 * math.ceil(math.log2(placement.domains)) * _MEETING_ROUND_S[network]
@@ -183,6 +186,13 @@ def _deepep(
     tier = "nic" if outside < inside else "nvlink"
     sms = HYBRIDEP_SMS if hybrid else DEEPEP_SMS
     return Transfer(latency_s, token_bytes, min(inside, outside), weights, sms, "rails", tier)
+
+
+def _network_share(cluster: Cluster) -> float:
+    """Of the usable rate of a GPU's NICs, what its tokens reach."""
+    network = cluster.interconnect
+    several = network.links_per_host > cluster.gpus_per_node
+    return (_NETWORK_SHARES if several else _ONE_NIC_SHARES).get(network.kind, _NETWORK_SHARE)
 
 
 def _messages(sent: float, ranks: int) -> float:
