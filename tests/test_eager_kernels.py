@@ -13,7 +13,7 @@ from stepsim.sim.lowering.layers.linear import accumulate_gradient
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.loss import loss_backward
 from stepsim.sim.lowering.layers.norms import norm, norm_backward
-from stepsim.sim.lowering.layers.pointwise import activation_backward, rearrange_backward, rope
+from stepsim.sim.lowering.layers.pointwise import activation, activation_backward, rearrange_backward, rope
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.software import get_software
@@ -104,6 +104,25 @@ def test_flash_attention_of_transformer_engine_wants_q_k_and_v_apart(
     assert [work.bytes for work in kernels[0][:-1]] == copied * [moved]
     assert [work.bytes for work in kernels[1][1:]] == copied * [moved]
     assert kernels[0][-1].kind == kernels[1][0].kind == "attention"
+
+
+@pytest.mark.parametrize("write", [activation, activation_backward])
+def test_megatron_deepspeed_fuses_gelu_and_leaves_swiglu_to_torch(write: Any) -> None:
+    """bias_gelu_fusion is of GELU; SwiGLU is torch.chunk, F.silu and a product (model/transformer.py)."""
+    deepspeed = preset("megatron-deepspeed-2022")
+    assert written(write, deepspeed) == written(write, preset(fused_activation=False))
+    gelu = LayerBuilder(costs=COSTS, local=local_shape_of(scenario(mlp="gelu")), software=deepspeed)
+    write(gelu)
+    assert gelu.ops[0].host_s == 1.0
+    assert written(write, deepspeed.with_fields(fused_gate=True)) == written(
+        write, preset(fused_activation=True)
+    )
+
+
+@pytest.mark.parametrize("preset_name", ["megatron-deepspeed-2022", "bigscience-2022"])
+def test_megatron_deepspeed_turns_heads_with_torch(preset_name: str) -> None:
+    """megatron/model/rotary_pos_embedding.py, apply_rotary_pos_emb."""
+    assert written(rope, preset(preset_name))[0] == 10.0 * LOCAL.query_bytes
 
 
 def test_rotate_half_costs_half_as_much_again_backward() -> None:

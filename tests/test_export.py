@@ -332,3 +332,9 @@ def test_software_that_nothing_in_a_run_reads_is_no_difference(field: str, value
     changed = run.with_({field: value})
     assert changed != run
     assert not differences(run, changed)
+
+
+def test_whether_a_gate_is_fused_matters_to_models_that_have_one() -> None:
+    gelu, swiglu = load_scenario("gpt-22b-a100"), load_scenario("llama3-8b-h100")
+    assert not differences(gelu, gelu.with_({"software.kernels.fused_gate": False}))
+    assert differences(swiglu, swiglu.with_({"software.kernels.fused_gate": False}))

@@ -83,6 +83,11 @@ def test_torchtitan_compiles_its_loss_with_the_model_only() -> None:
     assert kernels("torchtitan (fused loss)")["cross_entropy"] == "fused"
 
 
+def test_megatron_without_its_fused_loss_has_its_own() -> None:
+    """tensor_parallel/cross_entropy.py works in place on one FP32 copy, torch's keeps three."""
+    assert kernels("Megatron core (vocab-parallel loss)")["cross_entropy"] == "vocab-parallel"
+
+
 def test_a_case_says_that_the_loss_is_in_chunks() -> None:
     assert kernels("torchtitan (FSDP2; loss in 8 chunks)")["loss_chunks"] == 8
 

@@ -15,6 +15,7 @@ from ..network.token_exchange import Router, token_exchange
 from .host_prices import host_prices, loop_prices
 from .layers.experts import copies_of
 from .layers.layer_builder import KernelPricing
+from .layers.local_shape import local_shape_of
 from .layers.moe import TOKENS
 from .layers.routing import distinct_loads
 
@@ -96,12 +97,13 @@ def _exchange_pricing(
     """A dispatch or combine, by the bytes of one copy of a rank's tokens."""
     router, dispatcher = _router(scenario), scenario.software.exchange.moe_dispatcher
     busiest = distinct_loads(scenario)[0]  # an exchange ends when the rank with the most rows has its own
+    tokens = busiest * local_shape_of(scenario).norm_tokens
 
     def exchange(size: float) -> Transfer:
         ep = groups["ep"]
         if dispatcher == "alltoall" and communication.has_measured("all_to_all", ep):
             return communication.collective("all_to_all", size * busiest * router.copies, ep)
-        found = token_exchange(size * busiest, router, ep, machine.cluster, dispatcher)
+        found = token_exchange(size * busiest, tokens, router, ep, machine.cluster, dispatcher)
         return found.slower(machine.profile.steps.of_communication(network=ep.domains > 1))
 
     return exchange

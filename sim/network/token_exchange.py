@@ -32,10 +32,30 @@ if TYPE_CHECKING:
 # Network: tokens for EP32 and EP64 count 58 and 51 GB/s, of which 3/4 and 7/8 leave the host: 44 of 50.
 _NVLINK_SHARE = {"ampere": 0.75, "hopper": 0.75, "blackwell": 0.8}
 _NETWORK_SHARE = 0.88
-# Over EFA, whose NICs promise no order, of the usable rate: EP32 and EP64 on p5 with NVSHMEM count 43.7 and
-# 46.1, 39.6 and 39.2 GB/s for dispatch and combine, of which 33 to 35 of 47 leave the host
+# Over EFA with NVSHMEM, whose NICs promise no order, of the usable rate. Where a GPU has several, over which
+# messages are spread unevenly (NVIDIA/nvshmem pull 76): EP32 and EP64 on H100 count 43.7 and 46.1, 39.6 and
+# 39.2 GB/s for dispatch and combine, of which 33 to 35 of 47 leave the host, on B300 97.1 and 95.4, 84.2 and
+# 73.1, 64 to 74 of 94. Where it has one: EP16 and EP32 on B200 78.1 and 78.6, 56.9 and 55.8, 39 to 43 of 47
 # (awslabs/awsome-distributed-ai at 46793a8d, micro-benchmarks/expert-parallelism/ep-backend-comparison).
 _NETWORK_SHARES = {"efa": 0.72}
+_ONE_NIC_SHARES = {"efa": 0.87}
+# Over EFA a GPU cannot post its own messages: NVSHMEM's thread on the host does, one for each GPU. Where each
+# copy of a token is a message (low-latency kernels, 128 tokens of 7,168, top-8), a copy that leaves the host
+# takes 0.8 to 1.3 us, whatever its bytes and the GPU: H100 with EP32 and EP64 9.6 and 6.5 (8 bit), 20.7 and
+# 15.6 GB/s (16 bit), B300 11.2 and 9.2, 25.2 and 18.6; B200 with EP16 and EP32, both ways, 1,018 and 1,554 us
+# in 8 bit, 1,030 and 1,559 in 16 (awslabs/awsome-distributed-ai, ep-backend-comparison: RESULTS-p5.md and
+# RESULTS.md at 46793a8d, RESULTS.md at 02328418).
+_MESSAGE_S = {"efa": 1.0e-6}
+# The kernels of training send chunks of tokens: the chunk, the signal of its tail, and the head that its
+# receiver sends back (csrc/kernels/internode.cu, kRDMASenderCoordinator and kForwarderCoordinator).
+_MESSAGES_A_CHUNK = 3
+# Tokens of a chunk of dispatch and of combine, by the most ranks for which they hold (deep_ep/buffer.py at
+# 567632d, get_dispatch_config and get_combine_config). DeepEP's own test tries chunks of 4 to 32 instead.
+_CHUNKS = {16: (20, 12), 64: (8, 8), 160: (12, 8)}
+# Before tokens may go the hosts meet twice (notify_dispatch and cached_notify), each time in log2 of their
+# number rounds: 126 and 311 us on two and four hosts of B200 over EFA (RESULTS-b200.md at 46793a8d: latency
+# less bytes over bandwidth, the mean of dispatch in 8 and 16 bit and combine).
+_MEETING_ROUND_S = {"efa": 7.0e-5}
 DEEPEP_SMS = 20
 # DeepEP is made for eight GPUs that NVLink joins (csrc/kernels/configs.cuh, NUM_MAX_NVL_PEERS). Built for 32
 # of a GB200 NVL72 (its pull request 218) it counts 400 GB/s of tokens to GPUs for dispatch, 190 for combine;
@@ -119,18 +139,29 @@ def _hit(experts: int, here: int, topk: int) -> float:
 
 
 def token_exchange(
-    token_bytes: float, router: Router, placement: GroupPlacement, cluster: Cluster, dispatcher: str
+    token_bytes: float,
+    tokens: float,
+    router: Router,
+    placement: GroupPlacement,
+    cluster: Cluster,
+    dispatcher: str,
 ) -> Transfer:
-    """A dispatch or combine where every rank has ``token_bytes`` of tokens, one copy of each."""
+    """A dispatch or combine where every rank has ``tokens`` of ``token_bytes`` together, one copy of each."""
     if dispatcher == "alltoall":
         sent = collective_transfer("all_to_all", token_bytes * router.copies, placement, cluster)
         return replace(sent, latency_s=cluster.latency * sent.latency_s) if cluster.latency != 1.0 else sent
     hybrid = dispatcher == "hybridep"
-    return _deepep(token_bytes * router.copies / router.topk, router, placement, cluster, hybrid)
+    kept = router.copies / router.topk
+    return _deepep(token_bytes * kept, tokens * kept, router, placement, cluster, hybrid)
 
 
 def _deepep(
-    token_bytes: float, router: Router, placement: GroupPlacement, cluster: Cluster, hybrid: bool
+    token_bytes: float,
+    tokens: float,
+    router: Router,
+    placement: GroupPlacement,
+    cluster: Cluster,
+    hybrid: bool,
 ) -> Transfer:
     visited = visits(router, placement)
     nic = _nic_copies(router, placement) if cluster.nodes > 1 else 0.0
@@ -140,13 +171,31 @@ def _deepep(
     inside = share * cluster.gpu.nvlink_bytes_per_s / nvlink if nvlink else math.inf
     if placement.most > _NVLINK_PEERS and not hybrid:
         inside = min(inside, _WIDE_BYTES_PER_S / visited.gpus)
-    reached = _NETWORK_SHARES.get(cluster.interconnect.kind, _NETWORK_SHARE)
-    outside = reached * cluster.nic_bytes_per_s_per_gpu / nic if nic else math.inf
-    crossing_s = cluster.interconnect.latency_s if nic else 0.0
+    outside, meeting_s = math.inf, 0.0
+    if nic:
+        outside = _network_share(cluster) * cluster.nic_bytes_per_s_per_gpu / nic
+        meeting_s = 2 * cluster.interconnect.latency_s
+    if nic and not hybrid and (network := cluster.interconnect.kind) in _MESSAGE_S:
+        posting_s = _messages(tokens * nic, placement.ranks) * _MESSAGE_S[network]
+        outside = min(outside, token_bytes / posting_s)
+        meeting_s = 2 * math.ceil(math.log2(placement.domains)) * _MEETING_ROUND_S[network]
     weights: tuple[tuple[str, float], ...] = (("nvlink.out", nvlink), ("nvlink.in", nvlink)) if nvlink else ()
     if nic:
         weights += (("nic.out", nic), ("nic.in", nic))
-    latency_s = cluster.latency * (_LATENCY_S + 2 * crossing_s)
+    latency_s = cluster.latency * (_LATENCY_S + meeting_s)
     tier = "nic" if outside < inside else "nvlink"
     sms = HYBRIDEP_SMS if hybrid else DEEPEP_SMS
     return Transfer(latency_s, token_bytes, min(inside, outside), weights, sms, "rails", tier)
+
+
+def _network_share(cluster: Cluster) -> float:
+    """Of the usable rate of a GPU's NICs, what its tokens reach."""
+    network = cluster.interconnect
+    several = network.links_per_host > cluster.gpus_per_node
+    return (_NETWORK_SHARES if several else _ONE_NIC_SHARES).get(network.kind, _NETWORK_SHARE)
+
+
+def _messages(sent: float, ranks: int) -> float:
+    """Messages of a dispatch or combine that sends so many tokens off its host, in the mean of the two."""
+    chunks = next((chunk for most, chunk in _CHUNKS.items() if ranks <= most), _CHUNKS[160])
+    return _MESSAGES_A_CHUNK * sent * sum(1 / tokens for tokens in chunks) / len(chunks)

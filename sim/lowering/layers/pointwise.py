@@ -230,7 +230,7 @@ def activation(builder: LayerBuilder) -> None:
         # The fused function's offset is made a tensor in each call, by a copy from memory that is not pinned:
         # torch.tensor on a GPU ends with cudaStreamSynchronize (pytorch issues 190217 and 120996).
         builder.host_waits()
-    if software.kernels.fuses_activation:
+    if software.kernels.fuses_activation(gated=local.gate == 2):
         written = 1.0  # of 16 bit; quantised, what a gather would bring
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.gathered / local.element_bytes
@@ -245,7 +245,7 @@ def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> Non
     """Append the gradients of the activation's inputs; ``weighted``: it multiplied each row by a weight."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
-    if software.kernels.fuses_activation:
+    if software.kernels.fuses_activation(gated=local.gate == 2):
         written = 1.0  # of 16 bit; quantised, both layouts where there are two
         if activation_quantises(builder) and local.recipe:
             written = local.recipe.stored * (2 if local.recipe.second else 1) / local.element_bytes

@@ -207,7 +207,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     # unfused: probabilities; under dropout their mask and its output too
     scores = local.score_elements * (e + ((1 + e) if local.dropout else 0))
     fused = software.kernels.attention != "unfused"
-    silu = 1 if local.gate == 2 and not software.kernels.fuses_activation else 0
+    silu = 1 if local.gate == 2 and not software.kernels.fuses_activation(gated=True) else 0
     small = software.kernels.fp8_activations and local.recipe is not None
     ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
     ahead |= _clamped(local, software, ahead)

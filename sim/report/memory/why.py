@@ -139,7 +139,7 @@ def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
         yield "inputs of column-parallel matrices are kept whole"
     if not software.kernels.norm_is_one_kernel(rms_norm=model.norm == "rmsnorm"):
         yield "norms keep FP32 copies"
-    if not software.kernels.fuses_activation and model.mlp == "swiglu":
+    if model.mlp == "swiglu" and not software.kernels.fuses_activation(gated=True):
         yield "the unfused activation keeps one more branch"
     if training.precision in EIGHT_BITS:
         yield "inputs of matrices are kept quantised"

@@ -225,6 +225,7 @@ def _unused(scenario: Scenario) -> set[str]:
         (("overlap_param_gather",), alone or par.zero == 0),
         (("zero1_broadcasts",), alone or par.zero != 1),
         (("norm_casts_blocks",), scenario.training.precision != "mxfp8"),
+        (("fused_gate",), scenario.model.mlp != "swiglu" or not scenario.software.kernels.fused_activation),
         (("tp_comm_overlap",), not par.sequence_parallel),
         (_EXPERTS, scenario.model.moe is None),
         (("expert_biases",), not scenario.model.biases),

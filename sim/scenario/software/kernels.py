@@ -75,6 +75,11 @@ class KernelSoftware(SoftwareGroup):
         " fa_prepare_bwd); cuDNN's attention takes them as they are",
     )
     fused_activation: bool = Field(default=True, description="bias+GELU or SwiGLU in one kernel each way")
+    fused_gate: bool = Field(
+        default=True,
+        description="where activations are fused, gated ones (SwiGLU) are too; false: these are torch's SiLU"
+        " and product, and bias+GELU one kernel (Megatron-LM before core's bias_swiglu_fusion)",
+    )
     activation_grad_joined: bool = Field(
         default=False,
         description="gradients of both inputs of a gated activation are joined by torch.cat in a function"
@@ -280,7 +285,6 @@ class KernelSoftware(SoftwareGroup):
         """Whether an update makes copies of all tensors at once, if its optimizer makes any."""
         return self.optimizer_implementation == "foreach"
 
-    @property
-    def fuses_activation(self) -> bool:
+    def fuses_activation(self, *, gated: bool) -> bool:
         """Whether an MLP's activation is one kernel, of a library or of torch.compile."""
-        return self.fused_activation or self.torch_compile
+        return (self.fused_activation and (self.fused_gate or not gated)) or self.torch_compile
