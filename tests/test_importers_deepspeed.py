@@ -167,12 +167,13 @@ def test_accelerate_reduces_with_the_last_microbatch_unless_told() -> None:
     assert {one.implementation for one in ways} == {"fsdp1"}
 
 
-def test_transformers_checkpoint_runs_all_of_a_layer_unless_it_is_not_reentrant() -> None:
+def test_transformers_checkpoint_runs_all_of_a_layer_if_it_is_reentrant() -> None:
+    """Which it was unless told until January 2026 (huggingface/transformers pull request 43203)."""
     again = TRAINER | {"gradient_checkpointing": "true"}
-    other = again | {"gradient_checkpointing_kwargs.use_reentrant": "false"}
+    other = again | {"gradient_checkpointing_kwargs.use_reentrant": "true"}
     runs = [scenario({"fsdp.yaml": FSDP}, given) for given in (again, other)]
     assert [run.training.recompute for run in runs] == ["full", "full"]
-    assert [run.software.kernels.recompute_stops_early for run in runs] == [False, True]
+    assert [run.software.kernels.recompute_stops_early for run in runs] == [True, False]
 
 
 def test_accelerate_without_a_wrap_policy_is_one_unit() -> None:
@@ -200,6 +201,7 @@ def test_weights_loaded_in_16_bit_have_no_masters_unless_fsdp_makes_some(
 ) -> None:
     made = scenario({"run.yaml": file}, TRAINER | {"torch_dtype": dtype})
     assert made.software.gradients.master_weights is masters
+    assert made.software.kernels.autocast is (dtype == "float32")  # of replicas
 
 
 AUTO = (

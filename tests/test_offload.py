@@ -75,6 +75,11 @@ def test_folded_equals_unfolded() -> None:
     assert simulate(run, fold=False).step_time_s == pytest.approx(simulate(run).step_time_s, rel=1e-9)
 
 
+def with_threads(threads: int) -> dict[str, Any]:
+    host = {"host_s_per_kernel": 0.0, "update_threads": threads}
+    return {"preset": "deepspeed-zero3-2021", "host": host}
+
+
 def big(**fields: Any) -> Result:
     """A step whose update on the host takes a while."""
     return simulate(
@@ -103,6 +108,16 @@ def test_the_update_takes_the_hosts_memory() -> None:
     host = host_memory_of(get_gpu("A100-SXM4-80GB"), node_for(get_gpu("A100-SXM4-80GB")), 8)
     update_s = held * 28 / (host.memory_bytes_per_s * 0.5)  # eight shards, eight ranks
     assert with_host.step_time_s - without.step_time_s == pytest.approx(update_s, rel=0.25)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_move_what_they_can_of_it(threads: int) -> None:
+    """28 bytes a parameter, 14 GB/s a thread; all threads of a host move no more than its memory bears."""
+    few = big(software=with_threads(threads))
+    (held,) = parameters_of_ranks(few.scenario)  # type: ignore[arg-type]
+    update_s = held / 8 * 28 / (threads * 14e9)
+    assert few.step_time_s - big(cpu_offload=False).step_time_s == pytest.approx(update_s, rel=0.2)
+    assert big(software=with_threads(100)).step_time_s == big().step_time_s
 
 
 def test_disks_are_slower_than_memory() -> None:

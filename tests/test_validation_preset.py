@@ -43,6 +43,7 @@ SOFTWARE = build(case_document()).software
         ("Megatron-DeepSpeed", 2022, "megatron-deepspeed-2022"),
         ("Megatron-DeepSpeed (CUDA_LAUNCH_BLOCKING=1)", 2024, "bigscience-2022"),
         ("DeepSpeed ZeRO-3 (Megatron model)", 2021, "deepspeed-zero3-2021"),
+        ("DeepSpeed ZeRO-3 (ms-swift, transformers)", 2025, "generic-fsdp"),
         ("Aleph Alpha in-house (Megatron-style 3D)", 2023, "aleph-alpha-2023"),
         ("Meta in-house (FSDP + TP + PP)", 2024, "llama3-meta-2024"),
         ("DeepSeek HAI-LLM (DualPipe, DeepEP)", 2024, "deepseek-hai-2024"),

@@ -213,6 +213,9 @@ def test_checkpoints_of_llm_foundry_stop_early_where_its_tables_are_of_torch_2_1
         assert recipe_fields(name, a_case(gpu, "bf16")) == {}
     for gpu, precision in (("A100-SXM4-40GB", "bf16"), ("H100-SXM5-80GB", "fp8")):
         assert recipe_fields(name, a_case(gpu, precision))["recompute_stops_early"] is False
+    software = replace(A_CASE.software, framework="MosaicML examples (Composer, FSDP)")  # of torch 1.13 all
+    examples = replace(a_case("A100-SXM4-80GB", "bf16"), software=software)
+    assert recipe_fields(name, examples)["recompute_stops_early"] is False
 
 
 def test_a_run_whose_code_leaves_the_overlap_out_has_none_whatever_its_case_says() -> None:

@@ -148,6 +148,8 @@ def _sharding(plan: StepPlan) -> list[Assumption]:
         found.append(Assumption(text=f"ZeRO-{run.parallelism.zero} as {name} does it", source=SHARDING[name]))
     if run.training.offloads_state:
         text = "the CPU's update reaches half of the host memory's rate"
+        if run.software.host.update_threads is not None:
+            text += ", or what its threads move"
         found.append(
             Assumption(text=text, source="unverified (sim/lowering/updates/offload.py)", in_range=False)
         )

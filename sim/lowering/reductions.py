@@ -155,5 +155,6 @@ def offload_link(plan: StepPlan) -> Offload:
         parameter_bytes=float(plan.local.element_bytes),
         moment_bytes=float(software.gradients.moment_bytes),
         disks=training.nvme_offload,
+        threads=software.host.update_threads,
         host_s=plan.costs.host_s,
     )

@@ -14,6 +14,7 @@ from .layers.checkpoints import layers_in_one_go
 from .layers.local_shape import a2a_ranks
 from .layers.precision import recipe_of
 from .layers.recompute import FULL, by_operators, recomputed_parts
+from .refuse_autocast import refuse_autocast
 from .refuse_hosts import refuse_barrier, refuse_launches, refuse_partial_graphs
 from .refuse_power import refuse_measured_products
 from .tables import runs_pairs
@@ -359,6 +360,7 @@ REFUSALS = (
         ),
     ),
     LayoutRefusal(refuse=_refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
+    LayoutRefusal(refuse=refuse_autocast, reads=(*_SHARDING, "parallelism.tp")),
     LayoutRefusal(refuse=refuse_partial_graphs),
     LayoutRefusal(refuse=refuse_barrier),
     LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),

@@ -243,9 +243,9 @@ def sharding_by(plan: StepPlan, rule: ShardingRule) -> Sharding:
         replicas=group(REPLICAS, groups["hsdp"]),
         experts=group("edp" if whole else EXPERT_SHARDS, groups["efsdp"]),
         expert_replicas=group(EXPERT_REPLICAS, groups["ehsdp"]),
-        gather_bytes=local.element_bytes,
+        gather_bytes=local.stream_bytes,
         reduce_bytes=software.gradients.reduce_grad_bytes or local.grad_bytes,
-        parameter_bytes=local.element_bytes,
+        parameter_bytes=local.stream_bytes,
         host_s=plan.costs.host_collective_s,
         offload=offload_of(plan),
     )

@@ -151,7 +151,7 @@ class StepEnd:
         in_layers = sum(plan.parameters[s].body for s in stages)
         body = in_layers / (held or 1.0)
         width = update_width(plan)
-        cast = updated if width == 4 else 0.0
+        cast = updated if width == 4 and not plan.local.autocast else 0.0
         caches = plan.scenario.software.kernels.caches_mlp_weights
         quantised = in_layers if caches else sum(plan.parameters[s].beside_mlps for s in stages)
         casts = weight_cast_kernels(plan, stages)

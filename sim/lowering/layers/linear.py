@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from ....kernels.kernel import Gemm
 from ...scenario.software.software import Software
+from .autocast import cast_row_gradients, cast_rows, cast_weight_gradient, cast_weights
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape, regathers_input
 from .quantise import Maker, activation_quantises, lay_out_scales, quantise, transpose
@@ -95,6 +96,9 @@ def column_forward(
     local, software = builder.local, builder.software
     first, *others = linears
     kept_whole = not regathers_input(local, software)
+    readers = _readers(builder, linears)
+    cast_weights(builder, sum(linear.inputs * linear.outputs for linear in linears), readers)
+    cast_rows(builder, readers)
     if cast:
         quantise(builder, local.norm_tokens * local.hidden, maker="norm")
     if not local.sequence_parallel:
@@ -110,6 +114,13 @@ def column_forward(
         _product(builder, linear.name, linear, linear.forward(local))
     if kept_whole:
         transpose(builder, local.tokens * local.hidden, just_cast=cast and not local.sequence_parallel)
+
+
+def _readers(builder: LayerBuilder, linears: tuple[Linear, ...]) -> int:
+    """Matrices that read one input by themselves. Where both branches of a gate are apart, queries, keys and
+    values are, too (Transformers modeling_llama.py)."""
+    apart = builder.local.split_gate and builder.local.gate == 2
+    return sum(linear.joined if apart else 1 for linear in linears)
 
 
 def _product(
@@ -134,6 +145,7 @@ def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
 def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other") -> None:
     """Y = reduce(X W) of what ``maker`` wrote."""
     local, software = builder.local, builder.software
+    cast_weights(builder, linear.inputs * linear.outputs, 1)
     quantise(builder, local.tokens * linear.inputs, maker=maker)
     transpose(builder, local.tokens * linear.inputs, just_cast=True)
     if (
@@ -184,6 +196,7 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
     if gathered is not None:
         builder.join(gathered)
         transpose(builder, local.tokens * local.hidden)
+    cast_row_gradients(builder, _readers(builder, linears), len(linears) - 1)
     for linear in linears:
         _weight_grad(builder, linear)
     builder.join(*reduced)
@@ -326,11 +339,13 @@ def accumulate_gradient(
     local, software = builder.local, builder.software
     if fused is None:
         fused = software.kernels.fused_wgrad_accumulation
+    cast_weight_gradient(builder, parameters)
     if local.finds_none and not fused:
         if local.accumulates and local.grad_bytes != local.element_bytes:
             builder.memory("gradient cast", parameters * (local.element_bytes + local.grad_bytes))
     elif local.accumulates and not fused:
-        casts = software.gradients.wrapper == "deepspeed" and local.grad_bytes != local.element_bytes
+        apart = software.gradients.wrapper == "deepspeed" or local.autocast
+        casts = apart and local.grad_bytes != local.element_bytes
         passes = 4 if casts else 2
         traffic = parameters * (local.element_bytes + passes * local.grad_bytes)
         builder.memory("accumulate gradient", traffic, launches=2 if casts else 1)

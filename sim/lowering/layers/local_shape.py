@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,6 +40,7 @@ class LocalShape:
     ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
     query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
     stream of two. ``batches_pairs``: two ranks of context parallelism send and receive in one call.
+    ``autocast``: parameters and the residual stream are FP32, and products cast what they read.
     """
 
     batch: int
@@ -79,6 +80,7 @@ class LocalShape:
     prediction: bool = False
     batches_pairs: bool = True
     documents: float = 1.0
+    autocast: bool = False
 
     def with_(self, **sizes: Any) -> LocalShape:
         """The same with other ``sizes``. Blocks ask for it all the time: ``dataclasses.replace``, which goes
@@ -123,7 +125,8 @@ class LocalShape:
     @property
     def weights(self) -> WeightBytes:
         """Bytes per weight of a layer."""
-        return weight_bytes(self.element_bytes, self.recipe, quantised=self.quantised_weights)
+        known = weight_bytes(self.element_bytes, self.recipe, quantised=self.quantised_weights)
+        return replace(known, gathered=float(self.stream_bytes)) if self.autocast else known
 
     @property
     def tokens(self) -> int:
@@ -184,8 +187,18 @@ class LocalShape:
         return float(self.tokens * self.hidden * self.element_bytes)
 
     @property
+    def stream_bytes(self) -> int:
+        """Bytes per element of the residual stream, and of a parameter."""
+        return 4 if self.autocast else self.element_bytes
+
+    @property
     def norm_bytes(self) -> float:
         """Bytes of the residual stream held here, norm_tokens x hidden."""
+        return float(self.norm_tokens * self.hidden * self.stream_bytes)
+
+    @property
+    def branch_bytes(self) -> float:
+        """Bytes of what is added to the residual stream held here."""
         return float(self.norm_tokens * self.hidden * self.element_bytes)
 
     @property
@@ -261,6 +274,7 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         finds_none=scenario.num_microbatches == 1 and not gradients_last(scenario, rule),
         split_gate=software.kernels.split_gate,
         documents=training.seq_length / training.attended_length,
+        autocast=software.kernels.autocast,
     )
 
 

@@ -19,6 +19,13 @@ def norm_quantises(local: LocalShape) -> bool:
     return local.recipe is not None and local.recipe.fused_norm
 
 
+def _normed_bytes(builder: LayerBuilder) -> int:
+    """Bytes per element of what a norm writes. Under autocast it is FP32, which its readers cast, unless a
+    compiler joins their casts with it."""
+    local = builder.local
+    return local.element_bytes if builder.software.kernels.torch_compile else local.stream_bytes
+
+
 def _distributed(local: LocalShape, operators: int) -> int:
     """How many of ``operators`` see distributed tensors: sequence parallelism splits the rows of a norm."""
     return operators if local.sequence_parallel else 0
@@ -29,13 +36,13 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
     it is a part of their module (TransformerEngine LayerNormLinear) and no call of its own."""
     local, software = builder.local, builder.software
     if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
-        # read 16 bit; write that, or quantised copies
-        elements, written = local.norm_tokens * local.hidden, float(local.element_bytes)
+        # read the stream; write that, 16 bit or quantised copies
+        elements, written = local.norm_tokens * local.hidden, float(_normed_bytes(builder))
         if into_product and local.recipe and norm_quantises(local):
             written = local.recipe.gathered
         builder.memory(
             "norm",
-            elements * (local.element_bytes + written),
+            elements * (local.stream_bytes + written),
             operators=_distributed(local, 1),
             counted=1.0 if into_product else builder.products(1),
         )
@@ -44,7 +51,10 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
         # (r e w 4, r 4 w 4, r 4, r 4 w 4, r 4 w e, r e w e).
         elements = local.norm_tokens * local.hidden
         size = elements * (4 * local.element_bytes + 28)
-        builder.memory("norm", size, launches=8, operators=_distributed(local, 8))
+        launches = 8
+        if local.autocast:  # no casts, and all of FP32
+            size, launches = elements * 28, 6
+        builder.memory("norm", size, launches=launches, operators=_distributed(local, launches))
 
 
 def norm_backward(builder: LayerBuilder) -> None:
@@ -54,15 +64,19 @@ def norm_backward(builder: LayerBuilder) -> None:
         # read dY and X, write dX; for the weight's gradient, read both once more
         passes = 5 if software.kernels.norm_grad_apart else 3
         launches = passes // 2
-        size = passes * local.norm_bytes
+        reads = passes // 2  # of dY
+        size = (passes - reads) * local.norm_bytes
+        size += reads * local.norm_tokens * local.hidden * _normed_bytes(builder)
         builder.memory("norm backward", size, launches=launches, operators=_distributed(local, 1))
     else:
         # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
         # up (r e w 4), times rsqrt (r 4 w 4), by rsqrt (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4
         # w 4, r 4 r 4 w 4), sum of both ways (r 4 r 4 w 4), cast back (r 4 w e); rsqrt itself is small.
         elements = local.norm_tokens * local.hidden
-        size = elements * (8 * local.element_bytes + 76)
-        builder.memory("norm backward", size, launches=16, operators=_distributed(local, 16))
+        size, launches = elements * (8 * local.element_bytes + 76), 16
+        if local.autocast:  # no casts, and all of FP32
+            size, launches = elements * 92, 14
+        builder.memory("norm backward", size, launches=launches, operators=_distributed(local, launches))
     builder.memory("residual gradient add", 3 * local.norm_bytes)  # read both, write one
 
 

@@ -7,6 +7,8 @@ stack fuses; not where in a layer they stand (layer.py).
 from __future__ import annotations
 
 from ...scenario.software.software import Software
+from .autocast import cast_branch_gradient
+from .gelu import gelu, gelu_backward
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .norms import operators_on_heads, several_groups
@@ -237,6 +239,8 @@ def activation(builder: LayerBuilder) -> None:
         builder.function("activation", (local.gate + written) * wide)  # read every branch, write one
     elif local.gate == 2:
         builder.function("activation", 5 * wide, launches=2)  # SiLU: r 1 w 1; multiply: r 2 w 1
+    elif software.kernels.gelu_by_operators:
+        gelu(builder)
     else:
         builder.function("activation", (4 if local.biases else 2) * wide, launches=2 if local.biases else 1)
 
@@ -255,6 +259,8 @@ def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> Non
     elif local.gate == 2:
         # multiply: r 3 w 2; SiLU: r 2 w 1; joining the two branches: r 2 w 2
         builder.memory("activation backward", 12 * wide, launches=5)
+    elif software.kernels.gelu_by_operators:
+        gelu_backward(builder)
     else:
         builder.memory("activation backward", 3 * wide, launches=1)
     if local.biases and (software.kernels.bias_grad_apart or not software.kernels.fused_activation):
@@ -279,21 +285,22 @@ def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:
     biases = local.biases and biased
     mask = local.norm_tokens * local.hidden if local.dropout else 0
     if software.kernels.fused_residual or software.kernels.torch_compile:
-        builder.function("bias, dropout, add", 3 * local.norm_bytes + mask)  # read both, write one
+        size = 2 * local.norm_bytes + local.branch_bytes + mask  # read both, write one
+        builder.function("bias, dropout, add", size)
         return
-    passes = 3 + (2 if biases else 0) + (2 if local.dropout else 0)
-    builder.function(
-        "bias, dropout, add", passes * local.norm_bytes + mask, launches=1 + biases + local.dropout
-    )
+    passes = 1 + (2 if biases else 0) + (2 if local.dropout else 0)
+    size = 2 * local.norm_bytes + passes * local.branch_bytes + mask
+    builder.function("bias, dropout, add", size, launches=1 + biases + local.dropout)
 
 
 def residual_add_backward(builder: LayerBuilder, *, biased: bool = True) -> None:
     """Dropout's gradient and, if ``biased``, that of the bias; a plain residual passes the gradient on."""
     local = builder.local
+    cast_branch_gradient(builder)
     if local.dropout:
-        builder.memory("dropout backward", 2 * local.norm_bytes + local.norm_tokens * local.hidden)
+        builder.memory("dropout backward", 2 * local.branch_bytes + local.norm_tokens * local.hidden)
     if local.biases and biased:
-        builder.memory("bias gradient", local.norm_bytes)
+        builder.memory("bias gradient", local.branch_bytes)
 
 
 def small_kernels(builder: LayerBuilder) -> None:

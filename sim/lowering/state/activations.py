@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ...scenario.software.software import Software
 from ..layers.expert_work import activation_in_products
+from ..layers.gelu import kept_bytes as gelu_kept_bytes
 from ..layers.kinds import LayerKind, LayerRun
 from ..layers.latent import latent_elements
 from ..layers.local_shape import LocalShape, regathers_input
@@ -188,7 +189,7 @@ def _kept_by_operators(
 _DROPPED = {
     "core_attn": frozenset({"scores"}),
     "layernorm": frozenset({"norm outputs"}),
-    "mlp": frozenset({"branches", "clamped branches", "product"}),
+    "mlp": frozenset({"branches", "clamped branches", "formula", "product"}),
     "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"})
     | {"clamped row branches", "clamped shared branches"},
     "moe_act": frozenset({"row product", "clamped row branches"}),
@@ -211,16 +212,19 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
     small = software.kernels.fp8_activations and local.recipe is not None
     ahead = _experts(local, silu, small) if local.experts else _mlp(local, silu, small)
     ahead |= _clamped(local, software, ahead)
+    if (
+        software.kernels.gelu_by_operators
+        and local.gate == 1
+        and not software.kernels.fuses_activation(gated=False)
+    ):
+        ahead["formula"] = gelu_kept_bytes(local)
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
     # 12 bits (E5M6), for both (arXiv:2412.19437 section 3.3.3).
     outputs = 1.5 if small else e + (narrow * e if local.recipe else 0)
     latents = latent_elements(local) * e if local.latent else 0.0
     return ahead | {
-        # inputs of both; a chain keeps FP32 copies
-        "norms": 2
-        * local.norm_bytes
-        * (1 if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm) else 3),
-        "norm outputs": 2 * _gathered(local, software) * narrow,
+        "norms": 2 * local.norm_bytes * _norm_copies(local, software),
+        "norm outputs": _normed_copies(local, software) * _gathered(local, software) * narrow,
         "qkv": float(tokens * local.qkv_width * e),
         "heads to be normed": _heads_to_be_normed(local, software),
         "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
@@ -233,6 +237,21 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         "joined streams": 4 * local.norm_bytes if local.prediction else 0.0,
         "masks": 2 * _mask(local),
     }
+
+
+def _norm_copies(local: LocalShape, software: Software) -> int:
+    """Tensors as large as a norm's input that it keeps: that alone, or what a chain has in FP32 besides, of
+    which the input is one where the stream is FP32."""
+    if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
+        return 1
+    return 2 if local.autocast else 3
+
+
+def _normed_copies(local: LocalShape, software: Software) -> int:
+    """What matrices keep of both norms' outputs: one of each, or the casts of all that read them."""
+    if not local.autocast or software.kernels.torch_compile:
+        return 2
+    return 1 + 1 if not (local.split_gate and local.gate == 2) else 3 + 2  # q, k, v; gate, up
 
 
 def _clamped(local: LocalShape, software: Software, ahead: Mapping[str, float]) -> dict[str, float]:

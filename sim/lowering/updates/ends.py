@@ -28,7 +28,8 @@ def embedding_forward(builder: LayerBuilder) -> Block:
         builder.memory("one-hot rows", local.tokens * local.vocabulary * local.element_bytes)
         builder.kernel("embedding", _table(local).forward(local))
     else:
-        builder.memory("embedding", 2 * local.hidden_bytes, launches=3)  # read rows, write
+        rows = local.tokens * local.hidden * local.stream_bytes
+        builder.memory("embedding", 2.0 * rows, launches=3)  # read rows, write
     if local.tp > 1:
         builder.tp(f"embedding {local.reduction}", local.reduction, local.hidden_bytes)
     if not local.rope:
@@ -51,7 +52,8 @@ def embedding_backward(builder: LayerBuilder) -> Block:
         return builder.block("embedding backward")
     table = float(local.vocabulary * local.hidden)
     # torch's embedding_dense_backward fills the whole table with zeros, then adds the tokens' rows.
-    builder.memory("embedding gradient", table * local.element_bytes + 3 * local.hidden_bytes, launches=4)
+    moved = (table + 3 * local.tokens * local.hidden) * local.stream_bytes
+    builder.memory("embedding gradient", moved, launches=4)
     # It is no GEMM: its gradient is always added by a kernel of its own.
     accumulate_gradient(builder, table, fused=False)
     return builder.block("embedding backward")

@@ -1,4 +1,4 @@
-"""Checkpoints of whole layers by torch.utils.checkpoint, for frameworks whose are reentrant unless told."""
+"""Checkpoints of whole layers by torch.utils.checkpoint, which are reentrant or not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 
-def put_layer_checkpoints(settings: Settings, names: Sequence[str], *, reentrant: str, default: str) -> None:
+def put_layer_checkpoints(
+    settings: Settings, names: Sequence[str], *, reentrant: str, unless_told: bool, default: str
+) -> None:
     """Puts down whether layers run again, by the first of ``names`` that is set, and whether as a whole.
 
     ``reentrant`` is the setting's name for checkpoints that run all of a layer again; others stop at what
-    backward last asks for (torch.utils.checkpoint, early_stop). ``default`` says whose defaults hold.
+    backward last asks for (torch.utils.checkpoint, early_stop). ``unless_told``: whether they are reentrant
+    where it is not set. ``default`` says whose defaults hold.
     """
     draft = settings.draft
     again = settings.flag(*names)
@@ -26,6 +29,6 @@ def put_layer_checkpoints(settings: Settings, names: Sequence[str], *, reentrant
     if again:
         draft.put(
             "software.kernels.recompute_stops_early",
-            not settings.flag(reentrant, default=True),
-            settings.origin(reentrant, default=f"{default}: a reentrant one runs all of a layer"),
+            not settings.flag(reentrant, default=unless_told),
+            settings.origin(reentrant, default=f"{default}: {'' if unless_told else 'not '}reentrant"),
         )

@@ -207,6 +207,7 @@ def _recompute(settings: Settings) -> None:
         settings,
         ("fsdp_config.activation_checkpointing",),
         reentrant="fsdp_config.activation_checkpointing_reentrant",
+        unless_told=True,
         default=DEFAULT,
     )
 

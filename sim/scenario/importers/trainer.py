@@ -1,8 +1,9 @@
 """A run of transformers' Trainer: its model, sequence, precision and recomputation, by its arguments.
 
 Sources: huggingface/transformers training_args.py; modeling_llama.py (kernels of plain torch);
-modeling_utils.py (gradient_checkpointing_enable: reentrant unless told); huggingface/accelerate
-utils/dataclasses.py; accelerator.py (prepare_model: what FSDP shards under mixed precision is made FP32).
+modeling_utils.py (gradient_checkpointing_enable: not reentrant unless told since January 2026, pull request
+43203); huggingface/accelerate utils/dataclasses.py; accelerator.py (prepare_model: autocast around what is
+given, and what FSDP shards under mixed precision is made FP32).
 """
 
 from __future__ import annotations
@@ -114,17 +115,21 @@ def _put_recompute(settings: Settings) -> None:
         settings,
         ("gradient_checkpointing", "activation_checkpointing", "use_grad_checkpoint"),
         reentrant="gradient_checkpointing_kwargs.use_reentrant",
-        default=DEFAULT,
+        unless_told=False,
+        default=f"{DEFAULT} since January 2026",
     )
 
 
 def _put_weights(settings: Settings) -> None:
-    """Weights that are loaded in 16 bit: replicas update what was loaded. FSDP's are made FP32 by accelerate,
-    and DeepSpeed has FP32 ones of its own."""
-    draft = settings.draft
-    if (settings.text("torch_dtype") or "").rpartition(".")[2] not in ("bfloat16", "float16"):
+    """Weights of replicas are what was loaded: of 16 bit they are updated so, and of 32 bit autocast casts
+    them. FSDP's are made FP32 by accelerate, and DeepSpeed has FP32 ones of its own."""
+    draft, dtype = settings.draft, (settings.text("torch_dtype") or "").rpartition(".")[2]
+    replicas = draft.document.get("software", {}).get("name") == REPLICAS
+    if replicas and dtype == "float32" and draft.get("training.precision") in ("bf16", "fp16"):
+        draft.put("software.kernels.autocast", True, settings.origin("torch_dtype"))
+    if dtype not in ("bfloat16", "float16"):
         return
-    if draft.document.get("software", {}).get("name") == REPLICAS:
+    if replicas:
         draft.put("software.gradients.master_weights", False, settings.origin("torch_dtype"))
     else:
         draft.note("torch_dtype: sharded weights are kept in 32 bit, whatever type they are loaded in")

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ....hardware.fields import number
+from ....hardware.fields import number, whole
 from .group import Launches, SoftwareGroup
 
 
@@ -75,6 +75,11 @@ class HostSoftware(SoftwareGroup):
         default=0.0,
         description="the same, beside launches, for an operator on torch's distributed tensors: four to a"
         " product of a linear layer, one to a collective of tensor parallelism; none in compiled layers",
+    )
+    update_threads: Annotated[int, *whole(1, 10_000)] | None = Field(
+        default=None,
+        description="threads of each process that update states on the host: OMP_NUM_THREADS, which torchrun"
+        " (for several processes) and accelerate launch set to 1; left out: as many as the memory bears",
     )
     step_fixed_s: Annotated[float, number(ge=0, le=3600)] = Field(
         default=0.0, description="seconds of a step in which nothing of it runs: logs, data, the loop itself"

@@ -80,6 +80,11 @@ class KernelSoftware(SoftwareGroup):
         description="where activations are fused, gated ones (SwiGLU) are too; false: these are torch's SiLU"
         " and product, and bias+GELU one kernel (Megatron-LM before core's bias_swiglu_fusion)",
     )
+    gelu_by_operators: bool = Field(
+        default=False,
+        description="an activation that nothing fuses is GELU by its tanh formula, operator by operator"
+        " of torch (Transformers' gelu_new, GPT-2's); false: torch's GELU",
+    )
     activation_grad_joined: bool = Field(
         default=False,
         description="gradients of both inputs of a gated activation are joined by torch.cat in a function"
@@ -209,6 +214,11 @@ class KernelSoftware(SoftwareGroup):
         " places before the products and back (TransformerEngine Fp8Padding; HybridEP permutes them there)",
     )
     torch_compile: bool = Field(default=False, description="chains of small kernels are compiled into one")
+    autocast: bool = Field(
+        default=False,
+        description="parameters are FP32, and torch.autocast casts what products read, weights anew in each"
+        " forward; norms and the residual stream are FP32",
+    )
     recompute_stops_early: bool = Field(
         default=False,
         description="a dense layer recomputed as a whole runs again up to the input of its last product, not"

@@ -1,0 +1,182 @@
+"""torch.autocast over FP32 parameters, and GELU by its formula: bytes that kernels move, memory, refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from refusals import refused_at
+from small_scenarios import every_op, lowered, scenario
+
+from stepsim.calibration.cases.framework_text import fields_said
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
+from stepsim.sim.lowering.layers.recompute import recomputed_parts
+from stepsim.sim.lowering.state.activations import layer_bytes
+from stepsim.sim.program.program import Collective, Compute
+from stepsim.sim.scenario.models import Scenario
+
+AUTOCAST = {"software.kernels.autocast": True}
+PLAIN = {"mlp": "gelu", "norm": "layernorm", "position": "learned", "dropout": 0.0, "biases": True}
+LLAMA = {"mlp": "swiglu", "norm": "rmsnorm", "position": "rope", "dropout": 0.0, "biases": False}
+HIDDEN, LAYERS, WIDE, ROWS, BOTH = 256, 8, 1024, 2 * 128, 2 + 4
+
+
+def job(*, model: dict[str, Any] = PLAIN, **fields: Any) -> Scenario:
+    return scenario(**{"software": "generic-fsdp", "tied_embeddings": True, **model} | fields)
+
+
+def moved(run: Scenario, name: str) -> tuple[float, int]:
+    """Bytes that the first rank's kernels of that name move in a step, and how often they are there."""
+    (program,) = lowered(run).programs.classes
+    found = [
+        (count * op.work.bytes, count)
+        for op, count in every_op(program)
+        if op.name == name and isinstance(op.work, Compute)
+    ]
+    return sum(size for size, _ in found), sum(count for _, count in found)
+
+
+def gathered(run: Scenario) -> float:
+    """Bytes of parameters that the first rank gathers in a step."""
+    (program,) = lowered(run).programs.classes
+    return sum(
+        count * op.work.transfer.bytes
+        for op, count in every_op(program)
+        if isinstance(op.work, Collective) and op.work.kind == "all_gather"
+    )
+
+
+def kept(run: Scenario) -> float:
+    """Bytes that a layer keeps for backward of one microbatch."""
+    return layer_bytes(local_shape_of(run), run.software, recomputed_parts(run.training)).kept
+
+
+def test_each_forward_casts_all_matrices() -> None:
+    run = job(microbatches=3).with_(AUTOCAST)
+    layer = HIDDEN * (4 * HIDDEN + 2 * WIDE)
+    weights = LAYERS * layer + HIDDEN * run.model.embedding_rows
+    assert moved(run, "cast weights")[0] == 3 * weights * BOTH
+    again = run.with_({"training.recompute": "full"})
+    upto = layer - HIDDEN * WIDE  # its last product is not run again
+    assert moved(again, "cast weights")[0] == 3 * (weights + LAYERS * upto) * BOTH
+    assert moved(job(), "cast weights") == (0.0, 0)
+
+
+@pytest.mark.parametrize(("model", "readers"), [(PLAIN, 2), (LLAMA, 5)])
+def test_each_product_casts_the_rows_that_a_norm_wrote(model: dict[str, Any], readers: int) -> None:
+    """Q, K and V, and both branches of a gate, are matrices of their own where the stack keeps them apart."""
+    run = job(model=model, microbatches=1).with_(AUTOCAST)
+    times = LAYERS * readers + 1  # the head
+    elements = ROWS * HIDDEN
+    assert moved(run, "cast rows")[0] == times * elements * BOTH
+    assert moved(run, "row gradients to FP32")[0] == times * elements * BOTH
+    both = (readers - 2) * 3 * 4 - (1 if readers == 5 else 0) * 3 * 2  # in FP32; one sum is told of 16 bit
+    assert moved(run, "row gradients add")[0] == LAYERS * elements * both
+    compiled = run.with_({"software.kernels.torch_compile": True})
+    for name in ("cast rows", "row gradients to FP32", "row gradients add", "branch gradient to 16 bit"):
+        assert moved(compiled, name) == (0.0, 0)
+    assert moved(compiled, "cast weights")[0] > 0.0
+
+
+def test_norms_and_the_stream_are_of_fp32() -> None:
+    wide, narrow = job(microbatches=1).with_(AUTOCAST), job(microbatches=1)
+    norms = (2 * LAYERS + 1) * ROWS * HIDDEN
+    assert moved(wide, "norm")[0] == norms * (4 + 4)
+    assert moved(narrow, "norm")[0] == norms * (2 + 2)
+    assert moved(wide, "norm backward")[0] == 2 * moved(narrow, "norm backward")[0]
+    compiled = wide.with_({"software.kernels.torch_compile": True})
+    assert moved(compiled, "norm")[0] == norms * (4 + 2)
+    adds = 2 * LAYERS * ROWS * HIDDEN
+    assert moved(wide, "branch gradient to 16 bit")[0] == adds * BOTH
+    difference = moved(wide, "bias, dropout, add")[0] - moved(narrow, "bias, dropout, add")[0]
+    assert difference == adds * 2 * (4 - 2)  # read and written; what is added is of 16 bit
+
+
+def test_a_chain_has_no_casts_where_its_input_is_of_fp32() -> None:
+    wide = job(model=LLAMA, microbatches=1).with_(AUTOCAST)
+    norms = (2 * LAYERS + 1) * ROWS * HIDDEN
+    assert moved(wide, "norm")[0] == norms * (2 * 4 + 4 + 2 * 4 + 2 * 4)  # square, mean, product, weight
+    assert moved(wide, "norm backward")[0] == norms * (8 * 2 + 76)
+
+
+def test_gradients_are_cast_before_they_are_added_and_nothing_is_copied_after() -> None:
+    narrow, wide = job(microbatches=2), job(microbatches=2).with_(AUTOCAST)
+    more = moved(wide, "accumulate gradient")[0] - moved(narrow, "accumulate gradient")[0]
+    parameters = LAYERS * HIDDEN * (4 * HIDDEN + 2 * WIDE) + 2 * HIDDEN * narrow.model.embedding_rows
+    assert more == 2 * parameters * 2 * 4  # FP32 written and read once more; head and table are one
+    assert moved(narrow, "copy parameters")[0] > 0.0
+    assert moved(wide, "copy parameters") == (0.0, 0)
+
+
+@pytest.mark.parametrize("implementation", ["fsdp1", "fsdp2"])
+def test_shards_are_gathered_as_they_are(implementation: str) -> None:
+    narrow = job(dp=4, zero=3).with_({"software.sharding.implementation": implementation})
+    wide = narrow.with_(AUTOCAST)
+    assert gathered(wide) == pytest.approx(2 * gathered(narrow), rel=1e-9)
+    assert moved(wide, "gradient cast")[0] > moved(narrow, "gradient cast")[0] == 0.0
+
+
+def test_memory_has_the_stream_in_fp32() -> None:
+    """A checkpoint is the stream; else both norms' inputs are, and each matrix keeps its cast of an input."""
+    narrow, elements = job(model=LLAMA), ROWS * HIDDEN
+    wide = narrow.with_(AUTOCAST)
+    casts = (3 + 2 - 2) * 2
+    chains = 2 * (2 * 4 - 3 * 2)  # input and normed one in FP32, in place of three of 16 bit
+    assert kept(wide) - kept(narrow) == (chains + casts) * elements
+    again = {"training.recompute": "full"}
+    assert (kept(narrow.with_(again)), kept(wide.with_(again))) == (2 * elements, 4 * elements)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("parallelism.tp", {"tp": 2}),
+        ("parallelism.pp", {"pp": 2, "schedule": "1f1b"}),
+        ("parallelism.zero", {"zero": 1, "dp": 2}),
+        ("training.precision", {"precision": "fp32"}),
+        ("training.cpu_offload", {"cpu_offload": True}),
+    ],
+)
+def test_what_is_not_described_is_refused(field: str, value: dict[str, Any]) -> None:
+    run = job(**value).with_(AUTOCAST)
+    with refused_at(field, "autocast"):
+        lowered(run)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("software.gradients.master_weights", False),
+        ("software.kernels.fused_wgrad_accumulation", True),
+        ("software.sharding.implementation", "deepspeed"),
+    ],
+)
+def test_stacks_that_are_not_described_are_refused(field: str, value: Any) -> None:
+    run = job(dp=2, zero=3).with_({**AUTOCAST, field: value})
+    with refused_at(field, "autocast"):
+        lowered(run)
+
+
+def test_a_gelu_by_its_formula_is_eighteen_passes_and_twenty_eight_back() -> None:
+    formula = {"software.kernels.gelu_by_operators": True}
+    run, elements = job(microbatches=1).with_(formula), LAYERS * ROWS * WIDE
+    assert moved(run, "activation")[0] == 18 * 2 * elements
+    assert moved(run, "activation backward")[0] == 28 * 2 * elements
+    wide = run.with_(AUTOCAST)  # pow and all behind it in FP32
+    assert moved(wide, "activation")[0] == (6 * 2 + 16 * 4) * elements
+    assert moved(wide, "activation backward")[0] == (13 * 2 + 23 * 4) * elements
+    for fused in ("torch_compile", "fused_activation"):
+        same = job(microbatches=1).with_({f"software.kernels.{fused}": True})
+        assert moved(same.with_(formula), "activation") == moved(same, "activation")
+
+
+def test_a_gelu_by_its_formula_keeps_what_its_operators_read() -> None:
+    formula = {"software.kernels.gelu_by_operators": True}
+    plain, elements = job(microbatches=1), ROWS * WIDE
+    assert kept(plain.with_(formula)) - kept(plain) == 3 * 2 * elements
+    assert kept(plain.with_(formula | AUTOCAST)) - kept(plain.with_(AUTOCAST)) == 3 * 4 * elements
+
+
+def test_cases_say_it_in_words() -> None:
+    said = fields_said("software", "PyTorch DDP (Transformers; autocast, GELU by operators)")
+    assert (said["autocast"], said["gelu_by_operators"]) == (True, True)
