@@ -19,9 +19,8 @@ from .calibrate_own import own_steps
 from .calibrate_report import report
 from .calibrate_residuals import residuals
 from .mistakes import reported
+from .options import CORES, JsonOption, MeasuredCasesArgument, ProcessesOption
 from .output import clear_status, echo_json, output_file, save_text, say, status_line, wrote
-from .validate import CORES
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.fit.steps.report import StepFit
@@ -36,9 +35,7 @@ calibrate = typer.Typer(
 
 
 def steps(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[CASES.yaml...]", help="Files of measured cases.")
-    ] = None,
+    files: MeasuredCasesArgument = None,
     own: Annotated[
         list[Path] | None,
         typer.Option(
@@ -54,12 +51,7 @@ def steps(
     software: Annotated[
         list[str] | None, typer.Option("--software", metavar="NAME", help="Fit this preset's constants only.")
     ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
-        ),
-    ] = CORES,
+    jobs: ProcessesOption = CORES,
     as_json: JsonOption = False,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the fit as a page.")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .collective_logs import learnt_of_tables, observed, read_cases, sweep_of
+from .options import JsonOption
 from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.fit.collectives import FittedConstant, FittedCurve

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import JsonOption
 from .output import clear_status, console, echo_json, output_file, save_text, say, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.fit.own.collectives import OwnCurve

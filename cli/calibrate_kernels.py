@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import JsonOption
 from .output import clear_status, console, echo_json, output_file, say, status_line, wrote
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.measure.kernel_csv import KernelComparison, KernelRow

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import JsonOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .refusals import refused_document, refused_files, tell_refused
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.readers.measured import Measured

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .collective_logs import observed, read_cases
+from .options import CORES, JsonOption, MeasuredCasesArgument, ProcessesOption
 from .output import echo_json, wrote
 from .progress import progress
 from .refusals import tell_refused
-from .validate import CORES
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.cases.case import Case
@@ -34,9 +33,7 @@ LAYOUTS = EVIDENCE / "measured_layouts.yaml"
 
 
 def residuals(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[CASES.yaml...]", help="Files of measured cases.")
-    ] = None,
+    files: MeasuredCasesArgument = None,
     kernels: Annotated[
         list[Path] | None,
         typer.Option("--kernels", metavar="FILE", help="Measured kernels (kind: kernels). Repeatable."),
@@ -52,12 +49,7 @@ def residuals(
             help="Predict each source with constants that never saw it (calibrate steps --save).",
         ),
     ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
-        ),
-    ] = CORES,
+    jobs: ProcessesOption = CORES,
     as_json: JsonOption = False,
     write: Annotated[bool, typer.Option("--write", help="Write them into the files shipped here.")] = False,
 ) -> None:

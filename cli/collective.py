@@ -9,8 +9,8 @@ import typer
 
 from ..hardware.limits import MOST_GPUS
 from .collective_cases import case_on, case_on_scenario
+from .options import JsonOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, there, wrote
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.validation.collectives import CollectiveCase

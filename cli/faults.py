@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..hardware.limits import LARGEST, MOST_GPUS
+from .options import JsonOption, MaxEventsOption
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -20,7 +21,6 @@ from .output import (
     wrote,
 )
 from .progress import progress
-from .views import JsonOption, MaxEventsOption
 
 if TYPE_CHECKING:
     from ..sim.reliability.answers import Answers

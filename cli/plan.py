@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from .exit_codes import INTERRUPTED
+from .options import JsonOption
 from .output import (
     PICTURES,
     console,
@@ -50,16 +51,15 @@ from .plan_options import (
 )
 from .progress import progress
 from .sources import (
-    SOURCE_HELP,
     FrameworkOption,
     GivenOption,
     LoadedSource,
+    SourceArgument,
     SourceFacts,
     VersionOption,
     WithOption,
     load_source,
 )
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..sim.plan.search.emission import Emission
@@ -72,7 +72,7 @@ NOTHING_FITS = 1
 
 
 def plan(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
+    scenario: SourceArgument,
     overrides: ChangesOption = None,
     fix: FixOption = None,
     vary: VaryOption = None,

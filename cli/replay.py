@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .mistakes import told
+from .options import JsonOption, MaxEventsOption
 from .output import say
 from .progress import progress
-from .views import (
-    JsonOption,
-    MaxEventsOption,
-    SpansOption,
-    TimelineOption,
-    TraceOption,
-    ViewFiles,
-    show_result,
-)
+from .views import SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
 
 if TYPE_CHECKING:
     from ..sim.result.result import Result

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..hardware.limits import MOST_GPUS
+from .options import JsonOption, MaxEventsOption, SetOption
 from .output import PICTURE_NAME, PICTURES, output_file, output_folder, save_picture, wrote
 from .progress import progress
 from .sources import (
-    SOURCE_HELP,
     FrameworkOption,
     GivenOption,
+    SourceArgument,
     SourceFacts,
     VersionOption,
     WithOption,
@@ -21,9 +22,6 @@ from .sources import (
 )
 from .views import (
     AssumptionsOption,
-    JsonOption,
-    MaxEventsOption,
-    SetOption,
     SpansOption,
     TimelineOption,
     TraceOption,
@@ -38,7 +36,7 @@ DOES_NOT_FIT = 1
 
 
 def run(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
+    scenario: SourceArgument,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     assumptions: AssumptionsOption = False,

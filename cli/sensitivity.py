@@ -7,16 +7,14 @@ from typing import Annotated
 
 import typer
 
+from .options import JsonOption, ScenarioArgument, SetOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
 from .plan_options import FITS, FitsOption, JobsOption, JournalOption, RayOption
 from .progress import progress
-from .views import JsonOption, SetOption
 
 
 def sensitivity(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: ScenarioArgument,
     overrides: SetOption = None,
     replan: Annotated[
         bool, typer.Option("--replan/--no-replan", help="The best layout with each faster part, too.")

@@ -7,18 +7,16 @@ from typing import Annotated
 
 import typer
 
+from .options import JsonOption, ScenarioArgument
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
 from .plan_options import FITS, FitsOption, JobsOption, JournalOption, ParquetOption, RayOption
 from .progress import progress
-from .views import JsonOption
 
 NOTHING_FITS = 1
 
 
 def sweep(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: ScenarioArgument,
     axes: Annotated[
         list[str] | None,
         typer.Option(

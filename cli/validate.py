@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import CORES, JsonOption, ProcessesOption
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -21,23 +21,15 @@ from .output import (
 )
 from .progress import progress
 from .refusals import refused_files, tell_refused
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.validation.run import Report
-
-CORES = os.cpu_count() or 1
 
 
 def validate(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of measured cases.")],
     as_json: JsonOption = False,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
-        ),
-    ] = CORES,
+    jobs: ProcessesOption = CORES,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
     ] = None,
