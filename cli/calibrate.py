@@ -33,41 +33,48 @@ calibrate = typer.Typer(
     help="Measure, and fit constants to measurements.", no_args_is_help=True, rich_markup_mode=None
 )
 
+OwnOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--own", metavar="RUN.yaml", help="A run of your own and what a step of it took. Repeatable."
+    ),
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", metavar="FILE.yaml", help="With --own: the profile to write.")
+]
+GpuOption = Annotated[
+    list[str] | None, typer.Option("--gpu", metavar="NAME", help="Fit this GPU's constants only.")
+]
+SoftwareOption = Annotated[
+    list[str] | None, typer.Option("--software", metavar="NAME", help="Fit this preset's constants only.")
+]
+MarkdownOption = Annotated[
+    Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the fit as a page.")
+]
+NearOption = Annotated[
+    bool, typer.Option("--near", help="Search from the shipped constants only: a tenth of the time.")
+]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FILE.json", help="Keep both halves' constants, for validate --held-out."),
+]
+WriteOption = Annotated[
+    bool, typer.Option("--write", help="Write the constants into the profiles and presets shipped here.")
+]
+
 
 def steps(
     files: MeasuredCasesArgument = None,
-    own: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--own", metavar="RUN.yaml", help="A run of your own and what a step of it took. Repeatable."
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.yaml", help="With --own: the profile to write.")
-    ] = Path("steps.profile.yaml"),
-    gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", metavar="NAME", help="Fit this GPU's constants only.")
-    ] = None,
-    software: Annotated[
-        list[str] | None, typer.Option("--software", metavar="NAME", help="Fit this preset's constants only.")
-    ] = None,
+    own: OwnOption = None,
+    out: OutOption = Path("steps.profile.yaml"),
+    gpu: GpuOption = None,
+    software: SoftwareOption = None,
     jobs: ProcessesOption = CORES,
     as_json: JsonOption = False,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the fit as a page.")
-    ] = None,
-    near: Annotated[
-        bool, typer.Option("--near", help="Search from the shipped constants only: a tenth of the time.")
-    ] = False,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", metavar="FILE.json", help="Keep both halves' constants, for validate --held-out."
-        ),
-    ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the constants into the profiles and presets shipped here.")
-    ] = False,
+    markdown: MarkdownOption = None,
+    near: NearOption = False,
+    save: SaveOption = None,
+    write: WriteOption = False,
 ) -> None:
     """Fit the constants that only step times show: of GPUs and of software presets, never of a run.
 

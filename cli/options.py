@@ -1,8 +1,9 @@
-"""Options and arguments that several commands have, each written once."""
+"""Options and arguments that several commands have, each written once; and how wrong ones are refused."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -41,3 +42,10 @@ ProcessesOption = Annotated[
         "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
     ),
 ]
+
+
+def refuse_where(wrong: Mapping[str, object]) -> None:
+    """ValueError with the first text of ``wrong`` whose condition, its value, holds."""
+    for text, holds in wrong.items():
+        if holds:
+            raise ValueError(text)
