@@ -73,5 +73,5 @@ def test_a_rank_that_fails_is_named(tmp_path: Path) -> None:
         budget_s=60.0,
         origin={},
     )
-    with pytest.raises(ValueError, match="rank [01] failed"):
+    with pytest.raises(ValueError, match=r"rank [01] failed"):
         spawn(2, session)
