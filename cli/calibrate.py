@@ -151,6 +151,7 @@ def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
             clock_fraction=constants.clock_fraction,
             corun_slowdown=constants.corun_slowdown,
             step_time_fit=gpu_provenance(gpu.coverage),
+            clock_from_steps=True,
             step_time_residual=gpu.coverage.held_out,
         )
         write_profile(profile, profiles)

@@ -47,9 +47,6 @@ REACHES = (OVERLAP, SLOWER, FASTER, SLOWER_HOST, ROUTER)
 """Kinds of causes that are facts which a scenario takes and may be otherwise: each reaches the step that it
 would then be, and is no residual."""
 
-_NOT_FITTED = ("defaults", "carried: ")
-"""How ``step_time_fit`` begins where no step has shown the clock, of this chip or of another at its pace."""
-
 
 def step_interval(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan) -> Interval:
     """The 90 % interval of ``step_time_s``, whose critical path is ``path``."""
@@ -240,7 +237,7 @@ def _part(name: str, share: float, residual: Deviation, kind: str) -> IntervalPa
 
 def _is_fitted(profile: GpuProfile) -> bool:
     """Whether steps have shown the clock of this GPU, or of the one that it was carried from."""
-    return profile.step_time_residual is not None or not profile.step_time_fit.startswith(_NOT_FITTED)
+    return profile.step_time_residual is not None or profile.clock_from_steps
 
 
 def _has_shipped_curves(profile: GpuProfile, gpu: Gpu) -> bool:
