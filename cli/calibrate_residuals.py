@@ -146,7 +146,7 @@ def _of_cases(
     from ..calibration.validation.judge.own_steps import source_rows
     from ..calibration.validation.judge.source_left_out import step_rows
     from ..calibration.validation.run import validate
-    from ..calibration.validation.unread import told_unread, unread_moves, unread_rows
+    from ..calibration.validation.unread import predicted_unread, unread_moves, unread_rows
 
     halves = read_halves(held_out) if held_out else None
     report = validate(
@@ -159,12 +159,12 @@ def _of_cases(
     tell_refused(report.refused)
     steps = fit_interval_terms(step_rows(report))
     show("predicting runs as if nobody had read their trainers")
-    told = told_unread(report, jobs=jobs)
-    steps = replace(steps, unread=fit_unread(unread_moves(told)) or steps.unread)
+    predicted = predicted_unread(report, jobs=jobs)
+    steps = replace(steps, unread=fit_unread(unread_moves(predicted)) or steps.unread)
     apart = source_rows(report, steps)
     if len({row.source for row in apart}) > 1:
         show("fitting how sources differ")
-        steps = replace(steps, sources=fit_source_spread(apart, unread_rows(told, apart)))
+        steps = replace(steps, sources=fit_source_spread(apart, unread_rows(predicted, apart)))
     of_memory, sweeps = [row for _, row in memory_rows(report.rows)], sweep_rows(report, steps)
     return OfCases(
         steps=steps,
