@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 HALVES = (0, 1)
 
 _TOLD = 10
-"""Mistakes of a file that are told: the same one stands in each of its sets of constants."""
+"""Mistakes of a file that are reported at most: the same one stands in each of its sets of constants."""
 
 
 @with_config(ConfigDict(extra="forbid"))
