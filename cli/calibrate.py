@@ -1,7 +1,5 @@
-"""``stepsim calibrate``: constants from measurements.
-
-Brings together what may not know each other: fits on step times (sim) and profile files (calibration).
-"""
+"""``stepsim calibrate``: constants from measurements. Its commands, and the fit on step times of ``steps``,
+whose constants it writes into the profiles and presets that ship."""
 
 from __future__ import annotations
 

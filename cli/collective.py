@@ -128,7 +128,7 @@ def collective(
                 "--sweep, --cluster and --calibration"
             )
         case = _case_of_log(log, kind, gpu, interconnect)
-        _show(_told(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
+        _show(_as_forced(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
         return
     if kind is None:
         raise ValueError("KIND is missing: a collective, such as all_reduce, or a --log, which is of one")
@@ -156,7 +156,7 @@ def collective(
         case = case_on_scenario(kind, sizes, gpus, cluster)
     else:
         case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, held)
-    _show(_told(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
+    _show(_as_forced(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
 
 
 def _payload_of(size: str) -> float:
@@ -189,7 +189,7 @@ def _case_of_log(log: Path, kind: str | None, gpu: str | None, interconnect: str
     return case
 
 
-def _told(
+def _as_forced(
     case: CollectiveCase, algorithm: str | None, protocol: str | None, nccl: str | None
 ) -> CollectiveCase:
     """The case with what the user forces: one name of ours, or a list for NCCL to choose from."""

@@ -83,7 +83,7 @@ class MemoryRow:
 
 def fit_memory_spread(rows: Sequence[MemoryRow]) -> MeasuredMemory:
     """Shifts and spreads of frameworks, and of all others. ValueError where no run tells anything."""
-    names = sorted(_told(rows))
+    names = sorted(_well_known(rows))
     if not names:
         raise ValueError("the spread of memory needs runs with a measured peak, or that ran out of memory")
     failing = reporting(rows)
@@ -136,7 +136,7 @@ def _by_the_others(rows: Sequence[MemoryRow], parts: Sequence[int | None]) -> li
     found = [math.nan] * len(rows)
     for out in sorted({part for part in parts if part is not None}):
         rest = [row for row, part in zip(rows, parts, strict=True) if part != out]
-        if not _told(rest):
+        if not _well_known(rest):
             continue
         known = fit_memory_spread(rest)
         for place, (row, part) in enumerate(zip(rows, parts, strict=True)):
@@ -160,7 +160,7 @@ def reporting(rows: Iterable[MemoryRow]) -> set[str]:
     return {row.framework for row in rows if not row.ran}
 
 
-def _told(rows: Iterable[MemoryRow]) -> set[str]:
+def _well_known(rows: Iterable[MemoryRow]) -> set[str]:
     """Frameworks of which enough families say how far predictions are off, not only that they ran."""
     families: dict[str, set[str]] = {}
     for row in rows:

@@ -164,10 +164,10 @@ class ReplicationState:
                 arriving.rest(slot, now)
             for slot in sorted(goes_on):
                 arriving.go_on(slot, now)
-            self._tell(number, before)
+            self._look_again(number, before)
 
-    def _tell(self, number: int, before: float) -> None:
-        """The process that waits for an arrival on the wall clock looks again."""
+    def _look_again(self, number: int, before: float) -> None:
+        """Have the process that waits for an arrival on the wall clock look again when that is."""
         if (
             self.plan.on_wall
             and self.arrivals[number][0].next != before
@@ -314,7 +314,7 @@ class ReplicationState:
             if rested:
                 arriving.go_on(slot, now)
             arriving.swapped(slot, now, factor)
-            self._tell(number, before)
+            self._look_again(number, before)
         return warm
 
     def next_false(self) -> float:

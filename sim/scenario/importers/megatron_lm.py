@@ -29,7 +29,7 @@ SIGNS = (
     "micro-batch-size",
     "model-parallel-size",
 )
-"""Options that only Megatron's kin have, in the form that their scripts write."""
+"""Options that only Megatron-LM and frameworks built on it have, in the form that their scripts write."""
 
 SEVERAL = (
     "it stands several times, with other values: a list of arguments has one (or is of several "
