@@ -1,7 +1,5 @@
-"""``stepsim calibrate``: constants from measurements.
-
-Brings together what may not know each other: fits on step times (sim) and profile files (calibration).
-"""
+"""``stepsim calibrate``: constants from measurements. Its commands, and the fit on step times of ``steps``,
+whose constants it writes into the profiles and presets that ship."""
 
 from __future__ import annotations
 
@@ -19,9 +17,8 @@ from .calibrate_own import own_steps
 from .calibrate_report import report
 from .calibrate_residuals import residuals
 from .mistakes import reported
+from .options import CORES, JsonOption, MeasuredCasesArgument, ProcessesOption
 from .output import clear_status, echo_json, output_file, save_text, say, status_line, wrote
-from .validate import CORES
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.fit.steps.report import StepFit
@@ -34,48 +31,48 @@ calibrate = typer.Typer(
     help="Measure, and fit constants to measurements.", no_args_is_help=True, rich_markup_mode=None
 )
 
+OwnOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--own", metavar="RUN.yaml", help="A run of your own and what a step of it took. Repeatable."
+    ),
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", metavar="FILE.yaml", help="With --own: the profile to write.")
+]
+GpuOption = Annotated[
+    list[str] | None, typer.Option("--gpu", metavar="NAME", help="Fit this GPU's constants only.")
+]
+SoftwareOption = Annotated[
+    list[str] | None, typer.Option("--software", metavar="NAME", help="Fit this preset's constants only.")
+]
+MarkdownOption = Annotated[
+    Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the fit as a page.")
+]
+NearOption = Annotated[
+    bool, typer.Option("--near", help="Search from the shipped constants only: a tenth of the time.")
+]
+SaveOption = Annotated[
+    Path | None,
+    typer.Option("--save", metavar="FILE.json", help="Keep both halves' constants, for validate --held-out."),
+]
+WriteOption = Annotated[
+    bool, typer.Option("--write", help="Write the constants into the profiles and presets shipped here.")
+]
+
 
 def steps(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[CASES.yaml...]", help="Files of measured cases.")
-    ] = None,
-    own: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--own", metavar="RUN.yaml", help="A run of your own and what a step of it took. Repeatable."
-        ),
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.yaml", help="With --own: the profile to write.")
-    ] = Path("steps.profile.yaml"),
-    gpu: Annotated[
-        list[str] | None, typer.Option("--gpu", metavar="NAME", help="Fit this GPU's constants only.")
-    ] = None,
-    software: Annotated[
-        list[str] | None, typer.Option("--software", metavar="NAME", help="Fit this preset's constants only.")
-    ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
-        ),
-    ] = CORES,
+    files: MeasuredCasesArgument = None,
+    own: OwnOption = None,
+    out: OutOption = Path("steps.profile.yaml"),
+    gpu: GpuOption = None,
+    software: SoftwareOption = None,
+    jobs: ProcessesOption = CORES,
     as_json: JsonOption = False,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the fit as a page.")
-    ] = None,
-    near: Annotated[
-        bool, typer.Option("--near", help="Search from the shipped constants only: a tenth of the time.")
-    ] = False,
-    save: Annotated[
-        Path | None,
-        typer.Option(
-            "--save", metavar="FILE.json", help="Keep both halves' constants, for validate --held-out."
-        ),
-    ] = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the constants into the profiles and presets shipped here.")
-    ] = False,
+    markdown: MarkdownOption = None,
+    near: NearOption = False,
+    save: SaveOption = None,
+    write: WriteOption = False,
 ) -> None:
     """Fit the constants that only step times show: of GPUs and of software presets, never of a run.
 
@@ -152,6 +149,7 @@ def write_constants(fit: StepFit, profiles: Path, presets: Path) -> None:
             clock_fraction=constants.clock_fraction,
             corun_slowdown=constants.corun_slowdown,
             step_time_fit=gpu_provenance(gpu.coverage),
+            clock_from_steps=True,
             step_time_residual=gpu.coverage.held_out,
         )
         write_profile(profile, profiles)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .collective_logs import learnt_of_tables, observed, read_cases, sweep_of
+from .options import JsonOption
 from .output import clear_status, console, echo_json, save_text, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.fit.collectives import FittedConstant, FittedCurve
@@ -23,50 +23,61 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).parents[1] / "hardware" / "collectives.yaml"
 
+FilesArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="LOG...", help="Logs of nccl-tests to fit on; without any, measure here."),
+]
+SpawnOption = Annotated[
+    int | None,
+    typer.Option(
+        "--spawn", metavar="N", max=1024, help="Measure between N processes here, without torchrun."
+    ),
+]
+BackendOption = Annotated[
+    str | None, typer.Option("--backend", metavar="nccl|gloo", help="Default: nccl where there is a GPU.")
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", metavar="FILE.csv", help="Where measurements go, line by line.")
+]
+KindOption = Annotated[
+    list[str] | None,
+    typer.Option("--kind", metavar="NAME", help="Measure this collective only. Repeatable."),
+]
+LargestOption = Annotated[
+    str | None,
+    typer.Option("--largest", metavar="SIZE", help="Largest payload (64MB with gloo, 1GB with NCCL)."),
+]
+ScenarioOption = Annotated[
+    str | None,
+    typer.Option("--scenario", metavar="SCENARIO", help="Measure the groups of its layout too."),
+]
+BudgetOption = Annotated[
+    str, typer.Option("--budget", metavar="TIME", help="When to stop measuring; a later run goes on.")
+]
+GpuOption = Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="GPU of all the logs.")]
+InterconnectOption = Annotated[
+    str | None, typer.Option("--interconnect", metavar="NAME", help="Network of all the logs.")
+]
+ReplicasOption = Annotated[
+    int, typer.Option(min=0, max=100_000, help="Bootstraps of whole logs for the constants' intervals.")
+]
+WriteOption = Annotated[bool, typer.Option("--write", help="Write the constants into the shipped file.")]
+
 
 def collectives(
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="LOG...", help="Logs of nccl-tests to fit on; without any, measure here."),
-    ] = None,
-    spawn: Annotated[
-        int | None,
-        typer.Option(
-            "--spawn", metavar="N", max=1024, help="Measure between N processes here, without torchrun."
-        ),
-    ] = None,
-    backend: Annotated[
-        str | None, typer.Option("--backend", metavar="nccl|gloo", help="Default: nccl where there is a GPU.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.csv", help="Where measurements go, line by line.")
-    ] = Path("collectives.csv"),
-    kind: Annotated[
-        list[str] | None,
-        typer.Option("--kind", metavar="NAME", help="Measure this collective only. Repeatable."),
-    ] = None,
-    largest: Annotated[
-        str | None,
-        typer.Option("--largest", metavar="SIZE", help="Largest payload (64MB with gloo, 1GB with NCCL)."),
-    ] = None,
-    scenario: Annotated[
-        str | None,
-        typer.Option("--scenario", metavar="SCENARIO", help="Measure the groups of its layout too."),
-    ] = None,
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="When to stop measuring; a later run goes on.")
-    ] = "5min",
-    gpu: Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="GPU of all the logs.")] = None,
-    interconnect: Annotated[
-        str | None, typer.Option("--interconnect", metavar="NAME", help="Network of all the logs.")
-    ] = None,
-    replicas: Annotated[
-        int, typer.Option(min=0, max=100_000, help="Bootstraps of whole logs for the constants' intervals.")
-    ] = 0,
+    files: FilesArgument = None,
+    spawn: SpawnOption = None,
+    backend: BackendOption = None,
+    out: OutOption = Path("collectives.csv"),
+    kind: KindOption = None,
+    largest: LargestOption = None,
+    scenario: ScenarioOption = None,
+    budget: BudgetOption = "5min",
+    gpu: GpuOption = None,
+    interconnect: InterconnectOption = None,
+    replicas: ReplicasOption = 0,
     as_json: JsonOption = False,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write the constants into the shipped file.")
-    ] = False,
+    write: WriteOption = False,
 ) -> None:
     """Measure collectives here for calibrate fit; or, given LOGs of nccl-tests, fit the shipped constants.
 

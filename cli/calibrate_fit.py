@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import JsonOption
 from .output import clear_status, console, echo_json, output_file, save_text, say, status_line, wrote
 from .refusals import refused_document, refused_files, tell_refused
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.fit.own.collectives import OwnCurve
@@ -28,33 +28,37 @@ POOR = 0.5
 published ones (docs/accuracy.md, docs/collectives.md): the command's answer is no."""
 NO = 1
 
+FilesArgument = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...",
+        help="Tables (.csv), torch traces (.json, .json.gz), Nsight Systems (.sqlite), nccl-tests logs; "
+        "archives of all but databases.",
+    ),
+]
+OutOption = Annotated[Path, typer.Option("--out", metavar="FILE.yaml", help="The profile to write.")]
+GpuOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpu",
+        metavar="NAME|FILE.yaml",
+        help="GPU of files that name none: of the catalogue, or a file that describes one.",
+    ),
+]
+InterconnectOption = Annotated[
+    str | None, typer.Option("--interconnect", metavar="NAME", help="Network of logs that name none.")
+]
+ReplicasOption = Annotated[
+    int, typer.Option(min=0, max=100_000, help="Bootstraps for the intervals of kernel constants.")
+]
+
 
 def fit(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE...",
-            help="Tables (.csv), torch traces (.json, .json.gz), Nsight Systems (.sqlite), nccl-tests logs; "
-            "archives of all but databases.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.yaml", help="The profile to write.")] = Path(
-        "my.profile.yaml"
-    ),
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            "--gpu",
-            metavar="NAME|FILE.yaml",
-            help="GPU of files that name none: of the catalogue, or a file that describes one.",
-        ),
-    ] = None,
-    interconnect: Annotated[
-        str | None, typer.Option("--interconnect", metavar="NAME", help="Network of logs that name none.")
-    ] = None,
-    replicas: Annotated[
-        int, typer.Option(min=0, max=100_000, help="Bootstraps for the intervals of kernel constants.")
-    ] = 20,
+    files: FilesArgument,
+    out: OutOption = Path("my.profile.yaml"),
+    gpu: GpuOption = None,
+    interconnect: InterconnectOption = None,
+    replicas: ReplicasOption = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a profile on measurements of one GPU, for the field calibration of a scenario.

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import JsonOption
 from .output import clear_status, console, echo_json, output_file, say, status_line, wrote
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.measure.kernel_csv import KernelComparison, KernelRow
@@ -19,28 +19,30 @@ if TYPE_CHECKING:
 DeviceOption = Annotated[
     str | None, typer.Option("--device", metavar="cuda|cpu", help="Where to measure (default: a GPU if any).")
 ]
+BudgetOption = Annotated[
+    str, typer.Option("--budget", metavar="TIME", help="When to stop; a later run goes on.")
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", metavar="FILE.csv", help="Where the measurements go, line by line.")
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="FAMILY", help="gemm, attention, memory, launch, corun or triton. Repeatable."
+    ),
+]
+GpuOption = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="NAME", help="The catalogue's name of this GPU, where it is not found."),
+]
 
 
 def kernels(
     device: DeviceOption = None,
-    budget: Annotated[
-        str, typer.Option("--budget", metavar="TIME", help="When to stop; a later run goes on.")
-    ] = "5min",
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE.csv", help="Where the measurements go, line by line.")
-    ] = Path("kernels.csv"),
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only", metavar="FAMILY", help="gemm, attention, memory, launch, corun or triton. Repeatable."
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(
-            "--gpu", metavar="NAME", help="The catalogue's name of this GPU, where it is not found."
-        ),
-    ] = None,
+    budget: BudgetOption = "5min",
+    out: OutOption = Path("kernels.csv"),
+    only: OnlyOption = None,
+    gpu: GpuOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure GEMMs, attention, memory-bound kernels, launches, and a GEMM beside a copy.

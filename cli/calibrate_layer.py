@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .calibrate_kernels import DeviceOption
+from .options import JsonOption, ScenarioArgument
 from .output import clear_status, console, echo_json, say, status_line
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 
 def layer(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: ScenarioArgument,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change one field, as in training.micro_batch=2."),

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .options import JsonOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .refusals import refused_document, refused_files, tell_refused
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.readers.measured import Measured
@@ -29,26 +29,32 @@ _TOOLS = {
     "sendrecv": "sendrecv_perf",
 }
 
+ProfileArgument = Annotated[
+    str, typer.Argument(metavar="PROFILE", help="A profile file, or the name of a shipped profile.")
+]
+ScenarioArgument = Annotated[
+    str | None, typer.Argument(metavar="SCENARIO", help="Whose operations to look for in it.")
+]
+PointsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--points", metavar="FILE", help="Measurements to draw it against. Repeatable."),
+]
+GpuFileOption = Annotated[
+    Path | None,
+    typer.Option("--gpu", metavar="FILE.yaml", help="What describes the profile's GPU, of no catalogue."),
+]
+SvgOption = Annotated[
+    Path | None,
+    typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the picture of fit and points."),
+]
+
 
 def report(
-    profile: Annotated[
-        str, typer.Argument(metavar="PROFILE", help="A profile file, or the name of a shipped profile.")
-    ],
-    scenario: Annotated[
-        str | None, typer.Argument(metavar="SCENARIO", help="Whose operations to look for in it.")
-    ] = None,
-    points: Annotated[
-        list[Path] | None,
-        typer.Option("--points", metavar="FILE", help="Measurements to draw it against. Repeatable."),
-    ] = None,
-    gpu_file: Annotated[
-        Path | None,
-        typer.Option("--gpu", metavar="FILE.yaml", help="What describes the profile's GPU, of no catalogue."),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the picture of fit and points."),
-    ] = None,
+    profile: ProfileArgument,
+    scenario: ScenarioArgument = None,
+    points: PointsOption = None,
+    gpu_file: GpuFileOption = None,
+    svg: SvgOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show a profile against measurements, what of a scenario it does not cover, and how to measure that.

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .collective_logs import observed, read_cases
+from .options import CORES, JsonOption, MeasuredCasesArgument, ProcessesOption
 from .output import echo_json, wrote
 from .progress import progress
 from .refusals import tell_refused
-from .validate import CORES
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.cases.case import Case
@@ -34,9 +33,7 @@ LAYOUTS = EVIDENCE / "measured_layouts.yaml"
 
 
 def residuals(
-    files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[CASES.yaml...]", help="Files of measured cases.")
-    ] = None,
+    files: MeasuredCasesArgument = None,
     kernels: Annotated[
         list[Path] | None,
         typer.Option("--kernels", metavar="FILE", help="Measured kernels (kind: kernels). Repeatable."),
@@ -52,12 +49,7 @@ def residuals(
             help="Predict each source with constants that never saw it (calibrate steps --save).",
         ),
     ] = None,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
-        ),
-    ] = CORES,
+    jobs: ProcessesOption = CORES,
     as_json: JsonOption = False,
     write: Annotated[bool, typer.Option("--write", help="Write them into the files shipped here.")] = False,
 ) -> None:
@@ -154,7 +146,7 @@ def _of_cases(
     from ..calibration.validation.judge.own_steps import source_rows
     from ..calibration.validation.judge.source_left_out import step_rows
     from ..calibration.validation.run import validate
-    from ..calibration.validation.unread import told_unread, unread_moves, unread_rows
+    from ..calibration.validation.unread import predicted_unread, unread_moves, unread_rows
 
     halves = read_halves(held_out) if held_out else None
     report = validate(
@@ -167,12 +159,12 @@ def _of_cases(
     tell_refused(report.refused)
     steps = fit_interval_terms(step_rows(report))
     show("predicting runs as if nobody had read their trainers")
-    told = told_unread(report, jobs=jobs)
-    steps = replace(steps, unread=fit_unread(unread_moves(told)) or steps.unread)
+    predicted = predicted_unread(report, jobs=jobs)
+    steps = replace(steps, unread=fit_unread(unread_moves(predicted)) or steps.unread)
     apart = source_rows(report, steps)
     if len({row.source for row in apart}) > 1:
         show("fitting how sources differ")
-        steps = replace(steps, sources=fit_source_spread(apart, unread_rows(told, apart)))
+        steps = replace(steps, sources=fit_source_spread(apart, unread_rows(predicted, apart)))
     of_memory, sweeps = [row for _, row in memory_rows(report.rows)], sweep_rows(report, steps)
     return OfCases(
         steps=steps,

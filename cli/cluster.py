@@ -7,14 +7,12 @@ from typing import Annotated
 
 import typer
 
+from .options import JsonOption, ScenarioArgument
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
-from .views import JsonOption
 
 
 def cluster(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: ScenarioArgument,
     overrides: Annotated[
         list[str] | None,
         typer.Option(

@@ -9,8 +9,8 @@ import typer
 
 from ..hardware.limits import MOST_GPUS
 from .collective_cases import case_on, case_on_scenario
+from .options import JsonOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, there, wrote
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.validation.collectives import CollectiveCase
@@ -19,79 +19,94 @@ if TYPE_CHECKING:
 GPU, INTERCONNECT = "H100-SXM5-80GB", "ib-ndr400-x8"
 SIZE, RANKS = "1GB", 64
 
+KindArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="KIND", help="all_reduce, all_gather, all_to_all, ...; of a --log its own."),
+]
+SizeOption = Annotated[
+    str, typer.Option("--size", metavar="BYTES", help="Payload as nccl-tests counts it, such as 1GB.")
+]
+GpusOption = Annotated[int, typer.Option("--gpus", min=2, max=MOST_GPUS, help="Ranks, one a GPU.")]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar="SCENARIO",
+        help="On the machine of a scenario, the first --gpus of it. Where its fabric can be full, "
+        "all_to_all takes at most 2,048 ranks.",
+    ),
+]
+GpuOption = Annotated[
+    str | None,
+    typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue.", show_default=GPU),
+]
+InterconnectOption = Annotated[
+    str | None,
+    typer.Option(
+        "--interconnect",
+        metavar="NAME|{...}",
+        help="Network of the catalogue, or its figures: {rate: 200 Gb/s, nics_per_node: 4}.",
+        show_default=INTERCONNECT,
+    ),
+]
+GpusPerNodeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--gpus-per-node",
+        min=1,
+        max=MOST_GPUS,
+        help="GPUs of a host that take part.",
+        show_default="all of a host",
+    ),
+]
+AlgorithmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--algorithm",
+        metavar="NAME",
+        help="ring, tree, nvls, sharp, pat, halving-doubling, ...; or a list as in NCCL_ALGO.",
+    ),
+]
+ProtocolOption = Annotated[
+    str | None,
+    typer.Option("--protocol", metavar="NAME", help="LL, LL128 or Simple; or a list as in NCCL_PROTO."),
+]
+NcclOption = Annotated[
+    str | None,
+    typer.Option("--nccl", metavar="VERSION", help="Whose tuning tables choose, such as 2.28.9."),
+]
+SweepOption = Annotated[bool, typer.Option("--sweep", help="Every power of two up to the size.")]
+LogOption = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="LOG", help="Sweep the system and sizes of this nccl-tests log."),
+]
+CalibrationOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--calibration", metavar="PROFILE.yaml", help="Predict by the curves of your own measurements."
+    ),
+]
+PictureOption = Annotated[
+    Path | None,
+    typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the sweep as a picture."),
+]
+
 
 def collective(
-    kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help="all_reduce, all_gather, all_to_all, ...; of a --log its own."),
-    ] = None,
-    size: Annotated[
-        str, typer.Option("--size", metavar="BYTES", help="Payload as nccl-tests counts it, such as 1GB.")
-    ] = SIZE,
-    gpus: Annotated[int, typer.Option("--gpus", min=2, max=MOST_GPUS, help="Ranks, one a GPU.")] = RANKS,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            metavar="SCENARIO",
-            help="On the machine of a scenario, the first --gpus of it. Where its fabric can be full, "
-            "all_to_all takes at most 2,048 ranks.",
-        ),
-    ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option("--gpu", metavar="NAME", help="GPU of the catalogue.", show_default=GPU),
-    ] = None,
-    interconnect: Annotated[
-        str | None,
-        typer.Option(
-            "--interconnect",
-            metavar="NAME|{...}",
-            help="Network of the catalogue, or its figures: {rate: 200 Gb/s, nics_per_node: 4}.",
-            show_default=INTERCONNECT,
-        ),
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus-per-node",
-            min=1,
-            max=MOST_GPUS,
-            help="GPUs of a host that take part.",
-            show_default="all of a host",
-        ),
-    ] = None,
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            "--algorithm",
-            metavar="NAME",
-            help="ring, tree, nvls, sharp, pat, halving-doubling, ...; or a list as in NCCL_ALGO.",
-        ),
-    ] = None,
-    protocol: Annotated[
-        str | None,
-        typer.Option("--protocol", metavar="NAME", help="LL, LL128 or Simple; or a list as in NCCL_PROTO."),
-    ] = None,
-    nccl: Annotated[
-        str | None,
-        typer.Option("--nccl", metavar="VERSION", help="Whose tuning tables choose, such as 2.28.9."),
-    ] = None,
-    sweep: Annotated[bool, typer.Option("--sweep", help="Every power of two up to the size.")] = False,
-    log: Annotated[
-        Path | None,
-        typer.Option("--log", metavar="LOG", help="Sweep the system and sizes of this nccl-tests log."),
-    ] = None,
-    calibration: Annotated[
-        Path | None,
-        typer.Option(
-            "--calibration", metavar="PROFILE.yaml", help="Predict by the curves of your own measurements."
-        ),
-    ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Write the sweep as a picture."),
-    ] = None,
+    kind: KindArgument = None,
+    size: SizeOption = SIZE,
+    gpus: GpusOption = RANKS,
+    cluster: ClusterOption = None,
+    gpu: GpuOption = None,
+    interconnect: InterconnectOption = None,
+    gpus_per_node: GpusPerNodeOption = None,
+    algorithm: AlgorithmOption = None,
+    protocol: ProtocolOption = None,
+    nccl: NcclOption = None,
+    sweep: SweepOption = False,
+    log: LogOption = None,
+    calibration: CalibrationOption = None,
+    svg: PictureOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict one collective: its time, bandwidths, algorithm, protocol, and the link that binds.
@@ -105,8 +120,6 @@ def collective(
     output_file("--picture", svg, PICTURES, [log] if log else [])
 
     from ..hardware.collective_kinds import kind_called
-    from ..hardware.fields import MOST_BYTES
-    from ..hardware.quantities import quantity_of
 
     if log:
         if cluster or calibration or sweep or gpus_per_node or (size, gpus) != (SIZE, RANKS):
@@ -115,18 +128,14 @@ def collective(
                 "--sweep, --cluster and --calibration"
             )
         case = _case_of_log(log, kind, gpu, interconnect)
-        _show(_told(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
+        _show(_as_forced(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
         return
     if kind is None:
         raise ValueError("KIND is missing: a collective, such as all_reduce, or a --log, which is of one")
     kind = kind_called(kind)
 
     held = gpus_per_node or _host_of(gpu or GPU)
-    payload = quantity_of("--size", f"{size} B" if size.isdecimal() else size, "bytes")
-    if payload < 1:
-        raise ValueError(f"--size {size}: must be at least one byte")
-    if payload > MOST_BYTES:
-        raise ValueError(f"--size {size}: must be {MOST_BYTES:g} bytes at most")
+    payload = _payload_of(size)
     if cluster and calibration:
         raise ValueError("--cluster: a profile is of a machine of its own")
     if calibration:
@@ -147,7 +156,20 @@ def collective(
         case = case_on_scenario(kind, sizes, gpus, cluster)
     else:
         case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, held)
-    _show(_told(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
+    _show(_as_forced(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
+
+
+def _payload_of(size: str) -> float:
+    """Bytes, of a quantity or a plain number of them."""
+    from ..hardware.fields import MOST_BYTES
+    from ..hardware.quantities import quantity_of
+
+    payload = quantity_of("--size", f"{size} B" if size.isdecimal() else size, "bytes")
+    if payload < 1:
+        raise ValueError(f"--size {size}: must be at least one byte")
+    if payload > MOST_BYTES:
+        raise ValueError(f"--size {size}: must be {MOST_BYTES:g} bytes at most")
+    return payload
 
 
 def _case_of_log(log: Path, kind: str | None, gpu: str | None, interconnect: str | None) -> CollectiveCase:
@@ -167,7 +189,7 @@ def _case_of_log(log: Path, kind: str | None, gpu: str | None, interconnect: str
     return case
 
 
-def _told(
+def _as_forced(
     case: CollectiveCase, algorithm: str | None, protocol: str | None, nccl: str | None
 ) -> CollectiveCase:
     """The case with what the user forces: one name of ours, or a list for NCCL to choose from."""

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from .options import JsonOption, MaxEventsOption
 from .output import console, echo_json
 from .progress import progress
 from .sources import SOURCE_HELP, FrameworkOption, GivenOption, SourceFacts, VersionOption, load_any
-from .views import JsonOption, MaxEventsOption
 
 
 def compare(

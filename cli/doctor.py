@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .options import JsonOption
 from .output import console, echo_json
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.measure.installation import Installation

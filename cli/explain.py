@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import JsonOption, MaxEventsOption, SetOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .progress import progress
 from .refusals import refused_document, tell_refused
-from .views import JsonOption, MaxEventsOption, SetOption
 
 if TYPE_CHECKING:
     from ..calibration.explain.explained import Explained

@@ -7,21 +7,21 @@ from typing import Annotated
 
 import typer
 
+from .options import SetOption
 from .output import output_file, save_text, say, wrote
 from .sources import (
-    SOURCE_HELP,
     FrameworkOption,
     GivenOption,
+    SourceArgument,
     SourceFacts,
     VersionOption,
     WithOption,
     load_any,
 )
-from .views import SetOption
 
 
 def export_scenario(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
+    scenario: SourceArgument,
     to: Annotated[
         str,
         typer.Option(

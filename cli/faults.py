@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..hardware.limits import LARGEST, MOST_GPUS
+from .options import JsonOption, MaxEventsOption, refuse_where
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -20,7 +21,6 @@ from .output import (
     wrote,
 )
 from .progress import progress
-from .views import JsonOption, MaxEventsOption
 
 if TYPE_CHECKING:
     from ..sim.reliability.answers import Answers
@@ -33,94 +33,105 @@ Replications = Annotated[
         "--replications", "-n", metavar="N", min=1, max=1_000_000, help="In place of run.replications."
     ),
 ]
+ScenarioOrRangesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file."),
+]
+ChangesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Change one field, as in recovery.policy=hot_spare. Repeatable.",
+    ),
+]
+FaultOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="'KIND TARGET KEY=VALUE ...'",
+        help="One more fault, as in 'gpu_fatal gpu/37 at=3h'. Repeatable.",
+    ),
+]
+SweepOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        metavar="FIELD=LOW..HIGH ...",
+        help="Over a range, as in checkpoint.storage.every=5min..2h; more may follow.",
+    ),
+]
+SeedOption = Annotated[
+    int | None, typer.Option("--seed", metavar="N", min=0, max=LARGEST, help="In place of faults.seed.")
+]
+WhatIfOption = Annotated[
+    bool,
+    typer.Option(
+        "--what-if", help="What each kind of fault costs and each mitigation gains; the best interval."
+    ),
+]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE.html", help="Write a report with plots; asks what-if too."),
+]
+EventsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--events", metavar="FILE.csv", help="Write the faults of the first replication, as a trace."
+    ),
+]
+SweepPictureOption = Annotated[
+    Path | None, typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Draw the sweep.")
+]
+RecordOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        metavar="RECORD.json",
+        help="A record of real faults: what it says, and with a SCENARIO what it would do to that job.",
+    ),
+]
+HostsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--hosts",
+        metavar="N",
+        min=1,
+        max=MOST_GPUS,
+        help="Of how many hosts the record is; default: those that failed.",
+    ),
+]
+CasesOption = Annotated[
+    Path | None,
+    typer.Option("--cases", metavar="FILE.md", help="Simulate the published cases and write their table."),
+]
+StragglerLogsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--straggler-logs",
+        metavar="FOLDER",
+        help="With --cases: the folder of ByteDance's logs of operations (trace-AR.parquet, ...).",
+    ),
+]
 
 
 def faults(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file."),
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="FIELD=VALUE",
-            help="Change one field, as in recovery.policy=hot_spare. Repeatable.",
-        ),
-    ] = None,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fault",
-            metavar="'KIND TARGET KEY=VALUE ...'",
-            help="One more fault, as in 'gpu_fatal gpu/37 at=3h'. Repeatable.",
-        ),
-    ] = None,
-    sweeps: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sweep",
-            metavar="FIELD=LOW..HIGH ...",
-            help="Over a range, as in checkpoint.storage.every=5min..2h; more may follow.",
-        ),
-    ] = None,
+    words: ScenarioOrRangesArgument = None,
+    overrides: ChangesOption = None,
+    fault: FaultOption = None,
+    sweeps: SweepOption = None,
     replications: Replications = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", min=0, max=LARGEST, help="In place of faults.seed.")
-    ] = None,
-    what_if: Annotated[
-        bool,
-        typer.Option(
-            "--what-if", help="What each kind of fault costs and each mitigation gains; the best interval."
-        ),
-    ] = False,
+    seed: SeedOption = None,
+    what_if: WhatIfOption = False,
     max_events: MaxEventsOption = None,
     as_json: JsonOption = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE.html", help="Write a report with plots; asks what-if too."),
-    ] = None,
-    events: Annotated[
-        Path | None,
-        typer.Option(
-            "--events", metavar="FILE.csv", help="Write the faults of the first replication, as a trace."
-        ),
-    ] = None,
-    svg: Annotated[
-        Path | None, typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Draw the sweep.")
-    ] = None,
-    record: Annotated[
-        Path | None,
-        typer.Option(
-            "--record",
-            metavar="RECORD.json",
-            help="A record of real faults: what it says, and with a SCENARIO what it would do to that job.",
-        ),
-    ] = None,
-    hosts: Annotated[
-        int | None,
-        typer.Option(
-            "--hosts",
-            metavar="N",
-            min=1,
-            max=MOST_GPUS,
-            help="Of how many hosts the record is; default: those that failed.",
-        ),
-    ] = None,
-    cases: Annotated[
-        Path | None,
-        typer.Option(
-            "--cases", metavar="FILE.md", help="Simulate the published cases and write their table."
-        ),
-    ] = None,
-    straggler_logs: Annotated[
-        Path | None,
-        typer.Option(
-            "--straggler-logs",
-            metavar="FOLDER",
-            help="With --cases: the folder of ByteDance's logs of operations (trace-AR.parquet, ...).",
-        ),
-    ] = None,
+    html: HtmlOption = None,
+    events: EventsOption = None,
+    svg: SweepPictureOption = None,
+    record: RecordOption = None,
+    hosts: HostsOption = None,
+    cases: CasesOption = None,
+    straggler_logs: StragglerLogsOption = None,
 ) -> None:
     """Simulate weeks of training with failures, detection, restarts, checkpoints and spares.
 
@@ -146,16 +157,14 @@ def faults(
     output_file("--picture", svg, PICTURES, [source])
     changes = [*(overrides or ()), *([f"faults.seed={seed}"] if seed is not None else [])]
     if sweeps:
-        unused = {
+        single = {
             "--record": record,
             "--html": html,
             "--events": events,
             "--fault": fault,
-            "--what-if": what_if or None,
+            "--what-if": what_if,
         }
-        wrong = [option for option, value in unused.items() if value]
-        if wrong:
-            raise ValueError(f"{wrong[0]} does not go with --sweep")
+        refuse_where({f"{option} does not go with --sweep": value for option, value in single.items()})
         _sweep(source, changes, ranges, replications, max_events, as_json, svg)
         return
     if svg:
@@ -166,6 +175,13 @@ def faults(
         changes, recorded = _on_record(source, changes, record, hosts, seed or 0)
         lines = [*recorded, *lines]
     answers = _answers(source, changes, lines, replications, what_if, max_events)
+    _tell(answers, html=html, events=events, record=record, as_json=as_json)
+
+
+def _tell(
+    answers: Answers, *, html: Path | None, events: Path | None, record: Path | None, as_json: bool
+) -> None:
+    """Write the files that were asked for, print the answers, and end with their exit code."""
     if html:
         from ..sim.report.reliability.page import write_page
 

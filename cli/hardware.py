@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from .mistakes import reported
+from .options import JsonOption
 from .output import echo_json
-from .views import JsonOption
 
 hardware = typer.Typer(
     name="hardware",

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from .. import api
+from .options import JsonOption
 from .output import echo_json
-from .views import JsonOption
 
 
 class ListedKind(StrEnum):

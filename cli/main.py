@@ -80,11 +80,11 @@ def _code() -> int:
     except (Exception, KeyboardInterrupt) as error:
         if getattr(error, "show", None) is None:
             return reported_error(error)
-        return _told(error)
+        return _option_refused(error)
     return code if isinstance(code, int) else 0
 
 
-def _told(error: BaseException) -> int:
+def _option_refused(error: BaseException) -> int:
     """Say a mistake in the options, or show the help that a bare command gives; the exit code."""
     from ..hardware.shown import printable
     from .option_mistakes import option_mistake

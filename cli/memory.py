@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..hardware.limits import LARGEST
+from .options import JsonOption, MaxEventsOption, SetOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
 from .progress import progress
 from .sources import (
-    SOURCE_HELP,
     FrameworkOption,
     GivenOption,
+    SourceArgument,
     SourceFacts,
     VersionOption,
     WithOption,
     load_any,
 )
-from .views import JsonOption, MaxEventsOption, SetOption
 
 if TYPE_CHECKING:
     from ..sim.result.result import Result
@@ -30,7 +30,7 @@ DOES_NOT_FIT = 1
 
 
 def memory(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
+    scenario: SourceArgument,
     overrides: SetOption = None,
     stage: Annotated[
         int | None,

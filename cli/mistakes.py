@@ -97,13 +97,13 @@ def reported_error(error: BaseException, *, interrupted: bool = False) -> int:
     from ..sim.defects import defect_text, is_of_the_user
 
     if is_of_the_user(error):
-        _say(told(error))
+        _say(user_error_text(error))
         return BAD_INPUT
     _say(defect_text(error))
     return DEFECT
 
 
-def told(error: BaseException) -> str:
+def user_error_text(error: BaseException) -> str:
     """The message of a user's error, no longer than people read: it may quote a value of a megabyte."""
     from ..hardware.shown import clipped, listed
 

@@ -1,4 +1,4 @@
-"""Files that were given and could not be used: told on stderr, and a table or a JSON list of them.
+"""Files that were given and could not be used: named on stderr, and a table or a JSON list of them.
 
 Whoever gives many files gets the figures of the others, and exit code 0; none that can be used is an error.
 """

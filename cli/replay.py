@@ -9,18 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .mistakes import told
+from .mistakes import user_error_text
+from .options import JsonOption, MaxEventsOption
 from .output import say
 from .progress import progress
-from .views import (
-    JsonOption,
-    MaxEventsOption,
-    SpansOption,
-    TimelineOption,
-    TraceOption,
-    ViewFiles,
-    show_result,
-)
+from .views import SpansOption, TimelineOption, TraceOption, ViewFiles, show_result
 
 if TYPE_CHECKING:
     from ..sim.result.result import Result
@@ -85,7 +78,7 @@ def replay(
                     )
                 result = replay_program(program, max_events=max_events, progress=status)
     except BrokenProgram as broken:
-        say(told(broken), err=True)
+        say(user_error_text(broken), err=True)
         raise typer.Exit(BROKEN) from None
     views.write(result)
     show_result(result, as_json, assumptions=True)

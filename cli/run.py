@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..hardware.limits import MOST_GPUS
+from .options import JsonOption, MaxEventsOption, SetOption, refuse_where
 from .output import PICTURE_NAME, PICTURES, output_file, output_folder, save_picture, wrote
 from .progress import progress
 from .sources import (
-    SOURCE_HELP,
     FrameworkOption,
     GivenOption,
+    SourceArgument,
     SourceFacts,
     VersionOption,
     WithOption,
@@ -21,9 +23,6 @@ from .sources import (
 )
 from .views import (
     AssumptionsOption,
-    JsonOption,
-    MaxEventsOption,
-    SetOption,
     SpansOption,
     TimelineOption,
     TraceOption,
@@ -33,97 +32,109 @@ from .views import (
 
 if TYPE_CHECKING:
     from ..sim.scenario.faults.faults import Event
+    from ..sim.scenario.models import Scenario
 
 DOES_NOT_FIT = 1
 
+TopologyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--topology", metavar=PICTURE_NAME, help="Write the network as a picture, links coloured by load."
+    ),
+]
+FaultOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="'KIND TARGET KEY=VALUE ...'",
+        help="What is wrong, as in 'gpu_throttle gpu/37 slow_factor=1.3', all step long or with at=1.2s "
+        "and duration=0.5s. Repeatable.",
+    ),
+]
+FoldOption = Annotated[
+    bool,
+    typer.Option("--fold/--no-fold", help="Replay one rank for all that do the same, or every rank."),
+]
+MaxClassesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-classes",
+        metavar="N",
+        min=1,
+        max=MOST_GPUS,
+        help="Replay up to so many different ranks; default 4,096.",
+    ),
+]
+ExactOption = Annotated[
+    bool,
+    typer.Option("--exact", help="Replay all ranks, also where few replicas would bound the step."),
+]
+ToleranceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--tolerance",
+        metavar="SHARE",
+        help="How far apart the bounds of a step with many slow parts may be; default 0.001.",
+    ),
+]
+PlacementsOption = Annotated[
+    int,
+    typer.Option(
+        "--placements",
+        metavar="N",
+        min=0,
+        max=1000,
+        help="With cluster.neighbours: replay the step on so many random placements of all jobs, too.",
+    ),
+]
+EachFaultOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--each-fault/--no-each-fault",
+        help="Replay once more without each fault; by default where all ranks are replayed and at most "
+        "eight faults are there.",
+    ),
+]
+SaveProgramOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--save-program", metavar="FILE.json[.gz]", help="Write the lowered program, for stepsim replay."
+    ),
+]
+ChakraOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--chakra",
+        metavar="DIR",
+        help="Write MLCommons Chakra execution traces into this folder, one for each class of ranks; "
+        "with --no-fold for each rank.",
+    ),
+]
+
 
 def run(
-    scenario: Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)],
+    scenario: SourceArgument,
     overrides: SetOption = None,
     as_json: JsonOption = False,
     assumptions: AssumptionsOption = False,
     timeline: TimelineOption = None,
     trace: TraceOption = None,
     spans: SpansOption = None,
-    topology: Annotated[
-        Path | None,
-        typer.Option(
-            "--topology", metavar=PICTURE_NAME, help="Write the network as a picture, links coloured by load."
-        ),
-    ] = None,
-    fault: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--fault",
-            metavar="'KIND TARGET KEY=VALUE ...'",
-            help="What is wrong, as in 'gpu_throttle gpu/37 slow_factor=1.3', all step long or with at=1.2s "
-            "and duration=0.5s. Repeatable.",
-        ),
-    ] = None,
-    fold: Annotated[
-        bool,
-        typer.Option("--fold/--no-fold", help="Replay one rank for all that do the same, or every rank."),
-    ] = True,
-    max_classes: Annotated[
-        int | None,
-        typer.Option(
-            "--max-classes",
-            metavar="N",
-            min=1,
-            max=MOST_GPUS,
-            help="Replay up to so many different ranks; default 4,096.",
-        ),
-    ] = None,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="Replay all ranks, also where few replicas would bound the step."),
-    ] = False,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            "--tolerance",
-            metavar="SHARE",
-            help="How far apart the bounds of a step with many slow parts may be; default 0.001.",
-        ),
-    ] = None,
-    placements: Annotated[
-        int,
-        typer.Option(
-            "--placements",
-            metavar="N",
-            min=0,
-            max=1000,
-            help="With cluster.neighbours: replay the step on so many random placements of all jobs, too.",
-        ),
-    ] = 0,
-    each_fault: Annotated[
-        bool | None,
-        typer.Option(
-            "--each-fault/--no-each-fault",
-            help="Replay once more without each fault; by default where all ranks are replayed and at most "
-            "eight faults are there.",
-        ),
-    ] = None,
+    topology: TopologyOption = None,
+    fault: FaultOption = None,
+    fold: FoldOption = True,
+    max_classes: MaxClassesOption = None,
+    exact: ExactOption = False,
+    tolerance: ToleranceOption = None,
+    placements: PlacementsOption = 0,
+    each_fault: EachFaultOption = None,
     given: GivenOption = None,
     files: WithOption = None,
     framework: FrameworkOption = None,
     version: VersionOption = None,
     max_events: MaxEventsOption = None,
-    save_program: Annotated[
-        Path | None,
-        typer.Option(
-            "--save-program", metavar="FILE.json[.gz]", help="Write the lowered program, for stepsim replay."
-        ),
-    ] = None,
-    chakra: Annotated[
-        Path | None,
-        typer.Option(
-            "--chakra",
-            metavar="DIR",
-            help="Write MLCommons Chakra execution traces into this folder, one for each class of ranks; "
-            "with --no-fold for each rank.",
-        ),
-    ] = None,
+    save_program: SaveProgramOption = None,
+    chakra: ChakraOption = None,
 ) -> None:
     """Predict the time, memory and utilisation of one training step.
 
@@ -140,25 +151,9 @@ def run(
 
     beside = SourceFacts(given=given or (), files=files or (), framework=framework, version=version)
     loaded = load_any(scenario, overrides or (), beside)
-    events: tuple[str | Event, ...] = (*(fault or ()),)
-    later: tuple[Event, ...] = ()
-    if loaded.faults is not None:
-        from ..sim.degradation.of_faults import beginning, standing
-
-        events, later = (*standing(loaded.faults), *events), beginning(loaded.faults)
-    for option, value in (("--topology", topology), ("--save-program", save_program), ("--chakra", chakra)):
-        if events and value:
-            raise ValueError(f"{option} knows the healthy step alone, and there are faults; leave one out")
-        if loaded.cluster.variation is not None and value:
-            raise ValueError(
-                f"{option} knows equal GPUs alone, and there is cluster.variation; leave one out"
-            )
-        if loaded.cluster.other_gpus and value:
-            raise ValueError(
-                f"{option} knows one kind of GPU, and there is cluster.other_gpus; leave one out"
-            )
-        if loaded.cluster.neighbours and value:
-            raise ValueError(f"{option} knows one job alone, and there is cluster.neighbours; leave one out")
+    events, later = _faults_of(loaded, fault or ())
+    of_plain_steps = {"--topology": topology, "--save-program": save_program, "--chakra": chakra}
+    _refuse_beside([option for option, path in of_plain_steps.items() if path], loaded, events)
     with progress() as say:
         result = simulate(
             loaded,
@@ -196,3 +191,26 @@ def run(
         wrote("execution traces", chakra)
     if not result.fits:
         raise typer.Exit(DOES_NOT_FIT)
+
+
+def _faults_of(scenario: Scenario, lines: Sequence[str]) -> tuple[tuple[str | Event, ...], tuple[Event, ...]]:
+    """The faults of the step, those of ``lines`` last: what is wrong all step long, or so far as a line says,
+    and what begins later."""
+    if scenario.faults is None:
+        return (*lines,), ()
+    from ..sim.degradation.of_faults import beginning, standing
+
+    return (*standing(scenario.faults), *lines), beginning(scenario.faults)
+
+
+def _refuse_beside(options: Sequence[str], scenario: Scenario, faults: Sequence[str | Event]) -> None:
+    """ValueError for ``options`` that show a healthy step of one job on equal GPUs alone, where it is not."""
+    cluster = scenario.cluster
+    known = {
+        "the healthy step alone, and there are faults": bool(faults),
+        "equal GPUs alone, and there is cluster.variation": cluster.variation is not None,
+        "one kind of GPU, and there is cluster.other_gpus": bool(cluster.other_gpus),
+        "one job alone, and there is cluster.neighbours": bool(cluster.neighbours),
+    }
+    for option in options:
+        refuse_where({f"{option} knows {what}; leave one out": there for what, there in known.items()})

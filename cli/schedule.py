@@ -15,9 +15,9 @@ from typer.core import TyperGroup
 
 from ..hardware.limits import LARGEST
 from .mistakes import reported
+from .options import JsonOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, save_text, wrote
 from .progress import progress
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..schedules.orders.schedule import Costs

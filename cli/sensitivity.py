@@ -7,21 +7,19 @@ from typing import Annotated
 
 import typer
 
+from .options import JsonOption, ScenarioArgument, SetOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
-from .plan import FitsOption, JobsOption, JournalOption, RayOption
+from .plan_options import FITS, FitsOption, JobsOption, JournalOption, RayOption
 from .progress import progress
-from .views import JsonOption, SetOption
 
 
 def sensitivity(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: ScenarioArgument,
     overrides: SetOption = None,
     replan: Annotated[
         bool, typer.Option("--replan/--no-replan", help="The best layout with each faster part, too.")
     ] = True,
-    fits: FitsOption = 0.9,
+    fits: FitsOption = FITS,
     jobs: JobsOption = None,
     ray: RayOption = False,
     journal: JournalOption = None,

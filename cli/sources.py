@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 SOURCE_HELP = "A shipped scenario's name, a YAML file, or another framework's file (docs/importers.md)."
 
+SourceArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help=SOURCE_HELP)]
+
 GivenOption = Annotated[
     list[str] | None,
     typer.Option(

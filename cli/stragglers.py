@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import JsonOption
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, say, wrote
 from .progress import progress
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.readers.operation_log import OperationLog

@@ -7,18 +7,16 @@ from typing import Annotated
 
 import typer
 
+from .options import JsonOption, ScenarioArgument
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
-from .plan import FitsOption, JobsOption, JournalOption, RayOption
+from .plan_options import FITS, FitsOption, JobsOption, JournalOption, ParquetOption, RayOption
 from .progress import progress
-from .views import JsonOption
 
 NOTHING_FITS = 1
 
 
 def sweep(
-    scenario: Annotated[
-        str, typer.Argument(metavar="SCENARIO", help="A shipped scenario's name or a YAML file.")
-    ],
+    scenario: ScenarioArgument,
     axes: Annotated[
         list[str] | None,
         typer.Option(
@@ -30,7 +28,7 @@ def sweep(
     replan: Annotated[
         bool, typer.Option("--replan", help="The best layout for each point, in place of the scenario's own.")
     ] = False,
-    fits: FitsOption = 0.9,
+    fits: FitsOption = FITS,
     jobs: JobsOption = None,
     ray: RayOption = False,
     journal: JournalOption = None,
@@ -38,9 +36,7 @@ def sweep(
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE.csv", help="Write a row for each point.")
     ] = None,
-    parquet: Annotated[
-        Path | None, typer.Option("--parquet", metavar="FILE.parquet", help="The same as Parquet.")
-    ] = None,
+    parquet: ParquetOption = None,
     picture: Annotated[
         Path | None,
         typer.Option("--picture", metavar=PICTURE_NAME, help="Draw the sweep over one field or two."),

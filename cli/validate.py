@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .options import CORES, JsonOption, ProcessesOption
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -21,63 +21,66 @@ from .output import (
 )
 from .progress import progress
 from .refusals import refused_files, tell_refused
-from .views import JsonOption
 
 if TYPE_CHECKING:
     from ..calibration.validation.run import Report
 
-CORES = os.cpu_count() or 1
+FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of measured cases.")]
+MarkdownOption = Annotated[
+    Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
+]
+AppendOption = Annotated[
+    list[Path],
+    typer.Option("--append", metavar="FILE.md", help="With --markdown: put this page after the report."),
+]
+PictureOption = Annotated[
+    Path | None,
+    typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Draw predicted over measured times."),
+]
+HeldOutOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--held-out",
+        metavar="FILE.json",
+        help="Predict high trust also with constants that never saw its family (calibrate steps --save).",
+    ),
+]
+NcclOption = Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")]
+KernelsOption = Annotated[
+    bool,
+    typer.Option(
+        "--kernels", help="The files are of measured kernels (kind: kernels), or tables of many (CSV)."
+    ),
+]
+GpuOption = Annotated[
+    str | None, typer.Option("--gpu", metavar="NAME", help="With --nccl: GPU of all the logs.")
+]
+InterconnectOption = Annotated[
+    str | None,
+    typer.Option("--interconnect", metavar="NAME", help="With --nccl: network of all the logs."),
+]
+LeaveOutOption = Annotated[
+    bool,
+    typer.Option(
+        "--leave-out",
+        help="With --nccl or --kernels: predict each log, or family of shapes, by a fit without it.",
+    ),
+]
 
 
 def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of measured cases.")],
+    files: FilesArgument,
     as_json: JsonOption = False,
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", metavar="N", min=1, max=1024, help="Processes to use.", show_default="one a core"
-        ),
-    ] = CORES,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE.md", help="Write the report as a page.")
-    ] = None,
-    append: Annotated[
-        list[Path],
-        typer.Option("--append", metavar="FILE.md", help="With --markdown: put this page after the report."),
-    ] = [],  # noqa: B006  typer wants a list; nobody changes it
-    svg: Annotated[
-        Path | None,
-        typer.Option("--picture", "--svg", metavar=PICTURE_NAME, help="Draw predicted over measured times."),
-    ] = None,
-    held_out: Annotated[
-        Path | None,
-        typer.Option(
-            "--held-out",
-            metavar="FILE.json",
-            help="Predict high trust also with constants that never saw its family (calibrate steps --save).",
-        ),
-    ] = None,
-    nccl: Annotated[bool, typer.Option("--nccl", help="The files are logs of nccl-tests.")] = False,
-    kernels: Annotated[
-        bool,
-        typer.Option(
-            "--kernels", help="The files are of measured kernels (kind: kernels), or tables of many (CSV)."
-        ),
-    ] = False,
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="With --nccl: GPU of all the logs.")
-    ] = None,
-    interconnect: Annotated[
-        str | None,
-        typer.Option("--interconnect", metavar="NAME", help="With --nccl: network of all the logs."),
-    ] = None,
-    leave_out: Annotated[
-        bool,
-        typer.Option(
-            "--leave-out",
-            help="With --nccl or --kernels: predict each log, or family of shapes, by a fit without it.",
-        ),
-    ] = False,
+    jobs: ProcessesOption = CORES,
+    markdown: MarkdownOption = None,
+    append: AppendOption = [],  # noqa: B006  typer wants a list; nobody changes it
+    svg: PictureOption = None,
+    held_out: HeldOutOption = None,
+    nccl: NcclOption = False,
+    kernels: KernelsOption = False,
+    gpu: GpuOption = None,
+    interconnect: InterconnectOption = None,
+    leave_out: LeaveOutOption = False,
 ) -> None:
     """Predict measured cases and show the errors, by source and regime.
 
@@ -91,30 +94,17 @@ def validate(
     if append and not markdown:
         raise ValueError("--append needs --markdown: the page that it is put after")
     output_file("--picture", svg, PICTURES, files)
-    if nccl and kernels:
-        raise ValueError("--nccl and --kernels: the files are of one kind; give one of both")
-    if svg and nccl:
-        raise ValueError("--picture draws step times; collective --log draws a collective")
-    if svg and kernels:
-        raise ValueError("--picture draws step times; stepsim calibrate report --points draws kernels")
-    if leave_out and not (nccl or kernels):
-        raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
-    if held_out and (nccl or kernels):
-        raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
-    if (gpu or interconnect) and not nccl:
-        raise ValueError("--gpu and --interconnect are of logs of nccl-tests: give --nccl, too")
+    _check_options(
+        picture=svg,
+        held_out=held_out,
+        nccl=nccl,
+        kernels=kernels,
+        leave_out=leave_out,
+        system=bool(gpu or interconnect),
+    )
     there("--append", append)
     if kernels:
-        from ..calibration.readers.kernel_tables import is_kernel_table
-        from .validate_kernels import validate_kernels
-        from .validate_tables import validate_tables
-
-        tables = [file for file in files if file.is_file() and is_kernel_table(file)]
-        if tables:
-            points = [file for file in files if file not in tables]
-            validate_tables(tables, points, as_json=as_json, markdown=markdown)
-            return
-        validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
+        _kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
         return
     if nccl:
         from .collective_logs import read_cases
@@ -131,15 +121,7 @@ def validate(
             raise ValueError("some files are own runs (run or scenario, measured), and others are not")
         _own_runs(files, as_json)
         return
-    from ..calibration.cases.halves import read_halves
-    from ..calibration.validation.run import validate as predict_all
-
-    halves = read_halves(held_out) if held_out else None
-    with progress() as status:
-        report = predict_all(
-            files, jobs=jobs, halves=halves, progress=lambda done, all_: status(f"{done} of {all_} cases")
-        )
-    tell_refused(report.refused)
+    report = _predicted(files, held_out, jobs)
     if markdown:
         from ..calibration.validation.judge.accuracy_page import accuracy_markdown
         from ..hardware.files import read_text
@@ -155,6 +137,52 @@ def validate(
         wrote("page", markdown)
     if svg:
         wrote("picture", svg)
+
+
+def _check_options(
+    *, picture: Path | None, held_out: Path | None, nccl: bool, kernels: bool, leave_out: bool, system: bool
+) -> None:
+    """ValueError for options that do not go together; ``system``: the logs' GPU or network is said."""
+    if nccl and kernels:
+        raise ValueError("--nccl and --kernels: the files are of one kind; give one of both")
+    if picture and nccl:
+        raise ValueError("--picture draws step times; collective --log draws a collective")
+    if picture and kernels:
+        raise ValueError("--picture draws step times; stepsim calibrate report --points draws kernels")
+    if leave_out and not (nccl or kernels):
+        raise ValueError("--leave-out needs --nccl or --kernels: only measurements can be left out of a fit")
+    if held_out and (nccl or kernels):
+        raise ValueError("--held-out is of step times; give --leave-out with --nccl or --kernels")
+    if system and not nccl:
+        raise ValueError("--gpu and --interconnect are of logs of nccl-tests: give --nccl, too")
+
+
+def _kernels(files: list[Path], *, leave_out: bool, as_json: bool, markdown: Path | None) -> None:
+    """Measured kernels: tables of many, with points beside them, or points alone."""
+    from ..calibration.readers.kernel_tables import is_kernel_table
+    from .validate_kernels import validate_kernels
+    from .validate_tables import validate_tables
+
+    tables = [file for file in files if file.is_file() and is_kernel_table(file)]
+    if tables:
+        points = [file for file in files if file not in tables]
+        validate_tables(tables, points, as_json=as_json, markdown=markdown)
+    else:
+        validate_kernels(files, leave_out=leave_out, as_json=as_json, markdown=markdown)
+
+
+def _predicted(files: list[Path], held_out: Path | None, jobs: int) -> Report:
+    """All cases of ``files`` beside their predictions; what was refused is told."""
+    from ..calibration.cases.halves import read_halves
+    from ..calibration.validation.run import validate as predict_all
+
+    halves = read_halves(held_out) if held_out else None
+    with progress() as status:
+        report = predict_all(
+            files, jobs=jobs, halves=halves, progress=lambda done, all_: status(f"{done} of {all_} cases")
+        )
+    tell_refused(report.refused)
+    return report
 
 
 def _tell(report: Report, *, as_json: bool) -> None:

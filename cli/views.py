@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..hardware.limits import LARGEST
 from .output import (
     PICTURE_NAME,
     PICTURES,
@@ -43,23 +42,6 @@ TraceOption = Annotated[
 SpansOption = Annotated[
     Path | None, typer.Option("--spans", metavar="FILE.csv|FILE.parquet", help="Write every span as a table.")
 ]
-MaxEventsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-events",
-        metavar="N",
-        min=1,
-        max=LARGEST,
-        help="Refuse work that is estimated at more events; default: an hour's worth, and what memory holds.",
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", metavar="FIELD=VALUE", help="Change one field, as in parallelism.tp=4. Repeatable."
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
 
 
 @dataclass(frozen=True, kw_only=True)

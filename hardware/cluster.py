@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from .graph import Vertex
+    from .host_links import Ranks
     from .topology import Topology
 
 STAGED_SHARE = 10.0 / 24.0
@@ -184,12 +185,13 @@ class Cluster:
         """The host that the rank is on."""
         return rank // self.gpus_per_node
 
-    def domain_of(self, rank: int) -> int:
-        """Which NVLink domain the rank is in. A host's GPUs never straddle two, bridged pairs aside."""
-        if self.nvlink_domain >= self.gpus_per_node:
-            return rank // self.nvlink_domain
-        per_node = -(-self.gpus_per_node // self.nvlink_domain)
-        return self.node_of(rank) * per_node + rank % self.gpus_per_node // self.nvlink_domain
+    def domain_of(self, rank: Ranks) -> Ranks:
+        """Which NVLink domain the rank is in, or each of them. A host's GPUs never straddle two, bridged
+        pairs aside."""
+        size, per_node = self.nvlink_domain, self.gpus_per_node
+        if size >= per_node:
+            return rank // size
+        return rank // per_node * -(-per_node // size) + rank % per_node // size
 
     def same_domain(self, a: int, b: int) -> bool:
         """Whether NVLink joins the GPUs of both ranks."""

@@ -18,7 +18,7 @@ from .fabric import Fabric
 from .fabrics.links import LinkFamily, LinkTable, Vertex
 from .fabrics.network import flow_key, hashed
 from .graph_file import Edge, gpu_number, read_graph
-from .routes import RoutePart, Routes, check_gpus, joined
+from .routes import RoutePart, Routes, gpu_vectors, joined
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -106,11 +106,7 @@ class CustomTopology:
         Raises:
             ValueError: a GPU that is not there, or no way between two.
         """
-        a, b, flow = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(vector, dtype=np.int64)) for vector in (a, b, flow))
-        )
-        check_gpus(a, self.gpus)
-        check_gpus(b, self.gpus)
+        a, b, flow = gpu_vectors(a, b, flow, self.gpus)
         keys = flow_key(self.seed, a, b, flow)
         parts = [
             part

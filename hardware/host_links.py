@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from .node import Node
 
 NVLINK_OUT, NVLINK_IN, BRIDGE_OUT, BRIDGE_IN, PCIE_OUT, PCIE_IN, NIC_OUT, NIC_IN = range(8)
+
+
+Ranks = TypeVar("Ranks", int, Ids)
+"""One number of a GPU, or a vector of them."""
 
 
 class RoutedCluster(Protocol):
@@ -59,6 +63,8 @@ class RoutedCluster(Protocol):
     @property
     def nvlink_domain(self) -> int: ...
 
+    def domain_of(self, rank: Ranks) -> Ranks: ...
+
 
 @dataclass(frozen=True)
 class HostLinks:
@@ -84,10 +90,7 @@ class HostLinks:
         return self.cluster.nvlink_domain - 1
 
     def domain(self, gpu: Ids) -> Ids:
-        size, per_node = self.cluster.nvlink_domain, self.cluster.gpus_per_node
-        if size >= per_node:
-            return gpu // size
-        return gpu // per_node * -(-per_node // size) + gpu % per_node // size
+        return self.cluster.domain_of(gpu)
 
     def nics(self, gpu: Ids) -> tuple[Ids, Ids]:
         """First of the GPU's links among those of its host, and how many it has."""

@@ -163,7 +163,8 @@ class GpuProfile:
     ``clock_fraction`` is the sustained clock under training load as a fraction of the clock at which the
     kernels were measured, less what their power takes (``kernels/power.py``); ``corun_slowdown`` the slowdown
     of compute beside a running collective. Both are fitted on step times, because no kernel measurement shows
-    them (defaults: ``measured_clock_fraction`` and 0; ``step_time_fit`` says how they came about); all else
+    them (defaults: ``measured_clock_fraction`` and 0; ``step_time_fit`` says to people how they came about,
+    ``clock_from_steps`` whether a step has shown the clock, of this GPU or of another at its pace); all else
     is fitted on kernels. ``measured_clock_fraction`` is the clock at which this GPU's own sweeps ran, in the
     same unit: 1 but where a sweep sustained less than the best measured shape. ``step_time_residual`` is the
     mean absolute error of steps that this fit did not see; None without one. ``power_limited`` says how far
@@ -186,6 +187,7 @@ class GpuProfile:
     gemm: GemmCurve
     attention: tuple[AttentionCurve, ...]
     step_time_residual: float | None = None
+    clock_from_steps: bool = True
     power_limited: float = 1.0
     measured_power_limited: float = 0.0
     measured_boost: float = 0.0

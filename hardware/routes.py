@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Ids = NDArray[np.int64]
 
@@ -79,6 +79,16 @@ def joined(count: int, parts: Sequence[RoutePart], *, merge: bool) -> Routes:
         ranked = np.lexsort((order, route))
         route, link, weight = (array[ranked] for array in (route, link, weight))
     return Routes(count=count, route=route, link=link, weight=weight)
+
+
+def gpu_vectors(a: ArrayLike, b: ArrayLike, flow: ArrayLike, count: int) -> tuple[Ids, Ids, Ids]:
+    """Both ends and the flow of messages among ``count`` GPUs, as vectors of equal length (numbers are
+    broadcast). Raises ValueError for a GPU that is not there."""
+    ends = (np.atleast_1d(np.asarray(vector, dtype=np.int64)) for vector in (a, b, flow))
+    from_, to, flows = np.broadcast_arrays(*ends)
+    check_gpus(from_, count)
+    check_gpus(to, count)
+    return from_, to, flows
 
 
 def check_gpus(gpus: Ids, count: int) -> None:

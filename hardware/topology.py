@@ -23,7 +23,7 @@ from .fabrics.network import Network, RouteFlows, flow_key
 from .fabrics.tiers import Tiers
 from .fabrics.torus import Torus
 from .host_links import BRIDGE_IN, BRIDGE_OUT, NIC_IN, NIC_OUT, PCIE_IN, PCIE_OUT, HostLinks, RoutedCluster
-from .routes import RoutePart, Routes, check_gpus, joined
+from .routes import RoutePart, Routes, gpu_vectors, joined
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -98,11 +98,7 @@ class RegularTopology:
         Raises:
             ValueError: a GPU that is not there.
         """
-        a, b, flow = np.broadcast_arrays(
-            *(np.atleast_1d(np.asarray(vector, dtype=np.int64)) for vector in (a, b, flow))
-        )
-        check_gpus(a, self.gpus)
-        check_gpus(b, self.gpus)
+        a, b, flow = gpu_vectors(a, b, flow, self.gpus)
         parts: list[RoutePart] = []
         near = self.hosts.in_domain(a, b)
         ids = np.arange(len(a))

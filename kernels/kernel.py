@@ -142,7 +142,7 @@ class MemoryBound:
     ``hbm_bytes`` is bytes read plus written; ``launches`` is the number of kernels that it stands
     for, each of which pays the fixed latency on the GPU. ``parts`` are blocks of rows whose partial sums one
     block adds up for each column, of as many as are on the GPU at once. ``instructions``, of single threads,
-    are told of kernels that have so many for each byte that issuing them may take longer than the bytes.
+    are stated for kernels that have so many for each byte that issuing them may take longer than the bytes.
     ``in_turn`` are reads of one warp, each of which waits for the one before.
     """
 

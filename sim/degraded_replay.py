@@ -70,8 +70,8 @@ def degraded_replay(
     degradation = degradation_in(lowered, events, draw, by_speed=by_speed)
     classes = 0 if run.options.exact else differing(lowered, degradation)
     if classes:
-        told = not (draw or by_speed)
-        found = _between_bounds(run, lowered, events, degradation, healthy, classes, told)
+        first = not (draw or by_speed)
+        found = _between_bounds(run, lowered, events, degradation, healthy, classes, with_gains=first)
         if found is not None:
             return found
     left_out = 0 if draw else run.options.leaves_out(len(events))
@@ -100,12 +100,13 @@ def _between_bounds(
     degradation: Degradation,
     healthy: Record,
     classes: int,
-    told: bool,
+    *,
+    with_gains: bool,
 ) -> DegradedReplay | None:
-    """The step between bounds, with the gains of what may be mended if it is ``told``; None where a replay of
-    all ranks is better."""
+    """The step between bounds, ``with_gains`` of what may be mended or without; None where a replay of all
+    ranks is better."""
     tolerance = TOLERANCE if run.options.tolerance is None else run.options.tolerance
-    parts = _parts(lowered, events, degradation) if told else []
+    parts = _parts(lowered, events, degradation) if with_gains else []
     found = bounded(
         lowered, degradation, healthy, classes=classes, tolerance=tolerance, parts=parts, say=run.say
     )

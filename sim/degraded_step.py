@@ -52,11 +52,11 @@ def _meetings_apart(
     run: StepRun, lowered: Lowered, healthy: tuple[Folded, Record]
 ) -> tuple[Lowered, tuple[Folded, Record]]:
     """The step and its healthy replay, with collectives of replicas moved out of blocks
-    (bounded/meetings.py)."""
-    from .bounded.meetings import meetings_apart
+    (bounded/collectives_apart.py)."""
+    from .bounded.collectives_apart import collectives_apart
     from .fold.ranks import HEALTHY
 
-    apart = lowered if run.jobs else meetings_apart(lowered)
+    apart = lowered if run.jobs else collectives_apart(lowered)
     return (lowered, healthy) if apart is lowered else (apart, run.step(apart, HEALTHY))
 
 

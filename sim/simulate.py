@@ -79,8 +79,8 @@ def simulate(
             placements=_placements(scenario, placements),
         )
         result = _simulated(scenario, profile, asked, faults, progress)
-        told = result.faults or result.variation or result.neighbours
-        if scenario.training.loss_scale is None or told:
+        degraded = result.faults or result.variation or result.neighbours
+        if scenario.training.loss_scale is None or degraded:
             return result
         return replace(result, loss_scaling=_loss_scaling(scenario, profile, result.step_time_s))
 

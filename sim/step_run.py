@@ -102,13 +102,13 @@ class StepRun:
         )
 
     def step_s(self, lowered: Lowered, degradation: Degradation) -> float:
-        """The seconds of a step alone, of which nothing is told."""
+        """The seconds of a step alone, of which nothing else is shown."""
         if self.jobs:
             return self._beside(degradation).record.step_s
         return replay(self.folded(lowered, degradation).programs).step_s
 
     def _replayed(self, ready: Folded, what: str) -> Record:
-        """Their replay, with its progress told."""
+        """The record of their replay, whose progress is shown."""
         classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
         text = f"replaying {classes:,} classes of {self.scenario.cluster.gpus:,} ranks{what}"
         self.say(text)

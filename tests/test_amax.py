@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_scenarios import changed, every_op, lowered, scenario
 
-from stepsim.sim.bounded.meetings import meetings_apart
+from stepsim.sim.bounded.collectives_apart import collectives_apart
 from stepsim.sim.engine.accounting import rank_time
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.lowering.lower import Lowered
@@ -138,7 +138,7 @@ def test_reductions_of_replicas_are_ops_where_replicas_differ(
     job = run("replicas", tp=tp, dp=dp, pp=pp, zero=zero, **fields)
     job = changed(job, software={"host_s_per_kernel": host_s})
     step = lowered(job)
-    apart = meetings_apart(step)
+    apart = collectives_apart(step)
     assert reductions_of(apart) == reductions_of(step)
     for program in apart.programs.classes:
         assert not any(
@@ -157,4 +157,4 @@ def test_reductions_of_replicas_are_ops_where_replicas_differ(
 @pytest.mark.parametrize("amax_group", ["none", "tensor"])
 def test_what_no_replicas_meet_in_stays_in_its_blocks(amax_group: str) -> None:
     step = lowered(run(amax_group, tp=2, dp=2))
-    assert meetings_apart(step) is step
+    assert collectives_apart(step) is step

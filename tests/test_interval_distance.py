@@ -297,7 +297,7 @@ def test_kernels_of_a_gpu_whose_clock_no_step_shows_count_in_full() -> None:
     path = [PathSegment(name="GEMM", seconds=1.0)]
     record = replace(plan.profile.gemm.provenance, carried=True, median_residual=None, p90_residual=None)
     carried = replace(plan.profile, gemm=replace(plan.profile.gemm, provenance=record))
-    unfitted = replace(carried, step_time_residual=None, step_time_fit="defaults")
+    unfitted = replace(carried, step_time_residual=None, clock_from_steps=False)
 
     def gemm(own: StepPlan) -> float:
         interval = interval_of(1.0, doubt_of(1.0, path, own, microbatches=1), measured_steps())

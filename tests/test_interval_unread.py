@@ -11,14 +11,14 @@ import pytest
 from validation_cases import MOE, case_document, write_cases
 
 from stepsim.calibration.cases.case import build
-from stepsim.calibration.cases.kin import as_unread
 from stepsim.calibration.cases.preset import preset_of
+from stepsim.calibration.cases.unread_trainer import as_unread
 from stepsim.calibration.fit.growth import NORMAL_NINTH
 from stepsim.calibration.fit.steps.source_terms import SourceRow
 from stepsim.calibration.fit.steps.unread_spread import ALL, Move, fit_unread
 from stepsim.calibration.validation.predict import predict
 from stepsim.calibration.validation.run import validate
-from stepsim.calibration.validation.unread import told_unread, unread_moves, unread_rows
+from stepsim.calibration.validation.unread import predicted_unread, unread_moves, unread_rows
 from stepsim.sim.evidence.measured_steps import OTHERS, measured_steps
 from stepsim.sim.result.step import Interval
 from stepsim.sim.scenario.load import scenario_from_document
@@ -77,7 +77,7 @@ def test_a_stack_without_a_preset_is_one_that_nobody_read_unless_it_says_so() ->
 
 
 def moves(kin: str, sources: int, *moved: float) -> list[Move]:
-    return [Move(source=f"{kin} {n}", kin=kin, moved=one) for n in range(sources) for one in moved]
+    return [Move(source=f"{kin} {n}", generic=kin, moved=one) for n in range(sources) for one in moved]
 
 
 def test_a_kin_is_known_by_its_own_moves_and_others_by_all() -> None:
@@ -89,7 +89,10 @@ def test_a_kin_is_known_by_its_own_moves_and_others_by_all() -> None:
 
 def test_nine_in_ten_moves_are_held_and_not_one_in_two() -> None:
     """Most of a kin are as its preset says, and a fifth of it far from that."""
-    near, far = moves("a", 8, 0.01, -0.02), [Move(source=f"far {n}", kin="a", moved=0.5) for n in range(2)]
+    near, far = (
+        moves("a", 8, 0.01, -0.02),
+        [Move(source=f"far {n}", generic="a", moved=0.5) for n in range(2)],
+    )
     assert fit_unread([*near, *far])["a"].sigma == pytest.approx(0.5 / NORMAL_NINTH, rel=1e-2)
 
 
@@ -103,7 +106,7 @@ def test_a_kin_is_known_by_its_own_sources_beside_those_of_all(sources: int) -> 
 
 
 def test_sources_count_alike_whatever_they_swept() -> None:
-    few, swept = moves("a", 12, 0.1), [Move(source="sweep", kin="a", moved=0.5)] * 100
+    few, swept = moves("a", 12, 0.1), [Move(source="sweep", generic="a", moved=0.5)] * 100
     assert fit_unread([*few, *swept])[OTHERS].sigma == pytest.approx(0.1 / NORMAL_NINTH, rel=1e-2)
 
 
@@ -147,10 +150,10 @@ def test_a_family_moves_by_what_its_two_predictions_are_apart(tmp_path: Path) ->
     changes += [unread | {"id": "unread", "family": "unread"}]
     report = validate([write_cases(tmp_path / "cases.yaml", [case_document(one) for one in changes])], jobs=1)
     assert all(row.prediction.step_time_s for row in report.rows)
-    told_again = told_unread(report)
+    told_again = predicted_unread(report)
     (found,) = unread_moves(told_again)
     assert found.source == "cases"
-    assert found.kin == "generic-fsdp"
+    assert found.generic == "generic-fsdp"
     told = report.rows[0].case
     as_kin = as_unread(told)
     assert as_kin is not None

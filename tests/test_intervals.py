@@ -103,7 +103,7 @@ def test_what_was_held_out_counts_before_what_was_fitted() -> None:
 
 def test_a_gpu_without_step_times_is_less_certain(result: Result) -> None:
     little = interval_with(replace(load_profile(GPU), step_time_residual=None))
-    unfitted = interval_with(replace(load_profile(GPU), step_time_residual=None, step_time_fit="defaults"))
+    unfitted = interval_with(replace(load_profile(GPU), step_time_residual=None, clock_from_steps=False))
     assert result.interval is not None
     assert unfitted.high_s > little.high_s > result.interval.high_s
     assert {part.sigma for part in unfitted.parts} >= {shipped_deviations()["unfitted_clock"].sigma}

@@ -256,9 +256,9 @@ def test_messages_follow_their_tier() -> None:
 def test_the_schema_knows_every_field_and_is_json() -> None:
     schema = json_schema()
     assert set(schema["properties"]) == {
-        "profile", "gpu", "made", "clock_fraction", "corun_slowdown", "step_time_fit", "step_time_residual",
-        "measured_clock_fraction", "measured_power_limited", "measured_boost", "measured_call",
-        "kernel_latency", "memory", "gemm", "attention", "collectives", "steps",
+        "profile", "gpu", "made", "clock_fraction", "corun_slowdown", "step_time_fit", "clock_from_steps",
+        "step_time_residual", "measured_clock_fraction", "measured_power_limited", "measured_boost",
+        "measured_call", "kernel_latency", "memory", "gemm", "attention", "collectives", "steps",
     }  # fmt: skip
     assert schema["additionalProperties"] is False
     assert yaml.safe_load(yaml.safe_dump(schema)) == schema

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from validation_cases import case_document, stage_memory, write_cases
 
-from stepsim.calibration.cases.errors import errors_of, quantile
+from stepsim.calibration.cases.errors import errors_of
 from stepsim.calibration.validation import predict as prediction
 from stepsim.calibration.validation import run as running
 from stepsim.calibration.validation.baselines import baselines
@@ -22,6 +22,7 @@ from stepsim.calibration.validation.predict import memory_as_measured
 from stepsim.calibration.validation.run import Report, validate
 from stepsim.calibration.validation.summary import Confusion, summarize
 from stepsim.calibration.validation.tables import print_report
+from stepsim.sim.reliability.study.statistics import quantile
 from stepsim.sim.result.step import StageMemory
 from stepsim.sim.scenario.refusal import NotSupported
 

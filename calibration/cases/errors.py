@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from ...sim.reliability.study.statistics import quantile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
@@ -38,11 +40,3 @@ def errors_of(errors: Iterable[tuple[str, float]]) -> Errors | None:
         p90=quantile(absolute, 0.9),
         signed_median=median(fmean(values) for values in families.values()),
     )
-
-
-def quantile(ascending: list[float], share: float) -> float:
-    """Linear between the two nearest ranks, as numpy's default."""
-    position = share * (len(ascending) - 1)
-    below = int(position)
-    above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (position - below) * (ascending[above] - ascending[below])

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 HALVES = (0, 1)
 
-_TOLD = 10
-"""Mistakes of a file that are told: the same one stands in each of its sets of constants."""
+_MOST_MISTAKES = 10
+"""Mistakes of a file that are reported at most: the same one stands in each of its sets of constants."""
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -95,5 +95,5 @@ def read_halves(path: Path) -> Halves:
     except ValidationError as failure:
         where = f"{path}: not a file of stepsim calibrate steps --save"
         found = lines(where, failure, Halves)
-        more = [f"and {len(found) - _TOLD} more"] if len(found) > _TOLD else []
-        raise ValueError("\n".join(found[:_TOLD] + more)) from None
+        more = [f"and {len(found) - _MOST_MISTAKES} more"] if len(found) > _MOST_MISTAKES else []
+        raise ValueError("\n".join(found[:_MOST_MISTAKES] + more)) from None

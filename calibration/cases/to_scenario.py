@@ -31,6 +31,8 @@ from .unstated import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ...sim.scenario.models import Scenario
 
 LAUNCHERS = ("Megatron-Bridge", "NeMo")
@@ -59,45 +61,74 @@ def to_scenario(case: Case, *, as_stated: bool = False) -> Scenario:
 
 def scenario_document(case: Case, *, as_stated: bool = False) -> dict[str, Any]:
     """The scenario file of a case, as a document. Raises NotSupported for software that has no preset."""
-    layout = case.layout
-    stages = layout.pp * layout.vpp
-    cluster: dict[str, Any] = asdict(case.hardware) | segments(case) | message_chunk(case) | boards(case)
     release = preset_of(case.software)
-    known = fields_instead(release, case)
-    software = software_document(case.software, case.hardware.gpu, recipe_fields(release, case), known)
-    software["preset"] = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
-    software["preset"] = known_engine(software["preset"], layout.zero, "layout.zero" in case.assumed)
-    if "software.attention" in case.assumed and "attention" not in known:
-        software.setdefault("kernels", {})["attention_assumed"] = True
-    model = _model(case, software["preset"])
-    sequences = known_micro_batch(software["preset"], layout, "layout.micro_batch" in case.assumed)
-    if not as_stated:
-        assumed = "hardware.interconnect" in case.assumed
-        cluster["interconnect"] = known_network(software["preset"], cluster["interconnect"], assumed)
+    software = _software(case, release)
+    preset = software["preset"]  # facts of its source go by it, whatever its measured network shows besides
+    cluster = _cluster(case, preset, as_stated=as_stated)
     if case.measured_network:
-        cluster["measured_network"] = measured_network_document(case.measured_network)
         spec = ClusterSpec.model_validate(cluster)
         if spec.measured_network and shows_checks(spec.measured_network, cluster_of(spec)):
-            software["preset"] = CHECKED.get(software["preset"], software["preset"])
+            software["preset"] = CHECKED.get(preset, preset)
     if not as_stated or case.measured_network:  # a run that states what its rings took has stated this
         software = known_protocol(software, case.hardware.interconnect)
+    return {
+        "model": _model(case, preset),
+        "cluster": cluster,
+        "parallelism": _parallelism(case, release, software["preset"]),
+        "training": _training(case, preset, software),
+        "schedule": case.layout.schedule,
+        "software": software,
+    }
+
+
+def _software(case: Case, release: str) -> dict[str, Any]:
+    """The ``software`` of a case that ``release`` stands for, with what is known of its site and engine."""
+    known = fields_instead(release, case)
+    software = software_document(case.software, case.hardware.gpu, recipe_fields(release, case), known)
+    at_site = known_site(software["preset"], case.hardware.interconnect, case.hardware.gpus)
+    software["preset"] = known_engine(at_site, case.layout.zero, "layout.zero" in case.assumed)
+    if "software.attention" in case.assumed and "attention" not in known:
+        software.setdefault("kernels", {})["attention_assumed"] = True
+    return software
+
+
+def _cluster(case: Case, preset: str, *, as_stated: bool) -> dict[str, Any]:
+    """The ``cluster`` of a case, with the network that its source is known to have unless ``as_stated``."""
+    cluster: dict[str, Any] = asdict(case.hardware) | segments(case) | message_chunk(case) | boards(case)
+    if not as_stated:
+        assumed = "hardware.interconnect" in case.assumed
+        cluster["interconnect"] = known_network(preset, cluster["interconnect"], assumed)
+    if case.measured_network:
+        cluster["measured_network"] = measured_network_document(case.measured_network)
+    return cluster
+
+
+def _parallelism(case: Case, release: str, preset: str) -> dict[str, Any]:
+    """The ``parallelism`` of a case, its ranks in the order of its recipe, if that says one."""
+    layout = case.layout
+    stages = layout.pp * layout.vpp
+    order = recipe_order(release, case)
+    return (
+        {key: getattr(layout, key) for key in PARALLELISM}
+        | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)}
+        | {"zero": known_zero(preset, asdict(layout))}
+        | ({"order": order} if order else {})
+    )
+
+
+def _training(case: Case, preset: str, software: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``training`` of a case of ``preset``, in the precision of the ``software`` that it ran."""
+    layout = case.layout
     masters = software.get("gradients", {}).get("master_weights", True)
     precision = known_precision(software["preset"], asdict(layout), master_weights=masters)
-    return {
-        "model": model,
-        "cluster": cluster,
-        "parallelism": {key: getattr(layout, key) for key in PARALLELISM}
-        | {"stage_split": stage_split(case.software, layout.stage_split, case.model.num_layers, stages)}
-        | {"zero": known_zero(software["preset"], asdict(layout))}
-        | ({"order": order} if (order := recipe_order(release, case)) else {}),
-        "training": {"seq_length": case.model.seq_length}
+    sequences = known_micro_batch(preset, layout, "layout.micro_batch" in case.assumed)
+    return (
+        {"seq_length": case.model.seq_length}
         | {key: getattr(layout, key) for key in TRAINING}
         | {"micro_batch": sequences, "precision": precision}
         | training_facts(case.software)
-        | ({"routing": "forced"} if case.model.moe and case.software.balanced_routing else {}),
-        "schedule": layout.schedule,
-        "software": software,
-    }
+        | ({"routing": "forced"} if case.model.moe and case.software.balanced_routing else {})
+    )
 
 
 def _model(case: Case, preset: str) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def known_network(preset: str, interconnect: str, assumed: bool) -> str:
 
 MEASURED_PRODUCTS = {("Megatron-LM core (TE 2.11, torch 2.10)", "B200-SXM-180GB"): 0.93}
 """What products reached that were measured on the one machine of a framework's text and a GPU, over what is
-told of that type under its limit (``cluster.power.measured_products``).
+predicted for that type under its limit (``cluster.power.measured_products``).
 
 MooreThreads/SimuMax publishes the products of its B200 beside its steps (configs/system/
 b200_bf16_ceperm.json). The 65 of 2 ms and more that accumulate nothing run at 0.93 of what 1,000 W leave at
@@ -60,8 +60,8 @@ the type's energy of a FLOP, in the median; the whole sweep at 0.72 of the boost
 
 
 def known_products(framework: str, hardware: CaseHardware) -> float | None:
-    """What products reached on the very GPUs of a run, over what is told of their type; None where nobody
-    measured them."""
+    """What products reached on the very GPUs of a run, over what is predicted for their type; None where
+    nobody measured them."""
     one_host = hardware.gpus <= hardware.gpus_per_node
     return MEASURED_PRODUCTS.get((framework, hardware.gpu)) if one_host else None
 

@@ -41,7 +41,7 @@ def read_nsys_steps(path: Path) -> tuple[RankTrace, ...]:
                 issued_s=call[1] if call else None,
                 group=f"communicator {sent.communicator}" if sent else "",
                 operator=sent.name if sent else "",
-                shape=_told(sent) if sent else "",
+                shape=_shape_words(sent) if sent else "",
             )
             ops.setdefault(number, []).append((op, call[0] if call else None))
         marked = {
@@ -64,8 +64,8 @@ def read_nsys_steps(path: Path) -> tuple[RankTrace, ...]:
     )
 
 
-def _told(call: NcclCall) -> str:
-    """What a call moves, as its op shows it."""
+def _shape_words(call: NcclCall) -> str:
+    """What a call moves, as the shape of its op."""
     with_whom = "" if call.peer is None else f" with rank {call.peer}"
     return f"{size_text(call.size_bytes)}{with_whom}"
 

@@ -100,7 +100,7 @@ def waiting_order(log: OperationLog) -> WaitingOrder:
     for number, stage in stages.items():
         _gradients(order, number, stage)
         _end(order, number, stage, len(stages))
-    _meetings(order, stages)
+    _join_stages(order, stages)
     found = _operations(log.file, order, names)
     return WaitingOrder(
         operations=found,
@@ -270,7 +270,7 @@ def _end(order: _Order, stage: int, rows: Sequence[_Row], stages: int) -> None:
     order.chain((name for name in chain if name in there), behind)
 
 
-def _meetings(order: _Order, stages: Mapping[int, list[_Row]]) -> None:
+def _join_stages(order: _Order, stages: Mapping[int, list[_Row]]) -> None:
     """Ends of a tied embedding begin together, and so do all stages in the gradients' norm."""
     for kind, of in (
         ("embedding-grads-all-reduce", {0, max(stages)}),

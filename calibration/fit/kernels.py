@@ -32,6 +32,9 @@ from .residual_table import print_residuals
 PUBLISHED = Path(__file__).parent / "published.yaml"
 PROFILES = Path(__file__).parents[2] / "hardware" / "profiles"
 
+DEFAULTS = "defaults"
+"""The ``step_time_fit`` of a profile whose clock nobody has set yet."""
+
 # Gap between kernels of a busy stream: 1-2 us (hardware.yaml latency_us, unverified).
 _KERNEL_LATENCY_S = 1.5e-6
 # 10 MB at 0.75 of peak where 100 MB reach 0.90 (size ramp of Calculon's system files): 0.5 us at 2 TB/s.
@@ -77,7 +80,8 @@ def _gemm_profile(
         gpu=plan.gpu,
         clock_fraction=1.0,
         corun_slowdown=0.0,
-        step_time_fit="defaults",
+        step_time_fit=DEFAULTS,
+        clock_from_steps=False,
         measured_clock_fraction=1.0,
         kernel_latency_s=_KERNEL_LATENCY_S,
         memory=_memory(plan.memory),
@@ -239,13 +243,14 @@ def keep_step_time_fit(profile: GpuProfile) -> GpuProfile:
     if profile.gpu not in profile_names():
         return profile
     shipped = load_profile(profile.gpu)
-    if not shipped.step_time_fit.startswith(("fitted", "carried")):
+    if shipped.step_time_fit == DEFAULTS:
         return profile
     return replace(
         profile,
         clock_fraction=shipped.clock_fraction,
         corun_slowdown=shipped.corun_slowdown,
         step_time_fit=shipped.step_time_fit,
+        clock_from_steps=shipped.clock_from_steps,
         step_time_residual=shipped.step_time_residual,
     )
 

@@ -3,10 +3,11 @@
 Runs tell two things. A measured peak says what its error was. A run that ran says that its peak, and a
 margin, were below the capacity, and one that ran out of memory that they were above: errors that are
 censored, which count by the probability of what they show. Left out, runs that were too large to be measured
-would make predictions look better than they are (Tobin 1958, Econometrica 26). Where nobody reports what ran
-out of memory, that a run ran says nothing: others were never told of. The margin shows where some runs of a
-framework were measured and others ran out of memory. It is a framework's own, around one for all; of a
-framework of which no failure is told, or nothing at all, its doubt is that of a margin that nobody has seen.
+would make predictions look better than they are (Tobin 1958, Econometrica 26). Where a source reports no run
+that ran out of memory, it says nothing that one of its runs ran: those that failed may have been left out.
+The margin shows where some runs of a framework were measured and others ran out of memory. Each framework has
+its own, around one for all; where no failure of a framework was reported, or nothing of it is known, its
+margin is as uncertain as one that nobody has seen.
 
 Every run counts, since a probability is judged run by run. Each framework's values have priors around
 those of all, so that one of few runs stays near them (Lange, Little and Taylor 1989, J. Am. Stat. Assoc.
@@ -82,7 +83,7 @@ class MemoryRow:
 
 def fit_memory_spread(rows: Sequence[MemoryRow]) -> MeasuredMemory:
     """Shifts and spreads of frameworks, and of all others. ValueError where no run tells anything."""
-    names = sorted(_told(rows))
+    names = sorted(_well_known(rows))
     if not names:
         raise ValueError("the spread of memory needs runs with a measured peak, or that ran out of memory")
     failing = reporting(rows)
@@ -135,7 +136,7 @@ def _by_the_others(rows: Sequence[MemoryRow], parts: Sequence[int | None]) -> li
     found = [math.nan] * len(rows)
     for out in sorted({part for part in parts if part is not None}):
         rest = [row for row, part in zip(rows, parts, strict=True) if part != out]
-        if not _told(rest):
+        if not _well_known(rest):
             continue
         known = fit_memory_spread(rest)
         for place, (row, part) in enumerate(zip(rows, parts, strict=True)):
@@ -159,7 +160,7 @@ def reporting(rows: Iterable[MemoryRow]) -> set[str]:
     return {row.framework for row in rows if not row.ran}
 
 
-def _told(rows: Iterable[MemoryRow]) -> set[str]:
+def _well_known(rows: Iterable[MemoryRow]) -> set[str]:
     """Frameworks of which enough families say how far predictions are off, not only that they ran."""
     families: dict[str, set[str]] = {}
     for row in rows:
@@ -222,7 +223,7 @@ class _Table:
         )
         steep = slope * np.exp(-logs)
         prior, by_prior = _prior(free, self.size)
-        told = by_prior + np.concatenate(
+        gradient = by_prior + np.concatenate(
             [
                 self._by_framework(steep),
                 self._by_framework(steep * self.moving),
@@ -230,7 +231,7 @@ class _Table:
                 self._by_framework(np.where(self.seen, 0.0, steep)),
             ]
         )
-        return prior - float(np.sum(np.where(self.seen, seen, np.log(share)))), told
+        return prior - float(np.sum(np.where(self.seen, seen, np.log(share)))), gradient
 
     def _by_framework(self, of_rows: Floats) -> Floats:
         return np.bincount(self.place, weights=of_rows, minlength=self.size).astype(np.float64)

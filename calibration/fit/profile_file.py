@@ -156,6 +156,7 @@ def _whole(profile: GpuProfile) -> dict[str, Any]:
         "clock_fraction": profile.clock_fraction,
         "corun_slowdown": profile.corun_slowdown,
         "step_time_fit": profile.step_time_fit,
+        **({} if profile.clock_from_steps else {"clock_from_steps": False}),
         **_given(step_time_residual=profile.step_time_residual),
         **_given(**{name: getattr(profile, name) for name in _MEASURED}),
         "kernel_latency": seconds_text(profile.kernel_latency_s),

@@ -1,7 +1,7 @@
 """``stepsim calibrate kernels``: measures point after point until the budget is spent, and can go on later.
 
 Knows the order of work and what a line of the CSV holds. What cannot run here (out of memory, no such
-kernel on this GPU) is told and left out.
+kernel on this GPU) is reported and left out.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from ...sim.network.group_placement import GroupPlacement
 from ...sim.network.nccl.settings import NCCL_DEFAULTS, NcclSettings
 from ...sim.network.place import Place, place_of
 from ...sim.network.selection import curves_named, selected_curves, selected_names
-from ..cases.errors import quantile
+from ...sim.reliability.study.statistics import quantile
 
 LARGE_BYTES = 1 << 20
 """From here on bandwidth counts; below, latency does."""

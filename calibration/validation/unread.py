@@ -1,4 +1,4 @@
-"""Families of measured runs, each told once more as if nobody had read its trainer's code."""
+"""Families of measured runs, each predicted once more as if nobody had read its trainer's code."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import log
 
-from ..cases.kin import as_unread
 from ..cases.preset import preset_of
+from ..cases.unread_trainer import as_unread
 from ..fit.steps.source_terms import SourceRow
 from ..fit.steps.unread_spread import Move
 from .predict import Prediction
@@ -15,41 +15,42 @@ from .run import Report, ValidatedCase, predictions_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToldUnread:
-    """A validated run and its prediction as if nobody had read its trainer, by the preset ``kin``, with what
-    the step ``moved`` by in logarithms when the trainer was read."""
+class PredictedUnread:
+    """A validated run and its prediction as if nobody had read its trainer, with a ``generic`` preset. The
+    step ``moved`` by so much, in logarithms, when the trainer was read."""
 
     row: ValidatedCase
-    kin: str
+    generic: str
     prediction: Prediction
     moved: float
 
 
-def told_unread(report: Report, *, jobs: int = 1) -> list[ToldUnread]:
+def predicted_unread(report: Report, *, jobs: int = 1) -> list[PredictedUnread]:
     """One run of each family of which neither prediction is refused."""
     known = [(row, unread) for row in _one_a_family(report) if (unread := as_unread(row.case)) is not None]
-    told = predictions_of([unread for _, unread in known], jobs=jobs)
+    predictions = predictions_of([unread for _, unread in known], jobs=jobs)
     found = []
-    for (row, unread), prediction in zip(known, told, strict=True):
+    for (row, unread), prediction in zip(known, predictions, strict=True):
         step_s = row.prediction.step_time_s
         if prediction.step_time_s is not None and step_s is not None:
             moved = log(step_s / prediction.step_time_s)
-            kin = preset_of(unread.software)
-            found.append(ToldUnread(row=row, kin=kin, prediction=prediction, moved=moved))
+            generic = preset_of(unread.software)
+            found.append(PredictedUnread(row=row, generic=generic, prediction=prediction, moved=moved))
     return found
 
 
-def unread_moves(told: Iterable[ToldUnread]) -> list[Move]:
+def unread_moves(predicted: Iterable[PredictedUnread]) -> list[Move]:
     """By how much the step of each run moved when its trainer was read."""
-    return [Move(source=one.row.source, kin=one.kin, moved=one.moved) for one in told]
+    return [Move(source=one.row.source, generic=one.generic, moved=one.moved) for one in predicted]
 
 
-def unread_rows(told: Iterable[ToldUnread], rows: Iterable[SourceRow]) -> list[SourceRow]:
-    """Those of ``rows`` that were ``told``, each as if neither its source was seen nor its trainer read."""
+def unread_rows(predicted: Iterable[PredictedUnread], rows: Iterable[SourceRow]) -> list[SourceRow]:
+    """Those of ``rows`` that were ``predicted``, each as if neither its source was seen nor its trainer
+    read."""
     known = {row.name: row for row in rows}
     return [
         replace(row, error=row.error + one.moved, sample=one.prediction.doubt.sample)
-        for one in told
+        for one in predicted
         if one.prediction.doubt is not None and (row := known.get(one.row.case.id)) is not None
     ]
 

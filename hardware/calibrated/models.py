@@ -329,6 +329,10 @@ class ProfileFile(_Block):
         default=None, description="by how much kernels slow down beside a running collective"
     )
     step_time_fit: str | None = Field(default=None, description="how these two came about")
+    clock_from_steps: bool | None = Field(
+        default=None,
+        description="whether a step has shown that clock, here or on a GPU of its pace; default true",
+    )
     step_time_residual: Residual | None = Field(
         default=None, description="mean absolute error of steps that their fit did not see"
     )

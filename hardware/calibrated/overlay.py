@@ -75,6 +75,7 @@ def profile_carried_to(gpu: Gpu) -> GpuProfile:
         clock_fraction=clock_carried(base.clock_fraction, get_gpu(gpu.profile_of), gpu),
         step_time_fit=f"carried from {gpu.profile_of}: no step of {gpu.name} was measured",
         step_time_residual=None,
+        clock_from_steps=True,  # what carrying adds is in the doubt of a GPU that nobody measured
         memory=_carried(base.memory, gpu),
         gemm=replace(_carried(base.gemm, gpu), rates=tuple(_rates(base.gemm, gpu))),
         attention=tuple(_carried(curve, gpu) for curve in kept),
@@ -160,7 +161,7 @@ def laid_over(profile: GpuProfile, path: Path, gpu: Gpu | None = None) -> GpuPro
                 f"{path}: gemm.rates: {profile.gpu} has no {dtype} math; it has {', '.join(gpu.peak_flops)}"
             )
     if own.clock_fraction is not None:
-        profile = replace(profile, step_time_fit=f"stated in {path}")
+        profile = replace(profile, step_time_fit=f"stated in {path}", clock_from_steps=True)
         if own.gemm and own.gemm.rates:
             profile = _at_clock(profile, own.clock_fraction)
     return _joined(profile, own)

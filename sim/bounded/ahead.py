@@ -63,7 +63,7 @@ def ahead_s(graph: StepGraph, spread: Sequence[float]) -> float:
             else:
                 end[step] = behind
             continue
-        members = graph.meetings[step - count].nodes
+        members = graph.rendezvous[step - count].nodes
         met = _most([state for n in members for state in start[n]])
         for n in members:
             end[n] = _most(end[n] + met) if end[n] else met

@@ -226,7 +226,7 @@ class _Search:
         table = self.replicas.worst(few.members)
         step_s = record.step_s * max(1.0, self.passes.step_s / self.passes.alone_s(table))
         step_s = min(max(step_s, lower_s), upper_s)
-        return self._told(few, record, (lower_s, step_s, upper_s), parts, proven=True)
+        return self._result(few, record, (lower_s, step_s, upper_s), parts, proven=True)
 
     def bounds(
         self, tolerance: float, parts: Sequence[Mapping[int, float]], say: Callable[[str], None]
@@ -240,9 +240,9 @@ class _Search:
         lower_s, step_s, upper_s = self._between(few, record.step_s, lower_s, ahead_s)
         lower_s, upper_s = (lower_s - wider_s) * (1 - ROUNDING), (upper_s + wider_s) * (1 + ROUNDING)
         found = min(lower_s, step_s), step_s, upper_s
-        return self._told(few, record, found, parts, proven=self.apart and not few.passed)
+        return self._result(few, record, found, parts, proven=self.apart and not few.passed)
 
-    def _told(
+    def _result(
         self,
         few: _Few,
         record: Record,

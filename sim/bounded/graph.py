@@ -59,9 +59,9 @@ class StepNode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Meeting:
+class Rendezvous:
     """Nodes that begin together when the last of them has started, at ``at_s`` in the healthy step. A
-    ``crossing`` meeting joins all replicas. ``transfer`` is what moves then."""
+    ``crossing`` rendezvous joins all replicas. ``transfer`` is what moves then."""
 
     nodes: tuple[int, ...]
     crossing: bool
@@ -70,34 +70,34 @@ class Meeting:
 
 
 Step = tuple[int, tuple[int, ...], float, bool, float, int]
-"""What a pass needs of a node or meeting: its number, and the nodes that it waits for or that meet; of a node
-also ``earliest_s``, whether it meets others, ``lost`` and ``stage``."""
+"""What a pass needs of a node or rendezvous: its number, and the nodes that it waits for or that meet; of a
+node also ``earliest_s``, whether it meets others, ``lost`` and ``stage``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepGraph:
     """The graph of one healthy step.
 
-    ``order`` lists nodes as they start and meetings as they begin; numbers below the count of nodes are
-    nodes, those from there on meetings. A node ends when its meetings have ended and its own work is done.
-    ``messages`` are those of the nodes that are messages, in their order.
+    ``order`` lists nodes as they start and rendezvous as they begin; numbers below the count of nodes are
+    nodes, those from there on rendezvous. A node ends when its rendezvous have ended and its own work is
+    done. ``messages`` are those of the nodes that are messages, in their order.
     """
 
     nodes: tuple[StepNode, ...]
-    meetings: tuple[Meeting, ...]
+    rendezvous: tuple[Rendezvous, ...]
     messages: tuple[StageMessage, ...]
     order: tuple[int, ...]
 
     @cached_property
-    def crossings(self) -> tuple[Meeting, ...]:
-        """The meetings of several replicas, in their order."""
+    def crossings(self) -> tuple[Rendezvous, ...]:
+        """The rendezvous of several replicas, in their order."""
         count = len(self.nodes)
-        met = (self.meetings[step - count] for step in self.order if step >= count)
-        return tuple(meeting for meeting in met if meeting.crossing)
+        met = (self.rendezvous[step - count] for step in self.order if step >= count)
+        return tuple(one for one in met if one.crossing)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The nodes and meetings in their order."""
+        """The nodes and rendezvous in their order."""
         count, found = len(self.nodes), list[Step]()
         for number in self.order:
             if number < count:
@@ -105,13 +105,13 @@ class StepGraph:
                 meets = number in self.meet
                 found.append((number, node.before, node.earliest_s, meets, node.lost, node.stage))
             else:
-                found.append((number, self.meetings[number - count].nodes, 0.0, False, 0.0, -1))
+                found.append((number, self.rendezvous[number - count].nodes, 0.0, False, 0.0, -1))
         return tuple(found)
 
     @cached_property
     def meet(self) -> frozenset[int]:
         """Nodes that meet others."""
-        return frozenset(n for meeting in self.meetings for n in meeting.nodes)
+        return frozenset(n for one in self.rendezvous for n in one.nodes)
 
 
 def graph_of(record: Record, crossing: Collection[str], awaiting: Collection[str]) -> StepGraph:
@@ -129,13 +129,13 @@ def graph_of(record: Record, crossing: Collection[str], awaiting: Collection[str
     ]
     messages = messages_of(record, first)
     nodes, number = _with_messages(ops, messages, exchanges_in(record, first))
-    meetings = tuple(_meetings(record, first, number, crossing))
+    rendezvous = tuple(_rendezvous(record, first, number, crossing))
     at_s = [at for r in range(len(programs.classes)) for at in record.start[r]]
     at_s = [at_s[n] for n in number] + [one.at_s for one in messages]
-    order = _order(nodes, meetings, at_s)
+    order = _order(nodes, rendezvous, at_s)
     return StepGraph(
         nodes=tuple(nodes),
-        meetings=meetings,
+        rendezvous=rendezvous,
         messages=tuple(messages[n - len(number)] for n in order if len(number) <= n < len(nodes)),
         order=order,
     )
@@ -279,9 +279,9 @@ def _kernels_s(work: object) -> _Kernels:
     return found_s, math_s, stays_s
 
 
-def _meetings(
+def _rendezvous(
     record: Record, first: Sequence[int], number: Mapping[int, int], crossing: Collection[str]
-) -> Iterator[Meeting]:
+) -> Iterator[Rendezvous]:
     """Collectives that join stages or replicas. ``number`` gives the node of each op."""
     programs = record.programs
     joined: dict[tuple[str, int, int], list[int]] = defaultdict(list)
@@ -300,22 +300,24 @@ def _meetings(
             calls[name] += 1
     for key, nodes in joined.items():
         transfer, at_s = what[key]
-        yield Meeting(nodes=tuple(nodes), crossing=key[0] in crossing, transfer=transfer, at_s=at_s)
+        yield Rendezvous(nodes=tuple(nodes), crossing=key[0] in crossing, transfer=transfer, at_s=at_s)
 
 
-def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequence[float]) -> tuple[int, ...]:
-    """Nodes as they start and meetings as they begin, each after all that it waits for, and otherwise in the
-    order of ``at_s``, when they start in the healthy step."""
+def _order(
+    nodes: Sequence[StepNode], rendezvous: Sequence[Rendezvous], at_s: Sequence[float]
+) -> tuple[int, ...]:
+    """Nodes as they start and rendezvous as they begin, each after all that it waits for, and otherwise in
+    the order of ``at_s``, when they start in the healthy step."""
     of_node: list[list[int]] = [[] for _ in nodes]
-    for m, meeting in enumerate(meetings):
-        for member in meeting.nodes:
+    for m, one in enumerate(rendezvous):
+        for member in one.nodes:
             of_node[member].append(m)
     behind: list[list[int]] = [[] for _ in nodes]
     lacks = [len(node.before) for node in nodes]
     for n, node in enumerate(nodes):
         for earlier in node.before:
             behind[earlier].append(n)
-    absent = [len(meeting.nodes) for meeting in meetings]
+    absent = [len(one.nodes) for one in rendezvous]
     open_ = [len(mine) for mine in of_node]
     found: list[int] = []
     ready = [(at_s[n], n) for n, count in enumerate(lacks) if not count]
@@ -328,7 +330,7 @@ def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequenc
             absent[m] -= 1
             if not absent[m]:
                 found.append(len(nodes) + m)
-                for member in meetings[m].nodes:
+                for member in rendezvous[m].nodes:
                     open_[member] -= 1
                     if not open_[member]:
                         ended.append(member)
@@ -337,5 +339,5 @@ def _order(nodes: Sequence[StepNode], meetings: Sequence[Meeting], at_s: Sequenc
                 lacks[later] -= 1
                 if not lacks[later]:
                     heappush(ready, (at_s[later], later))
-    assert len(found) == len(nodes) + len(meetings), "what has been replayed has an order"
+    assert len(found) == len(nodes) + len(rendezvous), "what has been replayed has an order"
     return tuple(found)

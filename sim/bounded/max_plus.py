@@ -1,6 +1,6 @@
 """One pass over a step's graph for many replicas at once: when each arrives where replicas meet.
 
-Times are arrays over replicas; an op starts at the maximum of what it waits for, and a meeting of replicas
+Times are arrays over replicas; an op starts at the maximum of what it waits for, and a rendezvous of replicas
 begins at the maximum over all. What shares links or SMs takes as long as in the healthy replay, but for
 collectives of several replicas (traffic.py) and kernels beside these, so this is no replay: it says which
 replicas others wait for, and by what share of the step. Knows graphs and factors; replays nothing.
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Pass:
-    """The meetings of replicas in one step, of each set of replicas; the last one is the end of the step.
+    """The rendezvous of replicas in one step, of each set of replicas; the last one is the end of the step.
 
-    ``arrive_s[m, ..., u]`` is when replica u arrives at meeting m, ``begin_s[m, ...]`` when that meeting
-    begins, and ``sent_s[k, ..., u]`` when message k begins, where that was asked for. All in seconds from the
-    start of the step.
+    ``arrive_s[m, ..., u]`` is when replica u arrives at rendezvous m, ``begin_s[m, ...]`` when that
+    rendezvous begins, and ``sent_s[k, ..., u]`` when message k begins, where that was asked for. All in
+    seconds from the start of the step.
     """
 
     arrive_s: Seconds
@@ -46,11 +46,12 @@ class Pass:
 def max_plus(
     graph: StepGraph, slow: Seconds, longer_s: Sequence[float] | None = None, *, sent: bool = False
 ) -> Pass:
-    """When replicas arrive at their meetings, where their kernels take ``slow[..., u, stage]`` times as long.
+    """When replicas arrive at their rendezvous, where their kernels take ``slow[..., u, stage]`` times as
+    long.
 
-    All replicas of a set wait for each other at a meeting, and hold SMs while they wait. ``longer_s`` gives,
-    by meeting in their order, the seconds that it takes more than in the healthy step. With ``sent``, the
-    result also says when messages begin.
+    All replicas of a set wait for each other at a rendezvous, and hold SMs while they wait. ``longer_s``
+    gives, by rendezvous in their order, the seconds that it takes more than in the healthy step. With
+    ``sent``, the result also says when messages begin.
     """
     nodes, count, none = graph.nodes, len(graph.nodes), np.zeros(slow.shape[:-1])
     times = _Times(start=[none] * count, end=[none] * count, own=_own_s(graph, slow), none=none)
@@ -76,9 +77,9 @@ def max_plus(
                 if sent and nodes[number].message:
                     messages.append(at)
             continue
-        meeting = graph.meetings[number - count]
+        rendezvous = graph.rendezvous[number - count]
         at, more_s = _latest(start, before), 0.0
-        if meeting.crossing:
+        if rendezvous.crossing:
             more_s = longer_s[len(arrive)] if longer_s is not None else 0.0
             arrive.append(at)
             at = np.maximum(at, at.max(axis=-1, keepdims=True))

@@ -87,8 +87,8 @@ class Traffic:
             ]
 
     def longer_s(self, found: Pass) -> list[float]:
-        """For each meeting of replicas, the seconds that it takes longer than in the healthy step, beside the
-        messages of a pass over some replicas."""
+        """For each rendezvous of replicas, the seconds that it takes longer than in the healthy step, beside
+        the messages of a pass over some replicas."""
         if found.sent_s is None or not len(found.sent_s):
             return [0.0] * len(self._slowed)
         sent = _Sent(found.sent_s)
@@ -104,7 +104,7 @@ class Traffic:
         ]
 
     def _members(self) -> list[tuple[tuple[int, ...], Transfer]]:
-        """For each meeting of replicas, the stages of its members, and what moves."""
+        """For each rendezvous of replicas, the stages of its members, and what moves."""
         nodes, crossings = self._graph.nodes, self._graph.crossings
         return [(tuple(sorted({nodes[n].stage for n in one.nodes})), one.transfer) for one in crossings]
 

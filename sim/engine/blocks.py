@@ -72,10 +72,7 @@ class BlockRun:
     def first_use(self, link: str, since: float, until: float) -> float:
         """When it first uses ``link`` of its rank between two times, counted from when the rank reaches it;
         infinite where it does not."""
-        for begin, end in self.busy.get(link, ()):
-            if end > since and begin < until:
-                return max(since, begin)
-        return math.inf
+        return _first_between(self.busy.get(link, ()), since, until)
 
     @cached_property
     def lead_s(self) -> float:
@@ -95,6 +92,17 @@ class BlockRun:
         latency_s, payload = self.begun.get(i) or (transfer.latency_s, transfer.bytes)
         latency_s = max(0.0, self.begin[i] + latency_s - at)
         return latency_s, payload if latency_s else max(0.0, payload - done(self.rates[i], at))
+
+
+def _first_between(
+    times: Sequence[tuple[float, float]], since: float, until: float, base: float = 0.0
+) -> float:
+    """The first moment between ``since`` and ``until`` within one of ``times``, the earliest first, which
+    count from ``base``; infinite where there is none."""
+    for begin, end in times:
+        if base + end > since and base + begin < until:
+            return max(since, base + begin)
+    return math.inf
 
 
 def done(rates: Rates, at: float) -> float:
@@ -139,9 +147,9 @@ class RepeatedRun:
             base = self.bases[k]
             if base >= until:
                 break
-            for begin, end in self.runs[k].busy.get(link, ()):
-                if base + end > since and base + begin < until:
-                    return max(since, base + begin)
+            first = _first_between(self.runs[k].busy.get(link, ()), since, until, base)
+            if first < math.inf:
+                return first
         return math.inf
 
     @cached_property

@@ -23,7 +23,8 @@ from .signal import Done
 from .slowed import SLACK, Slowed
 
 Lent = tuple[float, Callable[[], None]]
-"""When a flow ends, as who knows how it goes on has it, and who must hear of whatever else meets it."""
+"""Of a flow that was taken out of the clock (``Flows.take``): when it ends, as far as its taker knows, and
+what to call when another flow begins to share a link with it."""
 
 Begins = Callable[[float, Demand, Done, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
@@ -92,9 +93,10 @@ class Flows:
         return most < self._capacity[link] * (1 - SLACK)
 
     def beside(self, r: int, most: Mapping[str, float], *, steady: bool) -> dict[int, Demand] | None:
-        """Flows in progress that slow, or are slowed by, communications which put so many bytes per second on
-        links of rank ``r``, and all that hang together with them. None where others have a hand in it: where
-        one leaves the rank, unless nobody slows it elsewhere and all links are ``steady`` to the end.
+        """Flows in progress that slow, or are slowed by, communications which put ``most`` bytes per second
+        on links of rank ``r``, and all flows that share full links with those. None where other ranks decide,
+        too, how fast they are: where one leaves the rank, unless nothing slows it elsewhere and all links are
+        ``steady`` to the end.
         """
         found: dict[int, Demand] = {}
         names, alone, at = list(most), self._alone, self._at.most
@@ -159,7 +161,8 @@ class Flows:
         return found
 
     def take(self, number: int) -> float:
-        """Somebody else knows from now on how a flow goes on; its payload bytes that are left."""
+        """Take a flow out of the clock, since the caller knows how it goes on; the payload bytes that it has
+        left."""
         flow, now = self._flows[number], self._env.time
         if number not in self._demands:  # it is yet to begin
             for link in flow.demand.links:
@@ -174,7 +177,8 @@ class Flows:
         return flow.left
 
     def give_back(self, number: int, left: float, rate: float, bound: Link | None) -> None:
-        """It goes on from here by itself, with so many bytes left, at first at this rate, held by a link."""
+        """Give a taken flow back to the clock, with so many bytes left. It moves at ``rate`` at first, which
+        the link ``bound`` sets."""
         flow = self._flows[number]
         told, _ = self._lent.pop(number, (math.inf, None))
         if number not in self._demands:

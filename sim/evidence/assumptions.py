@@ -76,7 +76,7 @@ def assumptions(plan: StepPlan) -> tuple[Assumption, ...]:
 
 
 def _own_products(plan: StepPlan) -> list[Assumption]:
-    """What the cluster's own GPUs sustain under their limit, over what is told of their type."""
+    """What the cluster's own GPUs sustain under their limit, over what is predicted for their type."""
     power = plan.scenario.cluster.power
     if power is None or power.measured_products is None:
         return []

@@ -47,9 +47,6 @@ REACHES = (OVERLAP, SLOWER, FASTER, SLOWER_HOST, ROUTER)
 """Kinds of causes that are facts which a scenario takes and may be otherwise: each reaches the step that it
 would then be, and is no residual."""
 
-_NOT_FITTED = ("defaults", "carried: ")
-"""How ``step_time_fit`` begins where no step has shown the clock, of this chip or of another at its pace."""
-
 
 def step_interval(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan) -> Interval:
     """The 90 % interval of ``step_time_s``, whose critical path is ``path``."""
@@ -84,7 +81,8 @@ def doubt_of(step_time_s: float, path: Iterable[PathSegment], plan: StepPlan, *,
 
 
 def _sample(step_time_s: float, shares: Mapping[str, float], plan: StepPlan) -> StepSample:
-    """The step by what takes its time; what waits for others is spread over all of it."""
+    """The shares of the step by what takes its time; what no cause takes, such as waits, is spread over all
+    of them in proportion."""
     tiers = _communication(shares, plan)
     found = {
         "matrix": shares.get("GEMM", 0.0) + shares.get("attention", 0.0),
@@ -159,8 +157,8 @@ def interval_of_parts(step_time_s: float, parts: tuple[IntervalPart, ...], steps
 
 
 def _counted(parts: tuple[IntervalPart, ...], steps: MeasuredSteps) -> tuple[float, float]:
-    """How many standard deviations of such parts hold nine in ten, below the prediction and above it. Of
-    parts after own steps the noise of a run is one."""
+    """How many standard deviations of such parts hold nine in ten, below the prediction and above it. After
+    own steps the noise of a run is one of the parts, and is not added again."""
     if any(part.kind == "own steps" for part in parts):
         return steps.sources.quantile, steps.sources.quantile
     return _counted_of(deviations_of(part for part in parts if part.kind not in REACHES), steps)
@@ -240,7 +238,7 @@ def _part(name: str, share: float, residual: Deviation, kind: str) -> IntervalPa
 
 def _is_fitted(profile: GpuProfile) -> bool:
     """Whether steps have shown the clock of this GPU, or of the one that it was carried from."""
-    return profile.step_time_residual is not None or not profile.step_time_fit.startswith(_NOT_FITTED)
+    return profile.step_time_residual is not None or profile.clock_from_steps
 
 
 def _has_shipped_curves(profile: GpuProfile, gpu: Gpu) -> bool:
@@ -255,8 +253,8 @@ def _has_shipped_curves(profile: GpuProfile, gpu: Gpu) -> bool:
 
 
 def _clock(compute: float, profile: GpuProfile) -> IntervalPart:
-    """A clock fitted on many steps is known; one on a few is as uncertain as ``weights`` says; else as
-    measured."""
+    """The doubt about the clock: smallest where steps of this GPU gave it, larger where it was carried from a
+    GPU whose steps did, and largest where no step has shown it (the ``kind`` of the part says which)."""
     known = shipped_deviations()
     if profile.step_time_residual is not None:
         return _part("sustained clock", compute, known["fitted_clock"], "fitted clock")

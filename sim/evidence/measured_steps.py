@@ -41,7 +41,7 @@ WAITS = "waits"
 """The doubt about communication that each doubling of the GPUs adds. A collective ends when its slowest rank
 has come, and among more ranks the slowest comes later (Lin et al. 2025, Understanding Stragglers in Large
 Model Training Using What-if Analysis, OSDI, arXiv:2505.05713). Steps with much communication among many GPUs
-are slower than predicted, and not faster. Which GPUs wait for one another says interval_waits.py."""
+are slower than predicted, and not faster. interval_waits.py says which GPUs wait for one another."""
 
 OTHERS = "others"
 """Stands for trainers whose code nobody read, where too few sources have one of their kind."""
@@ -113,13 +113,13 @@ class Doubt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSteps:
     """``weights`` by kind of cause, ``terms`` by difference, of EXPERTS and WAITS, each a standard deviation
-    of the logarithm with its source; ``unread`` how far reading a trainer's code moves a step, by the preset
-    of its kin, and OTHERS. From ``quantile_below`` to ``quantile`` times the sum of the whole standard
-    deviation and NOISE (run_noise.py) lie nine in ten of the runs of sources that shaped no constant, and no
-    more than one in twenty beyond either: more runs are slower than told than faster. ``steps`` is what no
-    curve knows of steps on any GPU, ``families_on`` how many families each GPU has measured. ``sources`` says
-    how far one cluster is from others. ``left_out`` is the share of measured steps that intervals hold by
-    residuals without their own source, by group."""
+    of the logarithm with its source; ``unread`` how far reading a trainer's code moves a step, by the generic
+    preset that it has until then, and OTHERS. From ``quantile_below`` to ``quantile`` times the sum of the
+    whole standard deviation and NOISE (run_noise.py) lie nine in ten of the runs of sources that shaped no
+    constant, and no more than one in twenty beyond either: more runs are slower than predicted than are
+    faster. ``steps`` is what no curve knows of steps on any GPU, ``families_on`` how many families each GPU
+    has measured. ``sources`` says how far one cluster is from others. ``left_out`` is the share of measured
+    steps that intervals hold by residuals without their own source, by group."""
 
     quantile: float
     quantile_below: float
@@ -133,11 +133,13 @@ class MeasuredSteps:
     left_out: Mapping[str, float]
 
     def of_unread(self, preset: str) -> Deviation:
-        """How far reading the code of a trainer of that kin moves its predicted step."""
+        """How far reading the code of a trainer moves its predicted step, by the generic ``preset`` that it
+        has until then."""
         return self.unread.get(preset, self.unread[OTHERS])
 
     def pooled(self, sigma: float, gpu: str) -> float:
-        """The residual of a GPU's steps, each of its families beside POOLED of all GPUs."""
+        """The residual of a GPU's steps, pooled with that of all GPUs: its own, ``sigma``, counts by its
+        families, the other as POOLED of them."""
         own = self.families_on.get(gpu, 0)
         return math.sqrt((own * sigma**2 + POOLED * self.steps**2) / (own + POOLED))
 

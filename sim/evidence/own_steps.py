@@ -37,8 +37,8 @@ class SourceSpread:
     """Standard deviations of the logarithms of durations, by what differs between sources: all of a step
     (``common``), what takes its time, its ``kind``, a ``run``; ``fixed_s`` in seconds. Errors of steps
     ``reach`` apart have 1/e of ``kind`` in common. Where nobody read the code of the trainer,
-    ``unread_common`` and ``unread_kind`` come to the two. Within ``quantile`` times the whole lie nine in ten
-    of the other runs of a source of which one was seen."""
+    ``unread_common`` and ``unread_kind`` are added to the first two. Within ``quantile`` times the whole lie
+    nine in ten of the other runs of a source of which one was seen."""
 
     common: float
     matrix: float
@@ -55,8 +55,8 @@ class SourceSpread:
     quantile: float
 
     def of_trainer(self, *, read: bool) -> SourceSpread:
-        """The spreads of sources whose trainer's code somebody ``read``, or nobody: what a preset of the kin
-        tells wrongly is in part the same in all steps, and in part another in each kind."""
+        """The spreads of sources whose trainer's code somebody ``read``, or nobody: what a generic preset
+        gets wrong is in part the same in all steps, and in part different in each kind."""
         if read:
             return self
         return replace(

@@ -32,10 +32,10 @@ def write_logged_losses(plan: StepPlan, writer: ProgramBuilder) -> None:
         return
     copies_s = world.ranks * COPY_HOST_S * plan.profile.steps.host * plan.cluster.node.launch_factor
     call_s = plan.costs.host_collective_s + plan.communication.check_s(world)
-    meeting = plan.communication.collective("all_reduce", BYTES, world, scaled=False)
+    barrier = plan.communication.collective("all_reduce", BYTES, world, scaled=False)
     gathering = plan.communication.collective("all_gather", BYTES * world.ranks, world, scaled=False)
     for _ in range(STATES * losses):
-        work = Collective("all_reduce", "world", meeting)
+        work = Collective("all_reduce", "world", barrier)
         writer.wait(writer.on_stream("barrier", "world", "optimizer", work, host_s=call_s, host_sync=True))
         work = Collective("all_gather", "world", gathering)
         gather_s = call_s + copies_s  # a buffer for each rank first

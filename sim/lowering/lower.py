@@ -28,7 +28,7 @@ from .layers.stages import build_stages
 from .machines import communication_of, machines_of, refuse_different
 from .pipeline import StepWriters
 from .placed_groups import PlacedGroups, RankGroups, gpus, kinds
-from .placements import distinct_placements, used_groups
+from .placements import Placements, distinct_placements, used_groups
 from .plan import StepPlan
 from .pricing import kernel_pricing
 from .process_groups import ProcessGroups
@@ -181,16 +181,8 @@ def make_plan(
         sizes = activation_bytes(local, scenario.software)
         message_s = message_seconds(scenario, communication, local, groups)
         shape = profiled_shape(shape, stages, blocks, sizes, message_s)
-    ordered = ordered_by(scenario, shape)
-    orders = tables.get(("orders", *ordered), lambda: step_orders(scenario, schedule, shape))
+    orders = _orders(scenario, schedule, shape, tables)
     ends_meet = ends_of_model_meet(schedule, shape)
-    talking = tables.get(("talking", *ordered), lambda: frozenset(talking_ranks(schedule, shape)))
-    placements = _once_on_cluster(
-        tables,
-        placed,
-        ("placements", used_groups(scenario), talking),
-        lambda: distinct_placements(scenario, placed, talking=talking),
-    )
     return StepPlan(
         scenario=scenario,
         cluster=cluster,
@@ -201,16 +193,35 @@ def make_plan(
         ends_meet=ends_meet,
         orders=orders,
         stages=stages,
+        placements=_placements(scenario, schedule, shape, placed, tables),
         parameters=all_stage_parameters(stages, local, scenario, ends_meet=ends_meet),
         groups=groups,
         placed=placed,
         costs_of=costs_of,
-        placements=placements,
         blocks=blocks,
         costs=costs,
         machines=machines,
         kernels=machines[0].kernels,
         communication=communication,
+    )
+
+
+def _orders(scenario: Scenario, schedule: Schedule, shape: Shape, tables: Tables) -> Orders:
+    """``step_orders``, shared by all layouts whose pipelines run alike."""
+    key = ("orders", *ordered_by(scenario, shape))
+    return tables.get(key, lambda: step_orders(scenario, schedule, shape))
+
+
+def _placements(
+    scenario: Scenario, schedule: Schedule, shape: Shape, placed: PlacedGroups, tables: Tables
+) -> Placements:
+    """The different ways in which groups sit, shared by all layouts that cut the cluster's ranks alike."""
+    talking = tables.get(
+        ("talking", *ordered_by(scenario, shape)), lambda: frozenset(talking_ranks(schedule, shape))
+    )
+    key = ("placements", used_groups(scenario), talking)
+    return _once_on_cluster(
+        tables, placed, key, lambda: distinct_placements(scenario, placed, talking=talking)
     )
 
 
@@ -244,10 +255,8 @@ def of_other_length(plan: StepPlan, scenario: Scenario, tables: Tables | None = 
     refuse_unsupported(scenario, plan.profile)
     if plan.schedule.uses_costs:
         return make_plan(scenario, plan.cluster, plan.profile, tables)
-    tables, shape = tables or Tables(), scenario.pipeline_shape
-    orders = tables.get(
-        ("orders", *ordered_by(scenario, shape)), lambda: step_orders(scenario, plan.schedule, shape)
-    )
+    shape = scenario.pipeline_shape
+    orders = _orders(scenario, plan.schedule, shape, tables or Tables())
     return replace(plan, scenario=scenario, shape=shape, orders=orders)
 
 

@@ -217,7 +217,8 @@ class RankWriter:
             self._after_backward(action)
 
     def _blocks(self, action: Action, gathers: list[tuple[int, ...]], *, reduces: bool) -> None:
-        """Append the blocks of an action that no other like it has had written, or that is in pieces."""
+        """Append the blocks of an action: of the first of its kind on its stage, whose ops later ones repeat,
+        or of one that is in pieces because gathers or reductions run beside it."""
         stage, kind, _ = action
         blocks = self.plain.get((stage, kind)) or self.blocks_of(action)
         if reduces:
@@ -252,7 +253,7 @@ class RankWriter:
         return found
 
     def _begins(self, action: Action) -> bool:
-        """Whether this is its stage's first forward in the step; the next one then is not."""
+        """Whether this is its stage's first forward in the step. Asking marks the stage as begun."""
         first = action.kind is FORWARD and action.stage not in self.begun
         self.begun.add(action.stage)
         return first

@@ -111,11 +111,8 @@ def kinds(spec: ClusterSpec, gpu: Ids) -> Ids | None:
 
 
 def domains(gpu: Ids, cluster: Cluster) -> Ids:
-    """The NVLink domain of each GPU (``Cluster.domain_of`` for many)."""
-    size, per_node = cluster.nvlink_domain, cluster.gpus_per_node
-    if size >= per_node:
-        return gpu // size
-    return gpu // per_node * -(-per_node // size) + gpu % per_node // size
+    """The NVLink domain of each GPU."""
+    return cluster.domain_of(gpu)
 
 
 def placement_on(gpu: Ids, cluster: Cluster) -> GroupPlacement:

@@ -24,14 +24,14 @@ MOST_WAYS = 16
 def ways_exchange_s(
     placements: Placements, placed: PlacedGroups, communication: Communication
 ) -> dict[int, float]:
-    """By rank, the first of each way in which ranks are placed, how long its groups take; of many ways the
-    first ones alone."""
+    """Seconds that the groups of a rank take, by the first rank of each different placement; of more than
+    MOST_WAYS placements the first ones alone."""
     return {rank: _exchange_s(placed.of_rank(rank), communication) for rank in placements.first[:MOST_WAYS]}
 
 
 def _exchange_s(groups: RankGroups, communication: Communication) -> float:
-    """Seconds in which the groups of a rank gather as much each, one after the other; of groups that the
-    job's settings let gather nothing, which may not have to, none."""
+    """Seconds in which the groups of a rank gather GATHERED bytes each, one after the other. A group counts 0
+    where the job's settings leave no algorithm that gathers: it may have nothing to gather."""
     found = {groups[name] for name in (*IN_LAYERS, "fsdp", "efsdp")}
     several = sorted((one for one in found if one.ranks > 1), key=lambda one: (one.ranks, one.domains))
     return sum(_gather_s(one, communication) for one in several)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ..figures import count
 
 LINES = 4
-"""Reasons that are told."""
+"""Reasons that are shown at most."""
 
 WORDS = {
     "gpus": "tp × cp × pp does not divide the GPUs",

@@ -26,6 +26,11 @@ def write_rows(what: str, columns: Sequence[str], rows: Iterable[Sequence[Any]],
     writer(columns, rows, path)
 
 
+def plain_cell(value: Any) -> Any:
+    """Lists and tables as text, as a column of one type needs."""
+    return str(value) if isinstance(value, list | dict) else value
+
+
 def _write_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]], path: Path) -> None:
     with written(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")

@@ -41,6 +41,26 @@ def print_result(result: Result, console: Console, *, assumptions: bool = False)
         console.print(line)
     console.print()
     console.print(_grid(headline(result)))
+    _print_out_of_the_ordinary(result, console)
+    _section(console, "Where the time goes")
+    console.print(_path_table(result, console))
+    if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):
+        _section(console, "Exposed communication")
+        console.print(_exposed_table(result))
+    if result.bounds:
+        _section(console, "What bounds communication while it moves")
+        console.print(bounds_table(result))
+    if result.memory:
+        _section(console, "Memory per pipeline rank, at its peak")
+        console.print(memory_table(result, console.width))
+    if result.assumptions:
+        _print_assumptions(result, console, whole=assumptions)
+    console.print()
+    console.print(class_line(result))
+
+
+def _print_out_of_the_ordinary(result: Result, console: Console) -> None:
+    """What only some steps have: faults, GPUs that differ, hosts with other GPUs, other jobs."""
     if result.faults:
         from .step_faults_table import print_step_faults
 
@@ -57,27 +77,17 @@ def print_result(result: Result, console: Console, *, assumptions: bool = False)
         from .neighbours_table import print_neighbours
 
         print_neighbours(result.neighbours, console)
-    _section(console, "Where the time goes")
-    console.print(_path_table(result, console))
-    if any(result.exposed_communication_s.get(axis, 0.0) > 0 for axis in AXES):
-        _section(console, "Exposed communication")
-        console.print(_exposed_table(result))
-    if result.bounds:
-        _section(console, "What bounds communication while it moves")
-        console.print(bounds_table(result))
-    if result.memory:
-        _section(console, "Memory per pipeline rank, at its peak")
-        console.print(memory_table(result, console.width))
-    if result.assumptions:
-        _section(console, f"Rests on: {_counted_assumptions(result)}")
-        shown = [one for one in result.assumptions if assumptions or one.in_range is False or one.note]
-        if shown:
-            console.print(_assumptions_table(shown))
-        if len(shown) < len(result.assumptions):
-            rest = len(result.assumptions) - len(shown)
-            console.print(f"  {rest} more, with their sources: --assumptions")
-    console.print()
-    console.print(class_line(result))
+
+
+def _print_assumptions(result: Result, console: Console, *, whole: bool) -> None:
+    """What the prediction rests on: ``whole``, or what lies outside of what was measured, and notes."""
+    _section(console, f"Rests on: {_counted_assumptions(result)}")
+    shown = [one for one in result.assumptions if whole or one.in_range is False or one.note]
+    if shown:
+        console.print(_assumptions_table(shown))
+    if len(shown) < len(result.assumptions):
+        rest = len(result.assumptions) - len(shown)
+        console.print(f"  {rest} more, with their sources: --assumptions")
 
 
 def headline(result: Result) -> Iterator[Line]:

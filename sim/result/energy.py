@@ -116,8 +116,8 @@ def _gpu(
     gpu: Gpu, activity_s: Mapping[Activity, float], flops_per_gpu: float, dtype: str
 ) -> tuple[dict[Activity, float], float]:
     """Shares of the step by activity, and the mean watts of a GPU."""
-    told_s, tensor_s = sum(activity_s.values()), activity_s["tensor"]
-    shares = {name: part_s / told_s for name, part_s in activity_s.items()}
+    accounted_s, tensor_s = sum(activity_s.values()), activity_s["tensor"]
+    shares = {name: part_s / accounted_s for name, part_s in activity_s.items()}
     rate = flops_per_gpu / tensor_s if tensor_s else 0.0
     watts = {name: drawn_w(name, gpu, flops_per_s=rate, dtype=dtype) for name in shares}
     return shares, sum(share * watts[name] for name, share in shares.items())

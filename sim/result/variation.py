@@ -43,7 +43,7 @@ class PlacedBySpeed:
 @dataclass(frozen=True, kw_only=True)
 class StepVariation:
     """``slowest`` and ``mean`` speed of the GPUs in the first draw, as shares of what the catalogue says; all
-    ``draws``, the first of which is the step that is told; and the step if all GPUs were alike.
+    ``draws``, the first of which is the step that is shown; and the step if all GPUs were alike.
     ``gains`` are those of the slowest GPUs, where few replicas were replayed; ``by_speed`` is the same draw
     with ranks placed by speed, where that was asked for.
     """

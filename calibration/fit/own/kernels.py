@@ -2,7 +2,7 @@
 
 Knows which measurements show which constant, and how many are needed; what they do not show stays as
 shipped. Fits are at the clock of the measurements, which is not that of the power limit: how far that limit
-acted while they were made is told by products that draw much beside those that draw little.
+acted while they were made is seen from products that draw much beside those that draw little.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What a fit leaves in files: the texts of its provenance, and edited presets.
 
 Knows the layout of sim/scenario/software/presets.yaml: a preset a block, in it a group a block, a field a
-line. Profiles are written by calibration, which this layer may not know; cli/calibrate.py brings both
-together.
+line. Profiles are written by calibration/fit/profile_file.py; cli/calibrate.py calls both.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ Say = Callable[[str], None]
 def without_source(data: Data, source: str, say: Say = lambda _: None) -> Constants:
     """The constants that a fit gives which never saw ``source``.
 
-    A GPU that no other source has takes the clock of its kin, at its own power limit; a preset what launches
-    of eager PyTorch cost by published measurements, and so do presets that carry its host time; what else no
-    other source has is as no step time has shaped it.
+    A GPU that no other source has takes the clock of its nearest relative, at its own power limit; a preset
+    what launches of eager PyTorch cost by published measurements, and so do presets that carry its host time;
+    what else no other source has is as no step time has shaped it.
     """
     say(f"without {source}")
     rows = [row for row in data.rows if row.source != source]

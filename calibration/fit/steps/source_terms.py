@@ -9,7 +9,7 @@ all others: a composite likelihood, of pairs in place of all runs together, wher
 two_pieces.py says, as they are in interval_terms.py. A source counts as many times as it has families that
 tell something of their own; each spread has a wide prior, worth one of them. How many standard deviations
 hold nine in ten of one more source is counted on what one run of a source leaves of its others, sources
-alike, each with the spreads that all others give. What comes to the spreads where nobody read a trainer's
+alike, each with the spreads that all others give. What is added to the spreads where nobody read a trainer's
 code is found in the same way, on runs of trainers that were read, each predicted as if nobody had.
 
 Source: Varin, Reid and Firth 2011, An overview of composite likelihood methods, Statistica Sinica 21.
@@ -50,7 +50,7 @@ CHOICES = 20
 """Runs of a source that are taken as the one that was measured, in turn."""
 NAMES = ("common", *CAUSES, "fixed_s", "kind", "run", "reach")
 UNREAD = ("unread_common", "unread_kind")
-"""What comes to the spreads where nobody read the code of a trainer."""
+"""What is added to the spreads where nobody read the code of a trainer."""
 STARTS = {"fixed_s": 0.02, "run": 0.03, "reach": 3.0}
 """Where the terms start that do not start at 0.05: fixed times of the presets that have one, and how far runs
 of a kind are apart."""
@@ -132,8 +132,8 @@ class _Pairs:
 
 
 def fit_source_spread(rows: Sequence[SourceRow], unread: Sequence[SourceRow] = ()) -> SourceSpread:
-    """The spreads of all ``rows``, and the quantile; what comes to them where nobody read a trainer's code by
-    the rows ``unread``, which were predicted as if nobody had. Without two sources of these that is what a
+    """The spreads of all ``rows``, and the quantile; what is added to them where nobody read a trainer's code
+    by the rows ``unread``, which were predicted as if nobody had. Without two sources of these that is what a
     search starts from. ValueError where there are no two sources of ``rows``."""
     spread = _likeliest(_pairs(rows), _STARTED)
     without = spreads_without(rows, spread)
@@ -223,7 +223,7 @@ def _after(
 
 def _likeliest(pairs: _Pairs, begun: SourceSpread, *, read: bool = True) -> SourceSpread:
     """``begun`` with the spreads that make the errors likeliest: all of runs whose trainer was ``read``, and
-    of others what comes to these. The quantile stays."""
+    of others what is added to these. The quantile stays."""
     from scipy.optimize import minimize
 
     if len(set(pairs.sources.tolist())) < 2:

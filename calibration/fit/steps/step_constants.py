@@ -4,12 +4,12 @@ Knows which error the fit makes small and when a constant earns its place; simul
 (``Times`` does), reads and writes no file.
 
 The error is the mean over sources of the mean over families of the mean |log(predicted / measured)| in a
-family: a sweep of hundreds of rows counts as one source, and a step told half as long as one told twice as
-long. |predicted / measured - 1| selects constants that tell steps too short (Tofallis 2015, J. Oper. Res.
-Soc. 66, arXiv:2105.05249). Constants are fitted in turn, from the unfitted ones, until none of them moves.
-The clock is always fitted; any other constant stays at its default unless it takes ``WORTH`` off the error
-and ``FEWEST_FAMILIES`` families show it; and if its best value ends its range, it stands in for something
-else that the simulator lacks.
+family: a sweep of hundreds of rows counts as one source, and a step that is predicted at half its length
+counts as much as one at twice its length. |predicted / measured - 1| selects constants that predict steps
+too short (Tofallis 2015, J. Oper. Res. Soc. 66, arXiv:2105.05249). Constants are fitted in turn, from the
+unfitted ones, until none of them moves. The clock is always fitted; any other constant stays at its default
+unless it takes ``WORTH`` off the error and ``FEWEST_FAMILIES`` families show it; and if its best value ends
+its range, it stands in for something else that the simulator lacks.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """How far reading a trainer's code moves a step.
 
-Whoever trains with code that nobody read is told what its kin does. Every source's trainer was read; so each
-of its families is told as its kin's, too, and how far the two predictions are apart is what reading was
-worth. No measured step is in it. Sources count alike, and in each its families do. The scale is that of a
-normal distribution which holds nine in ten of the moves, as intervals are asked to, and not that of one with
-their median: where most trainers of a kin are as its preset says, the others are far from it. A kin is known
-by its own sources beside ALL of every kin.
+A trainer whose code nobody read is predicted with a generic preset, which stands for all trainers of its
+kind. Every source's trainer was read; so each of its families is predicted with the generic preset, too, and
+how far the two predictions are apart is what reading was worth. No measured step is in it. Sources count
+alike, and in each its families do. The scale is that of a normal distribution which holds nine in ten of the
+moves, as intervals are asked to, and not that of one with their median: where most trainers do as the generic
+preset says, the others are far from it. The spread of a generic preset is found from its own sources, pooled
+with that of all sources, which counts as ALL of them.
 """
 
 from __future__ import annotations
@@ -21,34 +22,35 @@ from ....sim.figures import significant
 from ..growth import NORMAL_NINTH, weighted_quantile
 
 ALL = 10.0
-"""Sources for which those of all kin count beside a kin's own: the ninth decile of fewer is what one of them
-shows. What no curve knows of a GPU's steps is pooled alike (``MeasuredSteps.pooled``)."""
+"""Sources for which the spread of all counts beside the own sources of one generic preset: the ninth decile
+of fewer is what one of them shows. What no curve knows of a GPU's steps is pooled alike
+(``MeasuredSteps.pooled``)."""
 
 _LEVEL = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A family of ``source``: by how much of a logarithm its step ``moved`` when its trainer was read, of
-    which the kin's preset is ``kin``."""
+    """A family of ``source``: by how much of a logarithm its step ``moved`` when its trainer was read, in
+    place of the ``generic`` preset."""
 
     source: str
-    kin: str
+    generic: str
     moved: float
 
 
 def fit_unread(moves: Sequence[Move]) -> dict[str, Deviation]:
-    """By the preset of each kin, and of all OTHERS; nothing of no moves."""
+    """By generic preset, and of all OTHERS; nothing of no moves."""
     if not moves:
         return {}
     of_all = _ninth(moves)
     found = {OTHERS: Deviation(sigma=significant(of_all / NORMAL_NINTH), source=_shown(moves, of_all))}
-    for kin in sorted({move.kin for move in moves}):
-        own = [move for move in moves if move.kin == kin]
+    for generic in sorted({move.generic for move in moves}):
+        own = [move for move in moves if move.generic == generic]
         sources, ninth = len({move.source for move in own}), _ninth(own)
         pooled = math.sqrt((sources * ninth**2 + ALL * of_all**2) / (sources + ALL))
         source = f"{_shown(own, ninth)}, beside {of_all:.1%} of all kin"
-        found[kin] = Deviation(sigma=significant(pooled / NORMAL_NINTH), source=source)
+        found[generic] = Deviation(sigma=significant(pooled / NORMAL_NINTH), source=source)
     return dict(sorted(found.items()))
 
 

@@ -16,7 +16,7 @@ from statistics import median
 from ....sim.evidence.interval_waits import waits_of_many
 from ....sim.evidence.measured_steps import EXPERTS, Doubt, MeasuredSteps, measured_steps
 from ....sim.evidence.own_steps import SourceSpread
-from ...cases.errors import quantile as quantile_of
+from ....sim.reliability.study.statistics import quantile as quantile_of
 from ...fit.growth import weighted_quantile
 from ...fit.steps.source_terms import (
     Calibrated,

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from ...cases.errors import quantile
+from ....sim.reliability.study.statistics import quantile
 from ..run import ValidatedCase
 
 FEWEST_ROWS = 10

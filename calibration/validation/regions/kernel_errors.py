@@ -65,7 +65,7 @@ def shipped_rows(measurements: Sequence[Measurement]) -> tuple[KernelError, ...]
 def left_out_rows(asked: Sequence[Measurement], known: Sequence[Measurement]) -> tuple[KernelError, ...]:
     """Every one of ``asked`` by what the others of ``known`` show, in the order of ``asked``."""
     rows: dict[str, KernelError] = {}
-    for (gpu, operation), points in _groups(asked).items():
+    for (gpu, operation), points in by_operation(asked).items():
         if len(points) >= ENOUGH:
             found = _without_families(gpu, operation, points, known)
         else:
@@ -127,7 +127,8 @@ def repeats(measurements: Iterable[Measurement]) -> dict[tuple[str, str], Repeat
     }
 
 
-def _groups(points: Iterable[Measurement]) -> Mapping[tuple[str, str], list[Measurement]]:
+def by_operation(points: Iterable[Measurement]) -> Mapping[tuple[str, str], list[Measurement]]:
+    """By GPU and operation, in the order in which each comes first."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for item in points:
         groups.setdefault((item.gpu, item.operation), []).append(item)

@@ -17,6 +17,7 @@ from ....kernels.kernel import Attention
 from ...fit.curve_fit import harness_of, predicted_seconds
 from ...readers.kernel_tables import left_out, shape_of
 from ...readers.measurements import Measurement
+from .kernel_errors import by_operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,8 @@ class TableErrors:
 
 def table_errors(items: Iterable[Measurement]) -> tuple[TableErrors, ...]:
     """Errors of the shipped profiles by GPU and kernel. ValueError where a GPU has no such curve."""
-    groups: dict[tuple[str, str], list[Measurement]] = {}
-    for item in items:
-        groups.setdefault((item.gpu, item.operation), []).append(item)
-    return tuple(_errors(gpu, kernel, members) for (gpu, kernel), members in sorted(groups.items()))
+    groups = sorted(by_operation(items).items())
+    return tuple(_errors(gpu, kernel, members) for (gpu, kernel), members in groups)
 
 
 def _errors(gpu: str, kernel: str, items: Sequence[Measurement]) -> TableErrors:

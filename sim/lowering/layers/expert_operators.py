@@ -13,7 +13,7 @@ References:
     Transformers integrations/moe.py, grouped_mm_experts_forward (pull request 42697) and models/gpt_oss/
     modeling_gpt_oss.py, _apply_gate; before 5.0 models/qwen3_moe/modeling_qwen3_moe.py,
     Qwen3MoeSparseMoeBlock, which is Mixtral's. Of the masks that expert parallelism needs, which all runs had
-    from April to August 2026 (pull requests 45621 and 48201), nothing is told.
+    from April to August 2026 (pull requests 45621 and 48201), nothing is counted.
     PyTorch ATen/native/cuda/Indexing.cu, index_put_with_sort_kernel and indexing_backward_kernel;
     torch/csrc/autograd/FunctionsManual.cpp, clamp_backward, slice_backward; tools/autograd/derivatives.yaml.
 """

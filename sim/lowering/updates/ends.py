@@ -101,7 +101,7 @@ def head_weight_grad(builder: LayerBuilder) -> Block:
 
 def _chunks(builder: LayerBuilder) -> int:
     """Chunks of tokens that the head takes one after another. Tensor parallelism communicates around all of
-    them at once, and is told without."""
+    them at once, and is modelled without chunks."""
     chunks = builder.software.kernels.loss_chunks
     return min(chunks, builder.local.tokens) if builder.local.tp == 1 else 1
 

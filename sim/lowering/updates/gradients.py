@@ -38,24 +38,24 @@ NVIDIA/dgxc-benchmarking cpu_overhead prints 11 to 18 us for a tiny operation of
 class Gradients:
     """Reduces one rank's gradients over its data-parallel group.
 
-    ``transfer(kind, bytes)`` prices a collective of the group; ``sharded`` reduces with
-    reduce_scatter (ZeRO-1), else all_reduce. ``element_bytes`` is the gradient's size in memory,
-    ``wire_bytes`` its size on the wire; where they differ, casts go with every reduction. Where the
-    ``shards`` of a group are not all of data parallelism, ``over_replicas(bytes)`` prices what follows: an
-    all_reduce of equal shards (Megatron's --num-distributed-optimizer-instances). ``check_s`` is what a
-    check adds for the host (docs/decisions/0011-jobs-that-checked-their-collectives.md).
-    ``uncut``: buckets close with the parameter that fills them (torch's DDP, Megatron core); of a layer of
-    so many elements, those of its parameters, in the order of their gradients. An all_reduce of a bucket is
-    then a group of NCCL's, a parameter after the other (ProcessGroupNCCL.cpp, allreduce_coalesced), or one
-    message where the bucket is ``flat`` (Megatron core's buffer). ``listed`` parameters, ``listed_bytes``
-    together, come back as lists: flat buffers are made of them, and copied back one parameter and one rank at
-    a time, which takes the host ``copy_host_s`` each. ``nan_check``: the host has a bucket reduced when it
-    knows that its norm is a number. ``scaled_first``: a bucket is divided by its ranks before it is reduced,
-    not its sum afterwards. ``in_turn``: what is issued behind a reduction waits for it. ``copied_back``: what
-    was reduced is copied from buckets into gradients (torch's DDP without gradient_as_bucket_view:
-    reducer.cpp, finalize_bucket_dense); the copy into buckets divides (mark_variable_ready_dense), which is
-    told as scaling. ``owners``: so many ranks hold whole parameters, ``listed_bytes`` together, and broadcast
-    what they updated in turn; a gather of a part has its share of the broadcasts.
+    ``transfer(kind, bytes)`` prices a collective of the group; ``sharded`` reduces with reduce_scatter
+    (ZeRO-1), else all_reduce. ``element_bytes`` is the gradient's size in memory, ``wire_bytes`` its size on
+    the wire; where they differ, casts go with every reduction. Where the ``shards`` of a group are not all of
+    data parallelism, ``over_replicas(bytes)`` prices what follows: an all_reduce of equal shards (Megatron's
+    --num-distributed-optimizer-instances). ``check_s`` is what a check adds for the host
+    (docs/decisions/0011-jobs-that-checked-their-collectives.md). ``uncut``: buckets close with the parameter
+    that fills them (torch's DDP, Megatron core); of a layer of so many elements, those of its parameters, in
+    the order of their gradients. An all_reduce of a bucket is then a group of NCCL's, a parameter after the
+    other (ProcessGroupNCCL.cpp, allreduce_coalesced), or one message where the bucket is ``flat`` (Megatron
+    core's buffer). ``listed`` parameters, ``listed_bytes`` together, come back as lists: flat buffers are
+    made of them, and copied back one parameter and one rank at a time, which takes the host ``copy_host_s``
+    each. ``nan_check``: the host has a bucket reduced when it knows that its norm is a number.
+    ``scaled_first``: a bucket is divided by its ranks before it is reduced, not its sum afterwards.
+    ``in_turn``: what is issued behind a reduction waits for it. ``copied_back``: what was reduced is copied
+    from buckets into gradients (torch's DDP without gradient_as_bucket_view: reducer.cpp,
+    finalize_bucket_dense); the copy into buckets divides (mark_variable_ready_dense), which is counted as
+    scaling. ``owners``: so many ranks hold whole parameters, ``listed_bytes`` together, and broadcast what
+    they updated in turn; a gather of a part has its share of the broadcasts.
     """
 
     communicator: str

@@ -42,7 +42,7 @@ LOSERS_BOUNDED = 2
 """Of each alternative, by their actions: those that come first by their screening."""
 
 LOSERS_REPLAYED = 2
-"""Of these; one alone where its actions told its bound, which is then within a hundredth of its step."""
+"""Of these; one alone where it was bounded action by action, which is within a hundredth of its step."""
 
 
 @dataclass

@@ -55,8 +55,8 @@ LOSES = 1.02
 In place of its factor stands what this is at least."""
 
 LONG = 10_000
-"""Actions of a replay which are told so where messages share the network with blocks: some seconds, of which
-a step without shared links takes a tenth."""
+"""Actions of a replay that is long, where messages share the network with blocks: it takes some seconds, of
+which a step without shared links takes a tenth."""
 
 
 @dataclass(frozen=True, kw_only=True)

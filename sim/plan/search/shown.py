@@ -1,4 +1,4 @@
-"""What is told of a layout that people get to see: its figures, its interval, its critical path.
+"""What is shown of a layout that people get to see: its figures, its interval, its critical path.
 
 Knows the exact replay with everything that a view needs; does not know why a layout is shown.
 """

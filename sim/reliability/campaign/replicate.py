@@ -11,7 +11,7 @@ from .state import ReplicationState
 from .stepping import stepping
 
 LONG_WAIT = 0.1
-"""Share of a run that it waits at its end, from which on it is told as stuck."""
+"""Share of a run that it waits at its end, from which on it counts as stuck."""
 
 
 def replicate(plan: CampaignPlan, number: int, *, log: bool = False) -> Outcome:

@@ -157,11 +157,7 @@ def spend(state: ReplicationState, seconds: float, category: str, *, restoring: 
             state.exposure += state.now - before
             state.outcome.exposed_s += state.now - before
         if reached and strikes < end:
-            fault = state.pop_exposed()
-            if fault and fault.kind.effect in ("slow", "storage"):
-                state.begin(fault)
-            elif fault:
-                state.inbox.append(fault)
+            state.take_exposed()
         if state.inbox and _interrupted(state, restoring):
             return "fault"
         if reached and not (strikes < end):

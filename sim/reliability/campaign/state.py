@@ -164,10 +164,10 @@ class ReplicationState:
                 arriving.rest(slot, now)
             for slot in sorted(goes_on):
                 arriving.go_on(slot, now)
-            self._tell(number, before)
+            self._look_again(number, before)
 
-    def _tell(self, number: int, before: float) -> None:
-        """The process that waits for an arrival on the wall clock looks again."""
+    def _look_again(self, number: int, before: float) -> None:
+        """Have the process that waits for an arrival on the wall clock look again when that is."""
         if (
             self.plan.on_wall
             and self.arrivals[number][0].next != before
@@ -210,15 +210,17 @@ class ReplicationState:
     def deliver(self, fault: Fault) -> None:
         """A fault strikes now, if it finds anything."""
         self.events += 1
-        if not self.strikes(fault):
-            return
+        if self.strikes(fault):
+            self._admit(fault)
+            self.poke()
+
+    def _admit(self, fault: Fault) -> None:
+        """Count a fault; what lasts begins, all else waits in the inbox for the job."""
         self._count(fault)
         if fault.kind.effect in ("slow", "storage"):
             self.begin(fault)
-            self.poke()
-            return
-        self.inbox.append(fault)
-        self.poke()
+        else:
+            self.inbox.append(fault)
 
     def poke(self) -> None:
         """Wake the job, once, wherever it waits."""
@@ -312,7 +314,7 @@ class ReplicationState:
             if rested:
                 arriving.go_on(slot, now)
             arriving.swapped(slot, now, factor)
-            self._tell(number, before)
+            self._look_again(number, before)
         return warm
 
     def next_false(self) -> float:
@@ -334,12 +336,10 @@ class ReplicationState:
             return inf
         return min(arriving.next for arriving, _ in self.arrivals) - self.exposure
 
-    def pop_exposed(self) -> Fault | None:
-        """The failure that has just arrived; None where it finds nothing."""
+    def take_exposed(self) -> None:
+        """The failure that has just arrived on the job's own clock strikes, if it finds anything."""
         arriving, source = min(self.arrivals, key=lambda pair: pair[0].next)
         self.exposure = max(self.exposure, arriving.next)
         fault = self.fault_of(source, arriving.pop())
-        if not self.strikes(fault):
-            return None
-        self._count(fault)
-        return fault
+        if self.strikes(fault):
+            self._admit(fault)

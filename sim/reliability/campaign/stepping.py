@@ -221,11 +221,7 @@ def _arrived(
         case "goal" | "horizon" | "false_positive":
             return Stop(why=what)
         case "failure":
-            fault = state.pop_exposed()
-            if fault and fault.kind.effect in ("slow", "storage"):
-                state.begin(fault)
-            elif fault:
-                state.inbox.append(fault)
+            state.take_exposed()
         case "straggler":
             state.straggler_at = inf
             if state.plan.notice.action == "evict" or not state.plan.storage:

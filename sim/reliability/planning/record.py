@@ -1,7 +1,7 @@
 """Records of real faults: which host failed when, for how long, of what; and they as faults of a job.
 
 Knows the format that StepFun published (InfiniteHBD-Trace: a list of events in JSON, ``event_time`` in days).
-Hosts that never failed are not in it: how many there were must be told. Does not know what faults cost.
+Hosts that never failed are not in it: how many there were must be given. Does not know what faults cost.
 """
 
 from __future__ import annotations

@@ -234,8 +234,8 @@ class SimulatedStep:
 
     def _slowdown(self, degradation: DegradationKey) -> float:
         from ...bounded.bounds import bounded
+        from ...bounded.collectives_apart import collectives_apart
         from ...bounded.conditions import differing
-        from ...bounded.meetings import meetings_apart
         from ...engine.collection import collection_paused
         from ...engine.replay import replay
         from ...fold.ranks import Degradation as Whole
@@ -245,7 +245,7 @@ class SimulatedStep:
 
         with collection_paused():
             if self._lowered is None:
-                lowered = meetings_apart(lower(self.scenario, build_cluster(self.scenario)))
+                lowered = collectives_apart(lower(self.scenario, build_cluster(self.scenario)))
                 self._lowered = (lowered, replay(folded(lowered).programs).makespan_s)
             lowered, healthy = self._lowered
             wrong = Whole(

@@ -223,7 +223,7 @@ def sweep(
 def _loaded(
     source: str | Mapping[str, Any], overrides: Sequence[str], changes: Sequence[str]
 ) -> Scenario | Bare:
-    """The campaign at a point; a mistake in what is swept is told as one of ``--sweep``."""
+    """The campaign at a point; a mistake in what is swept is reported as one of ``--sweep``."""
     from ...scenario.errors import ScenarioError
     from ...scenario.load import load_campaign
 

@@ -56,7 +56,7 @@ def _scatter(panel: Axes, plan: LayoutPlan, shown: Sequence[ReplayedLayout]) -> 
             drawn = chart.dots(panel, x, [one.judged.peak_memory_bytes / GB for one in group], colour)
             drawn.set_markersize(8 if colour == chart.AMBER else 5)
             drawn.set_zorder(3 if colour == chart.AMBER else 2)
-            chart.hint(drawn, [_told(one) for one in group])
+            chart.hint(drawn, [_hint(one) for one in group])
     points = sorted((p.step_time_s, p.peak_memory_bytes / GB) for p in plan.front)
     panel.plot([x for x, _ in points], [y for _, y in points], color=chart.BLUE, drawstyle="steps-post")
     capacity = plan.choices[0].figures.capacity_bytes / GB
@@ -70,7 +70,7 @@ def _scatter(panel: Axes, plan: LayoutPlan, shown: Sequence[ReplayedLayout]) -> 
     panel.set(xlabel="step time", ylabel="peak memory", ylim=(0, None))
 
 
-def _told(one: ReplayedLayout) -> str:
+def _hint(one: ReplayedLayout) -> str:
     judged = one.judged
     return f"{short(one.settings)}: {seconds(judged.step_time_s)}, {gigabytes(judged.peak_memory_bytes)}"
 
@@ -93,7 +93,7 @@ def _lines(panel: Axes, plan: LayoutPlan, shown: Sequence[ReplayedLayout]) -> No
         colour = chart.AMBER if proposed else to_hex(shade(slow))
         (line,) = panel.plot(range(len(y) + 1), [*y, slow], color=colour, linewidth=2.5 if proposed else 1.0)
         line.set_zorder(3 if proposed else 2)
-        chart.hint(line, [_told(one)])
+        chart.hint(line, [_hint(one)])
     for x, place in enumerate(places):
         for name, y_at in place.items():
             panel.text(x, y_at, f" {name}", size=10, va="center", bbox=_BEHIND)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 from ...plan.search.layout_plan import LayoutPlan, written
-from ..rows_file import write_rows
+from ..rows_file import plain_cell, write_rows
 
 FIGURES = ("step_time_s", "bound_s", "peak_memory_bytes", "rank", "on_front", "refused")
 
@@ -28,7 +27,7 @@ def write_replays(plan: LayoutPlan, path: Path) -> None:
         judged = one.judged
         rows.append(
             [
-                *(_cell(settings.get(name)) for name in names),
+                *(plain_cell(settings.get(name)) for name in names),
                 None if math.isinf(judged.step_time_s) else judged.step_time_s,
                 one.bound_s,
                 None if math.isnan(judged.peak_memory_bytes) else judged.peak_memory_bytes,
@@ -38,8 +37,3 @@ def write_replays(plan: LayoutPlan, path: Path) -> None:
             ]
         )
     write_rows("layouts", (*names, *FIGURES), rows, path)
-
-
-def _cell(value: Any) -> Any:
-    """Lists and tables as text, as a column of one type needs."""
-    return str(value) if isinstance(value, list | dict) else value

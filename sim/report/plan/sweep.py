@@ -14,7 +14,7 @@ from ...plan.questions.sweep import FieldPoint, FieldSweep, point_row
 from ...plan.search.words import short
 from .. import captions
 from ..drawing import chart, palette
-from ..rows_file import write_rows
+from ..rows_file import plain_cell, write_rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,11 +110,7 @@ def write_layout_sweep(sweep: FieldSweep, path: Path) -> None:
     """A row for each point into ``path``, in the format of its suffix. ValueError as ``write_rows``."""
     rows = [point_row(point) for point in sweep.points]
     columns = tuple(rows[0])
-    write_rows("points", columns, [[_cell(row[name]) for name in columns] for row in rows], path)
-
-
-def _cell(value: Any) -> Any:
-    return str(value) if isinstance(value, list | dict) else value
+    write_rows("points", columns, [[plain_cell(row[name]) for name in columns] for row in rows], path)
 
 
 def drawn_fields(axes: Mapping[str, Sequence[Any]]) -> list[str]:

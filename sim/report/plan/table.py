@@ -50,6 +50,10 @@ def print_plan(
     """
     from rich.text import Text
 
+    def how(title: str, choice: Choice) -> None:
+        _section(console, title)
+        console.print(command(source, overrides, plan.scenario, choice, beside), soft_wrap=True)
+
     console.print(Text(captions.subject(plan.scenario, plan.stated), style="bold"))
     console.print(captions.batch(plan.scenario))
     if not plan.choices:
@@ -58,8 +62,7 @@ def print_plan(
             console.print(line)
         if plan.bold:
             console.print(bold(plan.bold), soft_wrap=True)
-            _section(console, "To try the bold one")
-            console.print(command(source, overrides, plan.scenario, plan.bold.choice, beside), soft_wrap=True)
+            how("To try the bold one", plan.bold.choice)
         return
     _section(console, f"Best layouts, {OBJECTIVES[plan.wishes.objective]}")
     console.print(_choices(plan))
@@ -77,18 +80,21 @@ def print_plan(
     if plan.lost:
         _section(console, "Why others lost")
         console.print(_lost(plan))
-    _section(console, "To run the best")
-    console.print(command(source, overrides, plan.scenario, plan.choices[0], beside), soft_wrap=True)
+    how("To run the best", plan.choices[0])
     if plan.bold:
-        _section(console, "To try the bold one")
-        console.print(command(source, overrides, plan.scenario, plan.bold.choice, beside), soft_wrap=True)
+        how("To try the bold one", plan.bold.choice)
     print_emitted(plan, console, whole=whole)
     console.print()
     console.print(plan.certificate.sentence())
     if plan.remembered:
         console.print(f"{count(plan.remembered)} of the replays were in the journal")
+    console.print(_times(plan))
+
+
+def _times(plan: LayoutPlan) -> str:
+    """How long the parts of the search took."""
     timing = plan.timing
-    console.print(
+    return (
         f"times: enumerating {timing['enumerate_s']:.2f} s, screening {timing['screen_s']:.2f} s, "
         f"{count(len(plan.replays))} replays in all {timing['replay_s']:.2f} s; "
         f"{timing['total_s']:.2f} s together"

@@ -54,6 +54,34 @@ def escape(words: str) -> str:
 
 
 def _sections(answers: Answers, title: str) -> Iterator[str]:
+    yield from _head(answers, title)
+    if answers.worths:
+        yield from _worths(answers)
+    yield (
+        "<h2>Where the time goes</h2><p class=sub>All that is not useful; with the useful time it is the "
+        "whole of the wall clock.</p>"
+    )
+    yield plots.lost_plot(answers.study)
+    yield _waterfall(answers)
+    if answers.optimum:
+        yield (
+            "<h2>How often to checkpoint</h2><p class=sub>Simulated, beside the exact formula for "
+            "exponential failures.</p>"
+        )
+        yield plots.optimum_plot(answers)
+    yield from _runs(answers)
+    yield (
+        "<h2>Rests on</h2><ul>"
+        + "".join(
+            f"<li>{escape(text)} <small>({escape(source)})</small></li>" for text, source in rests_on(answers)
+        )
+        + "</ul>"
+    )
+    yield _log(answers)
+
+
+def _head(answers: Answers, title: str) -> Iterator[str]:
+    """The title, what was simulated, what to do, and the figures that people quote."""
     study, plan = answers.study, answers.study.plan
     yield f"<h1>{title}</h1>"
     ends = lasting(plan.horizon_s) if plan.goal_steps == math.inf else "until the work is done"
@@ -70,28 +98,22 @@ def _sections(answers: Answers, title: str) -> Iterator[str]:
         )
         + "</div>"
     )
-    if answers.worths:
-        yield (
-            "<h2>What to fix first</h2><p class=sub>The same failures again with one thing done better; "
-            "bars are 95 % intervals of the difference. Grey: a bound, which no fix reaches.</p>"
-        )
-        yield plots.worth_plot(answers.worths, "mitigation")
-        yield (
-            "<h2>What each kind of fault costs</h2><p class=sub>The same run with that kind switched off.</p>"
-        )
-        yield plots.worth_plot(answers.worths, "fault")
+
+
+def _worths(answers: Answers) -> Iterator[str]:
+    """What each mitigation gains, and what each kind of fault costs."""
     yield (
-        "<h2>Where the time goes</h2><p class=sub>All that is not useful; with the useful time it is the "
-        "whole of the wall clock.</p>"
+        "<h2>What to fix first</h2><p class=sub>The same failures again with one thing done better; "
+        "bars are 95 % intervals of the difference. Grey: a bound, which no fix reaches.</p>"
     )
-    yield plots.lost_plot(study)
-    yield _waterfall(answers)
-    if answers.optimum:
-        yield (
-            "<h2>How often to checkpoint</h2><p class=sub>Simulated, beside the exact formula for "
-            "exponential failures.</p>"
-        )
-        yield plots.optimum_plot(answers)
+    yield plots.worth_plot(answers.worths, "mitigation")
+    yield "<h2>What each kind of fault costs</h2><p class=sub>The same run with that kind switched off.</p>"
+    yield plots.worth_plot(answers.worths, "fault")
+
+
+def _runs(answers: Answers) -> Iterator[str]:
+    """How one run goes, how runs differ, and the hosts in repair."""
+    study = answers.study
     yield (
         "<h2>How one run goes</h2><p class=sub>The first replication. Marks below the curves are faults.</p>"
     )
@@ -99,14 +121,6 @@ def _sections(answers: Answers, title: str) -> Iterator[str]:
     repairs = plots.repairs_plot(study)
     yield '<div class="two"><div><h2>How runs differ</h2>' + plots.spread_plot(study) + "</div>"
     yield (f"<div><h2>Spares</h2>{repairs}</div>" if repairs else "<div></div>") + "</div>"
-    yield (
-        "<h2>Rests on</h2><ul>"
-        + "".join(
-            f"<li>{escape(text)} <small>({escape(source)})</small></li>" for text, source in rests_on(answers)
-        )
-        + "</ul>"
-    )
-    yield _log(answers)
 
 
 def verdict(answers: Answers) -> Iterator[str]:

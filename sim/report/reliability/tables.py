@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from ...reliability.study.study import Study
+
 BAR = 20
 UNEVEN = 0.1
 """Share of an interval's length by which its middle may lie off the mean and still be written as +-."""
@@ -54,7 +56,15 @@ def print_answers(answers: Answers, console: Console) -> None:
 
 def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
     """The figures that people quote."""
-    study, plan = answers.study, answers.study.plan
+    yield from _of_pace(answers)
+    yield from _of_interruptions(answers.study)
+    yield from _of_end(answers.study)
+    yield from _of_money_and_spares(answers)
+
+
+def _of_pace(answers: Answers) -> Iterator[tuple[str, str, str]]:
+    """How much of the time was useful."""
+    study = answers.study
     ettr = study.ettr
     runs = f"{percent(study.confidence, 0)} interval, {len(study.outcomes)} replications"
     if not ettr.bounded:
@@ -64,6 +74,10 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
         yield "goodput", f"{large(answers.tokens_per_s)} tokens/s", "of steps that count, over the wall clock"
     if study.sliding["p50"] == study.sliding["p50"]:
         yield "in the worst hours", percent(study.sliding["p05"]), "ETTR of one hour in twenty is lower"
+
+
+def _of_interruptions(study: Study) -> Iterator[tuple[str, str, str]]:
+    """How often the run stopped, for how long, and what was lost."""
     yield (
         "interrupted",
         lasting(study.mtbf_s),
@@ -75,7 +89,11 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
         lost = study.pooled("lost_s")
         if lost:
             yield "work lost", lasting(fmean(lost)), "mean per interruption"
-    if plan.goal_steps < math.inf and study.finished:
+
+
+def _of_end(study: Study) -> Iterator[tuple[str, str, str]]:
+    """When the work was done, and which replications got no further."""
+    if study.plan.goal_steps < math.inf and study.finished:
         done = study.finished
         tenth, half, last = (lasting(quantile(done, share)) for share in (0.1, 0.5, 0.9))
         yield "finished after", half, f"one in ten before {tenth}, one in ten after {last}"
@@ -88,6 +106,11 @@ def headline(answers: Answers) -> Iterator[tuple[str, str, str]]:
             f"{len(study.stuck)} of {len(study.outcomes)}",
             f"after {since} (median): {why}",
         )
+
+
+def _of_money_and_spares(answers: Answers) -> Iterator[tuple[str, str, str]]:
+    """What GPUs cost that are held, idle spares among them, and the hosts in repair."""
+    study, plan = answers.study, answers.study.plan
     if study.ettr_held and study.gpus_held != plan.machine.gpus:
         yield (
             "ETTR of GPUs held",

@@ -85,9 +85,9 @@ def _precision_of_json(settings: Settings) -> tuple[str, str] | None:
 
 def _settings_of(job: ImportJob, draft: Draft) -> Settings:
     """The keys of accelerate's own file, with the options of a launch script over them."""
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
-    script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
+    script = job.script
     if script:
         settings.found |= launch_among(script, job.files, job.given, draft).options
     if strange := [name for name in settings.found if "invalid" in name]:

@@ -32,7 +32,7 @@ def read_axolotl(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     draft = Draft(framework="axolotl", file=job.name, version=job.version or "067b021c")
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
     ranks = _sharding(settings, job, world_size(settings, None, None))

@@ -46,7 +46,7 @@ _REFUSED = {
 def _is_megatron(file: SourceFile) -> bool:
     text = file.command
     return (
-        file.kind in ("shell", "arguments")
+        file.is_command
         and "--num-layers" in text
         and (
             re.search(r"--(deepspeed\b|zero-stage|deepspeed_config|ds-sequence-parallel-size)", text)
@@ -65,7 +65,7 @@ def _is_trainer(file: SourceFile) -> bool:
 
 
 def _recognises(file: SourceFile) -> bool:
-    if file.kind in ("shell", "arguments"):
+    if file.is_command:
         return _is_megatron(file) or _is_trainer(file)
     return file.kind == "json" and bool(file.keys & set(_SIGNS)) and "pipe_parallel_size" not in file.keys
 
@@ -77,7 +77,7 @@ def read_deepspeed(job: ImportJob) -> Imported:
         ScenarioError: what is asked or refused.
     """
     draft = Draft(framework="deepspeed", file=job.name, version=job.version or "")
-    script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
+    script = job.script
     launch = launch_among(script, job.files, job.given, draft) if script else None
     config = next((one for one in job.files if one.kind == "json" and one.keys & set(_SIGNS)), None)
     if config is None and launch:

@@ -24,6 +24,15 @@ class ImportJob:
         """The first file, for messages."""
         return self.files[0].name
 
+    @property
+    def script(self) -> SourceFile | None:
+        """The first file that starts a run; None among configurations alone."""
+        return next((one for one in self.files if one.is_command), None)
+
+    def first(self, recognises: Callable[[SourceFile], bool]) -> SourceFile:
+        """The first file that an importer knows, or the first of all."""
+        return next((one for one in self.files if recognises(one)), self.files[0])
+
 
 @dataclass(frozen=True, kw_only=True)
 class Importer:

@@ -55,7 +55,7 @@ def read_foundry(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     top = "parameters" if first.at("parameters.model") is not None else ""
     draft = Draft(framework="llm-foundry", file=job.name, version=job.version or "")
     found = first.settings(top)

@@ -57,7 +57,7 @@ def read_maxtext(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     draft = Draft(framework="maxtext", file=job.name, version=job.version or "e591f30c")
     settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
     for file in reversed(job.files):

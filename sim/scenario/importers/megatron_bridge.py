@@ -27,7 +27,7 @@ _LONG = {
 
 
 def _recognises(file: SourceFile) -> bool:
-    if file.kind in ("shell", "arguments"):
+    if file.is_command:
         return "--model_recipe_name" in file.command or is_recipe_run(file)
     return "perf_matrix" in file.keys or "ConfigContainer" in file.keys
 
@@ -38,9 +38,9 @@ def read_bridge(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     draft = Draft(framework="megatron-bridge", file=job.name, version=job.version or "")
-    if first.kind in ("shell", "arguments"):
+    if first.is_command:
         launch, preset = launch_among(first, job.files, job.given, draft), "megatron-bridge-2026"
         if is_recipe_run(first):
             return read_recipe_run(launch, first, job, draft, preset=preset)

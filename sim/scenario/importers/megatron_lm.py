@@ -29,7 +29,7 @@ SIGNS = (
     "micro-batch-size",
     "model-parallel-size",
 )
-"""Options that only Megatron's kin have, in the form that their scripts write."""
+"""Options that only Megatron-LM and frameworks built on it have, in the form that their scripts write."""
 
 SEVERAL = (
     "it stands several times, with other values: a list of arguments has one (or is of several "
@@ -52,7 +52,7 @@ _FORKS = {
 
 
 def _recognises(file: SourceFile) -> bool:
-    if file.kind in ("shell", "arguments"):
+    if file.is_command:
         text = file.command
         return any(f"--{one}" in text for one in SIGNS)
     return "MODEL_ARGS" in file.keys
@@ -60,8 +60,8 @@ def _recognises(file: SourceFile) -> bool:
 
 def arguments_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None, dict[str, Setting]]:
     """The options of a run, its launch where there is one, and its environment."""
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
-    if first.kind in ("shell", "arguments"):
+    first = job.first(_recognises)
+    if first.is_command:
         launch = launch_among(first, job.files, job.given, draft)
         settings = Settings(found=launch.options, given=job.given, draft=draft)
         for one in doubtful(launch):

@@ -32,7 +32,7 @@ def read_nanotron(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     draft = Draft(framework="nanotron", file=job.name, version=job.version or "2411b022")
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
     if "distributed" in first.keys and "parallelism" not in first.keys:

@@ -57,7 +57,7 @@ _NORMS = {
 
 
 def _recognises(file: SourceFile) -> bool:
-    if file.kind in ("shell", "arguments"):
+    if file.is_command:
         text = file.command
         return "--compute_dtype" in text and "--model_recipe_name" not in text
     return (
@@ -76,9 +76,9 @@ def read_nemo(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     draft = Draft(framework="nemo", file=job.name, version=job.version or "1.x")
-    if first.kind in ("shell", "arguments"):
+    if first.is_command:
         draft.version = job.version or "2"
         return read_recipe(launch_among(first, job.files, job.given, draft), job, draft, preset="nemo-2025")
     given = Given(values={RENAMED.get(name, name): value for name, value in job.given.values.items()})

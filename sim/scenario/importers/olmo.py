@@ -29,7 +29,7 @@ def read_olmo(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     draft = Draft(framework="olmo", file=job.name, version=job.version or "")
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
     gpus = world_size(settings, None, None)

@@ -62,7 +62,7 @@ _NO_AMAX = "te_patches/delayed_scaling_patches.py of Primus"
 
 
 def _recognises(file: SourceFile) -> bool:
-    if file.kind in ("shell", "arguments"):
+    if file.is_command:
         return "use_turbo_" in file.text or "PRIMUS" in file.text
     return file.at("modules.pre_trainer.framework") is not None
 
@@ -88,10 +88,10 @@ def read_primus(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     draft = Draft(framework="primus", file=job.name, version=job.version or "fd1eeabb")
     settings = Settings(found={}, given=job.given, draft=draft, dotted=True)
-    if first.kind in ("shell", "arguments"):
+    if first.is_command:
         launch = launch_among(first, job.files, job.given, draft)
         settings.found |= launch.options
         return _megatron(settings, None, job)

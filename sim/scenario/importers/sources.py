@@ -60,6 +60,11 @@ class SourceFile:
         return self.path.name
 
     @property
+    def is_command(self) -> bool:
+        """Whether it starts a run: a shell script, or a list of arguments."""
+        return self.kind in ("shell", "arguments")
+
+    @property
     def command(self) -> str:
         """The text of a shell script, or a list of arguments as one line."""
         return self.text if self.kind == "shell" else " ".join(self.words)

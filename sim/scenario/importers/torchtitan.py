@@ -58,9 +58,9 @@ def read_torchtitan(job: ImportJob) -> Imported:
         ScenarioError: what is asked or refused.
     """
     draft = Draft(framework="torchtitan", file=job.name)
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
-    script = next((one for one in job.files if one.kind in ("shell", "arguments")), None)
+    script = job.script
     launch = launch_among(script, job.files, job.given, draft) if script else None
     if launch:
         settings.found |= {name: one for name, one in launch.options.items() if "." in name}

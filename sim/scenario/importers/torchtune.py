@@ -28,7 +28,7 @@ def read_torchtune(job: ImportJob) -> Imported:
     Raises:
         ScenarioError: what is asked or refused.
     """
-    first = next((one for one in job.files if _recognises(one)), job.files[0])
+    first = job.first(_recognises)
     draft = Draft(framework="torchtune", file=job.name, version=job.version or "bd2a0fc7")
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
     component = (settings.text("model._component_") or "").rpartition(".")[2]

@@ -151,7 +151,7 @@ def _qwen2(config: Config) -> Fields:
 
 
 def _qwen3(config: Config) -> Fields:
-    """Llama with head dimensions of its own, 128 where none is told, and norms of queries and keys."""
+    """Llama with head dimensions of its own, 128 where none is stated, and norms of queries and keys."""
     return {**_normed_heads(config), "kv_channels": config.get("head_dim", 128)}  # configuration_qwen3.py
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..program.program import Block, Programs
 
 
-def meetings_apart(lowered: Lowered) -> Lowered:
+def collectives_apart(lowered: Lowered) -> Lowered:
     """The step with blocks that are nothing but collectives of several replicas turned into ops of the
     programs; the step itself where there are none."""
     if not any(_communicators(block) for block in _blocks(lowered.programs)):
