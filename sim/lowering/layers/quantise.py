@@ -50,7 +50,7 @@ def quantise(
     if not recipe or (maker == "activation" and activation_quantises(builder)):
         return
     per_element = recipe.cast + (recipe.second if recipe.early else 0)
-    per_element += recipe.transformed + (recipe.stochastic if gradients else 0.0)
+    per_element += recipe.transformed + recipe.untuned + (recipe.stochastic if gradients else 0.0)
     launches = recipe.launches + bool(recipe.transformed)
     takes_maximum = {"norm": kernels.fused_amax, "activation": kernels.fused_quantise, "other": False}
     if recipe.maximum and takes_maximum[maker]:
