@@ -42,9 +42,9 @@ class Recipe:
     ``fused_multi``: one kernel quantises many tensors. ``scales``: of one copy's blocks, in a layout that
     products do not read; ``joins_scales``: a kernel makes one number of both operands' scales of tensors.
     ``transformed``: what activations and gradients, not weights, are read again for by a kernel that
-    transforms and casts the second copy. In bytes that would take as long: ``untuned``, what an earlier kernel
-    for both copies takes longer, and ``stochastic``, what the random numbers of gradients cost. ``squares``: how many times as long a cast of a weight takes, whose scales are of
-    square blocks.
+    transforms and casts the second copy. In bytes that would take as long: ``untuned``, what an earlier
+    kernel for both copies takes longer, and ``stochastic``, what the random numbers of gradients cost.
+    ``squares``: how many times as long a cast of a weight takes, whose scales are of square blocks.
     """
 
     gemm_dtype: str
@@ -112,9 +112,10 @@ Hadamard transform other kernels make the copies."""
 _UNTUNED = (2 + 2 * _NVFP4) * (6.4 / 4.22 - 1)
 """TransformerEngine's kernel for both copies until pull request 2412 (November 2025) is nowhere timed but in
 pictures. That of squares, which was left as it was, shares its file, tiles, threads and buffers
-(common/cast/nvfp4/quantize_transpose_nvfp4.cuh, quantize_transpose_nvfp4_2D_kernel), and moves 4.22 TB/s on a
-GB200 (18,432 x 7,168: 97.9 us, its maximum apart; kernel self-time with TransformerEngine 2.19, a benchmark of
-torchao's NVFP4 kernels at DeepSeek-V3's shapes). Stochastic rounding is taken to add what it adds to the tuned."""
+(common/cast/nvfp4/quantize_transpose_nvfp4.cuh, quantize_transpose_nvfp4_2D_kernel), and moves 4.22 TB/s on
+a GB200 (18,432 x 7,168: 97.9 us, its maximum apart; kernel self-time with TransformerEngine 2.19, a benchmark
+of torchao's NVFP4 kernels at DeepSeek-V3's shapes). Stochastic rounding is taken to add what it adds to the
+tuned."""
 
 _SQUARES = (59.959 / 52.347 + 109.979 / 92.405) / 2
 """TransformerEngine casts weights to NVFP4 in blocks of 16 x 16, as both layouts then hold the same numbers:
