@@ -341,6 +341,18 @@ def test_a_transform_of_its_own_reads_what_is_quantised_again() -> None:
     assert bytes_of(apart, "quantise weights") == bytes_of(fused, "quantise weights")
 
 
+def test_the_earlier_kernel_for_both_copies_slows_all_casts_but_those_of_weights() -> None:
+    """By what the kernel of squares, which shares its tiles, is slower than the tuned one."""
+    tuned, untuned = (run_of("nvfp4", {"untuned_casts": flag}) for flag in (False, True))
+    quantised = TOKENS * (2 * H + H + F + 3 * H + H + F + H) * LAYERS * 2
+    more = bytes_of(untuned, "quantise") - bytes_of(tuned, "quantise")
+    assert more == pytest.approx(3.125 * (6.4 / 4.22 - 1) * quantised)
+    assert bytes_of(untuned, "quantise weights") == bytes_of(tuned, "quantise weights")
+    assert bytes_of(run_of("mxfp8", {"untuned_casts": True}), "quantise") == bytes_of(
+        run_of("mxfp8"), "quantise"
+    )
+
+
 def test_random_numbers_slow_the_cast_of_gradients_alone() -> None:
     nearest, random = (run_of("nvfp4", {"stochastic_casts": flag}) for flag in (False, True))
     gradients = TOKENS * (3 * H + H + F + H) * LAYERS * 2

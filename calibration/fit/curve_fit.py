@@ -17,6 +17,7 @@ from ...hardware.gpu import Gpu
 from ...hardware.profile import GpuProfile, Harness, Provenance
 from ...kernels.cost import kernel_seconds, range_quantities
 from ...kernels.kernel import ELEMENT_BYTES, Attention, Gemm, Kernel
+from ...kernels.power import sustained_clock
 from ..readers.measurements import Measurement
 from ..readers.table_harness import LAYERS
 
@@ -94,6 +95,10 @@ def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -
     """
     if measurement.short_run:
         return _in_a_short_run(measurement, gpu, profile)
+    if measurement.at_boost:
+        profile = replace(profile, clock_fraction=1.0, measured_power_limited=0.0, measured_boost=0.0)
+    elif measurement.operation == "attention":
+        gpu, profile = _of_a_sweep(gpu, profile)
     profile = replace(profile, power_limited=profile.measured_power_limited)
     # Past the cache: a fit asks once per profile.
     seconds: float = sum(kernel_seconds.__wrapped__(kernel, gpu, profile) for kernel in measurement.kernels)
@@ -103,6 +108,21 @@ def predicted_seconds(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -
         boost = ATTENTION_BOOST * profile.measured_boost
         seconds = before_power_limit(seconds, replace(profile, measured_boost=boost), ATTENTION_BOOST_S)
     return seconds
+
+
+def _of_a_sweep(gpu: Gpu, profile: GpuProfile) -> tuple[Gpu, GpuProfile]:
+    """The board of a sweep that a power limit slowed, and ``profile`` under that limit, for its attention.
+
+    The sweep's clock is that of its products. Attention reaches fewer FLOPs, its backward fewest, and draws
+    less: each runs at the clock that its own watts leave, on a board that draws what its products showed. A
+    sweep without a boost showed no limit, and ran at one clock (docs/decisions/0229-attention-of-b200.md).
+    """
+    if not profile.measured_boost or gpu.joules_per_flop is None:
+        return gpu, profile
+    products = next(rate for rate in profile.gemm.rates if rate.dtype == "bf16")
+    limited = replace(profile, clock_fraction=1.0, power_limited=1.0, measured_power_limited=1.0)
+    left = sustained_clock(products.fraction * gpu.peak_flops["bf16"], "bf16", gpu, limited)
+    return replace(gpu, draws=gpu.draws * (left / profile.measured_clock_fraction) ** 3), limited
 
 
 def _in_a_short_run(measurement: Measurement, gpu: Gpu, profile: GpuProfile) -> float:

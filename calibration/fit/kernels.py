@@ -37,8 +37,6 @@ DEFAULTS = "defaults"
 
 # Gap between kernels of a busy stream: 1-2 us (hardware.yaml latency_us, unverified).
 _KERNEL_LATENCY_S = 1.5e-6
-# 10 MB at 0.75 of peak where 100 MB reach 0.90 (size ramp of Calculon's system files): 0.5 us at 2 TB/s.
-_RAMP_S = 0.5e-6
 _FP32_FRACTION = 0.9  # SGEMM without tensor cores; unverified
 _UNMEASURED_FP8 = 0.9  # of the 16-bit fraction: H100 0.709 / 0.803, B200 0.763 / 0.776 (best shapes)
 _START = GemmCurve(
@@ -160,7 +158,7 @@ def _memory(memory: MemorySweep) -> MemoryCurve:
     return MemoryCurve(
         stream_efficiency=memory.stream,
         pointwise_efficiency=memory.pointwise,
-        ramp_s=_RAMP_S,
+        ramp_s=memory.ramp_s,
         provenance=Provenance(source=memory.source, carried=True, note=memory.note),
     )
 

@@ -15,10 +15,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySweep:
-    """HBM efficiencies and where they were read."""
+    """HBM efficiencies, what a kernel takes besides its bytes and a launch, and where they were read."""
 
     stream: float
     pointwise: float
+    ramp_s: float = 0.5e-6
+    """10 MB at 0.75 of peak, 100 MB at 0.90 (size ramp of Calculon's system files): 0.5 us at 2 TB/s."""
+
     source: str
     note: str = "pointwise: midpoint of stream and what a framework's elementwise kernels reach (SimuMax)"
 
@@ -82,8 +85,14 @@ _HOPPER = MemorySweep(
 )
 _BLACKWELL = MemorySweep(
     stream=0.86,
-    pointwise=0.77,
+    pointwise=0.83,
+    ramp_s=3.0e-6,
     source="GB300 device copy 83 % (OCI nvbandwidth page); B200 90 % (unverified); their midpoint",
+    note=(
+        "pointwise and ramp: a B200's RMSNorm of 1, 2,048 and 8,192 x 4,096 6.4, 14.3 and 29.0 us"
+        " (linkedin/Liger-Kernel pull request 1462: 6.9 TB/s, 3.0 us); a GB200's copies of 117 and 235 MB"
+        " 24.6 and 42.8 (pytorch/ao 4247: 6.4)"
+    ),
 )
 _CDNA = MemorySweep(
     stream=0.78,

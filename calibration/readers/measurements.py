@@ -45,7 +45,8 @@ class Measurement:
     ``operation`` is gemm, grouped_gemm or attention. ``family`` names the shapes that are alike: one
     weight matrix under any number of tokens, forward and backward; one attention of all sequence
     lengths. ``best_of_search`` marks the fastest shape of a search: it says what the GPU can reach, and
-    belongs in no residual. ``short_run`` marks one of a table whose harness calls a kernel a few dozen times,
+    belongs in no residual. ``at_boost`` marks one that ran at the boost clock, whatever clock this GPU's own
+    sweep ran at. ``short_run`` marks one of a table whose harness calls a kernel a few dozen times,
     behind what else it does (``kernel_tables``), a share ``blank`` of the weights holding no data
     (``table_harness``).
     """
@@ -58,6 +59,7 @@ class Measurement:
     operation: str = "gemm"
     family: str = ""
     best_of_search: bool = False
+    at_boost: bool = False
     short_run: bool = False
     blank: float = 0.0
 
@@ -145,6 +147,7 @@ def _measurement(point: Point, kernels: tuple[Kernel, ...]) -> Measurement:
         operation=point.op,
         family=_family(point),
         best_of_search=point.upper_bound,
+        at_boost=point.at_boost,
     )
 
 

@@ -28,7 +28,10 @@ class _Block(BaseModel):
 
 
 class _Point(_Block):
-    """What every point has. ``assumed`` and ``notes`` are for people; ``time_us`` repeats ``tflops``."""
+    """What every point has. ``assumed`` and ``notes`` are for people; ``time_us`` repeats ``tflops``.
+
+    ``at_boost`` says that the power limit did not act, on a GPU whose sweep it slowed.
+    """
 
     id: Name
     source: Name
@@ -39,6 +42,7 @@ class _Point(_Block):
     flops_counted: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     time_us: Annotated[float, Field(gt=0, le=LARGEST_SECONDS * 1e6)] | None = None
     upper_bound: bool = False
+    at_boost: bool = False
     assumed: list[str] | None = None
     notes: str | None = None
 

@@ -42,9 +42,9 @@ class Recipe:
     ``fused_multi``: one kernel quantises many tensors. ``scales``: of one copy's blocks, in a layout that
     products do not read; ``joins_scales``: a kernel makes one number of both operands' scales of tensors.
     ``transformed``: what activations and gradients, not weights, are read again for by a kernel that
-    transforms and casts the second copy. ``stochastic``: what the random numbers of gradients cost, in bytes
-    that would take as long. ``squares``: how many times as long a cast of a weight takes, whose scales are of
-    square blocks.
+    transforms and casts the second copy. In bytes that would take as long: ``untuned``, what an earlier
+    kernel for both copies takes longer, and ``stochastic``, what the random numbers of gradients cost.
+    ``squares``: how many times as long a cast of a weight takes, whose scales are of square blocks.
     """
 
     gemm_dtype: str
@@ -60,6 +60,7 @@ class Recipe:
     scales: float = 0.0
     joins_scales: bool = False
     transformed: float = 0.0
+    untuned: float = 0.0
     stochastic: float = 0.0
     squares: float = 1.0
 
@@ -108,6 +109,14 @@ _STOCHASTIC = (2 + 2 * _NVFP4) * (6.4 / 4.5 - 1)
 stochastically; that of one copy 7.2 and 7.0 (B300, NVIDIA/TransformerEngine pull request 2412). Behind a
 Hadamard transform other kernels make the copies."""
 
+_UNTUNED = (2 + 2 * _NVFP4) * (6.4 / 4.22 - 1)
+"""TransformerEngine's kernel for both copies until pull request 2412 (November 2025) is nowhere timed but in
+pictures. That of squares, which was left as it was, shares its file, tiles, threads and buffers
+(common/cast/nvfp4/quantize_transpose_nvfp4.cuh, quantize_transpose_nvfp4_2D_kernel), and moves 4.22 TB/s on
+a GB200 (18,432 x 7,168: 97.9 us, its maximum apart; kernel self-time with TransformerEngine 2.19, a benchmark
+of torchao's NVFP4 kernels at DeepSeek-V3's shapes). Stochastic rounding is taken to add what it adds to the
+tuned."""
+
 _SQUARES = (59.959 / 52.347 + 109.979 / 92.405) / 2
 """TransformerEngine casts weights to NVFP4 in blocks of 16 x 16, as both layouts then hold the same numbers:
 8,192 x 5,120 and 8,192 x 10,240 take 59.959 and 109.979 us, in rows of 16 52.347 and 92.405 (comment of
@@ -142,6 +151,7 @@ def recipe_of(scenario: Scenario, architecture: str) -> Recipe | None:
                 gemm_dtype="nvfp4", stored=_NVFP4, cast=2 + 2 + _NVFP4, second=_NVFP4, early=True, launches=3,
                 fused_norm=False, maximum=2, scales=1 / 16, joins_scales=True,
                 transformed=2 if kernels.hadamard_apart else 0,
+                untuned=_UNTUNED if kernels.untuned_casts else 0.0,
                 stochastic=_STOCHASTIC if kernels.stochastic_casts else 0.0, squares=_SQUARES,
             )  # fmt: skip
     return None

@@ -11,12 +11,13 @@ from typing import Literal
 from ....kernels.kernel import Gemm
 from .layer_builder import LayerBuilder
 
-LAYOUT_PASSES = 5.0
+LAYOUT_PASSES = 3.0
 """Reads and writes of scales, at the rate of other kernels, that laying them out anew takes as long as.
 
 On a B200 a kernel takes 5.5 us for the 3.7 MB of 8,192 x 7,168 elements in NVFP4 (YigongQin/TransformerEngine
-benchmarks/linear/README_nvfp4_quant_overhead.md at 60803143), of which a launch is 2: as long as 5.9 passes.
-Two take some 25 us for a tensor of Llama's size (NVIDIA/TransformerEngine pull request 3011), about 4.4."""
+benchmarks/linear/README_nvfp4_quant_overhead.md at 60803143), of which 4.5 are any kernel's: as long as 1.8
+passes. Two take some 25 us for a tensor of Llama's size (NVIDIA/TransformerEngine pull request 3011), about
+3.6, and 9.0 us for 9 MB (docs/decisions/0145-scales-laid-out-for-each-product.md) are 3.3."""
 
 CALLS_OF_A_QUANTISER = {"delayed": 1.2, "current": 2.1, "blockwise": 1.5}
 """What a tensor in 8 bits costs a host with ``host.python_quantisers``, in launches, by how it is scaled:
@@ -50,7 +51,7 @@ def quantise(
     if not recipe or (maker == "activation" and activation_quantises(builder)):
         return
     per_element = recipe.cast + (recipe.second if recipe.early else 0)
-    per_element += recipe.transformed + (recipe.stochastic if gradients else 0.0)
+    per_element += recipe.transformed + recipe.untuned + (recipe.stochastic if gradients else 0.0)
     launches = recipe.launches + bool(recipe.transformed)
     takes_maximum = {"norm": kernels.fused_amax, "activation": kernels.fused_quantise, "other": False}
     if recipe.maximum and takes_maximum[maker]:

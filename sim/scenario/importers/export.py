@@ -204,6 +204,7 @@ _EIGHT_BITS = (
     "scales_laid_out",
     "hadamard_apart",
     "stochastic_casts",
+    "untuned_casts",
     "fused_grouped_mlp",
     "expert_rows_padded",
 )
@@ -231,7 +232,7 @@ def _unused(scenario: Scenario) -> set[str]:
         (("expert_biases",), not scenario.model.biases),
         (("clamps_gate_apart",), not scenario.model.clamped_gate),
         (("norm_parts_in_turn", "heads_distributed"), not scenario.model.qk_norm),
-        (("hadamard_apart", "stochastic_casts"), scenario.training.precision != "nvfp4"),
+        (("hadamard_apart", "stochastic_casts", "untuned_casts"), scenario.training.precision != "nvfp4"),
         (("moe_shared_expert_overlap",), not (scenario.model.moe and scenario.model.moe.num_shared_experts)),
         (("cp_comm",), par.cp == 1),
         (("point_to_point",), par.pp == 1),

@@ -266,6 +266,11 @@ class KernelSoftware(SoftwareGroup):
         description="under NVFP4 the kernel that casts both copies of a gradient rounds stochastically"
         " (without the Hadamard transform)",
     )
+    untuned_casts: bool = Field(
+        default=False,
+        description="under NVFP4 the kernel that casts both copies, without the Hadamard transform, is"
+        " TransformerEngine's of before November 2025",
+    )
     fp8_attention: bool = Field(
         default=False,
         description="beside products of blocks of 8 or 4 bits, attention's run in 8 bits, but for context"
