@@ -72,6 +72,10 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("", "software.exchange.tp_comm_overlap", False),
         ("--overlap-grad-reduce", "software.gradients.overlap_grad_reduce", True),
         ("", "software.kernels.cross_entropy", "vocab-parallel"),
+        ("--cross-entropy-loss-fusion", "software.kernels.cross_entropy", "compiled"),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
+        "software.kernels.cross_entropy", "fused"),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "software.kernels.logits_fp32", False),
         # Recomputation.
         ("--recompute-activations", "training.recompute", "selective"),
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",

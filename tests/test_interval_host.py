@@ -130,7 +130,7 @@ def test_blocks_that_stages_have_in_common_are_timed_once(
 def test_hosts_of_dense_layers_keep_their_lead() -> None:
     """Forward and backward count together, as the host's lead goes from one to the other. What launches
     beside layers is not in doubt: of four layers that is an eighth of what a slower host would add."""
-    layers = {"model.num_layers": 8}
+    layers = {"model.num_layers": 12}
     run = dense(tokens=2048).with_(layers)
     plan = lower(run, build_cluster(run)).plan
     usual_s, node = run.software.host.host_s_per_kernel, plan.cluster.node

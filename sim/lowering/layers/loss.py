@@ -2,7 +2,9 @@
 
 vocab-parallel: every rank keeps its share of the logits and reduces the maximum, the target's logit
 and the sum of exponentials of each token (Megatron-LM vocab_parallel_cross_entropy). fused: the same
-in one pass each way. gathered: the logits are gathered and every rank computes the whole loss. eager:
+in one pass each way. compiled: Megatron core's own fused loss (fusions/fused_cross_entropy.py), whose
+operators in place torch.compile cannot keep so: what is summed or scattered into as well gets a buffer of
+its own and is copied back. gathered: the logits are gathered and every rank computes the whole loss. eager:
 torch's cross_entropy on FP32 copies, which keeps the log-softmax; of a rank's share of the vocabulary it is
 DTensor's, kernel by kernel (torch/distributed/tensor/parallel/loss.py). Bytes count reads (r) and writes (w)
 at HBM per logit.
@@ -19,9 +21,7 @@ from .local_shape import LocalShape
 def loss_forward(builder: LayerBuilder) -> Block:
     """From the logits to the loss; probabilities are kept for backward."""
     software = builder.software
-    {"vocab-parallel": _parallel, "fused": _fused, "gathered": _gathered, "eager": _eager}[
-        software.kernels.cross_entropy
-    ](builder)
+    _FORWARD[software.kernels.cross_entropy](builder)
     if software.host.extra_launches_per_microbatch:
         builder.memory("small kernels", 0.0, launches=software.host.extra_launches_per_microbatch)
     return builder.block("loss forward")
@@ -34,6 +34,9 @@ def loss_backward(builder: LayerBuilder) -> Block:
     cast = wide + e if software.kernels.logits_fp32 else 0
     if software.kernels.cross_entropy == "fused":
         builder.memory("loss backward", logits * (wide + e))  # probabilities r, 16-bit gradient w
+    elif software.kernels.cross_entropy == "compiled":
+        # to where targets are scattered into r w; scaled r, w over the probabilities, and in 16 bit w
+        builder.memory("loss backward", logits * (4 * wide + e), launches=3)
     elif software.kernels.cross_entropy == "vocab-parallel":
         builder.memory("loss backward", logits * (2 * wide + cast), launches=4)  # scaled in place r w; cast
     elif software.kernels.cross_entropy == "eager":
@@ -84,6 +87,10 @@ def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
     if software.kernels.cross_entropy == "eager":
         # log-softmax, the gradient of the loss by it, and of what it took; DTensor's has an exponential too
         return _share(local) * (4 if local.tp > 1 else 3) * wide
+    if software.kernels.cross_entropy == "compiled":
+        # forward: what the head gave, its copy and the exponentials; backward: probabilities, those with
+        # targets scattered into them, and the 16-bit gradient
+        return _share(local) * (e + 2 * wide)
     if not software.kernels.loss_in_place:
         return _share(local) * 2 * wide  # what the loss was given and its own copy; 16 bit are free by then
     return _share(local) * (wide + e)
@@ -140,6 +147,19 @@ def _fused(builder: LayerBuilder) -> None:
         builder.tp("loss all_reduce", "all_reduce", 3 * 4.0 * local.tokens)
 
 
+def _compiled(builder: LayerBuilder) -> None:
+    local, software = builder.local, builder.software
+    logits, e, wide = _share(local), local.element_bytes, logit_bytes(local, software)
+    cast = e + wide if software.kernels.logits_fp32 else wide
+    builder.memory("logits cast, maximum", logits * cast)  # r w
+    if local.tp > 1:
+        builder.tp("loss maximum all_reduce", "all_reduce", local.tokens * 4.0)
+    builder.memory("exponentiate, sum", logits * 4 * wide, launches=4)  # r, fresh w; copied back r w
+    if local.tp > 1:
+        builder.tp("loss target and sum all_reduce", "all_reduce", 2 * local.tokens * 4.0)
+    builder.memory("normalise", logits * 2 * wide)  # r w
+
+
 def _gathered(builder: LayerBuilder) -> None:
     local, software = builder.local, builder.software
     whole, e, wide = _share(local) * local.tp, local.element_bytes, logit_bytes(local, software)
@@ -162,3 +182,12 @@ def _eager(builder: LayerBuilder) -> None:
         builder.memory("logits cast, log-softmax", logits * (cast + 8 * wide), launches=10)
         for what in ("maximum", "sum", "target"):
             builder.tp(f"loss {what} all_reduce", "all_reduce", local.tokens * 4.0)
+
+
+_FORWARD = {
+    "vocab-parallel": _parallel,
+    "fused": _fused,
+    "compiled": _compiled,
+    "gathered": _gathered,
+    "eager": _eager,
+}

@@ -329,7 +329,7 @@ def _software(scenario: Scenario, version: Version) -> Options:
             ("overlap_grad_reduce", software.gradients.overlap_grad_reduce),
             ("overlap_param_gather", gathers and par.zero > 0 and software.gradients.overlap_grad_reduce),
             ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
-            ("cross_entropy_loss_fusion", software.kernels.cross_entropy == "fused"),
+            ("cross_entropy_loss_fusion", software.kernels.cross_entropy in ("fused", "compiled")),
         ]
     half = scenario.training.precision == "fp16"
     if half and software.gradients.main_grad_bytes == 4:

@@ -57,14 +57,22 @@ def _kernels(settings: Settings, megatron: Megatron) -> None:
             draft.put_software(field, False, settings.origin(f"no_{option}", option))
     if settings.flag("disable_te_fused_rope"):
         draft.put("software.kernels.fused_rope", False, settings.origin("disable_te_fused_rope"))
+    _loss(settings, megatron)
+
+
+def _loss(settings: Settings, megatron: Megatron) -> None:
+    """The loss: Megatron core's operators, those that torch.compile fuses (native), or kernels of
+    TransformerEngine, which read and write 16-bit logits."""
     fused = settings.flag("cross_entropy_loss_fusion")
-    settings.text("cross_entropy_fusion_impl")
-    if megatron.version >= (4, 4):
-        draft.put(
-            "software.kernels.cross_entropy",
-            "fused" if fused else "vocab-parallel",
-            settings.origin("cross_entropy_loss_fusion", default=f"{DEFAULT}: not fused"),
-        )
+    native = settings.text("cross_entropy_fusion_impl", default="native") == "native"
+    if megatron.version < (4, 4):
+        return
+    origin = settings.origin("cross_entropy_loss_fusion", default=f"{DEFAULT}: not fused")
+    loss = ("compiled" if native else "fused") if fused else "vocab-parallel"
+    settings.draft.put("software.kernels.cross_entropy", loss, origin)
+    if loss == "fused":
+        where = settings.origin("cross_entropy_fusion_impl")
+        settings.draft.put("software.kernels.logits_fp32", False, where)
 
 
 def _attention(settings: Settings, megatron: Megatron) -> None:

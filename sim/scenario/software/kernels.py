@@ -11,7 +11,7 @@ from ....kernels.kernel import CudnnRelease
 from .group import SoftwareGroup
 
 AttentionKernel = Literal["unfused", "fa1", "fa2", "fa3", "cudnn", "aiter"]
-CrossEntropy = Literal["vocab-parallel", "fused", "gathered", "eager"]
+CrossEntropy = Literal["vocab-parallel", "fused", "compiled", "gathered", "eager"]
 Fp8Scaling = Literal["delayed", "current", "blockwise"]
 GroupedGemm = Literal["streams", "one-kernel", "stacked"]
 ExpertBiases = Literal["in-products", "second-apart", "apart"]
@@ -138,7 +138,10 @@ class KernelSoftware(SoftwareGroup):
         description="products of the head are of FP32, in TF32 (MaxText logits_dot_in_fp32)",
     )
     cross_entropy: CrossEntropy = Field(
-        default="vocab-parallel", description="how the loss is computed where TP splits the vocabulary"
+        default="vocab-parallel",
+        description="how the loss is computed where TP splits the vocabulary; compiled: Megatron core's own"
+        " fused loss (cross_entropy_fusion_impl native); fused: kernels written for it, such as"
+        " TransformerEngine's",
     )
     logits_fp32: bool = Field(default=True, description="logits are cast to FP32 before the loss")
     logged_losses: Few = Field(

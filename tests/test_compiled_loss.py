@@ -1,0 +1,79 @@
+"""Megatron core's fused loss, whose operators in place torch.compile gives buffers of their own."""
+
+from __future__ import annotations
+
+import pytest
+from small_scenarios import every_op, lowered, scenario
+
+from stepsim.sim.lowering.layers.loss import logits_bytes
+from stepsim.sim.program.program import Compute
+from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.scenario.software.presets import get_software
+from stepsim.sim.simulate import simulate
+
+
+def run_of(cross_entropy: str, *, tp: int = 1) -> Scenario:
+    software = {"preset": "megatron-core-2025", "kernels": {"cross_entropy": cross_entropy}}
+    return scenario(vocab_size=32_768, tp=tp, software=software)
+
+
+def loss_bytes(run: Scenario, direction: str) -> float:
+    """Bytes that the loss reads and writes per logit of a rank, forward or backward."""
+    names = {
+        "forward": {
+            "logits cast, maximum", "subtract, gather target, exponentiate, sum", "exponentiate, sum",
+            "normalise", "loss",
+        },
+        "backward": {"loss backward"},
+    }[direction]  # fmt: skip
+    step = lowered(run)
+    logits = step.plan.local.tokens * step.plan.local.vocabulary
+    microbatches = run.training.global_batch // (run.training.micro_batch * run.parallelism.dp)
+    found = sum(
+        times * op.work.bytes
+        for op, times in every_op(step.programs.classes[-1])
+        if isinstance(op.work, Compute) and op.name in names
+    )
+    return found / logits / microbatches
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize(
+    ("cross_entropy", "held"),
+    [
+        ("vocab-parallel", 4 + 2),  # probabilities, the 16-bit gradient
+        ("fused", 4 + 2),
+        ("compiled", 4 + 4 + 2),  # and those that targets are scattered into
+    ],
+)
+def test_what_a_loss_holds_per_logit(cross_entropy: str, held: int, tp: int) -> None:
+    plan = lowered(run_of(cross_entropy, tp=tp)).plan
+    logits = plan.local.tokens * plan.local.vocabulary
+    assert logits_bytes(plan.local, plan.scenario.software) == held * logits
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+@pytest.mark.parametrize(
+    ("cross_entropy", "forward", "backward"),
+    [
+        # cast r w, maximum r; subtracted r w, exponential r w, sum r; divided r w. Scaled r w, cast r w
+        ("vocab-parallel", 2 + 4 + 4 + 5 * 4 + 2 * 4, 2 * 4 + 4 + 2),
+        # cast and maximum r w; exponential r w, copied back r w; divided r w. Copied r w, scaled r w, cast w
+        ("compiled", 2 + 4 + 4 * 4 + 2 * 4, 4 * 4 + 2),
+        ("fused", 2 + 2 * 4, 4 + 2),
+    ],
+)
+def test_what_a_loss_moves_per_logit(cross_entropy: str, forward: int, backward: int, tp: int) -> None:
+    run = run_of(cross_entropy, tp=tp)
+    assert loss_bytes(run, "forward") == pytest.approx(forward)
+    assert loss_bytes(run, "backward") == pytest.approx(backward)
+
+
+def test_a_compiled_loss_takes_the_memory_and_time_of_its_copies() -> None:
+    fused, compiled = simulate(run_of("fused")), simulate(run_of("compiled"))
+    assert compiled.memory[0].peak_bytes > fused.memory[0].peak_bytes
+    assert compiled.step_time_s > fused.step_time_s
+
+
+def test_megatron_core_does_not_fuse_its_loss_unless_told() -> None:
+    assert get_software("megatron-core-2025").kernels.cross_entropy == "vocab-parallel"
