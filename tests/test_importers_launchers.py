@@ -83,6 +83,39 @@ def test_an_open_value_is_one_word_whatever_it_is_called() -> None:
     assert len(UNKNOWN.findall(command.words[2])) == 1
 
 
+def test_what_is_open_in_a_command_that_a_shell_reads_again_stays_whole() -> None:
+    """Its name is cut off after some letters, brackets and quotes of it with the rest."""
+    text = (
+        'DATA="--data $(python3 /a/long/path/of/some/tool/make_config.py -p $SETS) --cache x"\n'
+        'srun bash -c "numactl train.py --tp 2 $DATA"\n'
+    )
+    command = read_script(text, {}).launch
+    assert command is not None
+    assert command.words[-5:-3] == ("2", "--data")
+    assert command.words[-1] == "x"
+
+
+@pytest.mark.parametrize(
+    ("header", "variable", "value"),
+    [
+        ("--nodes=32", "SLURM_NNODES", "32"),
+        ("-N 32", "SLURM_JOB_NUM_NODES", "32"),
+        ("--gpus-per-node=4", "SLURM_GPUS_PER_NODE", "4"),
+        ("--gpus-per-node=h100:4", "SLURM_GPUS_ON_NODE", "4"),
+        ("--nodes=2 --ntasks-per-node=8", "SLURM_NTASKS", "16"),
+    ],
+)
+def test_a_job_has_what_its_header_asks_for_in_its_environment(
+    header: str, variable: str, value: str
+) -> None:
+    command = read_script(f"#SBATCH {header}\ntrain.py --tp ${variable}\n", {}).launch
+    assert command is not None
+    assert command.words[-1] == value
+    given = read_script(f"#SBATCH {header}\ntrain.py --tp ${variable}\n", {variable: "3"}).launch
+    assert given is not None
+    assert given.words[-1] == "3"
+
+
 ARGUMENTS = """\
 ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}
 MODEL_ARGS:

@@ -197,10 +197,6 @@ def _refused(settings: Settings) -> None:
         "activations_checkpoint_layers_per_pipeline",
         "recomputation that changes over the stages is not modelled",
     )
-    if settings.flag("defer_embedding_wgrad_compute"):
-        settings.draft.note(
-            "defer_embedding_wgrad_compute: the embedding's weight gradient is not deferred here"
-        )
     settings.refuse_if("fp32_residual_connection", "a residual stream in 32 bit is not modelled")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from .shell_conditions import holds, matches
 from .shell_expand import Value, Variables, is_known, unknown
-from .shell_script import Command, Script, texts_of
+from .shell_script import Command, Script, slurm_variables, texts_of
 from .shell_words import ShellError, Token, tokens
 
 MOST_STEPS = 20_000
@@ -70,6 +70,8 @@ class _Walk:
         for line in re.finditer(r"^#SBATCH\s+([^#\n]*)", text, re.MULTILINE):
             for found in re.finditer(r"(--?[A-Za-z][\w-]*)(?:[=\s]\s*([^-\s]\S*))?", line[1]):
                 self.script.sbatch[found[1].lstrip("-")] = (found[2] or "").strip("\"'")
+        for name, value in slurm_variables(self.script.sbatch).items():
+            self.variables.found.setdefault(name, value)
         self.run(tokens(text), nested)
 
     def run(self, cut: list[Token], nested: int) -> None:
