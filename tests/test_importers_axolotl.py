@@ -11,7 +11,7 @@ from importing import imported, refused, scenario
 
 
 @pytest.mark.parametrize(
-    ("more", "said"), [("", "sequence_len long"), ("sample_packing: true", "document_length")]
+    ("more", "said"), [("", "longest length"), ("sample_packing: true", "document_length")]
 )
 def test_axolotl_says_what_its_files_leave_open_of_sequences(more: str, said: str) -> None:
     unpacked = "".join(

@@ -86,7 +86,7 @@ def test_an_open_value_is_one_word_whatever_it_is_called() -> None:
 def test_what_is_open_in_a_command_that_a_shell_reads_again_stays_whole() -> None:
     """Its name is cut off after some letters, brackets and quotes of it with the rest."""
     text = (
-        'DATA="--data $(python3 /a/long/path/of/some/tool/make_config.py -p $SETS) --cache x"\n'
+        'DATA="--data $(python3 /a/rather/long/path/of/a/tool/make_data_config.py -p $SETS) --cache x"\n'
         'srun bash -c "numactl train.py --tp 2 $DATA"\n'
     )
     command = read_script(text, {}).launch

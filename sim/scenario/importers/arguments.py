@@ -34,6 +34,7 @@ PER_NODE = (
     "gpus_per_task",
 )
 NODES = ("nnodes", "num_nodes", "nodes")
+_LAUNCHERS = ("deepspeed", "accelerate", "torchrun", "mpirun", "srun")
 _SCRIPT = re.compile(r"[^=]*\.py\Z")
 
 
@@ -117,14 +118,16 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
     if place is None or script is None:
         header = {**options, **header}
     sbatch = script.sbatch if script else {}
+    launcher = next((one for one in _LAUNCHERS if one in head), "")
+    nodes = _first(header, NODES) or _sbatch(sbatch, ("nodes", "N"), file)
+    if nodes is None and launcher == "torchrun" and not any(plain_name(one) in header for one in NODES):
+        nodes = Setting(value="1", file="torchrun", name="its default of --nnodes")
     return Launch(
         options=options,
         header=header,
         environment=environment_of(file, environment),
-        launcher=next(
-            (one for one in ("deepspeed", "accelerate", "torchrun", "mpirun", "srun") if one in head), ""
-        ),
-        nodes=_first(header, NODES) or _sbatch(sbatch, ("nodes", "N"), file),
+        launcher=launcher,
+        nodes=nodes,
         per_node=_first(header, PER_NODE) or _of_slurm(sbatch, file),
         world=_first(header, ("np", "n", "ntasks", "num_processes")),
         documents=dict(script.documents) if script else {},

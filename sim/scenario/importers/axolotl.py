@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from .accelerate import put_fsdp
 from .cluster_facts import put_machine, world_size
-from .deepspeed_json import batches_beside, put_batches, put_zero
-from .draft import PACKED, Draft, Imported
+from .deepspeed_json import batches_beside, fill_auto, join_json, put_batches, put_zero
+from .draft import PACKED, UNPACKED, Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
@@ -43,6 +43,7 @@ def read_axolotl(job: ImportJob) -> Imported:
     put_batches(settings, batches_beside(settings, "micro_batch_size"), ranks, "micro_batch_size")
     _sixteen_bits(settings, first)
     put_trainer(settings, job.files, None)
+    fill_auto(settings)
     if settings.flag("activation_offloading"):
         draft.put("training.activation_offload", True, settings.origin("activation_offloading"))
     _note_packs(settings)
@@ -61,9 +62,7 @@ def read_axolotl(job: ImportJob) -> Imported:
 def _note_packs(settings: Settings) -> None:
     """What is taken of lengths, which stand in the data alone."""
     if not settings.flag("sample_packing"):
-        settings.draft.note(
-            "without sample_packing sequences are as long as the data's; all are sequence_len long here"
-        )
+        settings.draft.note(UNPACKED)
     else:  # position_ids start anew with each sample (monkeypatch/utils.py, get_cu_seqlens_from_pos_ids)
         settings.draft.note(PACKED)
 
@@ -126,7 +125,7 @@ def _read_deepspeed(settings: Settings, job: ImportJob, stage: str) -> None:
             f"{stage}: give this file, too (another FILE, or --with {PurePosixPath(stage).name})",
         )
     else:
-        settings.found = config.settings() | settings.found
+        join_json(settings, config.settings())
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
     draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
     put_zero(settings, pipeline=False)
