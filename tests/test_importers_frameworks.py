@@ -250,6 +250,21 @@ def test_maxtext(change: tuple[str, str], path: str, value: object) -> None:
     assert at(imported({"run.yml": text}, {"gpus": "32"}).document, path) == value
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "document_length"),
+        ("packing: false\n", "longest length"),
+        ("dataset_type: synthetic\n", None),
+        ("dataset_type: synthetic\npacking: true\n", None),
+    ],
+)
+def test_maxtext_says_what_its_files_leave_open_of_sequences(more: str, said: str | None) -> None:
+    plain = "".join(line for line in MAXTEXT.splitlines(keepends=True) if "dataset_type" not in line)
+    notes = imported({"run.yml": plain + more}, {"gpus": "32"}).notes
+    assert any(said in note for note in notes) if said else not notes
+
+
 def test_maxtext_refuses_tpus_and_policies_that_save_single_projections() -> None:
     assert refused({"run.yml": MAXTEXT.replace("hardware: gpu", "hardware: tpu")}, {"gpus": "32"}) == {
         "hardware"
