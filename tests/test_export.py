@@ -314,7 +314,7 @@ def test_an_older_version_has_fewer_options() -> None:
     ("field", "value"),
     [
         ("software.kernels.norm_casts_blocks", True),  # of MXFP8
-        ("software.gradients.zero1_broadcasts", True),  # of ZeRO-1
+        ("software.gradients.overlap_param_gather", False),  # of shards
     ],
 )
 def test_software_that_nothing_in_a_run_reads_is_no_difference(field: str, value: object) -> None:
