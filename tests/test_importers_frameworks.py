@@ -251,6 +251,20 @@ def test_maxtext(change: tuple[str, str], path: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "change"),
+    [
+        ("mpt.yaml", MPT, ("attn_impl: flash", "attn_impl: flash, attn_uses_sequence_id: true")),
+        ("olmo.yaml", OLMO, ("global_train", "data: {generate_doc_lengths: true}\nglobal_train")),
+    ],
+)
+def test_documents_that_do_not_attend_to_one_another_are_noted(
+    name: str, text: str, change: tuple[str, str]
+) -> None:
+    made = [imported({name: one}, {"gpus": "16"}).notes for one in (text, text.replace(*change))]
+    assert [any("document_length" in note for note in notes) for notes in made] == [False, True]
+
+
+@pytest.mark.parametrize(
     ("more", "said"),
     [
         ("", "document_length"),

@@ -5,6 +5,7 @@ Sources: huggingface/accelerate src/accelerate/utils/dataclasses.py, parallelism
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -164,6 +165,9 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
             settings.origin("parallelism_config.parallelism_config_dp_replicate_size"),
         )
     settings.refuse_if(f"{prefix}offload_params", "parameters on the host are not modelled")
+    wrapped = settings.text(f"{prefix}transformer_layer_cls_to_wrap")
+    if wrapped and re.search(r"moe|mlp|expert|attention", wrapped, re.IGNORECASE):
+        draft.note(f"{wrapped} is a unit of FSDP by itself; units are taken as whole layers here")
     return gpus // replica if gpus else None
 
 
@@ -225,8 +229,8 @@ def _other_axes(settings: Settings, sizes: Mapping[str, int]) -> None:
     table = "parallelism_config.parallelism_config"
     draft.put("parallelism.tp", sizes["tp"], settings.origin(f"{table}_tp_size", default=DEFAULT))
     if sizes["tp"] > 1:
-        draft.refuse(
-            "parallelism_config_tp_size",
+        settings.refuse(
+            f"{table}_tp_size",
             "tensor parallelism of transformers, which shards no sequence, is not read",
         )
     cp = sizes["cp"] * sizes["sp"]
