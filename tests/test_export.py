@@ -311,6 +311,19 @@ def test_an_older_version_has_fewer_options() -> None:
 
 
 @pytest.mark.parametrize(
+    ("version", "switch"), [("core_v0.12.0", "--use-custom-fsdp"), ("core_v0.14.0", "--use-megatron-fsdp")]
+)
+def test_shards_of_parameters_are_written_by_the_name_of_the_version(version: str, switch: str) -> None:
+    scenario = load_scenario("llama-7b-a100")
+    assert switch in export(scenario, "megatron-lm", version)
+    with pytest.raises(ScenarioError) as refusal:
+        export(scenario, "megatron-lm", "core_v0.11.0")
+    (problem,) = refusal.value.problems
+    assert problem.path == "parallelism.zero"
+    assert "core_v0.12.0" in problem.message
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("software.kernels.norm_casts_blocks", True),  # of MXFP8
