@@ -311,6 +311,20 @@ def test_an_older_version_has_fewer_options() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "switch"),
+    [
+        ("prefetch", ""),
+        ("blocking", "--no-overlap-p2p-communication"),
+        ("prefetch-full", "--overlap-p2p-communication-warmup-flush"),
+    ],
+)
+def test_messages_of_a_pipeline_are_written(rule: str, switch: str) -> None:
+    scenario = load_scenario("mixtral-8x7b-h100", [f"software.pipeline.point_to_point={rule}"])
+    written = export(scenario, "megatron-lm")
+    assert [one in written for one in ("-p2p-", switch)] == [bool(switch), True]
+
+
+@pytest.mark.parametrize(
     ("version", "switch"), [("core_v0.12.0", "--use-custom-fsdp"), ("core_v0.14.0", "--use-megatron-fsdp")]
 )
 def test_shards_of_parameters_are_written_by_the_name_of_the_version(version: str, switch: str) -> None:

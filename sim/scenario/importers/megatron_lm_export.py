@@ -345,6 +345,13 @@ def _software(scenario: Scenario, version: Version) -> Options:
             ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
             ("cross_entropy_loss_fusion", software.kernels.cross_entropy == "fused"),
         ]
+    if par.pp > 1 and version >= (4, 4):
+        rule = software.pipeline.point_to_point
+        full = rule == "prefetch-full" and version >= (4, 10)
+        options += [
+            ("no_overlap_p2p_communication", rule == "blocking"),
+            ("overlap_p2p_communication_warmup_flush", full),
+        ]
     half = scenario.training.precision == "fp16"
     if half and software.gradients.main_grad_bytes == 4:
         options.append(("accumulate_allreduce_grads_in_fp32", True))
