@@ -294,6 +294,25 @@ def test_who_does_not_say_how_many_gpus_is_asked_for_them_alone(files: dict[str,
     assert refused(files) == {"gpus"}
 
 
+@pytest.mark.parametrize(
+    ("more", "stage", "said"),
+    [
+        ("", 3, "longest length"),
+        ("fsdp_reshard_after_forward: false\n", 2, "longest length"),
+        ("dataset: {packed: true}\n", 3, "document_length"),
+    ],
+)
+def test_torchtune_says_how_it_shards_and_packs(more: str, stage: int, said: str) -> None:
+    made = imported({"run.yaml": TORCHTUNE + more}, {"gpus": "8"})
+    assert at(made.document, "parallelism.zero") == stage
+    assert any(said in note for note in made.notes)
+
+
+def test_torchtunes_rounded_weights_are_refused() -> None:
+    qat = "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n"
+    assert refused({"run.yaml": TORCHTUNE + qat}, {"gpus": "8"}) == {"quantizer._component_"}
+
+
 def test_torchtune_keeps_no_masters_in_16_bit() -> None:
     narrow = scenario({"run.yaml": TORCHTUNE}, {"gpus": "8"})
     assert narrow.parallelism.zero == 3
