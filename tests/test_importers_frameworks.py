@@ -313,6 +313,29 @@ def test_torchtunes_rounded_weights_are_refused() -> None:
     assert refused({"run.yaml": TORCHTUNE + qat}, {"gpus": "8"}) == {"quantizer._component_"}
 
 
+SHORT = (
+    "python run_script.py -m llama -mr llama31_405b -g gb200 -ng 128 -gn 4 -c fp8_cs --seq_length 8192"
+    " -gb 64 -tp 4 -pp 8 -cp 2 -vp 8\n"
+)
+NEMO_2 = (
+    "python3 scripts/performance/llm/pretrain_llama3_8b.py --gpu h100 --num_gpus 16 --gpus_per_node 8"
+    " -c bf16 --global_batch_size 256 --micro_batch_size 1 --tensor_parallel_size 2"
+    " --pipeline_parallel_size 2 --context_parallel_size 1 --virtual_pipeline_parallel_size 4"
+    " --expert_parallel_size 1\n"
+)
+
+
+def test_short_names_of_a_launcher_are_its_long_ones() -> None:
+    given = {"interconnect": "ib-ndr400-x4", "micro_batch_size": "1"}
+    assert imported({"run.sh": SHORT}, given).document == imported({"run.sh": BRIDGE}, given).document
+
+
+def test_nemo_2_has_its_own_long_names_and_its_script_the_models() -> None:
+    made = scenario({"run.sh": NEMO_2}, {"seq_length": "8192"})
+    assert (made.parallelism.tp, made.parallelism.pp, made.parallelism.vpp) == (2, 2, 4)
+    assert (made.model.name, made.cluster.gpus, made.training.precision) == ("llama3-8b", 16, "bf16")
+
+
 def test_torchtune_keeps_no_masters_in_16_bit() -> None:
     narrow = scenario({"run.yaml": TORCHTUNE}, {"gpus": "8"})
     assert narrow.parallelism.zero == 3

@@ -307,6 +307,14 @@ def test_messages_of_warmup_and_flush_are_those_of_their_switch() -> None:
     assert refused(both, {"gpus": "64"}) == {"--overlap-p2p-communication-warmup-flush"}
 
 
+def test_layers_that_are_asked_for_are_not_said_to_be_uneven() -> None:
+    plain = {"train.args": BASE.replace("--num-layers 32", "") + " --pipeline-model-parallel-size 4"}
+    with pytest.raises(ScenarioError) as refusal:
+        imported(plain, {"gpus": "64"})
+    assert [problem.path for problem in refusal.value.problems] == ["num_layers"]
+    assert "nothing says" in refusal.value.problems[0].message
+
+
 def test_a_head_whose_gradients_are_put_off_is_noted() -> None:
     made = imported(args(f"{INTERLEAVED} --defer-embedding-wgrad-compute"), {"gpus": "64"})
     assert any(note.startswith("--defer-embedding-wgrad-compute") for note in made.notes)
