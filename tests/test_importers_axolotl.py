@@ -100,3 +100,16 @@ def test_units_that_are_no_layers_are_noted() -> None:
     text = SHARDED.replace("LlamaDecoderLayer", "MixtralSparseMoeBlock")
     assert any("MixtralSparseMoeBlock" in note for note in imported({"run.yaml": text}, {"gpus": "8"}).notes)
     assert not any("LlamaDecoderLayer" in n for n in imported({"run.yaml": SHARDED}, {"gpus": "8"}).notes)
+
+
+def test_axolotl_turns_ligers_kernels_on_one_by_one() -> None:
+    plugin = "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true\nliger_rms_norm: true\n"
+    loss = "liger_fused_linear_cross_entropy: true\n"
+    one, both = (
+        scenario({"run.yaml": AXOLOTL_WHOLE + text}, {"gpus": "8"}).software.kernels
+        for text in (plugin, plugin + loss)
+    )
+    assert (one.fused_rope, one.fused_norm, one.fused_activation, one.loss_chunks) == (True, True, False, 1)
+    assert both.loss_chunks > 1
+    other = AXOLOTL_WHOLE + plugin + "liger_layer_norm: true\n"
+    assert refused({"run.yaml": other}, {"gpus": "8"}) == {"liger_layer_norm"}

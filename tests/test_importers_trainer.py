@@ -122,7 +122,7 @@ def test_llama_factory_checkpoints_and_cuts_unless_told() -> None:
         (("finetuning_type: full\n", ""), "finetuning_type"),
         (("stage: sft", "stage: dpo"), "stage"),
         (("flash_attn: fa2", "use_galore: true"), "use_galore"),
-        (("flash_attn: fa2", "enable_liger_kernel: true"), "enable_liger_kernel"),
+        (("flash_attn: fa2", "use_unsloth: true"), "use_unsloth"),
     ],
 )
 def test_what_llama_factory_does_besides_is_refused(change: tuple[str, str], name: str) -> None:
@@ -135,13 +135,34 @@ def test_training_by_preferences_is_refused() -> None:
 
 def test_what_is_wrong_is_named_with_its_own_file() -> None:
     with pytest.raises(ScenarioError) as refusal:
-        imported({"fsdp.yaml": ACCELERATE, "sft.yaml": "use_liger_kernel: true\n" + ARGUMENTS})
+        imported({"fsdp.yaml": ACCELERATE, "sft.yaml": "use_galore: true\n" + ARGUMENTS})
     (problem,) = refusal.value.problems
     assert (problem.mark.file, problem.mark.line) == ("sft.yaml", 1)
     ds = AUTO.replace('"stage": 3', '"stage": 3, "zero_quantized_weights": true')
     with pytest.raises(ScenarioError) as refusal:
         imported({"sft.yaml": ARGUMENTS + "deepspeed: ds.json\n", "ds.json": ds}, {"gpus": "8"})
     assert {problem.mark.file for problem in refusal.value.problems} == {"ds.json"}
+
+
+@pytest.mark.parametrize(
+    ("more", "fused", "chunks"),
+    [
+        ("", False, 1),
+        ("use_liger_kernel: true\n", True, 32),  # of 4,096 tokens: 128,256 words over 4,096, 128 rows each
+        ("use_liger_kernel: true\nliger_kernel_config: {fused_linear_cross_entropy: false}\n", True, 1),
+        ("use_liger_kernel: true\nliger_kernel_config: {swiglu: false}\n", False, 32),
+    ],
+)
+def test_ligers_kernels_are_fused_and_its_loss_is_in_chunks(more: str, fused: bool, chunks: int) -> None:
+    kernels = scenario({"sft.yaml": ARGUMENTS + more}, {"gpus": "8"}).software.kernels
+    assert (kernels.fused_activation, kernels.loss_chunks) == (fused, chunks)
+    assert (kernels.fused_norm, kernels.fused_rope) == (bool(more), bool(more))
+    assert kernels.logits_fp32 is (chunks == 1)
+
+
+def test_ligers_kernels_of_experts_are_refused() -> None:
+    moe = ARGUMENTS.replace("meta-llama/Meta-Llama-3-8B", "mistralai/Mixtral-8x7B-v0.1")
+    assert refused({"sft.yaml": moe + "use_liger_kernel: true\n"}, {"gpus": "8"}) == {"use_liger_kernel"}
 
 
 def test_torchrun_without_a_number_of_hosts_starts_one() -> None:

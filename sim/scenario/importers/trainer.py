@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..model.catalogue import get_model, model_names
 from .layer_checkpoints import put_layer_checkpoints
+from .liger import put_liger
 from .model_facts import put_named_model
 from .settings import Settings
 from .sources import SourceFile
@@ -77,6 +78,7 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
     origin = settings.origin("optim", default="the Trainer's default before torch 2.8, which made it fused")
     put_update(settings, settings.text("optim"), origin)
     _put_experts(settings)
+    put_liger(settings)
 
 
 def _put_experts(settings: Settings) -> None:
