@@ -129,6 +129,21 @@ def test_what_llama_factory_does_besides_is_refused(change: tuple[str, str], nam
     assert refused({"sft.yaml": FACTORY.replace(*change)}, {"gpus": "8"}) == {name}
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", None),
+        ("packing: true\n", "document_length"),
+        ("packing: true\npacking_strategy: wrapped\n", None),
+        ("packing: false\n", "longest length"),
+    ],
+)
+def test_trls_packs_are_noted(more: str, said: str | None) -> None:
+    notes = imported({"sft.yaml": ARGUMENTS + more}, {"gpus": "8"}).notes
+    told = [any(one in note for note in notes) for one in ("document_length", "longest length")]
+    assert told == [said == "document_length", said == "longest length"]
+
+
 def test_training_by_preferences_is_refused() -> None:
     assert refused({"dpo.yaml": ARGUMENTS + "beta: 0.1\n"}, {"gpus": "8"}) == {"beta"}
 

@@ -119,6 +119,19 @@ def _join_fsdp(settings: Settings) -> None:
         )
 
 
+def _note_packs(settings: Settings) -> None:
+    """What is taken of lengths where a file of TRL's says whether samples are packed.
+
+    Source: TRL 1.16 trainer/sft_trainer.py: packs by best fit, its default, are told apart by positions.
+    """
+    if not settings.has("packing"):
+        return
+    if not settings.flag("packing"):
+        settings.draft.note(UNPACKED)
+    elif settings.text("packing_strategy", default="bfd") != "wrapped":
+        settings.draft.note(PACKED)
+
+
 _KERNELS = {
     "fa2": "flash_attention_2",
     "fa3": "flash_attention_3",
@@ -132,6 +145,7 @@ _KERNELS = {
 def _join_llama_factory(settings: Settings) -> None:
     """LLaMA-Factory's own names and defaults: it checkpoints layers and cuts at 2,048 tokens unless told."""
     if not settings.has("finetuning_type", "template", "stage"):
+        _note_packs(settings)
         return
     if settings.text("finetuning_type", default="lora") != "full":
         settings.refuse(
