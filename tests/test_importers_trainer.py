@@ -144,6 +144,18 @@ def test_trls_packs_are_noted(more: str, said: str | None) -> None:
     assert told == [said == "document_length", said == "longest length"]
 
 
+def test_trl_checkpoints_and_cuts_unless_told() -> None:
+    plain = "".join(
+        line for line in ARGUMENTS.splitlines(keepends=True) if not line.startswith(("gradient_ch", "max_l"))
+    )
+    made = scenario({"sft.yaml": plain + "packing: true\n"}, {"gpus": "8"})
+    assert (made.training.recompute, made.training.seq_length) == ("full", 1024)
+    told = plain + "packing: true\ngradient_checkpointing: false\nmax_length: 4096\n"
+    made = scenario({"sft.yaml": told}, {"gpus": "8"})
+    assert (made.training.recompute, made.training.seq_length) == ("none", 4096)
+    assert refused({"sft.yaml": plain}, {"gpus": "8"}) == {"seq_length"}
+
+
 def test_training_by_preferences_is_refused() -> None:
     assert refused({"dpo.yaml": ARGUMENTS + "beta: 0.1\n"}, {"gpus": "8"}) == {"beta"}
 

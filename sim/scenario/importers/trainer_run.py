@@ -119,13 +119,31 @@ def _join_fsdp(settings: Settings) -> None:
         )
 
 
-def _note_packs(settings: Settings) -> None:
-    """What is taken of lengths where a file of TRL's says whether samples are packed.
+_OF_TRL = (
+    "packing",
+    "packing_strategy",
+    "padding_free",
+    "assistant_only_loss",
+    "completion_only_loss",
+    "dataset_text_field",
+)
+"""Arguments that TRL's SFTConfig has, and the Trainer has not."""
 
-    Source: TRL 1.16 trainer/sft_trainer.py: packs by best fit, its default, are told apart by positions.
+
+def _join_trl(settings: Settings) -> None:
+    """TRL's defaults, where an argument is its own: layers are checkpointed, sequences are of 1,024 tokens. And
+    what is taken of lengths: packs by best fit, its default, are told apart by positions.
+
+    Source: TRL 1.16 trainer/base_config.py, sft_config.py, sft_trainer.py.
     """
-    if not settings.has("packing"):
+    if not settings.has(*_OF_TRL):
         return
+    if not settings.has("gradient_checkpointing"):
+        settings.draft.note("TRL 1.16 checkpoints layers unless told otherwise; its first versions did not")
+        default = Setting(value=True, file="TRL", name="its gradient_checkpointing")
+        settings.found["gradient_checkpointing"] = default
+    if not settings.has("max_length", "max_seq_length"):
+        settings.found["max_length"] = Setting(value=1024, file="TRL", name="its max_length")
     if not settings.flag("packing"):
         settings.draft.note(UNPACKED)
     elif settings.text("packing_strategy", default="bfd") != "wrapped":
@@ -145,7 +163,7 @@ _KERNELS = {
 def _join_llama_factory(settings: Settings) -> None:
     """LLaMA-Factory's own names and defaults: it checkpoints layers and cuts at 2,048 tokens unless told."""
     if not settings.has("finetuning_type", "template", "stage"):
-        _note_packs(settings)
+        _join_trl(settings)
         return
     if settings.text("finetuning_type", default="lora") != "full":
         settings.refuse(
