@@ -131,8 +131,8 @@ _OF_TRL = (
 
 
 def _join_trl(settings: Settings) -> None:
-    """TRL's defaults, where an argument is its own: layers are checkpointed, sequences are of 1,024 tokens. And
-    what is taken of lengths: packs by best fit, its default, are told apart by positions.
+    """Put TRL's defaults where an argument is its own: checkpoints of layers, sequences of 1,024 tokens. And
+    note what is taken of lengths: packs by best fit, its default, are told apart by positions.
 
     Source: TRL 1.16 trainer/base_config.py, sft_config.py, sft_trainer.py.
     """
