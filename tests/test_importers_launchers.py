@@ -116,6 +116,14 @@ def test_a_job_has_what_its_header_asks_for_in_its_environment(
     assert given.words[-1] == "3"
 
 
+def test_a_variable_of_arithmetic_may_be_given() -> None:
+    """It has no dollar sign there, and stands in the script all the same."""
+    trains = TRAIN.partition("--nproc_per_node 8 ")[2]
+    text = f"HOSTS=$(wc -l < hosts)\nmpiexec -n $((HOSTS * 8)) python {trains}"
+    made = imported({"run.sh": text}, {"HOSTS": "4"})
+    assert at(made.document, "cluster.gpus") == 32
+
+
 ARGUMENTS = """\
 ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}
 MODEL_ARGS:

@@ -8,6 +8,16 @@ from dataclasses import dataclass, field
 
 from .shell_expand import Variables, is_known
 
+NOTHING = {
+    "cd", "mkdir", "set", "unset", "ulimit", "module", "conda", "pip", "wait", "sleep", "date", "ls",
+    "cp", "rm",
+    "mv", "touch", "chmod", "nvidia-smi", "git", "printf", "trap", "shopt", "exit", "return", "break",
+    "continue",
+    "true", "false", ":", "read", "wget", "tar", "kill", "pkill", "hostname", "which", "command", "type",
+    "local",
+}  # fmt: skip
+"""Commands that start nothing and set nothing that a training takes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
