@@ -124,6 +124,16 @@ def test_a_variable_of_arithmetic_may_be_given() -> None:
     assert at(made.document, "cluster.gpus") == 32
 
 
+@pytest.mark.parametrize(
+    ("option", "hosts"), [("-ppn 4", 4), ("-npernode 4", 4), ("", None), ("-ppn 3", None)]
+)
+def test_ranks_of_a_host_are_those_of_mpi(option: str, hosts: int | None) -> None:
+    text = f"mpiexec -n 16 {option} python {TRAIN.partition('--nproc_per_node 8 ')[2]}"
+    made = imported({"run.sh": text}, {"gpus_per_node": "8"} if hosts is None else {}).document
+    assert at(made, "cluster.gpus") == 16
+    assert at(made, "cluster.gpus_per_node") == (hosts or 8)
+
+
 ARGUMENTS = """\
 ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}
 MODEL_ARGS:
