@@ -6,6 +6,7 @@ import pytest
 from importing import at, imported, refused, scenario
 
 from stepsim.sim.scenario.errors import ScenarioError
+from stepsim.sim.scenario.importers.export import export
 
 ARGUMENTS = """\
 model_name_or_path: meta-llama/Meta-Llama-3-8B
@@ -190,6 +191,21 @@ def test_ligers_kernels_are_fused_and_its_loss_is_in_chunks(more: str, fused: bo
 def test_ligers_kernels_of_experts_are_refused() -> None:
     moe = ARGUMENTS.replace("meta-llama/Meta-Llama-3-8B", "mistralai/Mixtral-8x7B-v0.1")
     assert refused({"sft.yaml": moe + "use_liger_kernel: true\n"}, {"gpus": "8"}) == {"use_liger_kernel"}
+
+
+def test_json_of_a_command_line_is_taken_apart() -> None:
+    more = " --gradient_checkpointing True --gradient_checkpointing_kwargs "
+    script = f"{SCRIPT}{more}'{{\"use_reentrant\": false}}'\n"
+    assert scenario({"run.sh": script}).software.kernels.recompute_stops_early
+    assert refused({"run.sh": f"{SCRIPT}{more}'{{use_reentrant}}'\n"}) == {"--gradient_checkpointing_kwargs"}
+
+
+def test_a_run_of_accelerates_is_written_as_a_trainers_with_its_json() -> None:
+    text = ARGUMENTS + "gradient_checkpointing_kwargs: {use_reentrant: false}\noptim: adamw_torch_fused\n"
+    made = scenario({"sft.yaml": text + "deepspeed: ds.json\n", "ds.json": AUTO}, {"gpus": "8"})
+    written = export(made, "deepspeed")
+    assert "adamw_torch_fused" in written
+    assert "use_reentrant" in written
 
 
 def test_torchrun_without_a_number_of_hosts_starts_one() -> None:
