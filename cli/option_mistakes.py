@@ -53,12 +53,17 @@ def _unknown_option(option: str, known: Collection[str]) -> Exception:
 
     from ..hardware.catalogue import UnknownName, unknown_name
 
+    if (same := _ELSEWHERE.get(option)) in known:
+        return UnknownName("option", option, tuple(known), same)
     error = unknown_name("option", option, known)
     if error.nearest is None:
         return error
     alike = SequenceMatcher(None, option.strip("-").lower(), error.nearest.strip("-")).ratio()
     return error if alike >= _ALIKE else UnknownName("option", option, tuple(known), None)
 
+
+_ELSEWHERE = {"--vary": "--set", "--fix": "--set"}
+"""Options of one command that have another name in others."""
 
 _ALIKE = 0.6
 """Of two names; difflib's own default for close matches."""

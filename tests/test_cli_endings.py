@@ -328,6 +328,13 @@ SLIPS = {
         "--timelin",
         "a",
     ): "stepsim: no option is called '--timelin'. Did you mean --timeline? Known: ",
+    (
+        "sweep",
+        "x.yaml",
+        "--vary",
+        "cluster.gpus=8,16",
+    ): "stepsim: no option is called '--vary'. Did you mean --set? Known: ",
+    ("run", "x.yaml", "--fix", "tp=2"): "stepsim: no option is called '--fix'. Did you mean --set? Known: ",
     ("faults", "x.yaml", "--days", "3"): "stepsim: no option is called '--days'. Known: ",
     ("list", "gpuss"): "stepsim: KIND: 'gpuss' is not one of 'scenarios', ",
 }

@@ -311,10 +311,37 @@ def test_an_older_version_has_fewer_options() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rule", "switch"),
+    [
+        ("prefetch", ""),
+        ("blocking", "--no-overlap-p2p-communication"),
+        ("prefetch-full", "--overlap-p2p-communication-warmup-flush"),
+    ],
+)
+def test_messages_of_a_pipeline_are_written(rule: str, switch: str) -> None:
+    scenario = load_scenario("mixtral-8x7b-h100", [f"software.pipeline.point_to_point={rule}"])
+    written = export(scenario, "megatron-lm")
+    assert [one in written for one in ("-p2p-", switch)] == [bool(switch), True]
+
+
+@pytest.mark.parametrize(
+    ("version", "switch"), [("core_v0.12.0", "--use-custom-fsdp"), ("core_v0.14.0", "--use-megatron-fsdp")]
+)
+def test_shards_of_parameters_are_written_by_the_name_of_the_version(version: str, switch: str) -> None:
+    scenario = load_scenario("llama-7b-a100")
+    assert switch in export(scenario, "megatron-lm", version)
+    with pytest.raises(ScenarioError) as refusal:
+        export(scenario, "megatron-lm", "core_v0.11.0")
+    (problem,) = refusal.value.problems
+    assert problem.path == "parallelism.zero"
+    assert "core_v0.12.0" in problem.message
+
+
+@pytest.mark.parametrize(
     ("field", "value"),
     [
         ("software.kernels.norm_casts_blocks", True),  # of MXFP8
-        ("software.gradients.zero1_broadcasts", True),  # of ZeRO-1
+        ("software.gradients.overlap_param_gather", False),  # of shards
     ],
 )
 def test_software_that_nothing_in_a_run_reads_is_no_difference(field: str, value: object) -> None:

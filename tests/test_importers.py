@@ -74,6 +74,22 @@ def test_a_model_that_no_file_names_is_asked_for_without_a_name(tmp_path: Path) 
     assert "None" not in done.output
 
 
+def test_a_file_that_nothing_is_taken_from_is_told(tmp_path: Path) -> None:
+    """Not so of one that is read: its name stands in the scenario's comments."""
+    files = {
+        "fsdp.yaml": "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 8\n",
+        "sft.yaml": "model_name_or_path: meta-llama/Meta-Llama-3-8B\nper_device_train_batch_size: 1\n",
+        "other.yaml": "max_length: 4096\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    paths = [str(tmp_path / name) for name in files]
+    done = CliRunner().invoke(app, ["import", *paths, *MACHINE, "--given", "seq_length=2048"])
+    assert done.exit_code == 0, done.output
+    told = [line for line in done.stdout.splitlines() if "no field of the scenario is from" in line]
+    assert [line.split()[2] for line in told] == ["other.yaml:"]
+
+
 @pytest.mark.parametrize("command", ["run", "memory"])
 def test_commands_take_a_launch_script(command: str, script: Path) -> None:
     done = CliRunner().invoke(app, [command, str(script), *MACHINE, "--json"])

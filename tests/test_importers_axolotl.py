@@ -11,7 +11,7 @@ from importing import imported, refused, scenario
 
 
 @pytest.mark.parametrize(
-    ("more", "said"), [("", "sequence_len long"), ("sample_packing: true", "document_length")]
+    ("more", "said"), [("", "longest length"), ("sample_packing: true", "document_length")]
 )
 def test_axolotl_says_what_its_files_leave_open_of_sequences(more: str, said: str) -> None:
     unpacked = "".join(
@@ -56,3 +56,60 @@ def test_a_batch_of_nothing_is_refused_at_its_line() -> None:
 
 def test_adapters_are_refused() -> None:
     assert {"adapter", "load_in_4bit"} <= refused({"run.yaml": AXOLOTL}, {"gpus": "8"})
+
+
+def test_keys_that_axolotls_examples_leave_empty_say_nothing() -> None:
+    text = AXOLOTL_WHOLE + "deepspeed:\nfsdp:\nfsdp_config:\n"
+    assert scenario({"run.yaml": text}, {"gpus": "8"}).parallelism.zero == 0
+
+
+SHARDED = (
+    AXOLOTL_WHOLE + "fsdp_version: 2\nfsdp_config: {auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
+    "transformer_layer_cls_to_wrap: LlamaDecoderLayer, reshard_after_forward: true}\n"
+)
+
+
+def test_degrees_beside_fsdp_are_accelerates() -> None:
+    more = "dp_shard_size: 4\ndp_replicate_size: 2\ncontext_parallel_size: 2\n"
+    made = scenario({"run.yaml": SHARDED + more}, {"gpus": "16"})
+    assert (made.parallelism.zero, made.parallelism.cp, made.parallelism.fsdp_shard_size) == (3, 2, 8)
+    assert made.training.global_batch == 8 * made.training.micro_batch
+    assert refused({"run.yaml": SHARDED + more}, {"gpus": "32"}) == {"dp_shard_size"}
+    assert refused({"run.yaml": SHARDED + "tensor_parallel_size: 2\n"}, {"gpus": "8"}) == {
+        "tensor_parallel_size"
+    }
+    alone = AXOLOTL_WHOLE + "context_parallel_size: 2\n"
+    assert refused({"run.yaml": alone}, {"gpus": "8"}) == {"context_parallel_size"}
+
+
+@pytest.mark.parametrize(
+    ("more", "comm"),
+    [
+        ("sample_packing: true\n", "all_gather"),
+        ("sample_packing: false\n", "p2p"),
+        ("sample_packing: true\nring_attn_func: batch_zigzag\n", "p2p"),
+    ],
+)
+def test_keys_and_values_go_round_but_for_packs(more: str, comm: str) -> None:
+    plain = "".join(line for line in SHARDED.splitlines(keepends=True) if "sample_packing" not in line)
+    text = plain + "context_parallel_size: 2\n" + more
+    assert scenario({"run.yaml": text}, {"gpus": "8"}).software.exchange.cp_comm == comm
+
+
+def test_units_that_are_no_layers_are_noted() -> None:
+    text = SHARDED.replace("LlamaDecoderLayer", "MixtralSparseMoeBlock")
+    assert any("MixtralSparseMoeBlock" in note for note in imported({"run.yaml": text}, {"gpus": "8"}).notes)
+    assert not any("LlamaDecoderLayer" in n for n in imported({"run.yaml": SHARDED}, {"gpus": "8"}).notes)
+
+
+def test_axolotl_turns_ligers_kernels_on_one_by_one() -> None:
+    plugin = "plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true\nliger_rms_norm: true\n"
+    loss = "liger_fused_linear_cross_entropy: true\n"
+    one, both = (
+        scenario({"run.yaml": AXOLOTL_WHOLE + text}, {"gpus": "8"}).software.kernels
+        for text in (plugin, plugin + loss)
+    )
+    assert (one.fused_rope, one.fused_norm, one.fused_activation, one.loss_chunks) == (True, True, False, 1)
+    assert both.loss_chunks > 1
+    other = AXOLOTL_WHOLE + plugin + "liger_layer_norm: true\n"
+    assert refused({"run.yaml": other}, {"gpus": "8"}) == {"liger_layer_norm"}

@@ -322,6 +322,23 @@ def test_a_trainer_without_its_deepspeed_json_is_asked_for_it() -> None:
     assert refused({"run.sh": text, "ds.json": DEEPSPEED}) == {"--per_device_train_batch_size"}
 
 
+@pytest.mark.parametrize(
+    ("more", "mlp", "wide"),
+    [
+        ('"activation": "silu"', "gelu", 8192),
+        ('"activation": "silu", "mlp_type": "regular"', "gelu", 8192),
+        ('"activation": "silu", "mlp_type": "llama"', "swiglu", 5632),  # 8h/3 in whole 256
+        ('"activation": "silu", "mlp_type": "llama", "intermediate_size": 6000', "swiglu", 6000),
+    ],
+)
+def test_neoxs_mlp_has_the_branches_and_the_width_of_its_type(more: str, mlp: str, wide: int) -> None:
+    text = NEOX.replace('"num_layers": 24', f'"num_layers": 24, {more}')
+    model = scenario({"run.yml": text}, {"gpus": "8"}).model
+    assert (model.mlp, model.ffn_hidden_size) == (mlp, wide)
+    other = NEOX.replace('"num_layers": 24', '"num_layers": 24, "mlp_type": "gated"')
+    assert refused({"run.yml": other}, {"gpus": "8"}) == {"mlp_type"}
+
+
 def test_neox_fuses_what_it_is_told_to() -> None:
     kernels = scenario({"run.yml": NEOX}, {"gpus": "8"}).software.kernels
     assert (kernels.fused_softmax, kernels.fused_activation, kernels.fused_rope) == (False, False, False)

@@ -250,6 +250,35 @@ def test_maxtext(change: tuple[str, str], path: str, value: object) -> None:
     assert at(imported({"run.yml": text}, {"gpus": "32"}).document, path) == value
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "change"),
+    [
+        ("mpt.yaml", MPT, ("attn_impl: flash", "attn_impl: flash, attn_uses_sequence_id: true")),
+        ("olmo.yaml", OLMO, ("global_train", "data: {generate_doc_lengths: true}\nglobal_train")),
+    ],
+)
+def test_documents_that_do_not_attend_to_one_another_are_noted(
+    name: str, text: str, change: tuple[str, str]
+) -> None:
+    made = [imported({name: one}, {"gpus": "16"}).notes for one in (text, text.replace(*change))]
+    assert [any("document_length" in note for note in notes) for notes in made] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("", "document_length"),
+        ("packing: false\n", "longest length"),
+        ("dataset_type: synthetic\n", None),
+        ("dataset_type: synthetic\npacking: true\n", None),
+    ],
+)
+def test_maxtext_says_what_its_files_leave_open_of_sequences(more: str, said: str | None) -> None:
+    plain = "".join(line for line in MAXTEXT.splitlines(keepends=True) if "dataset_type" not in line)
+    notes = imported({"run.yml": plain + more}, {"gpus": "32"}).notes
+    assert any(said in note for note in notes) if said else not notes
+
+
 def test_maxtext_refuses_tpus_and_policies_that_save_single_projections() -> None:
     assert refused({"run.yml": MAXTEXT.replace("hardware: gpu", "hardware: tpu")}, {"gpus": "32"}) == {
         "hardware"
@@ -263,6 +292,48 @@ def test_maxtext_refuses_tpus_and_policies_that_save_single_projections() -> Non
 def test_who_does_not_say_how_many_gpus_is_asked_for_them_alone(files: dict[str, str]) -> None:
     """A batch for each GPU is a setting that is known, though nobody can say what it makes."""
     assert refused(files) == {"gpus"}
+
+
+@pytest.mark.parametrize(
+    ("more", "stage", "said"),
+    [
+        ("", 3, "longest length"),
+        ("fsdp_reshard_after_forward: false\n", 2, "longest length"),
+        ("dataset: {packed: true}\n", 3, "document_length"),
+    ],
+)
+def test_torchtune_says_how_it_shards_and_packs(more: str, stage: int, said: str) -> None:
+    made = imported({"run.yaml": TORCHTUNE + more}, {"gpus": "8"})
+    assert at(made.document, "parallelism.zero") == stage
+    assert any(said in note for note in made.notes)
+
+
+def test_torchtunes_rounded_weights_are_refused() -> None:
+    qat = "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n"
+    assert refused({"run.yaml": TORCHTUNE + qat}, {"gpus": "8"}) == {"quantizer._component_"}
+
+
+SHORT = (
+    "python run_script.py -m llama -mr llama31_405b -g gb200 -ng 128 -gn 4 -c fp8_cs --seq_length 8192"
+    " -gb 64 -tp 4 -pp 8 -cp 2 -vp 8\n"
+)
+NEMO_2 = (
+    "python3 scripts/performance/llm/pretrain_llama3_8b.py --gpu h100 --num_gpus 16 --gpus_per_node 8"
+    " -c bf16 --global_batch_size 256 --micro_batch_size 1 --tensor_parallel_size 2"
+    " --pipeline_parallel_size 2 --context_parallel_size 1 --virtual_pipeline_parallel_size 4"
+    " --expert_parallel_size 1\n"
+)
+
+
+def test_short_names_of_a_launcher_are_its_long_ones() -> None:
+    given = {"interconnect": "ib-ndr400-x4", "micro_batch_size": "1"}
+    assert imported({"run.sh": SHORT}, given).document == imported({"run.sh": BRIDGE}, given).document
+
+
+def test_nemo_2_has_its_own_long_names_and_its_script_the_models() -> None:
+    made = scenario({"run.sh": NEMO_2}, {"seq_length": "8192"})
+    assert (made.parallelism.tp, made.parallelism.pp, made.parallelism.vpp) == (2, 2, 4)
+    assert (made.model.name, made.cluster.gpus, made.training.precision) == ("llama3-8b", 16, "bf16")
 
 
 def test_torchtune_keeps_no_masters_in_16_bit() -> None:

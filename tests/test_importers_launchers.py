@@ -83,6 +83,57 @@ def test_an_open_value_is_one_word_whatever_it_is_called() -> None:
     assert len(UNKNOWN.findall(command.words[2])) == 1
 
 
+def test_what_is_open_in_a_command_that_a_shell_reads_again_stays_whole() -> None:
+    """Its name is cut off after some letters, brackets and quotes of it with the rest."""
+    text = (
+        'DATA="--data $(python3 /a/rather/long/path/of/a/tool/make_data_config.py -p $SETS) --cache x"\n'
+        'srun bash -c "numactl train.py --tp 2 $DATA"\n'
+    )
+    command = read_script(text, {}).launch
+    assert command is not None
+    assert command.words[-5:-3] == ("2", "--data")
+    assert command.words[-1] == "x"
+
+
+@pytest.mark.parametrize(
+    ("header", "variable", "value"),
+    [
+        ("--nodes=32", "SLURM_NNODES", "32"),
+        ("-N 32", "SLURM_JOB_NUM_NODES", "32"),
+        ("--gpus-per-node=4", "SLURM_GPUS_PER_NODE", "4"),
+        ("--gpus-per-node=h100:4", "SLURM_GPUS_ON_NODE", "4"),
+        ("--nodes=2 --ntasks-per-node=8", "SLURM_NTASKS", "16"),
+    ],
+)
+def test_a_job_has_what_its_header_asks_for_in_its_environment(
+    header: str, variable: str, value: str
+) -> None:
+    command = read_script(f"#SBATCH {header}\ntrain.py --tp ${variable}\n", {}).launch
+    assert command is not None
+    assert command.words[-1] == value
+    given = read_script(f"#SBATCH {header}\ntrain.py --tp ${variable}\n", {variable: "3"}).launch
+    assert given is not None
+    assert given.words[-1] == "3"
+
+
+def test_a_variable_of_arithmetic_may_be_given() -> None:
+    """It has no dollar sign there, and stands in the script all the same."""
+    trains = TRAIN.partition("--nproc_per_node 8 ")[2]
+    text = f"HOSTS=$(wc -l < hosts)\nmpiexec -n $((HOSTS * 8)) python {trains}"
+    made = imported({"run.sh": text}, {"HOSTS": "4"})
+    assert at(made.document, "cluster.gpus") == 32
+
+
+@pytest.mark.parametrize(
+    ("option", "hosts"), [("-ppn 4", 4), ("-npernode 4", 4), ("", None), ("-ppn 3", None)]
+)
+def test_ranks_of_a_host_are_those_of_mpi(option: str, hosts: int | None) -> None:
+    text = f"mpiexec -n 16 {option} python {TRAIN.partition('--nproc_per_node 8 ')[2]}"
+    made = imported({"run.sh": text}, {"gpus_per_node": "8"} if hosts is None else {}).document
+    assert at(made, "cluster.gpus") == 16
+    assert at(made, "cluster.gpus_per_node") == (hosts or 8)
+
+
 ARGUMENTS = """\
 ENV_VARS: {CUDA_DEVICE_MAX_CONNECTIONS: 1}
 MODEL_ARGS:

@@ -297,6 +297,33 @@ def test_a_script_with_its_launcher_gives_the_world() -> None:
     assert scenario({"train.sh": several}, {"NNODES": "2"}).cluster.gpus == 16
 
 
+INTERLEAVED = "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2"
+
+
+def test_messages_of_warmup_and_flush_are_those_of_their_switch() -> None:
+    path = "software.pipeline.point_to_point"
+    assert field(INTERLEAVED, path) is None
+    assert field(f"{INTERLEAVED} --overlap-p2p-communication-warmup-flush", path) == "prefetch-full"
+    assert field(f"{INTERLEAVED} --no-overlap-p2p-communication", path) == "blocking"
+    made = scenario(args(f"{INTERLEAVED} --overlap-p2p-communication-warmup-flush"), {"gpus": "64"})
+    assert made.software.pipeline.point_to_point == "prefetch-full"
+    both = args(f"{INTERLEAVED} --overlap-p2p-communication-warmup-flush --no-overlap-p2p-communication")
+    assert refused(both, {"gpus": "64"}) == {"--overlap-p2p-communication-warmup-flush"}
+
+
+def test_layers_that_are_asked_for_are_not_said_to_be_uneven() -> None:
+    plain = {"train.args": BASE.replace("--num-layers 32", "") + " --pipeline-model-parallel-size 4"}
+    with pytest.raises(ScenarioError) as refusal:
+        imported(plain, {"gpus": "64"})
+    assert [problem.path for problem in refusal.value.problems] == ["num_layers"]
+    assert "nothing says" in refusal.value.problems[0].message
+
+
+def test_a_head_whose_gradients_are_put_off_is_noted() -> None:
+    made = imported(args(f"{INTERLEAVED} --defer-embedding-wgrad-compute"), {"gpus": "64"})
+    assert any(note.startswith("--defer-embedding-wgrad-compute") for note in made.notes)
+
+
 def test_a_list_with_options_of_several_branches_is_refused() -> None:
     twice = args("--tensor-model-parallel-size 2 --tensor-model-parallel-size 4")
     assert "--tensor-model-parallel-size" in refused(twice, {"gpus": "64"})

@@ -114,6 +114,30 @@ def test_files_that_are_sourced_are_read_where_they_are_given() -> None:
     assert read_script("source conf/model.sh", {}).sourced == ["conf/model.sh"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "read -r -d '' OPTS <<'EOF'\n--tp 2\n--pp 4\nEOF\ntrain.py $OPTS\n",
+        "TP=2\nOPTS=$(cat <<EOF\n--tp $TP\n--pp 4\nEOF\n)\ntrain.py $OPTS\n",
+        "OPTS=\"$(cat <<'EOF'\n--tp 2\n--pp 4\nEOF\n)\"\ntrain.py $OPTS\n",
+    ],
+)
+def test_options_in_a_document_are_words(text: str) -> None:
+    command = read_script(text, {}).launch
+    assert command is not None
+    assert command.words == ("train.py", "--tp", "2", "--pp", "4")
+
+
+def test_what_a_command_prints_is_asked_for_by_the_variable_that_holds_it() -> None:
+    text = "HOSTS=$(wc -l < $FILE)\nN=$((HOSTS * 4))\ntrain.py --n ${N} --save $(date)/x\n"
+    command = read_script(text, {}).launch
+    assert command is not None
+    assert UNKNOWN.findall(command.words[2]) == ["HOSTS"]
+    given = read_script(text, {"HOSTS": "16"}).launch
+    assert given is not None
+    assert given.words[2] == "64"
+
+
 @settings(max_examples=300)
 @given(st.text(alphabet="abX1 \n$(){}[]'\"\\`;&|<>=#-:/*%+,if thenfielsecasesacdoneforin", max_size=80))
 def test_any_text_ends_in_a_script_or_a_message(text: str) -> None:

@@ -191,3 +191,23 @@ def test_torchtitans_weights_may_be_of_16_bit_alone() -> None:
 )
 def test_degrees_of_torchtitan_that_nobody_can_have(degree: str) -> None:
     assert f"parallelism.{degree.split()[0]}" in refused(titan(degree + "\n"), {"gpus": "32"})
+
+
+@pytest.mark.parametrize(
+    ("said", "tp", "names"),
+    [
+        ("enable_loss_parallel = true", 8, set()),
+        ("enable_loss_parallel = false", 8, {"training.enable_loss_parallel"}),
+        ("enable_loss_parallel = false", 1, set()),
+        ("disable_loss_parallel = true", 8, {"training.disable_loss_parallel"}),
+        ("disable_loss_parallel = true", 1, set()),
+    ],
+)
+def test_a_loss_of_whole_logits_is_refused_where_tensors_are_split(
+    said: str, tp: int, names: set[str]
+) -> None:
+    text = (
+        '[model]\nname = "llama3"\nflavor = "70B"\n[training]\nbatch_size = 8\nseq_len = 8192\n'
+        f"tensor_parallel_degree = {tp}\n{said}\n"
+    )
+    assert refused({"run.toml": text}, {"gpus": "64"}) == names

@@ -10,6 +10,7 @@ from small_scenarios import every_op, lowered, parameters_of_ranks, scenario
 
 from stepsim.sim.lowering.tensors import tensor_count
 from stepsim.sim.network.transfer import several
+from stepsim.sim.plan.space import space_of
 from stepsim.sim.program.program import Collective
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.models import Scenario
@@ -66,15 +67,19 @@ def test_a_part_has_its_share_of_the_broadcasts() -> None:
 
 @pytest.mark.parametrize("zero", [0, 2, 3])
 def test_only_zero1_has_owners(zero: int) -> None:
-    owned, plain = job(zero=zero), job(zero=zero, gradients=OWNERS | {"zero1_broadcasts": False})
-    assert not broadcasts(owned)
-    assert payloads(owned) == payloads(plain)
+    with pytest.raises(ScenarioError) as refusal:
+        job(zero=zero)
+    assert {problem.path for problem in refusal.value.problems} == {"software.gradients.zero1_broadcasts"}
+    assert not broadcasts(job(zero=zero, gradients=OWNERS | {"zero1_broadcasts": False}))
 
 
-def payloads(run: Scenario) -> list[tuple[str, str]]:
-    """Every collective of the first rank: its op's name, and its kind."""
-    ops = every_op(lowered(run).programs.classes[0])
-    return [(op.name, op.work.kind) for op, _ in ops if isinstance(op.work, Collective)]
+def test_a_plan_takes_what_is_of_zero1_back_for_layouts_of_other_stages() -> None:
+    run = job().with_({"cluster.gpus": 4})
+    layouts = space_of(run, fix={"parallelism.tp": 1, "parallelism.pp": 1})
+    made = [layouts.scenario_of(number) for number in range(len(layouts))]
+    owned = {(one.parallelism.zero, one.software.gradients.zero1_broadcasts) for one in made}
+    assert {(1, True), (3, False)} <= owned
+    assert (3, True) not in owned
 
 
 def test_tensors_of_experts_own_no_part_of_the_others() -> None:

@@ -17,7 +17,7 @@ from stepsim.sim.plan.search.alternatives import ALTERNATIVES
 from stepsim.sim.plan.search.goodput import goodput_share
 from stepsim.sim.plan.search.plan import candidates_of, plan
 from stepsim.sim.plan.search.shown import layout_figures
-from stepsim.sim.report.plan.table import print_plan
+from stepsim.sim.report.plan.table import nothing, print_plan
 from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.load import load_scenario
 from stepsim.sim.scenario.refusal import NotSupported
@@ -134,8 +134,18 @@ def test_nothing_fits_is_an_answer() -> None:
     assert found.certificate.fit == 0
     assert found.smallest is not None
     assert found.smallest[1] > found.smallest[2]
+    assert sum(found.smallest_terms.values()) == pytest.approx(found.smallest[1], rel=0.1)
     with pytest.raises(ValueError, match="small"):
         _ = found.best
+
+
+def test_what_fills_the_smallest_layout_is_told_where_none_fits() -> None:
+    """A vocabulary of a million words, of which logits are most."""
+    run = small(model__vocab_size=1_000_000, training__global_batch=512)
+    found = plan(run, fix=FIX | {"training.micro_batch": 64, "parallelism.tp": 1}, jobs=1)
+    assert not found.choices
+    assert max(found.smallest_terms, key=lambda name: found.smallest_terms[name]) == "logits"
+    assert nothing(found)[-1].startswith("most of it: logits ")
 
 
 FAULTS: dict[str, Any] = {

@@ -84,16 +84,18 @@ def spaces(draw: st.DrawFn, *, recompute: bool = False, uneven: bool = False) ->
     schedule = draw(st.sampled_from(["none", *names()]), label="schedule")
     preset = draw(st.sampled_from(presets_for("H100-SXM5-80GB")), label="preset")
     moe, mtp = draw(st.booleans(), label="experts"), draw(st.sampled_from([0, 0, 1]), label="mtp")
+    held = draw(what_comes_and_goes(), label="held")
     own = scenario(
         gpu="H100-SXM5-80GB",
         interconnect="ib-ndr400-x8",
+        zero=1 if held.get("gradients", {}).get("zero1_broadcasts") else 0,
         software={
             "preset": preset,
             "sharding": {
                 "reduce": draw(st.sampled_from(["each", "each", "last"]), label="reduce"),
                 "experts_whole": moe and draw(st.sampled_from([False, False, True]), label="experts whole"),
             },
-            **draw(what_comes_and_goes(), label="held"),
+            **held,
         },
         vocab_size=draw(st.sampled_from([512, 512, 32_768]), label="vocabulary"),
         optimizer=draw(st.sampled_from(["adamw", "adamw", "sgd", "muon", "adafactor"]), label="optimizer"),

@@ -24,7 +24,7 @@ from .crossed import Crossed, array_of
 from .cut import cut
 from .draft import Drafts, typed, unpadded
 from .fields import field_value, refuse_unknown, slip
-from .legality import LayoutRule, refuse_any_layout, rules
+from .legality import ZERO, LayoutRule, refuse_any_layout, rules
 from .row_numbers import numbered
 from .twins import Twins
 
@@ -90,7 +90,8 @@ class Space:
     def scenario_of(self, i: int) -> Scenario:
         """The scenario with layout ``i``, checked."""
         if i not in self._checked:
-            self._checked[i] = self.scenario.with_(self.settings(i))
+            settings = self.settings(i)
+            self._checked[i] = self.scenario.with_(settings | _taken_back(self.scenario, settings))
         return self._checked[i]
 
     @cached_property
@@ -373,3 +374,10 @@ def _own(space: Space) -> int | None:
         same &= np.array([value == own for value in space.values[name]] or [False])[code]
     found = np.flatnonzero(same)
     return int(found[0]) if len(found) else None
+
+
+def _taken_back(scenario: Scenario, settings: Mapping[str, Any]) -> dict[str, None]:
+    """What a scenario says of its own ZeRO stage and a layout of another one has nothing to do with."""
+    owners = scenario.software.gradients.zero1_broadcasts
+    zero = settings.get(ZERO, scenario.parallelism.zero)
+    return {"software.gradients.zero1_broadcasts": None} if owners and zero != 1 else {}

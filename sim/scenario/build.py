@@ -25,7 +25,7 @@ from .blocks import (
     Training,
 )
 from .checks import is_known, names_exist
-from .checks_software import experts_are_there, scaling_is_read
+from .checks_software import broadcasts_are_of_zero1, experts_are_there, scaling_is_read
 from .consistency import ScenarioParts, findings
 from .errors import Mark, Problem, ScenarioError
 from .explain import explained, unknown_key
@@ -184,6 +184,9 @@ class _Builder:
                 self._add(finding.path, finding.message)
         if model:
             for finding in experts_are_there(lookup_in(plain), model):
+                self._add(finding.path, finding.message)
+        if parallelism:
+            for finding in broadcasts_are_of_zero1(lookup_in(plain), parallelism):
                 self._add(finding.path, finding.message)
         return ScenarioParts(
             model=model, cluster=cluster, parallelism=parallelism, training=training, software=software

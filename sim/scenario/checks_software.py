@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .finding import Finding
 
 if TYPE_CHECKING:
-    from .blocks import Training
+    from .blocks import Parallelism, Training
     from .frameworks import Lookup
     from .model.model import Model
     from .software.software import Software
@@ -48,6 +48,18 @@ def experts_are_there(stated: Lookup, model: Model) -> Iterator[Finding]:
                 message=f"{str(said).lower()} is of experts, and the model is dense; leave it out, or give"
                 " model.moe",
             )
+
+
+def broadcasts_are_of_zero1(stated: Lookup, parallelism: Parallelism) -> Iterator[Finding]:
+    """Owners of whole parameters are ZeRO-1's. ``stated`` finds what the document says; a stack without a
+    preset says all that it has, as a preset does."""
+    path = "software.gradients.zero1_broadcasts"
+    if stated(path) and stated("software.preset") is not None and parallelism.zero != 1:
+        yield Finding(
+            path=tuple(path.split(".")),
+            message=f"true is of ZeRO-1, and parallelism.zero is {parallelism.zero}; leave it out, or set"
+            " zero to 1",
+        )
 
 
 def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...brief.memory import memory_by_order
+from ...result.step import fullest_of
 from ..boldness import promised, tried_first
 from .alternatives import Loser, alternatives, why_not_fit, why_slower
 from .bold import bold_of, promising
@@ -294,6 +296,14 @@ class Findings:
         bounds = self.among.bounds
         return int(np.argmin(np.where(mask, bounds.needed_bytes / bounds.capacity_bytes, np.inf)))
 
+    def _terms_of_smallest(self) -> dict[str, float]:
+        """Bytes of the smallest layout's fullest rank by name; empty where one fits, or there is none."""
+        layouts = self.among.layouts
+        if self.certificate.fit or not len(layouts):
+            return {}
+        least = self._smallest(np.ones(len(layouts), dtype=bool))
+        return dict(fullest_of(memory_by_order(layouts.scenario_of(least)).high).terms)
+
     def _smallest_of_all(self) -> tuple[Mapping[str, Any], float, float] | None:
         """Its settings, what it takes, and has; None where there is a choice, or no layout."""
         layouts, bounds = self.among.layouts, self.among.bounds
@@ -329,6 +339,7 @@ class Findings:
             remembered=len(search.judging.remembered & known.keys()),
             timing=timing,
             smallest=self._smallest_of_all(),
+            smallest_terms=self._terms_of_smallest(),
             nearest=self._nearest(),
         )
 

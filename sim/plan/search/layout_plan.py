@@ -40,8 +40,9 @@ class LayoutPlan:
 
     ``refused`` counts what is not legal by reason, ``bounded`` the layouts that fit and may meet every limit.
     ``front_whole`` says whether no other layout can be on the front. ``smallest`` is the layout that takes
-    the least memory, with what it takes and has, where none fits; ``nearest`` the one that misses the limits
-    by the least factor, and that factor, where some fit and none meets them. ``replays`` are all that were
+    the least memory, with what it takes and has, where none fits, and ``smallest_terms`` its bytes by name;
+    ``nearest`` the one that misses the limits by the least factor, and that factor, where some fit and none
+    meets them. ``replays`` are all that were
     replayed, ``remembered`` those among them that a journal knew. ``timing`` is in seconds. ``tied`` are the
     fewest layouts that hold the best one in nine of ten draws of the constants. ``passed_over`` counts
     layouts that came before the last choice in turn and that the framework of the answer cannot say, by
@@ -61,6 +62,7 @@ class LayoutPlan:
     remembered: int
     timing: Mapping[str, float]
     smallest: tuple[Mapping[str, Any], float, float] | None = None
+    smallest_terms: Mapping[str, float] = field(default_factory=dict)
     nearest: tuple[Mapping[str, Any], float] | None = None
     tied: tuple[Mapping[str, Any], ...] = ()
     passed_over: Mapping[str, int] = field(default_factory=dict)

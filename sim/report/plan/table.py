@@ -6,7 +6,7 @@ Everything can be read without colour. Knows rich; computes nothing but ratios.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...figures import TIMES, chance, count, gigabytes, percent, seconds
@@ -111,6 +111,7 @@ def nothing(plan: LayoutPlan) -> list[str]:
         if plan.smallest:
             settings, peak, capacity = plan.smallest
             lines.append(f"the smallest takes {gigabytes(peak)} of {gigabytes(capacity)}: {short(settings)}")
+            lines.append(f"most of it: {_most_of(plan.smallest_terms)}")
         return lines
     if note := passed_over(plan):
         return [f"{count(certificate.fit)} layouts fit, and none of them can be proposed", note]
@@ -119,6 +120,13 @@ def nothing(plan: LayoutPlan) -> list[str]:
         settings, factor = plan.nearest
         lines.append(f"the nearest takes at least {factor:.2f} times what they allow: {short(settings)}")
     return lines
+
+
+def _most_of(terms: Mapping[str, float]) -> str:
+    """The terms of a memory that are a tenth of it or more, the largest first, and the largest at least."""
+    first, *others = sorted(terms, key=lambda name: -terms[name])
+    large = [first, *(name for name in others if terms[name] >= 0.1 * sum(terms.values()))]
+    return ", ".join(f"{name} {gigabytes(terms[name])}" for name in large)
 
 
 def alike(choices: Sequence[Choice]) -> list[str]:

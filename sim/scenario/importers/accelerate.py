@@ -5,20 +5,24 @@ Sources: huggingface/accelerate src/accelerate/utils/dataclasses.py, parallelism
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from .cluster_facts import put_machine, world_size
-from .deepspeed_json import batches_beside, precision_of, put_batches, put_zero
+from .deepspeed_json import batches_beside, fill_auto, join_json, precision_of, put_batches, put_zero
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
-from .launchers import launch_among
 from .leftovers import settle
 from .settings import Setting, Settings
 from .sources import SourceFile
 from .trainer import FUSED, REPLICAS, put_trainer
+from .trainer_run import has_arguments, is_accelerates, settings_of, starts_trainer
 
 DEFAULT = "default of accelerate"
+DEEPSPEED = "huggingface-deepspeed"
+"""What scenarios of transformers' models under DeepSpeed call their software."""
 
 STRATEGIES = {
     "full_shard": 3,
@@ -36,21 +40,23 @@ STRATEGIES = {
 
 
 def _recognises(file: SourceFile) -> bool:
-    return file.kind == "yaml" and "distributed_type" in file.keys
+    return is_accelerates(file) or has_arguments(file) or starts_trainer(file)
 
 
 def read_accelerate(job: ImportJob) -> Imported:
-    """The scenario of a run that accelerate launches.
+    """The scenario of a run that accelerate launches, or that a script starts with the Trainer's arguments.
 
     Raises:
         ScenarioError: what is asked or refused.
     """
     draft = Draft(framework="accelerate", file=job.name, version=job.version or "16cb6eb8")
-    settings = _settings_of(job, draft)
-    gpus = world_size(settings, None, None, settings.setting("num_processes"))
-    kind = settings.choice(
-        "mixed_precision", among={"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}, default="fp32"
-    )
+    settings, launch = settings_of(job, draft)
+    _refuse_strangers(settings)
+    world = settings.setting("num_processes") or (launch.world if launch else None)
+    if world is None and launch:
+        gpus = world_size(settings, launch.nodes, launch.per_node)
+    else:
+        gpus = world_size(settings, None, None, world)
     ranks = _put_distribution(settings, job, gpus)
     micro = "per_device_train_batch_size"
     put_batches(settings, batches_beside(settings, micro), ranks, micro)
@@ -60,9 +66,9 @@ def read_accelerate(job: ImportJob) -> Imported:
             True,
             settings.origin("dynamo_config.dynamo_backend", "dynamo_backend"),
         )
-    told = (kind, settings.origin("mixed_precision", default=DEFAULT))
-    put_trainer(settings, job.files, _precision_of_json(settings) or told)
-    if not settings.has("optim") and settings.text("distributed_type") != "DEEPSPEED":
+    put_trainer(settings, job.files, _precision(settings, any(map(is_accelerates, job.files))))
+    fill_auto(settings)
+    if not settings.has("optim") and draft.get("software.name") != DEEPSPEED:
         # transformers training_args.py: default_optim
         draft.note(
             f"optim is not said: an update is torch's foreach; from torch 2.8 on {FUSED} is the default"
@@ -74,6 +80,24 @@ def read_accelerate(job: ImportJob) -> Imported:
     return draft.finished()
 
 
+def _precision(settings: Settings, launched: bool) -> tuple[str, str] | None:
+    """The precision and where it stands: a DeepSpeed JSON's, else what the Trainer's arguments turn on, else
+    that of accelerate's file or options, whose default is 32 bit; None leaves it to the arguments.
+
+    Source: transformers training_args.py, ACCELERATE_MIXED_PRECISION.
+    """
+    if found := _precision_of_json(settings):
+        return found
+    kind = settings.choice(
+        "mixed_precision", among={"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}, default="fp32"
+    )
+    for name in ("bf16", "fp16"):
+        if settings.has(name) and settings.flag(name):
+            return name, settings.origin(name)
+    told = launched or settings.has("mixed_precision")
+    return (kind, settings.origin("mixed_precision", default=DEFAULT)) if told else None
+
+
 def _precision_of_json(settings: Settings) -> tuple[str, str] | None:
     """What a DeepSpeed JSON turns on, which holds over ``mixed_precision``; None where it leaves it open.
 
@@ -83,24 +107,19 @@ def _precision_of_json(settings: Settings) -> tuple[str, str] | None:
     return found if found and found[0] != "fp32" else None
 
 
-def _settings_of(job: ImportJob, draft: Draft) -> Settings:
-    """The keys of accelerate's own file, with the options of a launch script over them."""
-    first = job.first(_recognises)
-    settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
-    script = job.script
-    if script:
-        settings.found |= launch_among(script, job.files, job.given, draft).options
+def _refuse_strangers(settings: Settings) -> None:
     if strange := [name for name in settings.found if "invalid" in name]:
-        draft.refuse(strange[0], "accelerate ends on keys that it does not know")
+        settings.draft.refuse(strange[0], "accelerate ends on keys that it does not know")
     if settings.flag("use_cpu") or settings.text("distributed_type") in ("XLA", "TPU", "MULTI_CPU"):
         settings.refuse("distributed_type", "CPUs and TPUs are not modelled")
-    return settings
 
 
 def _put_distribution(settings: Settings, job: ImportJob, gpus: int | None) -> int | None:
     """Put in what ``distributed_type`` means: FSDP, DeepSpeed or plain replicas. Returns the number of ranks
     that read data of their own, None where it is not known."""
     draft, how = settings.draft, settings.text("distributed_type", default="NO")
+    if settings.text("deepspeed") or any(name.startswith("deepspeed.") for name in settings.found):
+        how = "DEEPSPEED"
     if how == "FSDP" or settings.flag("fsdp_config.use_fsdp"):
         return put_fsdp(settings, gpus)
     if how == "DEEPSPEED":
@@ -112,7 +131,12 @@ def _put_distribution(settings: Settings, job: ImportJob, gpus: int | None) -> i
     else:
         draft.put("software.preset", "torchtitan-2024", "plain torch")
         draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
-        draft.put("parallelism.zero", 0, f"distributed_type: {how}")
+        draft.put("parallelism.zero", 0, settings.origin("distributed_type", default="nothing shards"))
+        if not settings.has("distributed_type"):
+            draft.note(
+                "nothing says who shards the states, so replicas of DistributedDataParallel are taken; give"
+                " accelerate's file or the DeepSpeed JSON, too, where the run has one"
+            )
     return gpus
 
 
@@ -141,6 +165,9 @@ def put_fsdp(settings: Settings, gpus: int | None, prefix: str = "fsdp_config.fs
             settings.origin("parallelism_config.parallelism_config_dp_replicate_size"),
         )
     settings.refuse_if(f"{prefix}offload_params", "parameters on the host are not modelled")
+    wrapped = settings.text(f"{prefix}transformer_layer_cls_to_wrap")
+    if wrapped and re.search(r"moe|mlp|expert|attention", wrapped, re.IGNORECASE):
+        draft.note(f"{wrapped} is a unit of FSDP by itself; units are taken as whole layers here")
     return gpus // replica if gpus else None
 
 
@@ -202,8 +229,8 @@ def _other_axes(settings: Settings, sizes: Mapping[str, int]) -> None:
     table = "parallelism_config.parallelism_config"
     draft.put("parallelism.tp", sizes["tp"], settings.origin(f"{table}_tp_size", default=DEFAULT))
     if sizes["tp"] > 1:
-        draft.refuse(
-            "parallelism_config_tp_size",
+        settings.refuse(
+            f"{table}_tp_size",
             "tensor parallelism of transformers, which shards no sequence, is not read",
         )
     cp = sizes["cp"] * sizes["sp"]
@@ -215,16 +242,22 @@ def _other_axes(settings: Settings, sizes: Mapping[str, int]) -> None:
 
 
 def _deepspeed(settings: Settings, job: ImportJob) -> None:
-    """``deepspeed_config``: inline, or a JSON among the files."""
+    """``deepspeed_config`` of accelerate, or ``deepspeed`` of the Trainer: inline, or a JSON among the
+    files."""
     draft = settings.draft
-    file = settings.text("deepspeed_config.deepspeed_config_file")
+    names = ("deepspeed", "deepspeed_config.deepspeed_config_file")
+    file = settings.text(*names)
     config = next((one for one in job.files if one.kind == "json" and "zero_optimization" in one.keys), None)
     if file and config is None:
-        draft.refuse(
-            "deepspeed_config.deepspeed_config_file", f"{file}: give it, too (another FILE, or --with)"
-        )
-    if config is not None:
-        settings.found |= config.settings()
+        name = next(one for one in names if settings.has(one))
+        draft.refuse(name, f"{file}: give it, too (another FILE, or --with {PurePosixPath(file).name})")
+    inline = {
+        name.removeprefix("deepspeed."): one
+        for name, one in settings.found.items()
+        if name.startswith("deepspeed.")
+    }
+    settings.read.update(f"deepspeed.{name}" for name in inline)
+    join_json(settings, config.settings() if config else inline)
     renamed = {
         "zero_stage": "stage",
         "offload_optimizer_device": "offload_optimizer.device",
@@ -240,7 +273,7 @@ def _deepspeed(settings: Settings, job: ImportJob) -> None:
             value=steps.value, file=steps.file, name=steps.name, line=steps.line
         )
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
-    draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
+    draft.put("software.name", DEEPSPEED, "its model is transformers', not Megatron's")
     put_zero(settings, pipeline=False)
 
 

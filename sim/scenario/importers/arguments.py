@@ -34,6 +34,7 @@ PER_NODE = (
     "gpus_per_task",
 )
 NODES = ("nnodes", "num_nodes", "nodes")
+_LAUNCHERS = ("deepspeed", "accelerate", "torchrun", "mpirun", "srun")
 _SCRIPT = re.compile(r"[^=]*\.py\Z")
 
 
@@ -117,16 +118,22 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
     if place is None or script is None:
         header = {**options, **header}
     sbatch = script.sbatch if script else {}
+    launcher = next((one for one in _LAUNCHERS if one in head), "")
+    nodes = _first(header, NODES) or _sbatch(sbatch, ("nodes", "N"), file)
+    if nodes is None and launcher == "torchrun" and not any(plain_name(one) in header for one in NODES):
+        nodes = Setting(value="1", file="torchrun", name="its default of --nnodes")
+    world = _first(header, ("np", "n", "ntasks", "num_processes"))
+    per_node = _first(header, PER_NODE) or _of_slurm(sbatch, file)
+    if nodes is None and per_node is None and world is not None:
+        nodes, per_node = _hosts_of_mpi(header, world)
     return Launch(
         options=options,
         header=header,
         environment=environment_of(file, environment),
-        launcher=next(
-            (one for one in ("deepspeed", "accelerate", "torchrun", "mpirun", "srun") if one in head), ""
-        ),
-        nodes=_first(header, NODES) or _sbatch(sbatch, ("nodes", "N"), file),
-        per_node=_first(header, PER_NODE) or _of_slurm(sbatch, file),
-        world=_first(header, ("np", "n", "ntasks", "num_processes")),
+        launcher=launcher,
+        nodes=nodes,
+        per_node=per_node,
+        world=world,
         documents=dict(script.documents) if script else {},
         sourced=tuple(script.sourced) if script else (),
         repeated=repeated,
@@ -136,6 +143,16 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
         trainings=script.trainings if script else (),
         reads_documents=bool(script and script.variables.read),
     )
+
+
+def _hosts_of_mpi(header: Mapping[str, Setting], world: Setting) -> tuple[Setting | None, Setting | None]:
+    """Hosts, and ranks of each, by ``mpiexec -n 64 -ppn 4``; None where it says no ranks of a host."""
+    each = _first(header, ("ppn", "npernode"))
+    sizes = [str(one.value) for one in (world, each) if one is not None]
+    if each is None or not all(size.isdigit() for size in sizes) or int(sizes[0]) % max(1, int(sizes[1])):
+        return None, None
+    hosts, name = int(sizes[0]) // int(sizes[1]), f"{world.name} {world.value} over {each.name}"
+    return Setting(value=str(hosts), file=world.file, name=name, line=world.line), each
 
 
 def environment_of(file: SourceFile, environment: Mapping[str, str]) -> dict[str, Setting]:

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 
 from .accelerate import put_fsdp
 from .cluster_facts import put_machine, world_size
-from .deepspeed_json import batches_beside, put_batches, put_zero
-from .draft import PACKED, Draft, Imported
+from .deepspeed_json import batches_beside, fill_auto, join_json, put_batches, put_zero
+from .draft import PACKED, UNPACKED, Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
 from .settings import Setting, Settings
@@ -36,13 +36,11 @@ def read_axolotl(job: ImportJob) -> Imported:
     draft = Draft(framework="axolotl", file=job.name, version=job.version or "067b021c")
     settings = Settings(found=first.settings(), given=job.given, draft=draft, dotted=True)
     ranks = _sharding(settings, job, world_size(settings, None, None))
-    for name in _OTHER_AXES:
-        settings.refuse_if(name, "this axis of axolotl is not read", harmless=(None, 1, 0))
-    settings.integer("dp_shard_size")
     _plugins(settings)
     put_batches(settings, batches_beside(settings, "micro_batch_size"), ranks, "micro_batch_size")
     _sixteen_bits(settings, first)
     put_trainer(settings, job.files, None)
+    fill_auto(settings)
     if settings.flag("activation_offloading"):
         draft.put("training.activation_offload", True, settings.origin("activation_offloading"))
     _note_packs(settings)
@@ -61,19 +59,21 @@ def read_axolotl(job: ImportJob) -> Imported:
 def _note_packs(settings: Settings) -> None:
     """What is taken of lengths, which stand in the data alone."""
     if not settings.flag("sample_packing"):
-        settings.draft.note(
-            "without sample_packing sequences are as long as the data's; all are sequence_len long here"
-        )
+        settings.draft.note(UNPACKED)
     else:  # position_ids start anew with each sample (monkeypatch/utils.py, get_cu_seqlens_from_pos_ids)
         settings.draft.note(PACKED)
 
 
-_OTHER_AXES = (
-    "tensor_parallel_size",
-    "context_parallel_size",
-    "dp_replicate_size",
-    "sequence_parallel_degree",
-)
+_AXES = {
+    "dp_replicate_size": "dp_replicate",
+    "tensor_parallel_size": "tp",
+    "context_parallel_size": "cp",
+    "sequence_parallel_degree": "cp",
+}
+"""Degrees besides FSDP's, as the axes of accelerate that axolotl makes of them.
+
+Source: axolotl 0.19 utils/trainer.py, setup_parallelism_envs; utils/schemas/config.py, ring_attn_func.
+"""
 
 
 _SILENT_PLUGINS = {
@@ -103,17 +103,45 @@ def _sharding(settings: Settings, job: ImportJob, gpus: int | None) -> int | Non
     """Put who shards the states; the data-parallel ranks."""
     draft = settings.draft
     if stage := settings.text("deepspeed"):
+        _refuse_axes(settings)
         _read_deepspeed(settings, job, stage)
         return gpus
-    if any(name.startswith("fsdp") for name in settings.found):
-        for name in list(settings.found):
-            if name.startswith("fsdp_config.fsdp_"):
-                settings.found[name.replace("fsdp_config.fsdp_", "fsdp_config.")] = settings.found[name]
-        return put_fsdp(settings, gpus, "fsdp_config.")
+    if settings.has("fsdp") or any(name.startswith("fsdp_config.") for name in settings.found):
+        return _read_fsdp(settings, gpus)
+    _refuse_axes(settings)
     draft.put("software.preset", "torchtitan-2024", "plain torch")
     draft.put("software.name", REPLICAS, "DistributedDataParallel of torch")
     draft.put("parallelism.zero", 0, "neither fsdp nor deepspeed")
     return gpus
+
+
+def _refuse_axes(settings: Settings) -> None:
+    for name in _AXES:
+        settings.refuse_if(name, "of axolotl it is read beside FSDP alone", harmless=(None, 1, 0))
+
+
+def _read_fsdp(settings: Settings, gpus: int | None) -> int | None:
+    """``fsdp_config`` with the degrees beside it; the data-parallel ranks."""
+    draft = settings.draft
+    for name in list(settings.found):
+        if name.startswith("fsdp_config.fsdp_"):
+            settings.found[name.replace("fsdp_config.fsdp_", "fsdp_config.")] = settings.found[name]
+    product = settings.integer("dp_shard_size", default=0) or 0
+    for name, axis in _AXES.items():
+        degree, told = settings.integer(name, default=1) or 1, settings.setting(name)
+        product *= degree
+        if degree > 1 and told is not None:
+            settings.found[f"parallelism_config.parallelism_config_{axis}_size"] = told
+    if product and gpus and product != gpus:
+        settings.refuse("dp_shard_size", f"the degrees are {product} GPUs, and the job has {gpus}")
+    ranks = put_fsdp(settings, gpus, "fsdp_config.")
+    ring = "varlen_llama3" if settings.flag("sample_packing") else "batch_ring"
+    ring = settings.text("ring_attn_func", default=ring) or ring
+    if draft.get("parallelism.cp", 1) > 1:  # the first gathers keys and values, all others pass them on
+        gathers = ring == "varlen_llama3"
+        origin = settings.origin("ring_attn_func", default=f"default of axolotl: ring_attn_func {ring}")
+        draft.put("software.exchange.cp_comm", "all_gather" if gathers else "p2p", origin)
+    return ranks
 
 
 def _read_deepspeed(settings: Settings, job: ImportJob, stage: str) -> None:
@@ -126,7 +154,7 @@ def _read_deepspeed(settings: Settings, job: ImportJob, stage: str) -> None:
             f"{stage}: give this file, too (another FILE, or --with {PurePosixPath(stage).name})",
         )
     else:
-        settings.found = config.settings() | settings.found
+        join_json(settings, config.settings())
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
     draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
     put_zero(settings, pipeline=False)

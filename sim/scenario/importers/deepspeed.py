@@ -12,7 +12,15 @@ from pathlib import Path
 
 from .arguments import Launch, doubtful
 from .cluster_facts import put_machine, world_size
-from .deepspeed_json import Batches, batches_of, is_auto, precision_of, put_batches, put_zero
+from .deepspeed_json import (
+    batches_beside,
+    batches_of,
+    fill_auto,
+    join_json,
+    precision_of,
+    put_batches,
+    put_zero,
+)
 from .draft import Draft, Imported
 from .importer import Importer, ImportJob
 from .launchers import launch_among
@@ -85,7 +93,7 @@ def read_deepspeed(job: ImportJob) -> Imported:
     settings = Settings(
         found=dict(launch.options) if launch else {}, given=job.given, draft=draft, dotted=True
     )
-    settings.found |= config.settings() if config else {}
+    join_json(settings, config.settings() if config else {})
     if launch and ("num_layers" in launch.options or (script and _is_megatron(script))):
         if script and script.kind == "arguments":
             for one in doubtful(launch):
@@ -305,20 +313,13 @@ def _huggingface(settings: Settings, launch: Launch | None, job: ImportJob) -> I
     draft.put("software.preset", "deepspeed-zero3-2021", "DeepSpeed")
     draft.put("software.name", "huggingface-deepspeed", "its model is transformers', not Megatron's")
     stage = put_zero(settings, pipeline=False)
-    batches = batches_of(settings)
-    draft.put("cluster.gpus", gpus, draft.origins.get("cluster.gpus", ""))
-    steps = batches.accumulation or settings.integer("gradient_accumulation_steps_of_trainer")
-    micro = batches.micro
     told = ("per_device_train_batch_size", "micro_batch_size", "batch_size")
-    of_trainer = settings.integer(*told)
-    if (micro is None and batches.whole is None) or is_auto(settings, "train_micro_batch_size_per_gpu"):
-        micro = of_trainer
-    elif micro is not None and of_trainer not in (None, micro):
-        settings.refuse(told[0], f"the JSON says {micro}, the Trainer's arguments {of_trainer}")
-    if micro is None and batches.whole is None and settings.has(*told):
-        micro = 1
-    put_batches(settings, Batches(whole=batches.whole, micro=micro, accumulation=steps), gpus)
+    if name := next((one for one in told if settings.has(one)), None):
+        put_batches(settings, batches_beside(settings, name), gpus, name)
+    else:
+        put_batches(settings, batches_of(settings), gpus)
     put_trainer(settings, job.files, precision_of(settings))
+    fill_auto(settings)
     if stage == 0:
         draft.put("software.sharding.implementation", "distributed-optimizer", "plain data parallelism")
     if launch:

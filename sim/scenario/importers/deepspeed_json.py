@@ -7,9 +7,11 @@ zero/constants.py (v0.3.16), runtime/engine.py, runtime/bf16_optimizer.py.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .settings import Settings
+from ..model.catalogue import get_model, model_names
+from .settings import Setting, Settings
 
 DEFAULT = "default of DeepSpeed"
 
@@ -73,6 +75,22 @@ def batches_beside(settings: Settings, name: str) -> Batches:
     if told is not None and of_json.micro not in (None, told):
         settings.refuse(name, f"the DeepSpeed JSON says {of_json.micro}, the trainer's file {told}")
     return Batches(whole=of_json.whole, micro=told or of_json.micro, accumulation=of_json.accumulation)
+
+
+def join_json(settings: Settings, config: Mapping[str, Setting]) -> None:
+    """Put the settings of a JSON beside those of a trainer, whose own hold where the JSON says auto.
+
+    Source: transformers integrations/deepspeed.py, HfTrainerDeepSpeedConfig.fill_match, which ends on sizes
+    that are not the same.
+    """
+    for name, one in config.items():
+        own = settings.found.get(name)
+        if own is not None and one.value == "auto":
+            continue
+        settings.found[name] = one
+        other = own is not None and str(own.value) not in (str(one.value), "auto")
+        if own is not None and other and name == "gradient_accumulation_steps":
+            settings.draft.refuse(name, f"the DeepSpeed JSON says {one.value}, the trainer {own.value}")
 
 
 def put_batches(
@@ -169,15 +187,36 @@ def _put_buckets(settings: Settings, stage: int) -> None:
         full = f"zero_optimization.{name}"
         if name.startswith("stage3") and stage != 3:
             settings.setting(full)
-        elif is_auto(settings, full):
-            draft.note(
-                f"{full} auto is filled in at run time from the hidden size; DeepSpeed's own default is taken"
-            )
-        else:
+        elif not is_auto(settings, full):
             value = settings.number(full, default=default)
             draft.put_software(field, value, settings.origin(full, default=DEFAULT))
     if not is_auto(settings, "zero_optimization.allgather_bucket_size"):
         settings.number("zero_optimization.allgather_bucket_size")
+
+
+_BY_WIDTH: Mapping[str, Callable[[int], int]] = {
+    "reduce_bucket_size": lambda hidden: hidden * hidden,
+    "stage3_prefetch_bucket_size": lambda hidden: int(0.9 * hidden * hidden),
+    "stage3_param_persistence_threshold": lambda hidden: 10 * hidden,
+}
+"""What Hugging Face makes of sizes that are auto, by the hidden size.
+
+Source: transformers integrations/deepspeed.py, trainer_config_finalize; accelerate accelerator.py,
+_prepare_deepspeed.
+"""
+
+
+def fill_auto(settings: Settings) -> None:
+    """Put the sizes of a Hugging Face run that are auto, once its model is put."""
+    draft, model = settings.draft, settings.draft.get("model.preset")
+    hidden = get_model(model).hidden_size if model in model_names() else draft.get("model.hidden_size")
+    for name, field, _ in _BUCKETS:
+        full = f"zero_optimization.{name}"
+        third = name.startswith("stage3") and draft.get("parallelism.zero") != 3
+        if hidden is None or name not in _BY_WIDTH or third or not is_auto(settings, full):
+            continue
+        origin = f"{settings.origin(full)}: by the hidden size {hidden}"
+        draft.put_software(field, _BY_WIDTH[name](hidden), origin)
 
 
 def _put_shards(settings: Settings) -> None:

@@ -16,6 +16,9 @@ from .plain_names import plain_name
 PACKED = "samples of a pack do not attend to one another; say how long they are: training.document_length"
 """What is noted of sequences that a framework packs of samples, whose lengths stand in the data alone."""
 
+UNPACKED = "without packing sequences are as long as the data's; all are of the longest length here"
+"""What is noted of samples that stand each in a sequence of its own, and may be short."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
@@ -82,9 +85,9 @@ class Draft:
         message = f"{why}; give it, as in --given {name}={example}"
         self.questions.append(Problem(mark=Mark(file=self.file), path=name, message=message))
 
-    def refuse(self, name: str, why: str, *, line: int = 0, value: Any = None) -> None:
-        """A setting that the simulator cannot express, or that nobody knows."""
-        mark = Mark(file=self.file, line=line, column=1 if line else 0)
+    def refuse(self, name: str, why: str, *, line: int = 0, value: Any = None, file: str = "") -> None:
+        """A setting that the simulator cannot express, or that nobody knows; ``line`` is one of ``file``."""
+        mark = Mark(file=file or self.file, line=line, column=1 if line else 0)
         self.problems.append(Problem(mark=mark, path=name, message=why, value=value))
 
     def note(self, text: str) -> None:

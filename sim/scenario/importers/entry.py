@@ -16,6 +16,7 @@ from .source_kinds import is_foreign
 if TYPE_CHECKING:
     from .draft import Imported
     from .settings import Given
+    from .sources import SourceFile
 
 SIGNS = ("cluster", "extends", "step_time")
 """Keys of scenarios that no framework's file has beside its own."""
@@ -97,10 +98,25 @@ def import_files(
     importer = importer_of(files, framework)
     version = version or next((file.written_version for file in files if file.written_version), None)
     imported = importer.read(ImportJob(files=files, given=given_of(given), version=version))
+    imported = replace(imported, notes=(*imported.notes, *_unused(files, imported)))
     if version is None or importer.versioned:
         return imported
     note = f"files of {importer.name} are read in one way, whatever the version; {version} changes nothing"
     return replace(imported, notes=(*imported.notes, note))
+
+
+def _unused(files: Sequence[SourceFile], imported: Imported) -> list[str]:
+    """Notes of documents that no field of the scenario is from; scripts read theirs in their own lines."""
+    if len(files) < 2 or any(file.is_command for file in files):
+        return []
+    places = list(imported.origins.values())
+    return [
+        f"{file.name}: no field of the scenario is from this file, so {imported.framework} may not read it"
+        for file in files
+        if not any(
+            place.startswith((f"{file.name}:", f"{file.name} ")) or place == file.name for place in places
+        )
+    ]
 
 
 def commented_yaml(imported: Imported, name: str) -> str:

@@ -184,10 +184,14 @@ def _mlp(settings: Settings) -> None:
         "intermediate_size", "expansion_factor", default=f"{DEFAULT}: 4 times the hidden size"
     )
     multiple = max(1, settings.integer("mlp_multiple_of", default=1) or 1)
-    if kind == "swiglu":  # two thirds, halved
+    if settings.choice("mlp_type", among={"regular": False, "llama": True}, default=False):
+        # LLaMAParallelMLP of 2023 and 2024: two branches whatever the activation, in whole 256
+        kind, wide = "swiglu", settings.integer("intermediate_size") or -(-int(8 * hidden / 3) // 256) * 256
+        origin = settings.origin("intermediate_size", "mlp_type")
+    elif kind == "swiglu":  # two thirds, halved
         wide = -(-(int(wide * 2 / 3) // 2) // multiple) * multiple
         origin = f"{origin}, of which a third in each branch"
-    draft.put("model.mlp", kind, settings.origin("activation", default=DEFAULT))
+    draft.put("model.mlp", kind, settings.origin("mlp_type", "activation", default=DEFAULT))
     draft.put("model.ffn_hidden_size", wide, origin)
 
 

@@ -5,6 +5,7 @@ Does not know what a training script's options mean.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ....hardware.shown import clipped
@@ -28,9 +29,7 @@ def launch_among(first: SourceFile, files: Sequence[SourceFile], given: Given, d
     documents = {one.name: one.document for one in files if isinstance(one.document, dict)}
     launch = launch_of(top, given.values, others, documents)
     texts = [one.text for one in files]
-    given.used.update(
-        name for name in given.values if any(f"{{{name}" in text or f"${name}" in text for text in texts)
-    )
+    given.used.update(name for name in given.values if any(_names(name, text) for text in texts))
     if len(files) > 1 and len(launch.trainings) > 1:
         lines = ", ".join(map(str, launch.trainings))
         raise ValueError(f"{top.name}: starts several trainings (lines {lines}); leave one of them in")
@@ -39,6 +38,12 @@ def launch_among(first: SourceFile, files: Sequence[SourceFile], given: Given, d
             f"{clipped(file, 100)} is sourced and was not given; give it as another file if it sets options"
         )
     return launch
+
+
+def _names(name: str, text: str) -> bool:
+    """Whether a script takes, or sets, the variable of that name; in arithmetic it has no dollar sign."""
+    sets = re.search(rf"^\s*(?:export\s+)?{re.escape(name)}=", text, re.MULTILINE)
+    return f"{{{name}" in text or f"${name}" in text or sets is not None
 
 
 def _top(scripts: Sequence[SourceFile]) -> SourceFile:

@@ -77,15 +77,14 @@ def settle(settings: Settings, *lists: str) -> None:
     for name, one in settings.unread():
         other = _other_value(name, one, lists)
         if other is not None and other.refuse:
-            draft.refuse(one.name, other.refuse, line=_line(one), value=one.value)
+            one.refuse(draft, other.refuse)
             continue
         if other is not None:
             draft.note(f"{one.name}: {other.note}")
         if own.fullmatch(name) or is_harmless(name) or _off(one):
             draft.ignored.append(one.name)
         elif _patterns()[1].search(name):
-            meant = _UNKNOWN + _nearest(one, settings.read)
-            draft.refuse(one.name, meant, line=_line(one), value=one.value)
+            one.refuse(draft, _UNKNOWN + _nearest(one, settings.read))
         else:
             draft.ignored.append(one.name)
             hint = _nearest(one, settings.read)
@@ -120,7 +119,3 @@ def _is_off(setting: Setting, other: OtherValue) -> bool:
 
 def _off(setting: Setting) -> bool:
     return setting.value in (None, False, "", "null", "none", "None", [], {})
-
-
-def _line(setting: Setting) -> int:
-    return 0 if setting.file == GIVEN else setting.line

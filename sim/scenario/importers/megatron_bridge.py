@@ -6,6 +6,7 @@ recipes.py; recipe_run.py.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .draft import Draft, Imported
@@ -28,7 +29,8 @@ _LONG = {
 
 def _recognises(file: SourceFile) -> bool:
     if file.is_command:
-        return "--model_recipe_name" in file.command or is_recipe_run(file)
+        named = re.search(r"(--model_recipe_name|\s-mr)[\s=]", file.command)
+        return named is not None or is_recipe_run(file)
     return "perf_matrix" in file.keys or "ConfigContainer" in file.keys
 
 

@@ -193,7 +193,7 @@ def _split(settings: Settings, cut: _Cut) -> None:
             )
         else:
             settings.draft.put("parallelism.stage_split", split, settings.origin(name))
-    elif cut.layers % (cut.pp * cut.chunks):
+    elif cut.layers % (cut.pp * cut.chunks) and settings.has("num_layers"):  # else they are asked for
         settings.draft.refuse(
             "num_layers",
             f"{cut.layers} layers cannot be split evenly over {cut.pp} stages of {cut.chunks} chunks",

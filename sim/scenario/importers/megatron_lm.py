@@ -66,7 +66,7 @@ def arguments_of(job: ImportJob, draft: Draft) -> tuple[Settings, Launch | None,
         settings = Settings(found=launch.options, given=job.given, draft=draft)
         for one in doubtful(launch):
             if first.kind == "arguments":
-                draft.refuse(one.name, SEVERAL, line=one.line, value=one.value)
+                one.refuse(draft, SEVERAL)
             else:
                 draft.note(f"{one.name} stands several times; the last one holds")
         return settings, launch, launch.environment

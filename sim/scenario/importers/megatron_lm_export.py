@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 
 from ..chunk_layers import chunk_layers
+from ..errors import Mark, Problem, ScenarioError
 from ..model.model import Model
 from ..models import Scenario
 from .cuda_graphs import PARTS_SINCE, scopes_told
@@ -187,6 +188,19 @@ def _experts(scenario: Scenario, version: Version) -> Options:
     ]
 
 
+def _fsdp(version: Version) -> str:
+    """The switch of Megatron's FSDP by its name of that version.
+
+    Raises:
+        ScenarioError: there is none.
+    """
+    if version < SINCE["use_custom_fsdp"]:
+        newer = f"core_v0.{SINCE['use_custom_fsdp'][1]}.0"
+        why = f"Megatron-LM shards gradients and parameters from {newer} on: --to-version {newer} or newer"
+        raise ScenarioError([Problem(mark=Mark(file="scenario"), path="parallelism.zero", message=why)])
+    return "use_megatron_fsdp" if version >= SINCE["use_megatron_fsdp"] else "use_custom_fsdp"
+
+
 def _layout(scenario: Scenario, version: Version) -> Options:
     par = scenario.parallelism
     options: Options = [
@@ -201,7 +215,7 @@ def _layout(scenario: Scenario, version: Version) -> Options:
         options.append(("use_distributed_optimizer", True))
     elif par.zero > 1:
         strategy = {2: "optim_grads", 3: "optim_grads_params"}[par.zero]
-        options += [("use_megatron_fsdp", True), ("data_parallel_sharding_strategy", strategy)]
+        options += [(_fsdp(version), True), ("data_parallel_sharding_strategy", strategy)]
     if par.fsdp_shard_size:
         options.append(("num_distributed_optimizer_instances", par.dp * par.cp // par.shard_ranks))
     if par.pp > 1:
@@ -330,6 +344,13 @@ def _software(scenario: Scenario, version: Version) -> Options:
             ("overlap_param_gather", gathers and par.zero > 0 and software.gradients.overlap_grad_reduce),
             ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
             ("cross_entropy_loss_fusion", software.kernels.cross_entropy in ("fused", "compiled")),
+        ]
+    if par.pp > 1 and version >= (4, 4):
+        rule = software.pipeline.point_to_point
+        full = rule == "prefetch-full" and version >= (4, 10)
+        options += [
+            ("no_overlap_p2p_communication", rule == "blocking"),
+            ("overlap_p2p_communication_warmup_flush", full),
         ]
     half = scenario.training.precision == "fp16"
     if half and software.gradients.main_grad_bytes == 4:

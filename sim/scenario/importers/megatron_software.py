@@ -130,17 +130,26 @@ _CP_COMM = {"p2p": "p2p", "a2a": "a2a", "allgather": "all_gather", "all_gather":
 def _messages(settings: Settings, megatron: Megatron) -> None:
     """Tensor, pipeline and context parallelism's messages."""
     _tensor_messages(settings, megatron)
-    if settings.flag("no_overlap_p2p_communication") or not settings.flag("overlap_p2p_comm", default=True):
-        settings.draft.put(
-            "software.pipeline.point_to_point",
-            "blocking",
-            settings.origin("no_overlap_p2p_communication", "overlap_p2p_comm"),
-        )
-    settings.refuse_if(
-        "overlap_p2p_communication_warmup_flush", "messages that overlap warmup and flush are not modelled"
-    )
-    settings.flag("overlap_p2p_comm_warmup_flush")
+    _pipeline_messages(settings)
     _context_messages(settings)
+
+
+def _pipeline_messages(settings: Settings) -> None:
+    """Who waits for messages between stages; the preset's rule holds where no option says otherwise.
+
+    Source: Megatron-LM megatron/training/arguments.py, megatron/core/model_parallel_config.py.
+    """
+    field = "software.pipeline.point_to_point"
+    off = ("no_overlap_p2p_communication", "overlap_p2p_comm")
+    full = ("overlap_p2p_communication_warmup_flush", "overlap_p2p_comm_warmup_flush")
+    blocking = settings.flag(off[0]) or not settings.flag(off[1], default=True)
+    if blocking:
+        settings.draft.put(field, "blocking", settings.origin(*off))
+    if settings.flag(*full) and blocking:
+        name = next(one for one in full if settings.has(one))
+        settings.refuse(name, "Megatron ends on it where messages do not overlap (overlap_p2p_comm is off)")
+    elif settings.flag(*full):
+        settings.draft.put(field, "prefetch-full", settings.origin(*full))
 
 
 def _tensor_messages(settings: Settings, megatron: Megatron) -> None:

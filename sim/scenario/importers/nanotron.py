@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from .cluster_facts import put_machine
-from .draft import Draft, Imported
+from .draft import PACKED, Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
 from .model_facts import put_family
@@ -64,10 +64,7 @@ def _model(settings: Settings, file: SourceFile) -> None:
         if config.get(name) and name == "moe_config":
             settings.draft.refuse("model.model_config.moe_config", "experts of nanotron are not read")
     if config.get("_use_doc_masking"):
-        settings.draft.note(
-            "attention inside documents alone (_use_doc_masking) is not modelled: every query sees all "
-            "keys before it"
-        )
+        settings.draft.note(PACKED)
     if config.get("sliding_window_size"):
         settings.draft.refuse(
             "model.model_config.sliding_window_size", "windows of nanotron's models are not read"

@@ -7,6 +7,7 @@ NVIDIA/dgxc-benchmarking.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from .cluster_facts import put_machine, world_size
@@ -56,10 +57,15 @@ _NORMS = {
 }  # fmt: skip
 
 
+_SCRIPT = re.compile(r"performance/(?:\w+/)?pretrain_(\w+)\.py")
+"""NeMo 2's scripts, which are called as their recipes are."""
+
+
 def _recognises(file: SourceFile) -> bool:
     if file.is_command:
         text = file.command
-        return "--compute_dtype" in text and "--model_recipe_name" not in text
+        named = re.search(r"--model_recipe_name|\s-mr\s", text)
+        return named is None and ("--compute_dtype" in text or _SCRIPT.search(text) is not None)
     return (
         file.kind == "yaml"
         and ("trainer" in file.keys or "training" in file.keys)
@@ -80,7 +86,12 @@ def read_nemo(job: ImportJob) -> Imported:
     draft = Draft(framework="nemo", file=job.name, version=job.version or "1.x")
     if first.is_command:
         draft.version = job.version or "2"
-        return read_recipe(launch_among(first, job.files, job.given, draft), job, draft, preset="nemo-2025")
+        launch = launch_among(first, job.files, job.given, draft)
+        if called := _SCRIPT.search(first.command):
+            line = first.line_of(f"pretrain_{called[1]}.py")
+            script = Setting(value=called[1], file=first.name, name=f"pretrain_{called[1]}.py", line=line)
+            launch.options.setdefault("model_recipe_name", script)
+        return read_recipe(launch, job, draft, preset="nemo-2025")
     given = Given(values={RENAMED.get(name, name): value for name, value in job.given.values.items()})
     top = "training" if first.at("training.model") is not None else ""
     whole = replace(first, document=resolved(first.at(top) if top else first.document, job.given.values))
@@ -197,10 +208,6 @@ def _refused(settings: Settings) -> None:
         "activations_checkpoint_layers_per_pipeline",
         "recomputation that changes over the stages is not modelled",
     )
-    if settings.flag("defer_embedding_wgrad_compute"):
-        settings.draft.note(
-            "defer_embedding_wgrad_compute: the embedding's weight gradient is not deferred here"
-        )
     settings.refuse_if("fp32_residual_connection", "a residual stream in 32 bit is not modelled")
 
 

@@ -55,13 +55,16 @@ GPUS = {
 }
 
 _SHORT = {
-    "tensor_model_parallel_size": ("tp", "-tp"), "pipeline_model_parallel_size": ("pp",),
-    "context_parallel_size": ("cp",),
-    "virtual_pipeline_model_parallel_size": ("vp",), "expert_model_parallel_size": ("ep",),
-    "expert_tensor_parallel_size": ("et", "etp"),
-    "micro_batch_size": ("mb", "mbs"), "global_batch_size": ("gb", "gbs"), "compute_dtype": ("c",
-    "dtype"), "num_gpus": ("ng",), "gpus_per_node": ("gn", "num_gpus_per_node"),
+    "tensor_model_parallel_size": ("tp", "-tp", "tensor_parallel_size"),
+    "pipeline_model_parallel_size": ("pp", "pipeline_parallel_size"), "context_parallel_size": ("cp",),
+    "virtual_pipeline_model_parallel_size": ("vp", "virtual_pipeline_parallel_size"),
+    "expert_model_parallel_size": ("ep", "expert_parallel_size"),
+    "expert_tensor_parallel_size": ("et", "etp"), "model_recipe_name": ("mr",),
+    "model_family_name": ("m",), "gpu": ("g",), "micro_batch_size": ("mb", "mbs"),
+    "global_batch_size": ("gb", "gbs"), "compute_dtype": ("c", "dtype"), "num_gpus": ("ng",),
+    "gpus_per_node": ("gn", "num_gpus_per_node"),
 }  # fmt: skip
+"""Other names of launchers: NeMo 2's scripts/performance/argument_parser.py has the longer ones."""
 
 
 def read_recipe(launch: Launch, job: ImportJob, draft: Draft, *, preset: str) -> Imported:

@@ -7,6 +7,7 @@ from ....schedules.registry import Registry
 from . import __path__ as _folders
 from .importer import Exporter, Importer
 from .sources import SourceFile
+from .trainer_run import starts_trainer
 
 IMPORTERS = Registry("framework", __package__, list(_folders), "IMPORTER", Importer)
 EXPORTERS = Registry("framework to export to", __package__, list(_folders), "EXPORTER", Exporter)
@@ -36,7 +37,7 @@ def recognised(file: SourceFile) -> Importer | None:
 
 def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importer:
     """The importer of that name, or the one that recognises the first of the files that anyone knows. A JSON
-    of DeepSpeed beside a YAML of a trainer belongs to it.
+    of DeepSpeed beside a trainer's YAML or script belongs to it.
 
     Raises:
         ValueError: no such framework, or nothing in the files says whose they are.
@@ -46,8 +47,8 @@ def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importe
             raise unknown_name("framework", framework, IMPORTERS.names())
         return IMPORTERS.get(framework)
     known = [(file, one) for file in files if (one := recognised(file)) is not None]
-    of_yaml = any(file.kind == "yaml" for file, _ in known)
-    found = [one for file, one in known if not (of_yaml and file.kind == "json")]
+    of_trainer = any(file.kind == "yaml" or starts_trainer(file) for file, _ in known)
+    found = [one for file, one in known if not (of_trainer and file.kind == "json")]
     if not found:
         names = ", ".join(one.name for one in files)
         if all(one.kind == "json" and "model_type" in one.keys for one in files):

@@ -47,6 +47,12 @@ class Setting:
         shown = "" if self.value is True else f" {_short(self.value)}"
         return f"{place} {self.name}{shown}"
 
+    def refuse(self, draft: Draft, why: str) -> None:
+        """Refuse it in ``draft``, at its line of its own file."""
+        there = self.line if self.file != GIVEN else 0
+        file = self.file if there else ""
+        draft.refuse(self.name, why, line=there, value=self.value, file=file)
+
 
 def _short(value: Any) -> str:
     return clipped(" ".join(str(value).split()), 60)
@@ -167,9 +173,10 @@ class Settings:
     def refuse(self, name: str, why: str) -> None:
         """Refuse the setting of that name, at its place."""
         found = self.setting(name)
-        shown = found.name if found else name
-        line = found.line if found and found.file != GIVEN else 0
-        self.draft.refuse(shown, why, line=line, value=found.value if found else None)
+        if found is None:
+            self.draft.refuse(name, why)
+        else:
+            found.refuse(self.draft, why)
 
     def refuse_if(self, name: str, why: str, *, harmless: Iterable[Any] = (None, False, "", 0)) -> None:
         """Refuse a setting unless it has a value that changes nothing."""
@@ -199,9 +206,7 @@ class Settings:
         return bool(names)
 
     def _wrong(self, found: Setting, needed: str) -> None:
-        line = found.line if found.file != GIVEN else 0
-        shown = clipped(repr(found.value), 80)
-        self.draft.refuse(found.name, f"{shown}: {needed}", line=line, value=found.value)
+        found.refuse(self.draft, f"{clipped(repr(found.value), 80)}: {needed}")
 
 
 def _number(text: str) -> int | float | None:

@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from .settings import CLOSE, OPEN
 from .shell_conditions import holds, matches
 from .shell_expand import Value, Variables, is_known, unknown
-from .shell_script import Command, Script, texts_of
+from .shell_script import NOTHING, Command, Script, slurm_variables, texts_of
 from .shell_words import ShellError, Token, tokens
 
 MOST_STEPS = 20_000
@@ -25,14 +26,6 @@ MOST_NESTED = 24
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 _SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|sub)\Z")
 _ENDS = {"fi", "done", "esac", "}", "else", "elif", "then", "do", ";;"}
-_NOTHING = {
-    "cd", "mkdir", "set", "unset", "ulimit", "module", "conda", "pip", "wait", "sleep", "date", "ls",
-    "cp", "rm",
-    "mv", "touch", "chmod", "nvidia-smi", "git", "printf", "trap", "shopt", "exit", "return", "break",
-    "continue",
-    "true", "false", ":", "read", "wget", "tar", "kill", "pkill", "hostname", "which", "command", "type",
-    "local",
-}  # fmt: skip
 
 
 def read_script(
@@ -70,6 +63,8 @@ class _Walk:
         for line in re.finditer(r"^#SBATCH\s+([^#\n]*)", text, re.MULTILINE):
             for found in re.finditer(r"(--?[A-Za-z][\w-]*)(?:[=\s]\s*([^-\s]\S*))?", line[1]):
                 self.script.sbatch[found[1].lstrip("-")] = (found[2] or "").strip("\"'")
+        for name, value in slurm_variables(self.script.sbatch).items():
+            self.variables.found.setdefault(name, value)
         self.run(tokens(text), nested)
 
     def run(self, cut: list[Token], nested: int) -> None:
@@ -272,7 +267,9 @@ class _Walk:
             here = cut[after].text if cut[after].items[0] else self._document(cut[after].text)
             if into:
                 self.script.documents[into.rpartition("/")[2]] = here
-        if here and raw and re.fullmatch(r"sbatch|bash|sh", raw[0]):
+        if here and raw and raw[0] == "read":  # read -r -d '' NAME <<EOF: up to no letter, so all of it
+            self.variables.set(raw[-1], here if "-d" in raw else here.split("\n")[0])
+        elif here and raw and re.fullmatch(r"sbatch|bash|sh", raw[0]):
             self._ask_slurm([word for one in raw[1:] for word in self.variables.words(one)])
             self._child(here, (), {}, nested)
         else:
@@ -312,7 +309,7 @@ class _Walk:
             self._call(name, rest, nested)
         elif name == "eval" or (name in ("bash", "sh") and rest[:1] == ["-c"]):
             self.run(tokens(" ".join(rest[1:2] if name != "eval" else rest)), nested + 1)
-        elif name not in _NOTHING and name not in ("echo", "[", "[[", "test"):
+        elif name not in NOTHING and name not in ("echo", "[", "[[", "test"):
             self._start(words, line, nested)
 
     def _starts_script(self, assigned: list[str], raw: list[str], nested: int) -> bool:
@@ -377,6 +374,8 @@ class _Walk:
 
     def _assign(self, name: str, plus: str, raw: str) -> None:
         value = self.variables.one(raw)
+        if not plus and re.fullmatch(rf"{OPEN}\$\([^{CLOSE}]*{CLOSE}", value):
+            value = unknown(name)  # what a command prints is asked for by the name that it gets
         if plus:
             held = self.variables.get(name)
             if isinstance(held, list):

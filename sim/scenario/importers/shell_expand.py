@@ -38,6 +38,10 @@ _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
 _LARGEST = 2**63
 
 
+_DOCUMENT = re.compile(r"\s*cat\s*<<-?\s*(['\"]?)(\w+)\1\n(.*)\n\s*\2\s*", re.DOTALL)
+"""``$(cat <<EOF ...)``: a text of several lines in place of a word."""
+
+
 def unknown(name: str) -> str:
     """The mark of a value that nobody knows."""
     return f"{OPEN}{name[:60]}{CLOSE}"
@@ -337,6 +341,8 @@ class Variables:
                 return found
         if echoed := re.fullmatch(r"\s*echo\s+([^|;&]*?)(\|\s*bc\s*(-l)?\s*)?", inside, re.DOTALL):
             return self._number(echoed[1].replace('"', "")) if echoed[2] else " ".join(self.words(echoed[1]))
+        if document := _DOCUMENT.fullmatch(inside):
+            return document[3] if document[1] else self._put_in(document[3])
         return unknown(f"$({' '.join(inside.split())})")
 
     def _put_in(self, text: str) -> str:

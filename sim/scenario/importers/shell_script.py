@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .shell_expand import Variables, is_known
+
+NOTHING = {
+    "cd", "mkdir", "set", "unset", "ulimit", "module", "conda", "pip", "wait", "sleep", "date", "ls",
+    "cp", "rm",
+    "mv", "touch", "chmod", "nvidia-smi", "git", "printf", "trap", "shopt", "exit", "return", "break",
+    "continue",
+    "true", "false", ":", "read", "wget", "tar", "kill", "pkill", "hostname", "which", "command", "type",
+    "local",
+}  # fmt: skip
+"""Commands that start nothing and set nothing that a training takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,3 +68,33 @@ def texts_of(variables: Variables) -> dict[str, str]:
     """Variables whose values are known, an array by its first element."""
     texts = {name: variables.text(name) for name in variables.found}
     return {name: text for name, text in texts.items() if text is not None and is_known(text)}
+
+
+_OF_SLURM = {
+    "SLURM_NNODES": ("nodes", "N"),
+    "SLURM_JOB_NUM_NODES": ("nodes", "N"),
+    "SLURM_NTASKS": ("ntasks", "n"),
+    "SLURM_NTASKS_PER_NODE": ("ntasks-per-node",),
+    "SLURM_CPUS_PER_TASK": ("cpus-per-task", "c"),
+    "SLURM_GPUS": ("gpus", "G"),
+    "SLURM_GPUS_PER_NODE": ("gpus-per-node",),
+    "SLURM_GPUS_ON_NODE": ("gpus-per-node", "gres"),
+}
+"""The options of sbatch that each variable of a job repeats.
+
+Source: slurm.schedmd.com sbatch.html, "Output environment variables".
+"""
+
+
+def slurm_variables(sbatch: Mapping[str, str]) -> dict[str, str]:
+    """What Slurm sets in a job's environment by the numbers of its #SBATCH lines."""
+    told = {
+        variable: found[1]
+        for variable, names in _OF_SLURM.items()
+        for name in names
+        if (found := re.search(r"(?:\A|:)(\d+)\Z", sbatch.get(name, "")))
+    }
+    hosts, each = told.get("SLURM_NNODES"), told.get("SLURM_NTASKS_PER_NODE")
+    if hosts and each:
+        told.setdefault("SLURM_NTASKS", str(int(hosts) * int(each)))
+    return told

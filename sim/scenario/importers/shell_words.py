@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .settings import CLOSE, OPEN
+
 _OPERATORS = (
     ";;",
     "&&",
@@ -182,6 +184,8 @@ class _Cutter:
         letter = text[at]
         if letter == "\\":
             return 2
+        if letter == OPEN:  # the name of what is open may be cut off, and is no shell's text
+            return max(1, text.find(CLOSE, at) + 1 - at)
         if letter == "'":
             end = text.find("'", at + 1)
             if end < 0:
@@ -203,7 +207,7 @@ class _Cutter:
     def _double(self, at: int) -> str:
         end = at + 1
         while end < len(self.text) and self.text[end] != '"':
-            end += self._piece(end) if self.text[end] in "\\$`" else 1
+            end += self._piece(end) if self.text[end] in f"\\$`{OPEN}" else 1
         if end >= len(self.text):
             raise ShellError('a quote " does not end', self.line)
         return self.text[at : end + 1]
@@ -212,6 +216,9 @@ class _Cutter:
         depth, end = 0, at
         while end < len(self.text):
             letter = self.text[end]
+            if letter == OPEN:
+                end += self._piece(end)
+                continue
             if letter in "\\'\"" and not (letter == "'" and closing == "}" and depth):
                 end += self._quoted(end)
                 continue

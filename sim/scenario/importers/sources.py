@@ -124,6 +124,8 @@ def source_of(text: str, path: Path) -> SourceFile:
     kind = kind_of(path)
     if kind is None:
         kind = "shell" if text.startswith("#!") or "\n#SBATCH" in text else "arguments"
+        if re.match(r"\s*\{\s*[\"}]", text):  # DeepSpeed's JSON is called .conf, too
+            kind = "json"
     if kind == "toml":
         return _toml(text, path)
     if kind == "arguments":
@@ -144,7 +146,7 @@ def _yaml(text: str, path: Path) -> tuple[Any, dict[str, int]]:
             return None, {}
         return plain(root, path), dict(_marks(root, ""))
     except YamlError:
-        if path.suffix.lower() != ".json":
+        if path.suffix.lower() in (".yaml", ".yml"):
             raise
         return load_json(text, path), {}
 

@@ -160,13 +160,19 @@ def _put_exchanges(settings: Settings, compiled: bool) -> None:
     draft.put("software.exchange.cp_comm", method, settings.origin(*rotate, default=f"{DEFAULT}: allgather"))
 
 
+def _refuse_gathered_logits(settings: Settings) -> None:
+    """Losses of whole logits, where tensors are split; the first releases of 2024 say when they are not."""
+    tp = settings.integer("parallelism.tensor_parallel_degree", "training.tensor_parallel_degree", default=1)
+    why = "logits that are gathered are not modelled for torchtitan"
+    for name in ("parallelism.disable_loss_parallel", "training.disable_loss_parallel"):
+        if settings.flag(name) and tp != 1:
+            settings.refuse(name, why)
+    if not settings.flag("training.enable_loss_parallel", default=True) and tp != 1:
+        settings.refuse("training.enable_loss_parallel", why)
+
+
 def _refuse_others(settings: Settings) -> None:
-    for name in (
-        "parallelism.disable_loss_parallel",
-        "training.disable_loss_parallel",
-        "parallelism.enable_loss_parallel_off",
-    ):
-        settings.refuse_if(name, "logits that are gathered are not modelled for torchtitan")
+    _refuse_gathered_logits(settings)
     for name in ("training.enable_cpu_offload", "experimental.enable_cpu_offload"):
         settings.refuse_if(name, "parameters and gradients on the host are not modelled for FSDP2")
     settings.refuse_if("optimizer.early_step_in_backward", "updates inside the backward are not modelled")

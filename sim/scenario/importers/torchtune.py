@@ -6,7 +6,7 @@ Source: meta-pytorch/torchtune recipes/full_finetune_distributed.py, recipes/con
 from __future__ import annotations
 
 from .cluster_facts import put_machine, world_size
-from .draft import Draft, Imported
+from .draft import PACKED, UNPACKED, Draft, Imported
 from .importer import Importer, ImportJob
 from .leftovers import settle
 from .model_facts import put_named_model
@@ -68,10 +68,15 @@ def _layout(settings: Settings, gpus: int | None) -> None:
     if gpus % (tp * cp) or copies * shard != rest:
         draft.refuse("data_parallel_shard_dim", f"{gpus} GPUs are not the product of the degrees")
         return
+    again = settings.flag("fsdp_reshard_after_forward", default=True)
     draft.put(
         "parallelism.zero",
-        3 if shard * cp > 1 else 0,
-        settings.origin("data_parallel_shard_dim", default=f"{DEFAULT}: FSDP over all GPUs"),
+        (3 if again else 2) if shard * cp > 1 else 0,
+        settings.origin(
+            "fsdp_reshard_after_forward",
+            "data_parallel_shard_dim",
+            default=f"{DEFAULT}: FSDP over all GPUs",
+        ),
     )
     if copies > 1 and shard > 1:
         draft.put(
@@ -98,6 +103,8 @@ def _training(settings: Settings) -> None:
     if length is None:
         draft.ask("seq_length", "tokenizer.max_seq_len is null: sequences are as long as the data's", "4096")
     draft.put("training.seq_length", length, settings.origin("seq_length", "tokenizer.max_seq_len"))
+    # data/_collate.py, padded_collate_packed: masks of packs are of their samples
+    draft.note(PACKED if settings.flag("dataset.packed") else UNPACKED)
     kind = settings.choice("dtype", among={"bf16": "bf16", "fp32": "fp32"}, default="bf16")
     draft.put("training.precision", kind, settings.origin("dtype", default=DEFAULT))
     if kind == "bf16":  # the model is made in it (training.set_default_dtype), and torch.optim follows

@@ -8,10 +8,13 @@ given, and what FSDP shards under mixed precision is made FP32).
 
 from __future__ import annotations
 
+import json
+
 from ..model.catalogue import get_model, model_names
 from .layer_checkpoints import put_layer_checkpoints
+from .liger import put_liger
 from .model_facts import put_named_model
-from .settings import Settings
+from .settings import Setting, Settings
 from .sources import SourceFile
 
 DEFAULT = "default of transformers"
@@ -51,6 +54,7 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
     ``precision`` is what another file says of it; None leaves it to the arguments.
     """
     draft = settings.draft
+    _open_documents(settings)
     named = ("model_name_or_path", "model_name", "base_model")
     settings.text("model_type")
     settings.refuse_if(
@@ -78,6 +82,24 @@ def put_trainer(settings: Settings, files: tuple[SourceFile, ...], precision: tu
     origin = settings.origin("optim", default="the Trainer's default before torch 2.8, which made it fused")
     put_update(settings, settings.text("optim"), origin)
     _put_experts(settings)
+    put_liger(settings)
+
+
+def _open_documents(settings: Settings) -> None:
+    """Take apart what a command line holds as JSON: ``--gradient_checkpointing_kwargs '{...}'``."""
+    for name in ("gradient_checkpointing_kwargs", "liger_kernel_config"):
+        told = settings.found.get(name)
+        if told is None or not isinstance(told.value, str) or not told.value.strip().startswith("{"):
+            continue
+        try:
+            inside = json.loads(told.value)
+        except ValueError:
+            told.refuse(settings.draft, "this is no JSON")
+            continue
+        settings.read.add(name)
+        for key, value in inside.items():
+            one = Setting(value=value, file=told.file, name=f"{told.name} {key}", line=told.line)
+            settings.found[f"{name}.{key}"] = one
 
 
 def _put_experts(settings: Settings) -> None:

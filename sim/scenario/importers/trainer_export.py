@@ -34,6 +34,10 @@ def write_trainer(scenario: Scenario) -> str:
         ("gradient_checkpointing", str(training.recompute == "full").lower()),
         ("attn_implementation", _ATTENTION.get(scenario.software.kernels.attention, "sdpa")),
     ]
+    if training.recompute == "full" and scenario.software.kernels.recompute_stops_early:
+        options.append(("gradient_checkpointing_kwargs", "'{\"use_reentrant\":false}'"))
+    if scenario.software.kernels.optimizer_implementation == "fused":
+        options.append(("optim", "adamw_torch_fused"))
     if training.precision in ("bf16", "fp16"):
         options.append((training.precision, "true"))
     lines = [f"    --{name} {value}" for name, value in options]

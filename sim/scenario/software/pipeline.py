@@ -9,7 +9,7 @@ from pydantic import Field
 from ....hardware.fields import whole
 from .group import SoftwareGroup
 
-PointToPoint = Literal["async", "blocking", "prefetch", "torch"]
+PointToPoint = Literal["async", "blocking", "prefetch", "prefetch-full", "torch"]
 SplitPointToPoint = Literal["async", "torch"]
 OverlappedPointToPoint = Literal["async", "batched", "torch"]
 HostSync = Literal["never", "receive", "always"]
@@ -22,7 +22,8 @@ class PipelineSoftware(SoftwareGroup):
     point_to_point: PointToPoint = Field(
         default="blocking",
         description="async: sends are posted; blocking: Megatron-LM's batches; prefetch: Megatron core's"
-        " overlap_p2p_comm; torch: torch.distributed.pipelining",
+        " overlap_p2p_comm, prefetch-full: with overlap_p2p_comm_warmup_flush; torch: torch.distributed"
+        ".pipelining",
     )
     split_point_to_point: SplitPointToPoint = Field(
         default="async",
