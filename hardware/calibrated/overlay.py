@@ -44,6 +44,7 @@ def is_file(entry: str) -> bool:
     return entry.endswith(SUFFIXES)
 
 
+@cache
 def profile_names() -> tuple[str, ...]:
     """GPUs that have a profile."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml")))

@@ -78,9 +78,9 @@ class BlockRun:
     def lead_s(self) -> float:
         """The least lead of the host in seconds with which no op waits for it. Holds for a run in which none
         does."""
-        reached = (start - self.first for start in self.start)
-        waits = zip(self.block.issued_s, reached, strict=True)
-        return max((at - r for i, (at, r) in enumerate(waits) if i not in self.begun), default=0.0)
+        waits, first, begun = zip(self.block.issued_s, self.start, strict=True), self.first, self.begun
+        leads = [at - (start - first) for i, (at, start) in enumerate(waits) if i not in begun]
+        return max(leads, default=0.0)
 
     def left(self, i: int, at: float) -> Left:
         """What op ``i``, which is in progress at ``at``, has left (see ``scope.Left``)."""

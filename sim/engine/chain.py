@@ -72,11 +72,11 @@ class Chain:
                 scope.then(dependency, self.go)
                 return False
         if scope.issued_at is not None and not self.issued:
-            sync = scope.issue[i][0]
+            sync, offset_s = scope.issue[i]
             if sync >= 0 and end[sync] < 0:
                 scope.then(sync, self.go)
                 return False
-            wait_s = scope.issued(i) - self.env.time
+            wait_s = (scope.issued_at if sync < 0 else end[sync]) + offset_s - self.env.time
             self.issued = True
             if wait_s > 0:
                 self.env.call(wait_s, self.start)
@@ -119,10 +119,9 @@ class Chain:
         """Whether there is more to run: a kernel that waits for this op may have the chain given up."""
         scope = self.scope
         work, awaited = scope.ops[i].work, self.awaited
-        self.issued, self.awaited = False, ()
+        self.issued, self.awaited, last = False, (), None
         if isinstance(work, Exchange):
             last = awaited[0].value if len(awaited) == 1 else max([done.value for done in awaited])
-            scope.begun(i, last)
         else:
             assert isinstance(work, Collective)
             self.holds = self._takes_over(i, work)
@@ -130,7 +129,7 @@ class Chain:
                 self.rank.release(work.transfer)
             if not self.goes_on:
                 scope.meets(i, awaited[0].value)
-        scope.ends(i, self.env.time)
+        scope.ends(i, self.env.time, last)
         return not self.given_up
 
     def _takes_over(self, i: int, before: Collective) -> bool:

@@ -7,7 +7,8 @@ path's parts is the step time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ..program.program import Compute, Op, RepeatedBlocks
 from ..result.step import PEERS
@@ -23,8 +24,14 @@ NAMES = {
 }
 
 
-Named = tuple[float, list[tuple[str, float]]]
-"""The seconds of a run of repeated blocks, in all and by the name of what the path was doing."""
+@dataclass(slots=True)
+class Part:
+    """Seconds of the path, ``on_path``, in repeated blocks that run in one way: such blocks take ``whole_s``,
+    of which ``named`` says what is done in them."""
+
+    whole_s: float
+    named: Mapping[str, float]
+    on_path: float = 0.0
 
 
 def critical_path(record: Record, between: tuple[float, float] | None = None) -> dict[str, float]:
@@ -38,7 +45,7 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
             return last - first
         return max(0.0, min(last, until) - max(first, since))
 
-    parts, known = dict[str, float](), dict[int, Named]()
+    parts, known = dict[str, float](), dict[Hashable, Part]()
     lasts = [max(ends, default=0.0) for ends in record.end]
     now = max(lasts)
     at = lasts.index(now), record.end[lasts.index(now)].index(now)
@@ -60,6 +67,9 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
             _add(parts, "host", inside(ended, now))
             now = ended
         at = at[0], before
+    for part in known.values():  # all of it, but where its stream was awaited and not its end
+        for name, seconds in part.named.items():
+            _add(parts, NAMES.get(name, name), seconds * part.on_path / part.whole_s)
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
 
@@ -74,23 +84,20 @@ def _attribute(
     op: Op,
     seconds: float,
     parts: dict[str, float],
-    known: dict[int, Named],
+    known: dict[Hashable, Part],
 ) -> None:
-    """Add so many seconds of an op to the ``parts``; ``known`` are those of runs of repeated blocks."""
+    """Add so many seconds of an op to the ``parts``, or to what is ``known`` of its repeated blocks: by their
+    run, or by class and op where these ran in pieces."""
     if seconds <= 0:
         return
     if isinstance(op.work, RepeatedBlocks):
         run = record.whole(*at)
-        named = known.get(id(run)) if run is not None else None
-        if named is None:
+        key = at if run is None else id(run)
+        part = known.get(key)
+        if part is None:
             found = repeated_parts(record, *at)
-            named = sum(found.values()), [(NAMES.get(name, name), part) for name, part in found.items()]
-            if run is not None:
-                known[id(run)] = named
-        whole_s, shares = named
-        for name, part in shares:  # all of it, but where its stream was awaited and not its end
-            if (share := part * seconds / whole_s) > 0:
-                parts[name] = parts.get(name, 0.0) + share
+            part = known[key] = Part(sum(found.values()), found)
+        part.on_path += seconds
     elif isinstance(op.work, Compute):
         kind = NAMES.get(op.work.kind, op.work.kind)
         _add(parts, "optimizer" if op.category == "optimizer" and op.work.kind != "fixed" else kind, seconds)

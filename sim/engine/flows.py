@@ -227,7 +227,8 @@ class Flows:
                 return False
         if stopped and not stopped.isdisjoint(links):
             return True  # it never ends
-        rate, bound = self._shares.solo(demand)
+        known = self._shares.known.get(id(demand))
+        rate, bound = known[1] if known is not None else self._shares.solo(demand)
         if not rate:
             return False
         number, self._count = self._count, self._count + 1

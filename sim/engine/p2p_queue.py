@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from ..program.program import Exchange, MessageEnd
+from ..program.program import Exchange
 from .clock import Clock
 from .rank_state import RankState
 from .rendezvous import Receiver, RendezvousPoints, Source
@@ -90,43 +90,36 @@ class P2PQueue:
         """The only message of exchange ``i`` has ended."""
         if self.rank.stopped:
             return
-        self.scope.begun(i, value)
-        self.scope.ends(i, now)
+        self.scope.ends(i, now, value)
 
     def _post(self, i: int) -> None:
         at = self.scope.reached(i, self.env.time)
         work = self.scope.ops[i].work
         assert isinstance(work, Exchange)
         place, rendezvous_points = (self.scope.r, i), self.rendezvous_points
-        if len(work.parts) == 1 and work.parts[0].send and self._sent(work.parts[0], place, at):
-            return
+        part = work.parts[0]
+        if len(work.parts) == 1 and part.send:
+            peer = self.rank.peers.get(part.peer, part.peer)
+            receiver = rendezvous_points.p2p_queue.get(peer)
+            found = receiver.receives(place[0], part.tag) if receiver is not None else None
+            if receiver is not None and found is not None:  # no other end of it is posted: it begins
+                its_at, j = found
+                message = Message(self, i, receiver, j)
+                if its_at > at:
+                    at, place = its_at, (peer, j)
+                rendezvous_points.launch(message, part.transfer, ((self.scope.r, peer),), place, None, at=at)
+                return
         posted = [rendezvous_points.post(part, place, at) for part in work.parts]
         over = partial(self._all_over, i, posted)
         for done in posted:
             done.then(over)
-
-    def _sent(self, part: MessageEnd, place: Source, at: float) -> bool:
-        """Whether the other end of a message that is sent by itself is such a receive: then it begins."""
-        r = place[0]
-        peer = self.rank.peers.get(part.peer, part.peer)
-        receiver = self.rendezvous_points.p2p_queue.get(peer)
-        found = receiver.receives(r, part.tag) if receiver is not None else None
-        if receiver is None or found is None:
-            return False
-        its_at, j = found
-        done = Message(self, place[1], receiver, j)
-        if its_at > at:
-            at, place = its_at, (peer, j)
-        self.rendezvous_points.launch(done, part.transfer, ((r, peer),), place, None, at=at)
-        return True
 
     def _all_over(self, i: int, posted: Sequence[Signal]) -> None:
         """A message has ended: the exchange has, if all have."""
         for done in posted:
             if not done.happened or self.rank.stopped:
                 return
-        self.scope.begun(i, max(done.value for done in posted))
-        self.scope.ends(i, self.env.time)
+        self.scope.ends(i, self.env.time, max([done.value for done in posted]))
 
 
 class Message:

@@ -117,11 +117,13 @@ class RendezvousPoints:
         is when the host has issued the last of its calls.
         """
         r, i = place
-        communicator = self.programs.joins(r, work.communicator)
-        if communicator is None:  # of the class's own ranks, which are equal and never wait for one another
+        communicator = self.programs.meant(r, work.communicator)
+        if (
+            communicator not in self.programs.communicators
+        ):  # of the class's own ranks, which are equal and never wait for one another
             done = Signal()
-            own = self.programs.binding(r).communicators.get(work.communicator, work.communicator)
-            self.launch(self._issued(done, work, issued), work.transfer, ((r, r),), place, own, left)
+            told = self._issued(done, work, issued)
+            self.launch(told, work.transfer, ((r, r),), place, communicator, left)
             return done
         if tag is None:
             number = self._calls[r, communicator] = self._calls.get((r, communicator), -1) + 1
@@ -140,7 +142,7 @@ class RendezvousPoints:
 
     def own_demand(self, r: int, work: Collective) -> Demand:
         """What a collective of class ``r``'s own ranks asks of links."""
-        own = self.programs.binding(r).communicators.get(work.communicator, work.communicator)
+        own = self.programs.meant(r, work.communicator)
         asked = id(work.transfer), ((r, r),), own
         return self._asked.get(asked) or self._demand(work.transfer, ((r, r),), own)
 

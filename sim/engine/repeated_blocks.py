@@ -42,6 +42,7 @@ class RepeatedBlocksReplay:
     _met: dict[int, int] = field(default_factory=dict)
     _gatherings: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     _single: dict[tuple[int, int], Gathering] = field(default_factory=dict)
+    _whole: dict[tuple[int, int], Gathering] = field(default_factory=dict)
     beside: BlocksBeside = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,18 +64,36 @@ class RepeatedBlocksReplay:
             if issued_at > start_s:
                 start_s = issued_at
         scope.start[i] = scope.begin[i] = start_s
-        group = self.groups.of(scope.r)
-        together = self._gathering(scope.r, group) if len(group.members) > 1 else None
-        if together is None and not rank.awaited and not rank.changing and i not in scope.before:
-            gathering = self.by_itself(scope.r, repeated)
-            if gathering.ways is None and repeated.row and self.flows.idle(scope.r, repeated.links):
-                WholeRun(self, rank, scope, i, repeated, over, issued_at, gathering).begin()
-                return False
+        together, whole = None, self._whole.get((scope.r, id(repeated)))
+        if whole is None:
+            together, whole = self._gathered(scope.r, repeated)
+        if (
+            whole is not None
+            and not (rank.awaited or rank.changing or i in scope.before)
+            and self.flows.idle(scope.r, repeated.links)
+        ):
+            WholeRun(self, rank, scope, i, repeated, over, issued_at, whole).begin()
+            return False
         blocks = BlocksInProgress(self, rank, scope, i, repeated, over, issued_at, together)
         if not blocks.go_on():
             return False
         self.has_run(blocks)
         return True
+
+    def _gathered(self, r: int, repeated: RepeatedBlocks) -> tuple[Gathering | None, Gathering | None]:
+        """Where class ``r`` runs these blocks: with others, or else by itself, if none of them runs in detail
+        from the start. The latter is remembered of classes that never meet others.
+        """
+        group = self.groups.of(r)
+        together = self._gathering(r, group) if len(group.members) > 1 else None
+        if together is not None or not repeated.row:
+            return together, None
+        gathering = self.by_itself(r, repeated)
+        if gathering.ways is not None:
+            return None, None
+        if len(group.members) == 1:
+            self._whole[r, id(repeated)] = gathering
+        return None, gathering
 
     def has_run(self, blocks: RankBlocks) -> None:
         """All of these blocks have run: tell who awaits one of their streams."""

@@ -30,7 +30,7 @@ from .record import Record
 from .rendezvous import RendezvousPoints
 from .repeated_blocks import RepeatedBlocksReplay
 from .runs import Arrivals, Runs, Times
-from .scope import UNKNOWN, WAITS, Layout, Left, Scope, layout_of, program_scope
+from .scope import UNKNOWN, WAITS, Began, Layout, Left, Scope, layout_of, program_scope
 from .signal import Signal
 
 Process = Generator[simpy.Event, Any, None]
@@ -209,7 +209,7 @@ class _Replay:
                 if rank.stopped:
                     yield env.event()  # for ever
                 start[i] = scope.begin[i] = env.time
-            work = op.work
+            work, last = op.work, None
             if isinstance(work, RepeatedBlocks):
                 over = Signal()
                 if not self.repeated_blocks.begin(scope, i, work, over.happen):
@@ -219,8 +219,8 @@ class _Replay:
             elif isinstance(work, Collective):
                 yield from self._collective(scope, i, work, left)
             else:
-                yield from self._exchange(scope, i, work)
-            scope.ends(i, env.time)
+                last = yield from self._exchange(scope, i, work)
+            scope.ends(i, env.time, last)
 
     # Kinds of work ---------------------------------------------------------------------------
 
@@ -243,9 +243,10 @@ class _Replay:
         if left is None:
             scope.meets(i, done.value)
 
-    def _exchange(self, scope: Scope, i: int, work: Exchange) -> Process:
+    def _exchange(self, scope: Scope, i: int, work: Exchange) -> Generator[simpy.Event, Any, Began]:
         posted = [self.rendezvous_points.post(part, (scope.r, i), self.env.time) for part in work.parts]
         for done in posted:
             if not done.happened:
                 yield done.event(self.env)
-        scope.begun(i, max(done.value for done in posted))
+        last: Began = max([done.value for done in posted])
+        return last

@@ -33,6 +33,9 @@ Times = tuple["array[float]", "array[float]", "array[float]", "array[int]"]
 NOBODY, BITS = -1, 32
 """A source is one number: class and op, which takes so many bits."""
 
+Began = tuple[float, tuple[int, int]]
+"""When a communication began to move, and the class and op whose arrival began it."""
+
 Left = tuple[float, float]
 """What an op in progress has before it: seconds of latency, then seconds of work or bytes of payload."""
 
@@ -112,21 +115,20 @@ class Scope:
         op = self.ops[i]
         return self.issued(i) + op.host_s - _first_s(op.work, op.host_s)
 
-    def begun(self, i: int, value: tuple[float, tuple[int, int]]) -> None:
-        """Op ``i``, messages, began in earnest with the last of them: when, and by whose arrival."""
-        began, (r, k) = value
-        self.source[i] = r << BITS | k
-        if began > self.start[i]:
-            self.begin[i] = began
-
-    def meets(self, i: int, value: tuple[float, tuple[int, int]]) -> None:
+    def meets(self, i: int, value: Began) -> None:
         """Op ``i``, a collective, began then, by that arrival."""
         self.begin[i], (r, k) = value
         self.source[i] = r << BITS | k
 
-    def ends(self, i: int, now: float) -> None:
-        """Op ``i`` ends; tell who waits for it."""
+    def ends(self, i: int, now: float, last: Began | None = None) -> None:
+        """Op ``i`` ends; tell who waits for it. Messages began in earnest with the ``last`` of them: when,
+        and by whose arrival."""
         self.end[i] = now
+        if last is not None:
+            began, (r, k) = last
+            self.source[i] = r << BITS | k
+            if began > self.start[i]:
+                self.begin[i] = began
         if self.waiting:
             told = self.waiting.pop(i, None)
             if told is not None:

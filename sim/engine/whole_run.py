@@ -55,7 +55,7 @@ class WholeRun:
             self.lead_s = lead_s = now - issued_at - repeated.issued_s[0]
             if lead_s < 0:
                 self.zero, lead_s = now - lead_s, 0.0
-        contention = self.contention = rank.contention
+        contention = self.contention = rank.held_sms, rank.held_hbm, rank.moving
         run = self.run = replay.runs.alone(self.gathering.group, repeated, 0, lead_s, contention)
         after_s = self.zero + run.last - now
         replay.env.call(after_s if after_s > 0 else 0.0, self._run_over)
@@ -90,7 +90,7 @@ class WholeRun:
             self.blocks.whole_over(self.here)
             return
         self.rank.closed = None
-        self.replay.record.add_whole(self.scope.r, self.i, self.run, self.zero)
+        self.replay.record.at_once[self.scope.r][self.i] = self.run
         if self.rank.awaited:
             self.replay.has_run(self)
         self.over()

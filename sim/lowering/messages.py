@@ -49,7 +49,7 @@ class Messages:
         """Post a group. A blocking one holds up whatever the compute stream does next."""
         given, ops = exchange.parts, self.writer.ops
         if self.rule == "async":
-            return self._unordered(*given)
+            return self.unordered(exchange)
         after, stream = self.writer.frontier(), self._stream(exchange)
         parts = (self._end(given[0]),) if len(given) == 1 else tuple([self._end(part) for part in given])
         waits = self.host_sync != "never" and exchange.blocking and self._host_waits(exchange)
@@ -62,8 +62,9 @@ class Messages:
                 self.posted[isinstance(part, Send), part.action, part.peer] = index
         return index
 
-    def _unordered(self, part: Send | Recv) -> int:
-        """Post a message by itself: sent when all is made, or a receive that waits for nothing."""
+    def unordered(self, exchange: MessageGroup) -> int:
+        """Post a message by itself (async): sent when all is made, or a receive that waits for nothing."""
+        (part,) = exchange.parts
         ops, end = self.writer.ops, self._end(part)
         index, after = len(ops), self.done[part.action] if end[0] else ()
         if not end[0]:  # no rank waits to send

@@ -31,7 +31,7 @@ from .step_end import end_of
 from .tables import Tables, ordered_by
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .overlapped import OverlappedBlocks
 
@@ -138,8 +138,13 @@ class RankWriter:
     def write(self, instructions: Iterable[Instruction]) -> list[Op]:
         """The ops of the rank's whole step, in host order."""
         self.begin()
-        exchange = self._exchange if self.rebuilds else self.messages.exchange
-        wait = self.messages.wait
+        messages = self.messages
+        exchange: Callable[[MessageGroup], object] = messages.exchange
+        if self.rebuilds:
+            exchange = self._exchange
+        elif self.rule == "async":
+            exchange = messages.unordered
+        wait = messages.wait
         for instruction in instructions:
             if type(instruction) is MessageGroup:
                 exchange(instruction)

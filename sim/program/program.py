@@ -351,7 +351,13 @@ class Programs:
         """What the program of class ``r`` means there."""
         return self.bindings[r] if self.bindings else AS_WRITTEN
 
+    def meant(self, r: int, communicator: str) -> str:
+        """The name of what the program of class ``r`` calls ``communicator``."""
+        return (
+            self.bindings[r].communicators.get(communicator, communicator) if self.bindings else communicator
+        )
+
     def joins(self, r: int, communicator: str) -> str | None:
         """The name of a communicator of class ``r``'s program, where it joins classes; else None."""
-        name = self.binding(r).communicators.get(communicator, communicator)
+        name = self.meant(r, communicator)
         return name if name in self.communicators else None
