@@ -6,7 +6,6 @@ Knows candidates, an objective and who judges. Does not know how a space is made
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -270,8 +269,8 @@ class LayoutSearch:
         open_ones = self.open.copy()
         open_ones[list(judged)] = False
         pruned = np.flatnonzero(open_ones)
-        drawn = random.Random(AUDIT_SEED)
-        waits = -np.log(1.0 - np.array([drawn.random() for _ in pruned]))
+        drawn = np.random.RandomState([AUDIT_SEED])  # what random.Random(AUDIT_SEED) draws one by one
+        waits = -np.log(1.0 - drawn.random_sample(len(pruned)))
         waits *= self.among.replayed_actions[pruned] ** 2
         turns = pruned[np.argsort(waits, kind="stable")].tolist()
         sayable = (number for number in turns if not self.judging.passes_over(number))
