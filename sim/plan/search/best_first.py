@@ -200,7 +200,7 @@ class _Search:
         """
         left = in_turn(np.where(self.bounds < self.worst, self.bounds, np.inf))
         tight = [*itertools.takewhile(self._is_tight, left)]
-        likely = [*itertools.islice(filter(self._is_tight, left), AT_ONCE)]
+        likely = [*itertools.islice(self._tight_of(left), AT_ONCE)]
         reach = self._reach(likely)
         near = itertools.takewhile(lambda i: self.bounds[i] <= reach, left)
         loose = [*itertools.islice(itertools.filterfalse(self._is_tight, near), FEW + 1)]
@@ -285,6 +285,12 @@ class _Search:
     def _is_tight(self, i: int) -> bool:
         return self.tighten is None or i in self.tightened or i in self.first
 
+    def _tight_of(self, left: Sequence[int]) -> Iterator[int]:
+        """Those of all who are ``left`` whose bounds are tight, which are few of many."""
+        if self.tighten is None:
+            return iter(left)
+        return filter({*self.tightened, *self.first}.__contains__, left)
+
     def _is_hopeless(self, i: int) -> bool:
         return bool(self.bounds[i] >= self.worst) and i not in self.first
 
@@ -337,7 +343,7 @@ class _Search:
 
     def _likely(self, left: Sequence[int], queue: set[int], foreseen: float) -> list[int]:
         """Who of all who are left and in no queue will be judged, if nobody is better than ``foreseen``."""
-        others = (i for i in left if i not in queue and i not in self.value and self._is_tight(i))
+        others = (i for i in self._tight_of(left) if i not in queue and i not in self.value)
         if foreseen == math.inf:
             return [*itertools.islice(others, 1)]
         return [*itertools.takewhile(lambda i: self.bounds[i] <= foreseen, others)]
