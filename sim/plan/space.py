@@ -25,7 +25,7 @@ from .cut import cut
 from .draft import Drafts, typed, unpadded
 from .fields import field_value, refuse_unknown, slip
 from .legality import LayoutRule, refuse_any_layout, rules
-from .row_numbers import numbered
+from .row_numbers import numbered_rows
 from .twins import Twins
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Space:
             return rows
         names = [name for name in self.codes if name != RECOMPUTE]
         codes = [self.base, *(self.codes[name] for name in names)]
-        number, _ = numbered(codes, [len(self.bases), *(len(self.values[name]) for name in names)])
+        number, *_ = numbered_rows(codes, [len(self.bases), *(len(self.values[name]) for name in names)])
         plain = np.flatnonzero(self.codes[RECOMPUTE] == values.index("none"))
         found = np.full(int(number.max(initial=-1)) + 1, -1, dtype=np.int64)
         found[number[plain]] = plain
