@@ -171,7 +171,7 @@ class Scenario(ScenarioBlock):
         """An equal one whose parts were compared with one another now: of parts each of which was checked by
         itself, in less time than ``checked``. Raises as that does."""
         found = self.model_copy()
-        return self.checked() if found._compared(None) else found
+        return self.checked() if found._compared(None) else found  # noqa: SLF001 - of the same class
 
     @property
     def document(self) -> TreeNode | None:
