@@ -16,6 +16,7 @@ import typer
 
 from .commands import application
 from .exit_codes import BAD_INPUT
+from .late_methods import compile_methods_late
 from .mistakes import reported_error
 
 
@@ -37,6 +38,7 @@ def main() -> None:
     sys.unraisablehook = _interrupt_again
     # What loading modules makes stays: looking through it is a tenth of a short command.
     gc.set_threshold(_COLLECT_AFTER, 3, 20)
+    compile_methods_late()
     # pydantic would look through all installed distributions for plug-ins of its own, and we use none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # numpy is not loaded yet. A fit's matrices are so small that threads of BLAS cost more than they bring:

@@ -251,6 +251,75 @@ def test_who_will_have_been_judged_is_foreseen_before_the_last_is() -> None:
     assert any(who == sorted(found.value) for count, who in told if count < len(found.value))
 
 
+def _foreseen(values: Sequence[float], loose: Sequence[float], tight: Sequence[float], top: int) -> set[int]:
+    """Who is foreseen when the first of the second round is about to be judged; all of them will be."""
+    told: list[set[int]] = []
+    rounds: list[int] = []
+
+    def tighten(numbers: Sequence[int]) -> list[float]:
+        rounds.append(len(told))
+        return [tight[i] for i in numbers]
+
+    found = best_first(
+        loose,
+        lambda numbers: (values[i] for i in numbers),
+        top=top,
+        tighten=tighten,
+        foresee=lambda numbers: told.append({*numbers}),
+    )
+    assert told[-1] == {*found.value}
+    return told[rounds[1]]
+
+
+def test_who_is_as_far_above_its_bound_as_others_were_is_foreseen() -> None:
+    """Bounds are 0.99 of values. Those of the last two are of no use to tighten, as all before them, or of
+    use; either way the last of the best is foreseen to be one of those that are known, so that both are
+    judged."""
+    values = [1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07, 1.075, 1.08]
+    loose = [0.99 * value for value in values]
+    for tight in (loose, [*loose[:8], *(1.0001 * bound for bound in loose[8:])]):
+        assert {8, 9} <= _foreseen(values, loose, tight, top=8)
+
+
+def test_nobody_is_foreseen_while_it_is_open_who_of_two_is_the_last() -> None:
+    """Three bounds and how far values are above them: unknown until the first of them is judged."""
+    tight = [1.0, 1.01, 1.0121, 1.2, 1.2, 1.2, 1.2, 1.2]
+    told: list[tuple[int, set[int]]] = []
+    judged: list[int] = []
+
+    def judge(numbers: Iterable[int]) -> Generator[float, None, None]:
+        for number in numbers:
+            judged.append(number)
+            yield 1.003 * tight[number]
+
+    found = best_first(
+        [0.5] * 8,
+        judge,
+        top=2,
+        tighten=lambda numbers: [tight[i] for i in numbers],
+        foresee=lambda numbers: told.append((len(judged), {*numbers})),
+    )
+    assert {*found.value} == {0, 1, 2}
+    assert told == [(count, {0, 1, 2}) for count in (1, 2)]
+
+
+def test_whose_bound_will_rise_as_others_have_is_not_foreseen() -> None:
+    """Bounds rise by half and more where they are tightened: so will the last one's, which is a little below
+    the last of the best."""
+    tight = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8]
+    told: list[list[int]] = []
+    found = best_first(
+        [*[0.6] * 8, 1.108],
+        lambda numbers: (1.01 * tight[i] for i in numbers),
+        top=2,
+        tighten=lambda numbers: [tight[i] for i in numbers],
+        foresee=lambda numbers: told.append([*numbers]),
+    )
+    assert found.best == (0, 1)
+    assert told
+    assert all(sorted(one) == [0, 1] for one in told)
+
+
 @given(spaces(), st.integers(1, 3), st.floats(1.0, 2.0))
 @example(space=([1.0, 1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.5, 1.0, 2.0]), top=3, dearer=2.0)
 def test_what_is_dear_to_know_is_asked_of_few(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Generator, Iterable
 from typing import Any
 
@@ -127,6 +129,9 @@ def test_any_layout_may_be_audited_those_with_short_replays_rather_than_others()
     assert 0 not in every
     assert drawn(10) == drawn(10)
     assert set(drawn(10)) < set(every)
+    one_by_one = random.Random(searching.AUDIT_SEED)
+    waits = {i: -math.log(1.0 - one_by_one.random()) * work[i] ** 2 for i in sorted(every)}
+    assert drawn(10) == sorted(sorted(waits, key=waits.__getitem__)[:10])
     assert work[drawn(len(every) // 3)].mean() < work[every].mean()
 
 

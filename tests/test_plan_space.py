@@ -133,6 +133,19 @@ def test_a_layout_by_its_number_is_the_scenario_with_its_settings() -> None:
             assert getattr(draft, block) == getattr(checked, block), block
 
 
+@pytest.mark.parametrize("name", ["llama3-70b-h100", "llama3.1-405b-16k", "deepseek-v3-2048-h800"])
+def test_what_workers_replay_is_checked_and_the_layout_in_all_that_a_step_follows_from(name: str) -> None:
+    space = space_of(load_scenario(name))
+    some = range(0, len(space), 1 + len(space) // 20)
+    assert len([space.replayed(i) for i in some]) > 10  # what one remembers of its check is not another's
+    for i in some:
+        shown, replayed = space.scenario_of(i), space.replayed(i)
+        assert replayed.is_checked
+        assert space.replayed(i) is replayed
+        told = {"title": shown.title, "published": shown.published}
+        assert replayed.model_copy(update=told) == shown
+
+
 def test_what_is_fixed_is_the_only_value() -> None:
     space = space_of(load_scenario("llama3-70b-h100"), fix={"parallelism.tp": 4, "parallelism.dp": 2})
     assert set(space.columns["parallelism.tp"]) == {4}

@@ -280,6 +280,33 @@ class Instant:
         return LeastStep(JudgedLayout(step_time_s=0.75, peak_memory_bytes=2.0, capacity_bytes=3.0))
 
 
+def test_what_is_asked_for_in_the_end_may_change_while_others_are_replayed() -> None:
+    """A worker that waits then begins with what is asked for now."""
+    scenario, begun = small(), list[int | None]()
+
+    class Ahead:
+        """Workers that begin with the next task before they give the last."""
+
+        def run(self, tasks: Iterable[Asked], *, every: bool = False) -> Generator[Answered, None, None]:
+            waiting: list[int | None] = []
+            for task in tasks:
+                begun.append(task.number)
+                waiting.append(task.number)
+                if len(waiting) > 1:
+                    yield waiting.pop(0), Instant()(scenario)
+
+        def spared(self) -> list[Answered]:
+            return []
+
+        def close(self) -> None: ...
+
+    judging = Judging(scenario_of=lambda _: scenario, workers=Ahead())
+    judging.later = [7, 8, 9]
+    for at, _ in enumerate(judging([1, 2, 3])):
+        judging.later = [5, 7, 6] if at else [7, 4]
+    assert begun == [1, 2, 3, 5]
+
+
 def test_a_least_step_is_none_that_was_replayed() -> None:
     """Nor is a replay taken for one; twins have theirs in common, and it may be worked out beside others."""
     scenario = small()

@@ -202,3 +202,19 @@ def test_any_value_of_any_field_is_taken_or_refused(value: Any) -> None:
             BASE.with_({field: value})
         except ScenarioError:
             continue
+
+
+def test_a_copy_is_compared_by_itself_and_refused_as_it_is_where_it_is_checked() -> None:
+    run = load_scenario(SMALL)
+    parts = {"training": run.training.model_copy(update={"micro_batch": 2 * run.training.micro_batch})}
+    copies = [run.model_copy(update=parts) for _ in range(2)]
+    assert not any(one.is_checked for one in copies)
+    compared = [one.compared() for one in copies]
+    assert all(one.is_checked for one in compared)
+    assert compared == copies
+    wrong = run.model_copy(update={"parallelism": run.parallelism.model_copy(update={"tp": 3})})
+    with pytest.raises(ScenarioError) as found:
+        wrong.compared()
+    with pytest.raises(ScenarioError) as expected:
+        wrong.checked()
+    assert found.value.problems == expected.value.problems

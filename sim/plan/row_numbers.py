@@ -18,13 +18,21 @@ _LARGEST_TABLE = 1 << 22
 
 
 def numbered(codes: Sequence[Codes], sizes: Sequence[int]) -> tuple[Codes, dict[int, int]]:
-    """A number for each row, equal for rows of equal codes; and of each number that occurs, a row.
+    """As ``numbered_rows``, with the row of each number that occurs by that number."""
+    key, there, first = numbered_rows(codes, sizes)
+    return key, dict(zip(there.tolist(), first.tolist(), strict=True))
+
+
+def numbered_rows(codes: Sequence[Codes], sizes: Sequence[int]) -> tuple[Codes, Codes, Codes]:
+    """A number for each row, equal for rows of equal codes; the numbers that occur, in order; and of each of
+    these the first row.
 
     Numbers are below the product of the ``sizes``, or dense where that is large.
     """
     rows = len(codes[0]) if codes else 0
     if not codes:
-        return np.zeros(0, dtype=np.int64), {}
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, none
     key, most = np.zeros(rows, dtype=np.int64), 1
     for code, size in zip(codes, sizes, strict=True):
         key, most = key * size + code, most * size
@@ -34,4 +42,4 @@ def numbered(codes: Sequence[Codes], sizes: Sequence[int]) -> tuple[Codes, dict[
     first = np.full(most, -1, dtype=np.int64)
     first[key[::-1]] = np.arange(rows)[::-1]
     there = np.flatnonzero(first >= 0)
-    return key, dict(zip(there.tolist(), first[there].tolist(), strict=True))
+    return key, there, first[there]

@@ -22,7 +22,7 @@ from ..scenario.machine import cluster_of
 from ..scenario.schedules import schedule_named
 from ..scenario.sharding import same_stages
 from .legality import SPLIT, ZERO
-from .row_numbers import numbered
+from .row_numbers import numbered_rows
 from .ways import ways_placed
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ class Twins:
         these numbers, and the place of the first of each number among them."""
         names = [name for name in self.codes if name not in (ZERO, SPLIT, ORDER)]
         sizes = [len(self.bases), *(len(self.values[name]) for name in names)]
-        key, rows = numbered([self.base, *(self.codes[name] for name in names)], sizes)
-        dense = np.full(max(rows, default=-1) + 1, -1, dtype=np.int64)
-        dense[[*rows]] = np.arange(len(rows))
+        key, there, _ = numbered_rows([self.base, *(self.codes[name] for name in names)], sizes)
+        dense = np.full(int(there.max(initial=-1)) + 1, -1, dtype=np.int64)
+        dense[there] = np.arange(len(there))
         number = dense[key]
         place = np.argsort(number, kind="stable")
-        return number, place, np.searchsorted(number[place], np.arange(len(rows) + 1))
+        return number, place, np.searchsorted(number[place], np.arange(len(there) + 1))
 
     def _same_place(self, i: int, j: int) -> bool:
         places = []

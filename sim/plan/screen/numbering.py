@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..row_numbers import numbered
+from ..row_numbers import numbered_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,10 +21,10 @@ Thing = TypeVar("Thing", bound=Hashable)
 def dense(codes: Sequence[Codes]) -> tuple[Codes, list[int]]:
     """Two arrays: a number for each row, counted from 0 and equal where all codes are equal; and one row that
     has each number."""
-    key, rows = numbered(codes, [int(code.max(initial=0)) + 1 for code in codes])
-    place = np.zeros(max(rows, default=0) + 1, dtype=np.int64)
-    place[list(rows)] = np.arange(len(rows))
-    return place[key], list(rows.values())
+    key, there, first = numbered_rows(codes, [int(code.max(initial=0)) + 1 for code in codes])
+    place = np.zeros(int(there.max(initial=0)) + 1, dtype=np.int64)
+    place[there] = np.arange(len(there))
+    return place[key], first.tolist()
 
 
 def distinct(

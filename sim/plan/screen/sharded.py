@@ -204,19 +204,22 @@ class ShardedTimes:
         total = np.zeros(len(layer))
         for place, part in enumerate(parts):
             costs = [self.plain.named(name) for name in part.names]
+            idle: Floats | float
             if len(costs) == 1:
-                inner = costs[0].alone[layer]
+                inner, kernels, memory, idle = (
+                    each[layer] for each in (costs[0].alone, costs[0].kernels, costs[0].memory, costs[0].idle)
+                )
             else:
-                inner = sum((one.kernels_end[layer] for one in costs), np.zeros(len(layer)))
-            kernels, memory = (
-                sum((getattr(one, name)[layer] for one in costs), np.zeros(len(layer)))
-                for name in ("kernels", "memory")
-            )
-            idle = costs[0].idle[layer] if len(costs) == 1 else 0.0
+                inner, kernels, memory = (
+                    sum((getattr(one, name)[layer] for one in costs), np.zeros(len(layer)))
+                    for name in ("kernels_end", "kernels", "memory")
+                )
+                idle = 0.0
             alone, over, lead, copied, *beside = around[:, place].T
             slowed = lead + copied + kernels + idle
             for moving, taken in zip(beside[::2], beside[1::2], strict=True):
-                slowed = slowed + taken * np.maximum(0.0, moving - memory - copied - idle)
+                if taken.any():
+                    slowed = slowed + taken * np.maximum(0.0, moving - memory - copied - idle)
             total += part.repeats * np.maximum(np.maximum(alone, inner + over), slowed)
         return total
 

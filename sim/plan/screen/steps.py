@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -57,11 +58,9 @@ def adds_up(orders: Orders) -> bool:
 
     DualPipeV splits those of ranks that fill and drain alone.
     """
-    kinds: set[ActionKind] = set()
-    for step in chain.from_iterable(orders):
-        if isinstance(step, Overlap):
-            return False
-        kinds.add(step.kind)
+    if any(Overlap in set(map(type, order)) for order in orders):
+        return False
+    kinds = set(map(attrgetter("kind"), chain.from_iterable(orders)))
     return not {ActionKind.BACKWARD, ActionKind.INPUT_GRAD} <= kinds
 
 

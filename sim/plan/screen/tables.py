@@ -124,6 +124,7 @@ class ScreenTables:
     known_plans: dict[int, dict[str, Any]] = field(default_factory=dict)
     known_placements: dict[int, Placements] = field(default_factory=dict)
     known_codes: dict[str, Codes] = field(default_factory=dict)
+    known_shapes: dict[int, Shape] = field(default_factory=dict)
     known_orders: dict[tuple[Hashable, ...], Orders] = field(default_factory=dict)
     known_parameters: dict[tuple[int, Stage, bool], StageParameters] = field(default_factory=dict)
 
@@ -310,10 +311,13 @@ class ScreenTables:
     def shape(self, row: int) -> Shape:
         """The shape that a layout's schedule is asked for, with as few microbatches as show all that is
         held."""
-        draft = self.draft(row)
-        shape = draft.pipeline_shape
-        shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
-        return self.weighed(row, shape) if schedule_named(draft.schedule).uses_costs else shape
+        if row not in self.known_shapes:
+            draft = self.draft(row)
+            shape = draft.pipeline_shape
+            shape = replace(shape, microbatches=enough_microbatches(draft.schedule, shape))
+            costs = schedule_named(draft.schedule).uses_costs
+            self.known_shapes[row] = self.weighed(row, shape) if costs else shape
+        return self.known_shapes[row]
 
     def order_key(self, row: int) -> tuple[Hashable, ...]:
         """What the orders of a layout depend on, as a key."""

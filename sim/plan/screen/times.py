@@ -156,6 +156,7 @@ class ActionTimes:
     actions: dict[tuple[ActionKind, Stage], BlockTimes] = field(default_factory=dict)
     pairs: dict[tuple[Stage, Stage], BlockTimes] = field(default_factory=dict)
     _names: dict[tuple[ActionKind, Stage], tuple[tuple[BlockName, int], ...]] = field(default_factory=dict)
+    _one_of: dict[BlockName, BlockName] = field(default_factory=dict)
     _asked: dict[BlockName, BlockTimes] = field(default_factory=dict)
     _known: dict[BlockName, CommonFigures] = field(default_factory=dict)
     _parts: dict[bool, Codes] = field(default_factory=dict)
@@ -194,8 +195,10 @@ class ActionTimes:
         key = kind, stage
         found = self._names.get(key)
         if found is None:
-            named = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
-            found = self._names[key] = cast("tuple[tuple[BlockName, int], ...]", named)
+            row = action_blocks(Action(0, kind, 0), stage, cast(Blocks, BlockNames()))
+            named = cast("tuple[tuple[BlockName, int], ...]", row)
+            one_of = self._one_of.setdefault  # equal names are one, so that each has its halves once
+            found = self._names[key] = tuple((one_of(name, name), count) for name, count in named)
         return found
 
     def of_pair(self, forward: Stage, backward: Stage, local: LocalShape) -> BlockTimes | None:

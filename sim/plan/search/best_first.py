@@ -12,6 +12,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -199,7 +200,7 @@ class _Search:
         """
         left = in_turn(np.where(self.bounds < self.worst, self.bounds, np.inf))
         tight = [*itertools.takewhile(self._is_tight, left)]
-        likely = [*itertools.islice(filter(self._is_tight, left), AT_ONCE)]
+        likely = [*itertools.islice(self._tight_of(left), AT_ONCE)]
         reach = self._reach(likely)
         near = itertools.takewhile(lambda i: self.bounds[i] <= reach, left)
         loose = [*itertools.islice(itertools.filterfalse(self._is_tight, near), FEW + 1)]
@@ -284,6 +285,12 @@ class _Search:
     def _is_tight(self, i: int) -> bool:
         return self.tighten is None or i in self.tightened or i in self.first
 
+    def _tight_of(self, left: Sequence[int]) -> Iterator[int]:
+        """Those of all who are ``left`` whose bounds are tight, which are few of many."""
+        if self.tighten is None:
+            return iter(left)
+        return filter({*self.tightened, *self.first}.__contains__, left)
+
     def _is_hopeless(self, i: int) -> bool:
         return bool(self.bounds[i] >= self.worst) and i not in self.first
 
@@ -296,13 +303,39 @@ class _Search:
             foreseen = self._foreseen()
             until = place + max(BESIDE, self._up_to(foreseen, queue[place:]))
             likely = self._likely(left, set(queue), foreseen) if until >= len(queue) else []
-            if foreseen < math.inf:
-                sure = [i for i in queue[place : place + 1] if not self._is_hopeless(i)]
-                near = [i for i in queue[place:until] if self.bounds[i] <= foreseen or i in self.first]
-                self.foresee([*dict.fromkeys([*self.value, *sure, *near, *likely])])
-            if not self._judge_in_turn(queue[place:until], likely):
+            if not self._judge_in_turn(queue[place:until], likely, left):
                 return
             place = until
+
+    def _foretell(self, sure: Sequence[int], left: Sequence[int]) -> None:
+        """Tell ``foresee`` who will have been judged in the end, the ``sure`` ones among them; nothing as
+        long as that is not known. Bounds that are not tight yet will rise as others have."""
+        last = self._last_value() if self.foresee is not nobody_begins else math.inf
+        if last == math.inf:
+            return
+        rises = [bound / self.loose[i] for i, bound in self.tightened.items() if self.loose[i] > 0.0]
+        rise = statistics.median(rises) if rises else 1.0
+        judged = {*self.value, *sure}
+        near = itertools.takewhile(lambda i: self.bounds[i] <= last or i in judged or i in self.first, left)
+        likely = (i for i in near if self._is_tight(i) or rise * self.bounds[i] <= last)
+        self.foresee([*dict.fromkeys([*self.value, *sure, *likely])])
+
+    def _last_value(self) -> float:
+        """The value that the last of the best will have, most likely, as ``_foreseen``: by how far values
+        were above their bounds, where that is known of anyone whose bound was of use to tighten, or of as
+        many others as are asked for. As long as it is not, and somebody's bound is hardly above it, inf."""
+        told = {i: bound for i, bound in self.tightened.items() if bound > self.loose[i]}
+        judged = {i: value for i, value in self.value.items() if value < math.inf and i in self.tightened}
+        above = [value / told[i] for i, value in judged.items() if i in told]
+        others = {v: v / self.loose[i] for i, v in judged.items() if i not in told and self.loose[i] > 0.0}
+        close = statistics.median(above) if above else CLOSE
+        loose = statistics.median(others.values()) if len(others) >= self.top else 1.0
+        values = [value for value, _ in self.best[: self.top]]
+        left = (i for i, bound in told.items() if i not in self.value and bound < self.worst)
+        values += [max(close * told[i], loose * float(self.loose[i])) for i in left]
+        last = sorted(values)[self.top - 1] if len(values) >= self.top else math.inf
+        unsure = not above and any(last < bound <= CLOSE * last for bound in told.values())
+        return math.inf if unsure else last
 
     def _up_to(self, value: float, queue: Sequence[int]) -> int:
         """How many of a queue come before the first whose bound is above a value."""
@@ -310,13 +343,14 @@ class _Search:
 
     def _likely(self, left: Sequence[int], queue: set[int], foreseen: float) -> list[int]:
         """Who of all who are left and in no queue will be judged, if nobody is better than ``foreseen``."""
-        others = (i for i in left if i not in queue and i not in self.value and self._is_tight(i))
+        others = (i for i in self._tight_of(left) if i not in queue and i not in self.value)
         if foreseen == math.inf:
             return [*itertools.islice(others, 1)]
         return [*itertools.takewhile(lambda i: self.bounds[i] <= foreseen, others)]
 
-    def _judge_in_turn(self, queue: Sequence[int], likely: Sequence[int]) -> bool:
-        """Judge candidates in that order; whether none was hopeless."""
+    def _judge_in_turn(self, queue: Sequence[int], likely: Sequence[int], left: Sequence[int]) -> bool:
+        """Judge candidates in that order; whether none was hopeless. With each it becomes clearer who of all
+        who are ``left`` will be judged."""
 
         def hopeful() -> Iterator[int]:
             """Whom it may come to, as far as is known when workers that are ahead ask for the next."""
@@ -331,6 +365,7 @@ class _Search:
             for i in queue:
                 if self.spent or self._is_hopeless(i):
                     return False
+                self._foretell([i], left)
                 self._has_judged(i, next(results))
         finally:
             results.close()

@@ -40,7 +40,8 @@ class Layouts(Protocol):
 
     ``bases`` are the scenario with each combination of fields that are no layout's, ``base`` which each has.
     ``own`` is the number of the scenario's own layout, None where it is not among them; ``twin`` that of one
-    which is the same to the simulator. ``lighter`` is for each that of one whose bounds by actions are bounds
+    which is the same to the simulator. ``scenario_of`` is what people get to see of one, ``replayed`` what
+    workers replay. ``lighter`` is for each that of one whose bounds by actions are bounds
     of it, too.
     """
 
@@ -59,6 +60,7 @@ class Layouts(Protocol):
     def __len__(self) -> int: ...
     def settings(self, i: int) -> dict[str, Any]: ...
     def scenario_of(self, i: int) -> Scenario: ...
+    def replayed(self, i: int) -> Scenario: ...
     def twin(self, i: int) -> int: ...
 
 

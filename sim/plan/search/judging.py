@@ -141,8 +141,15 @@ class Judging:
                 yield self._asked(number)
 
     def _tasks_and_later(self, numbers: Iterable[int]) -> Iterator[Asked]:
-        yield from self._tasks(itertools.chain(numbers, self.later))
+        yield from self._tasks(itertools.chain(numbers, self._of_later()))
         yield from self._tasks_least(self.later_least)
+
+    def _of_later(self) -> Iterator[int]:
+        """The ``later`` as they are when somebody has nothing else to do; they may change meanwhile."""
+        begun: set[int] = set()
+        while (number := next((i for i in self.later if i not in begun), None)) is not None:
+            begun.add(number)
+            yield number
 
     def _tasks_least(self, numbers: Iterable[int]) -> Iterator[Asked]:
         for one in dict.fromkeys(map(self.one_of, numbers)):

@@ -181,7 +181,7 @@ def planned(
     if means.ray:
         say("connecting to Ray")
     replays = ReplayOf()
-    answering = Answering(replays, among.layouts.scenario_of)
+    answering = Answering(replays, among.layouts.replayed)
     workers = means.workers(answering, base, prepare=replays.load, many=len(among.layouts) >= MANY)
     try:
         judging = Judging(

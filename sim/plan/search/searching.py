@@ -6,7 +6,6 @@ Knows candidates, an objective and who judges. Does not know how a space is made
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -153,7 +152,7 @@ class LayoutSearch:
         asked = [i for i in new if self._worth_tightening[i]]
         for i, floor_s in zip(asked, self.judging.floors_s([*asked, *beside]), strict=False):
             self.floor_s[i] = floor_s
-            for j in [i, *self._heavier.get(i, [])]:
+            for j in (i, *self._heavier(i)):
                 self._raise(j, floor_s)
 
     def _raise(self, i: int, floor_s: float) -> None:
@@ -162,14 +161,20 @@ class LayoutSearch:
             if np.isfinite(bound[i]):
                 bound[i] = self.bound_s[i] * self._weights[i]
 
-    @cached_property
-    def _heavier(self) -> dict[int, list[int]]:
-        """By layout those of which it is the lighter one."""
-        found: dict[int, list[int]] = {}
-        lighter = self.among.layouts.lighter
-        for i in np.flatnonzero(self.open & (lighter != np.arange(len(lighter)))).tolist():
-            found.setdefault(int(lighter[i]), []).append(i)
+    def _heavier(self, i: int) -> list[int]:
+        """Those of which a layout is the lighter one."""
+        heavier, lighter = self._by_lighter
+        begin, end = np.searchsorted(lighter, [i, i + 1])
+        found: list[int] = heavier[begin:end].tolist()
         return found
+
+    @cached_property
+    def _by_lighter(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Open layouts that have a lighter one, in the order of these; and these."""
+        lighter = self.among.layouts.lighter
+        heavier = np.flatnonzero(self.open & (lighter != np.arange(len(lighter))))
+        heavier = heavier[np.argsort(lighter[heavier], kind="stable")]
+        return heavier, lighter[heavier]
 
     def loses(self, i: int, best: float) -> bool:
         """Whether a layout is known to lose by much to one whose objective is ``best``, and whether a step
@@ -270,8 +275,8 @@ class LayoutSearch:
         open_ones = self.open.copy()
         open_ones[list(judged)] = False
         pruned = np.flatnonzero(open_ones)
-        drawn = random.Random(AUDIT_SEED)
-        waits = -np.log(1.0 - np.array([drawn.random() for _ in pruned]))
+        drawn = np.random.RandomState([AUDIT_SEED])  # what random.Random(AUDIT_SEED) draws one by one
+        waits = -np.log(1.0 - drawn.random_sample(len(pruned)))
         waits *= self.among.replayed_actions[pruned] ** 2
         turns = pruned[np.argsort(waits, kind="stable")].tolist()
         sayable = (number for number in turns if not self.judging.passes_over(number))
