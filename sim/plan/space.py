@@ -24,13 +24,8 @@ from .crossed import Crossed, array_of
 from .cut import cut
 from .draft import Drafts, typed, unpadded
 from .fields import field_value, refuse_unknown, slip
-<<<<<<< HEAD
 from .legality import ZERO, LayoutRule, refuse_any_layout, rules
-from .row_numbers import numbered
-=======
-from .legality import LayoutRule, refuse_any_layout, rules
 from .row_numbers import numbered_rows
->>>>>>> a30755dd46464783f9a1d31423e782cc98245aad
 from .twins import Twins
 
 if TYPE_CHECKING:
