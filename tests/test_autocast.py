@@ -11,9 +11,13 @@ from small_scenarios import every_op, lowered, scenario
 from stepsim.calibration.cases.framework_text import fields_said
 from stepsim.sim.lowering.layers.local_shape import local_shape_of
 from stepsim.sim.lowering.layers.recompute import recomputed_parts
-from stepsim.sim.lowering.state.activations import layer_bytes
+from stepsim.sim.lowering.state.activations import activation_bytes, layer_bytes
+from stepsim.sim.plan.axes import layout_values
+from stepsim.sim.plan.screen.screen import screen
+from stepsim.sim.plan.space import space_of
 from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
+from stepsim.sim.simulate import simulate
 
 AUTOCAST = {"software.kernels.autocast": True}
 PLAIN = {"mlp": "gelu", "norm": "layernorm", "position": "learned", "dropout": 0.0, "biases": True}
@@ -102,8 +106,10 @@ def test_a_chain_has_no_casts_where_its_input_is_of_fp32() -> None:
 def test_gradients_are_cast_before_they_are_added_and_nothing_is_copied_after() -> None:
     narrow, wide = job(microbatches=2), job(microbatches=2).with_(AUTOCAST)
     more = moved(wide, "accumulate gradient")[0] - moved(narrow, "accumulate gradient")[0]
-    parameters = LAYERS * HIDDEN * (4 * HIDDEN + 2 * WIDE) + 2 * HIDDEN * narrow.model.embedding_rows
-    assert more == 2 * parameters * 2 * 4  # FP32 written and read once more; head and table are one
+    table = HIDDEN * narrow.model.embedding_rows
+    parameters = LAYERS * HIDDEN * (4 * HIDDEN + 2 * WIDE) + table
+    # FP32 written and read once more; a look-up's gradient is FP32 as it comes, and is read so
+    assert more == 2 * (parameters * 2 * 4 + table * 2)
     assert moved(narrow, "copy parameters")[0] > 0.0
     assert moved(wide, "copy parameters") == (0.0, 0)
 
@@ -113,7 +119,62 @@ def test_shards_are_gathered_as_they_are(implementation: str) -> None:
     narrow = job(dp=4, zero=3).with_({"software.sharding.implementation": implementation})
     wide = narrow.with_(AUTOCAST)
     assert gathered(wide) == pytest.approx(2 * gathered(narrow), rel=1e-9)
-    assert moved(wide, "gradient cast")[0] > moved(narrow, "gradient cast")[0] == 0.0
+    matrices = LAYERS * HIDDEN * (4 * HIDDEN + 2 * WIDE) + HIDDEN * narrow.model.embedding_rows
+    microbatches = narrow.num_microbatches
+    assert moved(narrow, "gradient cast")[0] == 0.0
+    assert (
+        moved(wide, "gradient cast")[0] == microbatches * matrices * BOTH
+    )  # a look-up's is FP32 as it comes
+
+
+def test_a_head_in_chunks_casts_its_matrix_and_its_rows() -> None:
+    run = job(microbatches=1).with_(AUTOCAST)
+    cut = run.with_({"software.kernels.loss_chunks": 4})
+    for name in ("cast weights", "cast rows", "row gradients to FP32"):
+        assert moved(cut, name) == moved(run, name)
+
+
+def test_a_single_gradient_of_a_look_up_is_taken_as_it_is() -> None:
+    narrow, wide = job(microbatches=1), job(microbatches=1).with_(AUTOCAST)
+    table = HIDDEN * narrow.model.embedding_rows
+    assert moved(narrow, "gradient cast")[0] - moved(wide, "gradient cast")[0] == table * BOTH
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_casts_are_kept_for_backward_where_parameters_are_sharded(zero: int) -> None:
+    """Autograd keeps what products read, whatever becomes of what was gathered."""
+    one, eight = job(zero=zero).with_(AUTOCAST), job(zero=zero, dp=8).with_(AUTOCAST)
+    attention, mlp = 4 * HIDDEN * HIDDEN, 2 * HIDDEN * WIDE
+    assert kept(eight) - kept(one) == 2 * (attention + mlp)  # whole ones have theirs with the weights
+    modules = {"training.recompute": {"kind": "modules", "modules": ["mlp"]}}
+    assert kept(eight.with_(modules)) - kept(one.with_(modules)) == 2 * attention
+    again = {"training.recompute": "full"}
+    assert kept(eight.with_(again)) == kept(one.with_(again))
+    shape = local_shape_of(eight)
+    more = (
+        activation_bytes(shape, eight.software).head
+        - activation_bytes(local_shape_of(one), one.software).head
+    )
+    assert more == 2 * HIDDEN * eight.model.embedding_rows
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_a_plan_has_the_memory_of_its_steps(recompute: str) -> None:
+    """Layouts that share what their forwards cost do not share what these leave behind."""
+    own = job(dp=8, microbatches=2, micro_batch=1).with_(AUTOCAST)
+    axes: dict[str, list[Any]] = {
+        "parallelism.zero": [0, 2, 3],
+        "training.micro_batch": [1, 2],
+        "training.recompute": [recompute],
+    }
+    rest = {name: values[:1] for name, values in layout_values(own).items() if name not in axes}
+    space = space_of(own, vary={**rest, **axes})
+    found = screen(space, within=float("inf"))
+    assert len(space) == 6
+    for i in range(len(space)):
+        result = simulate(space.scenario_of(i))
+        assert found.needed_bytes[i] == pytest.approx(result.memory[0].needed_bytes, rel=1e-9)
+        assert 0.0 < found.bound_s[i] <= result.step_time_s * (1 + 1e-9)
 
 
 def test_memory_has_the_stream_in_fp32() -> None:
@@ -135,6 +196,7 @@ def test_memory_has_the_stream_in_fp32() -> None:
         ("parallelism.zero", {"zero": 1, "dp": 2}),
         ("training.precision", {"precision": "fp32"}),
         ("training.cpu_offload", {"cpu_offload": True}),
+        ("training.recompute", {"recompute": {"kind": "modules", "modules": ["layernorm"]}}),
     ],
 )
 def test_what_is_not_described_is_refused(field: str, value: dict[str, Any]) -> None:
@@ -148,6 +210,9 @@ def test_what_is_not_described_is_refused(field: str, value: dict[str, Any]) -> 
     [
         ("software.gradients.master_weights", False),
         ("software.kernels.fused_wgrad_accumulation", True),
+        ("software.kernels.one_hot_embedding", True),
+        ("software.kernels.head_fp32", True),
+        ("software.gradients.main_grad_bytes", 2),
         ("software.sharding.implementation", "deepspeed"),
     ],
 )
@@ -175,6 +240,28 @@ def test_a_gelu_by_its_formula_keeps_what_its_operators_read() -> None:
     plain, elements = job(microbatches=1), ROWS * WIDE
     assert kept(plain.with_(formula)) - kept(plain) == 3 * 2 * elements
     assert kept(plain.with_(formula | AUTOCAST)) - kept(plain.with_(AUTOCAST)) == 3 * 4 * elements
+
+
+EXPERTS = {"num_experts": 4, "topk": 2, "expert_ffn_hidden_size": 384, "num_shared_experts": 1}
+
+
+def test_experts_keep_the_formula_of_their_rows() -> None:
+    """As wide as they are, and not as a dense layer would be."""
+    plain = job(microbatches=1, moe=EXPERTS, tied_embeddings=False, biases=False)
+    formula = plain.with_({"software.kernels.gelu_by_operators": True})
+    shape = local_shape_of(plain)
+    assert shape.experts is not None
+    elements = ROWS * (2 * 384 + shape.experts.shared_ffn)
+    assert kept(formula) - kept(plain) == 3 * 2 * elements
+    assert moved(formula, "activation")[0] - moved(plain, "activation")[0] == LAYERS * 16 * 2 * elements
+    modules = {"training.recompute": {"kind": "modules", "modules": ["moe"]}}
+    assert kept(formula.with_(modules)) == kept(plain.with_(modules))
+    modules = {"training.recompute": {"kind": "modules", "modules": ["moe_act"]}}
+    assert (
+        kept(formula.with_(modules)) - kept(plain.with_(modules)) == 3 * 2 * ROWS * shape.experts.shared_ffn
+    )
+    modules = {"training.recompute": {"kind": "modules", "modules": ["shared_experts"]}}
+    assert kept(formula.with_(modules)) - kept(plain.with_(modules)) == 3 * 2 * ROWS * 2 * 384
 
 
 def test_cases_say_it_in_words() -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 from small_scenarios import every_op, lowered, scenario
+from test_autocast_kernels import COSTS
 
-from stepsim.sim.lowering.layers.loss import logits_bytes
-from stepsim.sim.program.program import Compute
+from stepsim.sim.lowering.layers.layer_builder import LayerBuilder
+from stepsim.sim.lowering.layers.local_shape import local_shape_of
+from stepsim.sim.lowering.layers.loss import logits_bytes, loss_backward, loss_forward
+from stepsim.sim.program.program import Collective, Compute
 from stepsim.sim.scenario.models import Scenario
 from stepsim.sim.scenario.software.presets import get_software
 from stepsim.sim.simulate import simulate
@@ -77,3 +80,35 @@ def test_a_compiled_loss_takes_the_memory_and_time_of_its_copies() -> None:
 
 def test_megatron_core_does_not_fuse_its_loss_unless_told() -> None:
     assert get_software("megatron-core-2025").kernels.cross_entropy == "vocab-parallel"
+
+
+def test_a_compiled_loss_reduces_targets_and_sums_together() -> None:
+    step = lowered(run_of("compiled", tp=2))
+    found = {
+        op.name: op.work.transfer.bytes
+        for op, _ in every_op(step.programs.classes[-1])
+        if isinstance(op.work, Collective) and op.name.startswith("loss ")
+    }
+    each = step.plan.local.tokens * 4.0
+    assert found == {"loss maximum all_reduce": each, "loss target and sum all_reduce": 2 * each}
+
+
+def test_a_compiled_loss_of_16_bit_logits_casts_none() -> None:
+    """The maximum alone is read: r; then as of FP32, in half of the bytes."""
+    run = run_of("compiled").with_({"software.kernels.logits_fp32": False})
+    assert loss_bytes(run, "forward") == pytest.approx(2 + 4 * 2 + 2 * 2)
+    assert loss_bytes(run, "backward") == pytest.approx(4 * 2 + 2)
+    plan = lowered(run).plan
+    assert logits_bytes(plan.local, run.software) == 3 * 2 * plan.local.tokens * plan.local.vocabulary
+
+
+@pytest.mark.parametrize(("direction", "launches"), [("forward", {1, 4}), ("backward", {3})])
+def test_a_compiled_loss_launches_few_kernels(direction: str, launches: set[int]) -> None:
+    run = run_of("compiled")
+    builder = LayerBuilder(costs=COSTS, local=local_shape_of(run), software=run.software)
+    (loss_forward if direction == "forward" else loss_backward)(builder)
+    found = [
+        op.work.seconds for op in builder.ops if isinstance(op.work, Compute) and op.name != "small kernels"
+    ]
+    assert set(found) == launches
+    assert sum(found) == (6 if direction == "forward" else 3)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from small_clusters import cluster
+from small_experts import with_experts
+from small_scenarios import lowered
 
+from stepsim.sim.lowering import pricing
 from stepsim.sim.network.group_placement import GroupPlacement
 from stepsim.sim.network.token_exchange import Router, token_exchange, visits
 
@@ -94,3 +99,61 @@ def test_only_deepep_over_efa_has_a_host_that_posts() -> None:
     few, many = (token_exchange(1e7, rows, router, placement, by_ib, "deepep") for rows in (1e2, 1e5))
     assert few == many
     assert over_efa(32, 2048, 2048, dispatcher="hybridep") < 0.5 * over_efa(32, 2048, 2048)
+
+
+def test_a_capacity_sends_fewer_tokens_and_as_few_messages() -> None:
+    placement, machines = GroupPlacement(ranks=32, domains=4), cluster("H100-SXM5-80GB", 32, 8, "efa-3200")
+    whole, half = (
+        token_exchange(8e6, 2048, Router(experts=128, topk=8, copies=copies), placement, machines, "deepep")
+        for copies in (8.0, 4.0)
+    )
+    meeting_s = whole.latency_s
+    assert half.latency_s == meeting_s
+    assert half.solo_s - meeting_s == pytest.approx((whole.solo_s - meeting_s) / 2)
+
+
+@pytest.mark.parametrize(("hosts", "rounds"), [(3, 2), (5, 3), (40, 6)])
+def test_hosts_meet_in_whole_rounds(hosts: int, rounds: int) -> None:
+    router, placement = (
+        Router(experts=40 * 24, topk=8, copies=8.0),
+        GroupPlacement(ranks=8 * hosts, domains=hosts),
+    )
+    machines = cluster("H100-SXM5-80GB", 8 * hosts, 8, "efa-3200")
+    found = token_exchange(8e6, 2048, router, placement, machines, "deepep")
+    assert found.latency_s == pytest.approx(3e-5 + 2 * rounds * 7e-5)
+
+
+def test_more_ranks_than_any_are_tuned_for_send_chunks_of_the_most() -> None:
+    """12 and 8 tokens over 160 ranks and above, 8 and 8 over 64."""
+    router = Router(experts=960, topk=8, copies=8.0)
+
+    def tokens_a_message(hosts: int) -> float:
+        placement = GroupPlacement(ranks=8 * hosts, domains=hosts)
+        machines = cluster("H100-SXM5-80GB", 8 * hosts, 8, "efa-3200")
+        found = token_exchange(1e3, 2048, router, placement, machines, "deepep")  # few bytes, many messages
+        sent = 2048 * visits(router, placement).domains * (hosts - 1) / hosts
+        return sent / ((found.solo_s - found.latency_s) / 3e-6)
+
+    assert tokens_a_message(8) == pytest.approx(8)
+    for hosts in (20, 40):
+        assert tokens_a_message(hosts) == pytest.approx(2 / (1 / 12 + 1 / 8))
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"routing": {"kind": "zipf", "exponent": 1.0}}, {"tp": 2, "sequence_parallel": True}]
+)
+def test_an_exchange_has_the_tokens_of_its_bytes(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of the rank that has the most rows, and of ranks that share out their tokens."""
+    asked: list[tuple[float, float]] = []
+
+    def noted(size: float, tokens: float, *rest: Any) -> Any:
+        asked.append((size, tokens))
+        return token_exchange(size, tokens, *rest)
+
+    monkeypatch.setattr(pricing, "token_exchange", noted)
+    run = with_experts(moe_dispatcher="deepep", **fields)
+    lowered(run)
+    assert asked
+    assert all(size == pytest.approx(tokens * 2 * run.model.hidden_size) for size, tokens in asked)

@@ -167,3 +167,18 @@ def test_deepspeeds_bf16_optimizer_all_reduces_what_it_shards(precision: str, ki
     program = lowered(given).programs.classes[0]
     reduced = [op.work for op in program.ops if op.name.startswith("gradient ") and op.stream == "dp"]
     assert {work.kind for work in reduced if isinstance(work, Collective)} == {kind}
+
+
+def test_a_gate_that_nothing_fuses_sums_its_biases_gradients_by_itself() -> None:
+    """As an activation that nothing fuses does."""
+    fields: dict[str, Any] = {"fused_activation": True, "bias_grad_apart": False}
+
+    def sums(mlp: str, **more: bool) -> int:
+        run = scenario(mlp=mlp, biases=True, software="aleph-alpha-2023")
+        software = preset(**fields | more)
+        builder = LayerBuilder(costs=COSTS, local=local_shape_of(run), software=software)
+        activation_backward(builder)
+        return sum(op.name == "bias gradient" for op in builder.ops)
+
+    assert sums("swiglu", fused_gate=False) == sums("gelu", fused_activation=False) == 1
+    assert sums("swiglu") == sums("gelu", fused_gate=False) == 0

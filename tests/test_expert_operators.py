@@ -166,6 +166,14 @@ def test_operators_are_refused_where_a_compiler_joins_them() -> None:
     assert "library" in problem.message
 
 
+def test_a_formula_of_gelu_is_of_a_librarys_rows() -> None:
+    formula = {"software.kernels.gelu_by_operators": True}
+    assert run_of("torch").with_(formula).software.kernels.gelu_by_operators  # a gate of SiLU is none
+    with pytest.raises(ScenarioError) as raised:
+        run_of("torch").with_({"model.mlp": "gelu"} | formula)
+    assert {problem.path for problem in raised.value.problems} == {"software.kernels.expert_operators"}
+
+
 def test_layouts_that_spread_experts_are_refused() -> None:
     """By themselves, so that a plan has the others."""
     with pytest.raises(NotSupported) as refused:

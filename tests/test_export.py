@@ -342,6 +342,8 @@ def test_shards_of_parameters_are_written_by_the_name_of_the_version(version: st
     [
         ("software.kernels.norm_casts_blocks", True),  # of MXFP8
         ("software.gradients.overlap_param_gather", False),  # of shards
+        ("software.kernels.gelu_by_operators", True),  # of GELU
+        ("software.host.update_threads", 4),  # of states on the host
     ],
 )
 def test_software_that_nothing_in_a_run_reads_is_no_difference(field: str, value: object) -> None:
@@ -365,3 +367,15 @@ def test_whether_a_gate_is_fused_matters_to_models_that_have_one() -> None:
     gelu, swiglu = load_scenario("gpt-22b-a100"), load_scenario("llama3-8b-h100")
     assert not differences(gelu, gelu.with_({"software.kernels.fused_gate": False}))
     assert differences(swiglu, swiglu.with_({"software.kernels.fused_gate": False}))
+
+
+@pytest.mark.parametrize("loss", ["vocab-parallel", "compiled", "fused"])
+def test_all_losses_of_megatron_core_are_written(loss: str) -> None:
+    """TransformerEngine's reads and writes 16-bit logits; it has a switch of its own."""
+    fields = {"software.kernels.cross_entropy": loss, "software.kernels.logits_fp32": loss != "fused"}
+    run = load_scenario("llama3-8b-h100").with_({"software": "megatron-core-2025"}).with_(fields)
+    text = export(run, "megatron-lm")
+    assert ("--cross-entropy-loss-fusion" in text) == (loss != "vocab-parallel")
+    assert ("--cross-entropy-fusion-impl te" in text) == (loss == "fused")
+    with pytest.raises(ScenarioError):
+        export(run.with_({"software.kernels.cross_entropy": "gathered"}), "megatron-lm")

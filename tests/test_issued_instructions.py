@@ -117,6 +117,7 @@ def test_only_a_joined_gradient_is_bound_by_issuing(mlp: str, fields: dict[str, 
         ({}, 1),
         ({"weighted_activation": False}, 0),
         ({"fused_activation": False}, 0),
+        ({"fused_gate": False}, 0),
     ],  # an eager chain has its own
 )
 def test_a_routers_gradient_reads_again_what_the_activations_backward_read(

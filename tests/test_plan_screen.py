@@ -387,3 +387,21 @@ def test_layouts_in_parts_are_screened_as_all_at_once(
     parts = [rows for _, together in module._parts(space, 0, None) for rows in together]
     widths = [set(space.columns["parallelism.tp"][rows].tolist()) for rows in parts]
     assert (not set.intersection(*widths)) == by_width
+
+
+def test_gradients_that_go_to_the_host_are_kept_where_several_backwards_make_them() -> None:
+    """Of layouts with one backward and with two, whose gradients are reduced behind the last one."""
+    software = {
+        "preset": "megatron-core-2025",
+        "sharding": {"implementation": "fsdp2", "reduce": "last"},
+        "gradients": {"persistent_gradients": True},
+    }
+    own = scenario(software=software, dp=4, microbatches=2, micro_batch=1, cpu_offload=True)
+    vary: dict[str, list[Any]] = {"parallelism.zero": [2, 3], "training.micro_batch": [2, 1]}
+    rest = {name: values[:1] for name, values in layout_values(own).items() if name not in vary}
+    space = space_of(own, vary={**rest, **vary})
+    found = screen(space, within=float("inf"))
+    assert len(space) == 4
+    for i in range(len(space)):
+        run = space.scenario_of(i)
+        assert_needed(run, simulate(run), found.needed_bytes[i])

@@ -52,11 +52,12 @@ def profile_names() -> tuple[str, ...]:
 
 @cache
 def load_profile(gpu_name: str) -> GpuProfile:
-    """The shipped profile of a GPU, or of its ``profile_of``. Raises ValueError when there is none."""
+    """The shipped profile of a GPU, or of its ``profile_of``: as it is where they are one chip. Raises
+    ValueError when there is none."""
     if gpu_name not in profile_names():
         gpu = GPUS.records().get(gpu_name)
         if gpu and gpu.profile_of:
-            return profile_carried_to(gpu)
+            return profile_for(gpu) if gpu.same_kernels else profile_carried_to(gpu)
         raise unknown_name("profiled GPU", gpu_name, profile_names())
     return shipped_profile(_FOLDER / f"{gpu_name}.yaml")
 

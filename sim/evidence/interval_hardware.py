@@ -81,7 +81,7 @@ def _known_host(gpu: Gpu) -> bool:
     if gpu.measured_as not in profile_names():
         return False
     as_sold = get_gpu(gpu.measured_as)
-    return not gpu.own or all(getattr(gpu, one) == getattr(as_sold, one) for one in _LINKS)
+    return not gpu.same_kernels or all(getattr(gpu, one) == getattr(as_sold, one) for one in _LINKS)
 
 
 _LINKS = ("nvlink_bytes_per_s", "nvlink_domain", "pcie_bytes_per_s", "peer_access")

@@ -360,7 +360,7 @@ REFUSALS = (
         ),
     ),
     LayoutRefusal(refuse=_refuse_operators_of_experts, reads=("parallelism.ep", "parallelism.etp")),
-    LayoutRefusal(refuse=refuse_autocast, reads=(*_SHARDING, "parallelism.tp")),
+    LayoutRefusal(refuse=refuse_autocast, reads=(*_SHARDING, "parallelism.tp", "training.recompute")),
     LayoutRefusal(refuse=refuse_partial_graphs),
     LayoutRefusal(refuse=refuse_barrier),
     LayoutRefusal(refuse=_refuse_context, reads=("parallelism.tp", "parallelism.cp", "parallelism.cp_a2a")),

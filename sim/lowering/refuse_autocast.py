@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..scenario.refusal import NotSupported
+from .layers.recompute import recomputed_parts
 
 if TYPE_CHECKING:
     from ...hardware.profile import GpuProfile
@@ -43,7 +44,12 @@ def _not_described(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
         yield "software.sharding.implementation", name, "set fsdp1 or fsdp2"
     if model.moe or model.mla or model.mtp_layers:
         yield "model", "a model with experts, latent attention or predicted tokens", "give a plain one"
-    if software.kernels.fused_wgrad_accumulation:
-        yield "software.kernels.fused_wgrad_accumulation", "true", "set false"
+    for kernel in ("fused_wgrad_accumulation", "one_hot_embedding", "head_fp32"):
+        if getattr(software.kernels, kernel):
+            yield f"software.kernels.{kernel}", "true", "set false"
+    if (size := software.gradients.main_grad_bytes) != 4:
+        yield "software.gradients.main_grad_bytes", str(size), "set 4: gradients have their parameters' type"
+    if "layernorm" in recomputed_parts(training):
+        yield "training.recompute", "modules with layernorm", "leave it out of them"
     if training.offloads_state:
         yield "training.cpu_offload", "true", "set false"

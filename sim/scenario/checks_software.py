@@ -70,6 +70,10 @@ def operators_of_experts(model: Model, software: Software) -> Iterator[Finding]:
     for idle, why in (
         (kernels.torch_compile, "torch_compile joins them"),
         (kernels.fused_grouped_mlp, "fused_grouped_mlp has kernels of its own"),
+        (
+            kernels.gelu_by_operators and model.mlp == "gelu",
+            "gelu_by_operators is known of a library's rows alone",
+        ),
     ):
         if idle:
             yield Finding(

@@ -54,10 +54,11 @@ def cast_branch_gradient(builder: LayerBuilder) -> None:
         builder.memory("branch gradient to 16 bit", local.norm_tokens * local.hidden * _both(local))
 
 
-def cast_weight_gradient(builder: LayerBuilder, parameters: float) -> None:
-    """A fresh gradient to FP32, where it is sharded next and not added to a whole one: read, write."""
+def cast_weight_gradient(builder: LayerBuilder, parameters: float, fresh_bytes: int) -> None:
+    """A ``fresh`` gradient to FP32, where it is sharded next and not added to a whole one: read, write. That
+    of a look-up, which autocast leaves alone, is FP32 as it comes."""
     local = builder.local
-    if local.autocast and not local.accumulates:
+    if local.autocast and not local.accumulates and fresh_bytes != local.stream_bytes:
         builder.memory("gradient cast", parameters * _both(local))
 
 

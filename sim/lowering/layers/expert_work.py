@@ -223,7 +223,7 @@ def _weights_gradient(builder: LayerBuilder) -> None:
     reads again what the activation's backward has read (Megatron-LM core/fusions/fused_bias_swiglu.py,
     weighted_swiglu_back)."""
     local, kernels = builder.local, builder.software.kernels
-    if kernels.weighted_activation and kernels.fused_activation:
+    if kernels.weighted_activation and kernels.has_activation(gated=local.gate == 2):
         read = (local.gate + 1) * local.element_bytes
         builder.memory("weights' gradient", _activation_elements(local) * read)
 

@@ -40,9 +40,9 @@ def gelu_backward(builder: LayerBuilder) -> None:
 
 
 def kept_bytes(local: LocalShape) -> float:
-    """Bytes that backward needs beside the formula's input and output: the half of x, the sum with one and
-    the tanh; under autocast the latter two, and x, in FP32, and the half in place of the input."""
-    return _elements(local) * (3 * 4 if local.autocast else 3 * local.element_bytes)
+    """Bytes of an element that backward needs beside the formula's input and output: the half of x, the sum
+    with one and the tanh; under autocast the latter two, and x, in FP32, the half in place of the input."""
+    return 3.0 * (4 if local.autocast else local.element_bytes)
 
 
 def _elements(local: LocalShape) -> float:

@@ -329,8 +329,10 @@ def accumulate_gradient(
     parameters: float,
     *,
     fused: bool | None = None,
+    fresh_bytes: int | None = None,
 ) -> None:
-    """Add a fresh 16-bit gradient into the main gradient, where the GEMM did not: read both, write one.
+    """Add a fresh gradient into the main gradient, where the GEMM did not: read both, write one. It is of 16
+    bit, unless ``fresh_bytes`` says otherwise.
 
     Cast first, it is written and read once more, in the main gradient's type. Where none was there, it is
     cast alone, or taken as it is (torch/csrc/autograd/functions/accumulate_grad.h). ``fused``: whether the
@@ -339,13 +341,14 @@ def accumulate_gradient(
     local, software = builder.local, builder.software
     if fused is None:
         fused = software.kernels.fused_wgrad_accumulation
-    cast_weight_gradient(builder, parameters)
+    fresh = fresh_bytes or local.element_bytes
+    cast_weight_gradient(builder, parameters, fresh)
     if local.finds_none and not fused:
-        if local.accumulates and local.grad_bytes != local.element_bytes:
-            builder.memory("gradient cast", parameters * (local.element_bytes + local.grad_bytes))
+        if local.accumulates and local.grad_bytes != fresh:
+            builder.memory("gradient cast", parameters * (fresh + local.grad_bytes))
     elif local.accumulates and not fused:
         apart = software.gradients.wrapper == "deepspeed" or local.autocast
-        casts = apart and local.grad_bytes != local.element_bytes
+        casts = apart and local.grad_bytes != fresh
         passes = 4 if casts else 2
-        traffic = parameters * (local.element_bytes + passes * local.grad_bytes)
+        traffic = parameters * (fresh + passes * local.grad_bytes)
         builder.memory("accumulate gradient", traffic, launches=2 if casts else 1)

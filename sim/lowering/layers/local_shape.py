@@ -40,7 +40,8 @@ class LocalShape:
     ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
     query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
     stream of two. ``batches_pairs``: two ranks of context parallelism send and receive in one call.
-    ``autocast``: parameters and the residual stream are FP32, and products cast what they read.
+    ``autocast``: parameters and the residual stream are FP32, and products cast what they read;
+    ``keeps_casts``: which are kept for backward, of parameters that are sharded.
     """
 
     batch: int
@@ -81,6 +82,7 @@ class LocalShape:
     batches_pairs: bool = True
     documents: float = 1.0
     autocast: bool = False
+    keeps_casts: bool = False
 
     def with_(self, **sizes: Any) -> LocalShape:
         """The same with other ``sizes``. Blocks ask for it all the time: ``dataclasses.replace``, which goes
@@ -275,6 +277,7 @@ def local_shape_of(scenario: Scenario) -> LocalShape:
         split_gate=software.kernels.split_gate,
         documents=training.seq_length / training.attended_length,
         autocast=software.kernels.autocast,
+        keeps_casts=software.kernels.autocast and rule is not None and par.dp * par.cp > 1,
     )
 
 

@@ -263,7 +263,9 @@ def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> Non
         gelu_backward(builder)
     else:
         builder.memory("activation backward", 3 * wide, launches=1)
-    if local.biases and (software.kernels.bias_grad_apart or not software.kernels.fused_activation):
+    if local.biases and (
+        software.kernels.bias_grad_apart or not software.kernels.has_activation(gated=local.gate == 2)
+    ):
         builder.memory("bias gradient", wide)
     if clamps_apart(local, software):
         _clamp_backward(builder)

@@ -131,12 +131,17 @@ def activation_bytes(local: LocalShape, software: Software, *, offloaded: bool =
         software=software,
         offloaded=offloaded,
         embedding=_mask(local),
-        head=local.norm_bytes + gathered,
+        head=local.norm_bytes + gathered + _head_cast(local),
         logits=logits_bytes(local, software),
         head_operands=gathered + logits,
         output=passed if inside else logits,
         passed=passed,
     )
+
+
+def _head_cast(local: LocalShape) -> float:
+    """The head's matrix as ``_weight_casts`` has those of layers."""
+    return float(local.keeps_casts * local.hidden * local.vocabulary * local.element_bytes)
 
 
 def _gathered(local: LocalShape, software: Software) -> float:
@@ -189,11 +194,13 @@ def _kept_by_operators(
 _DROPPED = {
     "core_attn": frozenset({"scores"}),
     "layernorm": frozenset({"norm outputs"}),
-    "mlp": frozenset({"branches", "clamped branches", "formula", "product"}),
+    "mlp": frozenset({"branches", "clamped branches", "formula", "product", "mlp casts"}),
     "moe": frozenset({"rows", "row branches", "row product", "shared branches", "shared product", "router"})
-    | {"clamped row branches", "clamped shared branches"},
-    "moe_act": frozenset({"row product", "clamped row branches"}),
-    "shared_experts": frozenset({"shared branches", "clamped shared branches", "shared product"}),
+    | {"clamped row branches", "clamped shared branches", "row formula", "shared formula"},
+    "moe_act": frozenset({"row product", "clamped row branches", "row formula"}),
+    "shared_experts": frozenset(
+        {"shared branches", "clamped shared branches", "shared formula", "shared product"}
+    ),
     "mla_up_proj": frozenset({"qkv"}),
 }
 """By what is run again, the parts of a layer that need not be kept."""
@@ -217,25 +224,53 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
         and local.gate == 1
         and not software.kernels.fuses_activation(gated=False)
     ):
-        ahead["formula"] = gelu_kept_bytes(local)
+        ahead |= _formulas(local)
     # Attention's backward wants its output; a quantised projection its own copy. DeepSeek-V3 keeps one, of
     # 12 bits (E5M6), for both (arXiv:2412.19437 section 3.3.3).
     outputs = 1.5 if small else e + (narrow * e if local.recipe else 0)
     latents = latent_elements(local) * e if local.latent else 0.0
-    return ahead | {
-        "norms": 2 * local.norm_bytes * _norm_copies(local, software),
-        "norm outputs": _normed_copies(local, software) * _gathered(local, software) * narrow,
-        "qkv": float(tokens * local.qkv_width * e),
-        "heads to be normed": _heads_to_be_normed(local, software),
-        "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
-        "repeated heads": _repeated(local) if software.kernels.repeats_kv else 0.0,
-        "attention": tokens * local.attention_width * outputs,
-        "scores": 0.0 if fused else scores,
-        "log-sum-exp": 4.0 * tokens * local.heads if fused else 0.0,
-        "latents": latents,
-        # multi-token prediction: both streams, as they come and normed
-        "joined streams": 4 * local.norm_bytes if local.prediction else 0.0,
-        "masks": 2 * _mask(local),
+    return (
+        ahead
+        | _weight_casts(local)
+        | {
+            "norms": 2 * local.norm_bytes * _norm_copies(local, software),
+            "norm outputs": _normed_copies(local, software) * _gathered(local, software) * narrow,
+            "qkv": float(tokens * local.qkv_width * e),
+            "heads to be normed": _heads_to_be_normed(local, software),
+            "copies": _copied(local) if software.kernels.keeps_qkv_copy else 0.0,
+            "repeated heads": _repeated(local) if software.kernels.repeats_kv else 0.0,
+            "attention": tokens * local.attention_width * outputs,
+            "scores": 0.0 if fused else scores,
+            "log-sum-exp": 4.0 * tokens * local.heads if fused else 0.0,
+            "latents": latents,
+            # multi-token prediction: both streams, as they come and normed
+            "joined streams": 4 * local.norm_bytes if local.prediction else 0.0,
+            "masks": 2 * _mask(local),
+        }
+    )
+
+
+def _formulas(local: LocalShape) -> dict[str, float]:
+    """What GELU in operators keeps, of an MLP or of experts."""
+    each, experts = gelu_kept_bytes(local), local.experts
+    if experts is None:
+        return {"formula": each * local.tokens * local.ffn}
+    return {
+        "row formula": each * experts.rows(local.norm_tokens) * experts.ffn,
+        "shared formula": each * local.tokens * experts.shared_ffn,
+    }
+
+
+def _weight_casts(local: LocalShape) -> dict[str, float]:
+    """16-bit casts of a layer's matrices, which products keep for their backward (saved operands of torch's
+    mm) whatever becomes of the gathered parameters. Of replicas they are counted with the weights."""
+    if not local.keeps_casts:
+        return {}
+    attention = local.hidden * (local.qkv_width + local.attention_width)
+    mlp = local.hidden * local.ffn * (local.gate + 1)
+    return {
+        "attention casts": float(attention * local.element_bytes),
+        "mlp casts": float(mlp * local.element_bytes),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ....kernels.kernel import Gemm
 from ...program.program import Block
+from ..layers.autocast import cast_row_gradients, cast_rows, cast_weights
 from ..layers.layer_builder import LayerBuilder
 from ..layers.linear import (
     Linear,
@@ -55,7 +56,7 @@ def embedding_backward(builder: LayerBuilder) -> Block:
     moved = (table + 3 * local.tokens * local.hidden) * local.stream_bytes
     builder.memory("embedding gradient", moved, launches=4)
     # It is no GEMM: its gradient is always added by a kernel of its own.
-    accumulate_gradient(builder, table, fused=False)
+    accumulate_gradient(builder, table, fused=False, fresh_bytes=local.stream_bytes)
     return builder.block("embedding backward")
 
 
@@ -63,6 +64,8 @@ def head_forward(builder: LayerBuilder) -> Block:
     """Final norm and logits."""
     norm(builder)
     if (chunks := _chunks(builder)) > 1:
+        cast_weights(builder, builder.local.hidden * builder.local.vocabulary, 1)
+        cast_rows(builder, 1)
         _in_chunks(builder, "logits", _head(builder).forward(_chunk(builder)), chunks)
     else:
         column_forward(builder, (_head(builder),))
@@ -121,6 +124,7 @@ def _in_chunks(builder: LayerBuilder, name: str, product: Gemm, chunks: int) -> 
 def _chunks_input_grad(builder: LayerBuilder, chunks: int) -> None:
     """Gradients of each chunk's rows."""
     _in_chunks(builder, "logits dgrad", _head(builder).input_grad(_chunk(builder)), chunks)
+    cast_row_gradients(builder, 1, 0)
 
 
 def _chunks_weight_grad(builder: LayerBuilder, chunks: int) -> None:

@@ -74,6 +74,10 @@ class MemoryScreen:
         self.gathered = dense([np.where(same, 0, code + 1) for code in gathered])[0]
         held = [tables.code(f"parallelism.{axis}") for axis in ("tp", "ep", "etp", "zero")]
         held.append(np.minimum(_column(tables, "parallelism.pp"), 2))
+        if (
+            tables.base.training.offloads_state
+        ):  # gradients of shards leave, but for those of several backwards
+            held.append(np.where(sharded, tables.rule + 1, 0))
         self.state = dense([*held, several, *shards])[0]
         by_layer = tables.base.software.gradients.reduction == "nanotron-buckets"  # what blocks hold
         self.flat = dense([self.state, tables.layer])[0] if by_layer else self.state

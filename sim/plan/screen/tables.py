@@ -153,8 +153,12 @@ class ScreenTables:
         lasting = np.array([gradients_last(self.base, rule) for rule in rules])[self.rule]
         alone = (self.microbatches() == 1) & ~lasting  # gradients that a step's one backward makes
         self.shards: NDArray[np.bool_] = np.array([rule is not None for rule in rules])[self.rule]
+        casts = []
+        if software.kernels.autocast:  # which forwards leave behind where parameters are sharded
+            casts = [self.shards.astype(np.int64), self.code("parallelism.dp")]
         forward, forward_rows = dense(
             [
+                *casts,
                 *(self.code(f"parallelism.{one}") for one in _LOCAL),
                 self.code("training.micro_batch"),
                 *(self.code(name) for name in _SOFTWARE),

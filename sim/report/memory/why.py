@@ -141,6 +141,14 @@ def why_activations(run: Scenario, stage: StageMemory) -> Iterator[str]:
         yield "norms keep FP32 copies"
     if model.mlp == "swiglu" and not software.kernels.fuses_activation(gated=True):
         yield "the unfused activation keeps one more branch"
+    if (
+        software.kernels.gelu_by_operators
+        and model.mlp == "gelu"
+        and not software.kernels.fuses_activation(gated=False)
+    ):
+        yield "GELU by its operators keeps three tensors more"
+    if software.kernels.autocast:
+        yield "the residual stream is FP32"
     if training.precision in EIGHT_BITS:
         yield "inputs of matrices are kept quantised"
     if training.precision == "fp32":

@@ -227,6 +227,11 @@ def _unused(scenario: Scenario) -> set[str]:
         (("zero1_broadcasts",), alone or par.zero != 1),
         (("norm_casts_blocks",), scenario.training.precision != "mxfp8"),
         (("fused_gate",), scenario.model.mlp != "swiglu" or not scenario.software.kernels.fused_activation),
+        (
+            ("gelu_by_operators",),
+            scenario.model.mlp != "gelu" or scenario.software.kernels.fuses_activation(gated=False),
+        ),
+        (("update_threads",), not scenario.training.offloads_state),
         (("tp_comm_overlap",), not par.sequence_parallel),
         (_EXPERTS, scenario.model.moe is None),
         (("expert_biases",), not scenario.model.biases),

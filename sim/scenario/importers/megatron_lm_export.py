@@ -345,6 +345,8 @@ def _software(scenario: Scenario, version: Version) -> Options:
             ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
             ("cross_entropy_loss_fusion", software.kernels.cross_entropy in ("fused", "compiled")),
         ]
+    if version >= (4, 12) and software.kernels.cross_entropy == "fused":
+        options.append(("cross_entropy_fusion_impl", "te"))
     if par.pp > 1 and version >= (4, 4):
         rule = software.pipeline.point_to_point
         full = rule == "prefetch-full" and version >= (4, 10)

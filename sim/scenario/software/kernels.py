@@ -305,4 +305,8 @@ class KernelSoftware(SoftwareGroup):
 
     def fuses_activation(self, *, gated: bool) -> bool:
         """Whether an MLP's activation is one kernel, of a library or of torch.compile."""
-        return (self.fused_activation and (self.fused_gate or not gated)) or self.torch_compile
+        return self.has_activation(gated=gated) or self.torch_compile
+
+    def has_activation(self, *, gated: bool) -> bool:
+        """Whether a library has an MLP's activation as one kernel."""
+        return self.fused_activation and (self.fused_gate or not gated)
