@@ -267,7 +267,7 @@ def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | list[Sce
         return scenario
     wrong: list[ScenarioError] = []
     owners = changes.get(OWNERS, scenario.software.gradients.zero1_broadcasts)
-    whole = _PLAIN | ({ZERO: 1} if owners else {})
+    whole = {**_PLAIN, **({ZERO: 1} if owners else {})}
     plain = (
         {**whole, "parallelism.tp": tp, "parallelism.sequence_parallel": tp > 1, "parallelism.pp": pp}
         for pp in (1, 2, 4, 8, 16, 32)
