@@ -125,6 +125,11 @@ def test_fsdp_on_the_host_or_of_another_word_is_refused() -> None:
         assert refused({"run.sh": f"{SCRIPT} --fsdp '{words}'\n"}) == {name}
 
 
+def test_keys_that_accelerate_ends_on_are_refused() -> None:
+    wrong = {"fsdp.yaml": ACCELERATE + "invalid_key: 1\n", "sft.yaml": ARGUMENTS}
+    assert "invalid_key" in refused(wrong)
+
+
 FACTORY = (
     "model_name_or_path: meta-llama/Meta-Llama-3-8B\nstage: sft\nfinetuning_type: full\ntemplate: llama3\n"
     "per_device_train_batch_size: 1\nbf16: true\nflash_attn: fa2\n"
