@@ -223,3 +223,19 @@ def test_a_search_that_is_interrupted_tells_the_best_so_far(tmp_path: Path) -> N
     assert not told["certificate"]["optimal"]
     assert told["choices"]
     assert load_scenario(scenario, told["choices"][0]["set"]).world_size == 8
+
+
+@pytest.mark.parametrize("option", ["--csv", "--parquet", "--picture", "--journal", "--out"])
+def test_a_file_of_another_kind_is_refused_before_any_work(
+    scenario: str, option: str, tmp_path: Path
+) -> None:
+    told = ran("plan", scenario, "--emit", "megatron-lm", option, str(tmp_path / "all.odd"), code=2).output
+    assert option in told
+    assert "all.odd" in told
+
+
+@pytest.mark.parametrize("option", ["--csv", "--parquet"])
+def test_one_number_has_no_file_of_layouts(scenario: str, option: str, tmp_path: Path) -> None:
+    path = tmp_path / f"all.{option.strip('-')}"
+    assert option in ran("plan", scenario, "--find", "gpus", option, str(path), code=2).output
+    assert not path.exists()

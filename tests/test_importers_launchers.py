@@ -116,6 +116,14 @@ def test_a_job_has_what_its_header_asks_for_in_its_environment(
     assert given.words[-1] == "3"
 
 
+def test_hosts_that_no_job_has_are_no_number() -> None:
+    """Python makes no integer of more than 4,300 digits."""
+    header = f"#SBATCH --nodes={'9' * 5000} --ntasks-per-node=8"
+    command = read_script(f"{header}\ntrain.py --tp ${{SLURM_NTASKS}}\n", {}).launch
+    assert command is not None
+    assert "SLURM_NTASKS" in command.words[-1]
+
+
 def test_a_variable_of_arithmetic_may_be_given() -> None:
     """It has no dollar sign there, and stands in the script all the same."""
     trains = TRAIN.partition("--nproc_per_node 8 ")[2]
@@ -125,7 +133,16 @@ def test_a_variable_of_arithmetic_may_be_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "hosts"), [("-ppn 4", 4), ("-npernode 4", 4), ("", None), ("-ppn 3", None)]
+    ("option", "hosts"),
+    [
+        ("-ppn 4", 4),
+        ("-npernode 4", 4),
+        ("", None),
+        ("-ppn 3", None),
+        ("-ppn 0", None),
+        ("-ppn ²", None),
+        (f"-ppn {'4' * 5000}", None),
+    ],
 )
 def test_ranks_of_a_host_are_those_of_mpi(option: str, hosts: int | None) -> None:
     text = f"mpiexec -n 16 {option} python {TRAIN.partition('--nproc_per_node 8 ')[2]}"

@@ -179,3 +179,11 @@ def test_what_nobody_knows_decides_only_where_the_rest_does_not(
     joint: str, left: bool | None, right: bool | None, both: bool | None
 ) -> None:
     assert _joined(joint, left, right) is _joined(joint, right, left) is both
+
+
+@pytest.mark.parametrize(("option", "last"), [("-d ''", "--tp 2"), ("", "")])
+def test_read_takes_one_line_unless_another_end_is_told(option: str, last: str) -> None:
+    script = f"read -r {option} ARGS <<EOF\n--pp 4\n--tp 2\nEOF\ntrain.py $ARGS\n"
+    command = read_script(script, {}).launch
+    assert command is not None
+    assert " ".join(command.words) == f"train.py --pp 4 {last}".strip()

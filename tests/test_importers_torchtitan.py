@@ -9,9 +9,16 @@ from framework_files import (
 )
 from importing import at, imported, refused, scenario
 
+from stepsim.hardware.files import FileError
+
 
 def titan(more: str = "", base: str = TITAN) -> dict[str, str]:
     return {"run.toml": base + more}
+
+
+def test_a_number_that_python_does_not_read_is_the_files() -> None:
+    with pytest.raises(FileError, match="TOML"):
+        imported({"run.toml": f"[training]\nseq_len = {'9' * 5000}\n"}, {"gpus": "64"})
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,37 @@ def test_fsdp_of_the_trainers_arguments(words: str, stage: int) -> None:
     assert scenario({"sft.yaml": listed}, {"gpus": "8"}).parallelism.zero == stage
 
 
+def test_fsdp_of_the_trainers_arguments_is_over_accelerates_file() -> None:
+    """transformers training_args.py writes the environment that accelerate launch made by its file."""
+    launched = ACCELERATE.replace("{fsdp_auto", "{fsdp_sharding_strategy: FULL_SHARD, fsdp_auto")
+    given = {"fsdp.yaml": launched, "sft.yaml": ARGUMENTS + "fsdp: shard_grad_op auto_wrap\n"}
+    assert scenario(given).parallelism.zero == 2
+
+
+def test_sizes_of_the_third_stage_are_nothing_of_the_second() -> None:
+    given = {
+        "sft.yaml": ARGUMENTS + "deepspeed: ds.json\n",
+        "ds.json": AUTO.replace('"stage": 3', '"stage": 2'),
+    }
+    found = imported(given, {"gpus": "8"})
+    assert at(found.document, "software.gradients.bucket_elements") == 4096**2
+    assert not any(one.endswith(("prefetch_elements", "persistent_elements")) for one in found.origins)
+
+
+def test_replicas_that_load_32_bit_run_under_autocast() -> None:
+    for dtype, autocast in (("float32", True), ("bfloat16", False)):
+        made = scenario({"sft.yaml": f"{ARGUMENTS}torch_dtype: {dtype}\n"}, {"gpus": "8"})
+        assert made.software.kernels.autocast is autocast
+
+
 def test_fsdp_on_the_host_or_of_another_word_is_refused() -> None:
     for words, name in (("full_shard auto_wrap offload", "--fsdp"), ("full_shards auto_wrap", "--fsdp")):
         assert refused({"run.sh": f"{SCRIPT} --fsdp '{words}'\n"}) == {name}
+
+
+def test_keys_that_accelerate_ends_on_are_refused() -> None:
+    wrong = {"fsdp.yaml": ACCELERATE + "invalid_key: 1\n", "sft.yaml": ARGUMENTS}
+    assert "invalid_key" in refused(wrong)
 
 
 FACTORY = (
@@ -114,6 +142,29 @@ def test_llama_factory_checkpoints_and_cuts_unless_told() -> None:
     told = FACTORY + "disable_gradient_checkpointing: true\ncutoff_len: 4096\n"
     made = scenario({"sft.yaml": told}, {"gpus": "8"})
     assert (made.training.recompute, made.training.seq_length) == ("none", 4096)
+
+
+@pytest.mark.parametrize(("more", "stops"), [("", False), ("use_reentrant_gc: false\n", True)])
+def test_checkpoints_of_llama_factory_are_reentrant_unless_told(more: str, stops: bool) -> None:
+    made = scenario({"sft.yaml": FACTORY + more}, {"gpus": "8"})
+    assert made.software.kernels.recompute_stops_early is stops
+
+
+@pytest.mark.parametrize(
+    ("stage", "more", "said"),
+    [
+        ("sft", "", "longest length"),
+        ("sft", "neat_packing: true\n", "document_length"),
+        ("sft", "packing: true\n", None),
+        ("pt", "", None),
+        ("pt", "packing: false\n", "longest length"),
+    ],
+)
+def test_packs_of_llama_factory_are_noted(stage: str, more: str, said: str | None) -> None:
+    text = FACTORY.replace("stage: sft", f"stage: {stage}") + more
+    notes = imported({"sft.yaml": text}, {"gpus": "8"}).notes
+    told = [any(one in note for note in notes) for one in ("document_length", "longest length")]
+    assert told == [said == "document_length", said == "longest length"]
 
 
 @pytest.mark.parametrize(
@@ -186,6 +237,7 @@ def test_ligers_kernels_are_fused_and_its_loss_is_in_chunks(more: str, fused: bo
     assert (kernels.fused_activation, kernels.loss_chunks) == (fused, chunks)
     assert (kernels.fused_norm, kernels.fused_rope) == (bool(more), bool(more))
     assert kernels.logits_fp32 is (chunks == 1)
+    assert (kernels.cross_entropy == "fused") is (chunks > 1)  # its other loss is off unless told
 
 
 def test_ligers_kernels_of_experts_are_refused() -> None:

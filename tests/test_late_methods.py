@@ -85,6 +85,21 @@ def test_methods_are_compiled_each_by_itself_and_stay(monkeypatch: pytest.Monkey
     assert compiled == ["__init__", "__hash__", "__eq__"]
 
 
+def test_a_method_that_is_first_called_of_a_class_below_stays_in_that_above(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled, late = _compiled(monkeypatch), _frozen(slots=False)
+    before = late.__hash__
+
+    class Longer(late):  # type: ignore[misc,valid-type]
+        """It has no method of its own."""
+
+    assert hash(Longer(one=1)) == hash(late(one=1))
+    assert compiled == ["__init__", "__hash__"]
+    assert late.__hash__ is not before
+    assert "__hash__" not in vars(Longer)
+
+
 def test_a_command_compiles_them_late_and_a_library_does_not() -> None:
     told = "import dataclasses, sys; print(hasattr(dataclasses._create_fn, '__wrapped__'), file=sys.stderr)"
     command = f"import atexit; atexit.register(lambda: exec({told!r}))\nimport runpy\n"

@@ -80,6 +80,15 @@ def test_a_plan_takes_what_is_of_zero1_back_for_layouts_of_other_stages() -> Non
     owned = {(one.parallelism.zero, one.software.gradients.zero1_broadcasts) for one in made}
     assert {(1, True), (3, False)} <= owned
     assert (3, True) not in owned
+    for number, one in enumerate(made):
+        assert run.with_(layouts.settings(number)) == one  # what is printed to run it makes the same
+
+
+def test_sizes_in_which_the_own_layout_is_none_have_layouts_of_owners() -> None:
+    run = job(tp=4, dp=1).with_({"cluster.gpus": 4})
+    layouts = space_of(run, vary={"cluster.gpus": [2]})
+    assert len(layouts) > 0
+    assert not any("zero1_broadcasts" in reason for reason in layouts.refused)
 
 
 def test_tensors_of_experts_own_no_part_of_the_others() -> None:

@@ -99,6 +99,19 @@ def test_many_short_replays_are_bounded_first_and_prove_the_same(
     assert [one.figures.step_time_s for one in found.choices] == pytest.approx(best, rel=1e-9)
 
 
+def test_layouts_of_a_lighter_one_are_found_in_whatever_order_they_stand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    among, _ = candidates_of(small(), FIX, {}, lambda _: None)
+    lighter = np.arange(len(among.layouts))
+    lighter[[1, 5, 6, 9]] = [8, 2, 8, 2]
+    monkeypatch.setitem(vars(among.layouts), "lighter", lighter)
+    judging = Judging(scenario_of=among.layouts.scenario_of, workers=Local(abs, 1))  # type: ignore[arg-type]
+    search = LayoutSearch(among=among, wishes=Wishes(fits=0.0), judging=judging)
+    assert search.open[[1, 5, 6, 9]].all()
+    assert [search._heavier(i) for i in (2, 3, 8)] == [[5, 9], [], [1, 6]]
+
+
 @pytest.mark.slow
 def test_what_is_expected_of_a_contender_is_near_its_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(searching, "WORTH_TIGHTENING", 0)

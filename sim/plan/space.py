@@ -68,11 +68,12 @@ class Space:
         return {name: array_of(self.values[name])[code] for name, code in self.codes.items()}
 
     def settings(self, i: int) -> dict[str, Any]:
-        """Fields and values of layout ``i``, for ``Scenario.with_``."""
+        """Fields and values of layout ``i``, for ``Scenario.with_``; None takes back what is said of one."""
         found = {name: self.values[name][code[i]] for name, code in self.codes.items()}
-        return {
+        settings = {
             name: value for name, value in found.items() if name in self._stated or value != self._own[name]
         }
+        return settings | _taken_back(self.bases[int(self.base[i])], settings)
 
     @cached_property
     def _own(self) -> dict[str, Any]:
@@ -90,8 +91,7 @@ class Space:
     def scenario_of(self, i: int) -> Scenario:
         """The scenario with layout ``i``, checked."""
         if i not in self._checked:
-            settings = self.settings(i)
-            self._checked[i] = self.scenario.with_(settings | _taken_back(self.scenario, settings))
+            self._checked[i] = self.scenario.with_(self.settings(i))
         return self._checked[i]
 
     def replayed(self, i: int) -> Scenario:
@@ -256,6 +256,9 @@ _PLAIN: Mapping[str, Any] = {
 }
 """A layout that most jobs can have; tp, and how far the pipeline goes, are left to try."""
 
+OWNERS = "software.gradients.zero1_broadcasts"
+"""Of ZeRO-1 alone: another layout takes it back."""
+
 
 def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | list[ScenarioError]:
     """The scenario with other fields, in any layout that suits them; where none is found, what is wrong with
@@ -263,8 +266,10 @@ def _base(scenario: Scenario, changes: Mapping[str, Any]) -> Scenario | list[Sce
     if not changes:
         return scenario
     wrong: list[ScenarioError] = []
+    owners = changes.get(OWNERS, scenario.software.gradients.zero1_broadcasts)
+    whole = {**_PLAIN, **({ZERO: 1} if owners else {})}
     plain = (
-        {**_PLAIN, "parallelism.tp": tp, "parallelism.sequence_parallel": tp > 1, "parallelism.pp": pp}
+        {**whole, "parallelism.tp": tp, "parallelism.sequence_parallel": tp > 1, "parallelism.pp": pp}
         for pp in (1, 2, 4, 8, 16, 32)
         for tp in (1, 2, 4, 8)
     )
@@ -389,6 +394,5 @@ def _own(space: Space) -> int | None:
 
 def _taken_back(scenario: Scenario, settings: Mapping[str, Any]) -> dict[str, None]:
     """What a scenario says of its own ZeRO stage and a layout of another one has nothing to do with."""
-    owners = scenario.software.gradients.zero1_broadcasts
     zero = settings.get(ZERO, scenario.parallelism.zero)
-    return {"software.gradients.zero1_broadcasts": None} if owners and zero != 1 else {}
+    return {OWNERS: None} if scenario.software.gradients.zero1_broadcasts and zero != 1 else {}

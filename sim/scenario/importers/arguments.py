@@ -35,6 +35,7 @@ PER_NODE = (
 )
 NODES = ("nnodes", "num_nodes", "nodes")
 _LAUNCHERS = ("deepspeed", "accelerate", "torchrun", "mpirun", "srun")
+_SIZE = re.compile(r"0*[1-9][0-9]{0,8}")
 _SCRIPT = re.compile(r"[^=]*\.py\Z")
 
 
@@ -148,10 +149,10 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
 def _hosts_of_mpi(header: Mapping[str, Setting], world: Setting) -> tuple[Setting | None, Setting | None]:
     """Hosts, and ranks of each, by ``mpiexec -n 64 -ppn 4``; None where it says no ranks of a host."""
     each = _first(header, ("ppn", "npernode"))
-    sizes = [str(one.value) for one in (world, each) if one is not None]
-    if each is None or not all(size.isdigit() for size in sizes) or int(sizes[0]) % max(1, int(sizes[1])):
+    sizes = [int(text) for one in (world, each) if one and _SIZE.fullmatch(text := str(one.value))]
+    if each is None or len(sizes) < 2 or sizes[0] % sizes[1]:
         return None, None
-    hosts, name = int(sizes[0]) // int(sizes[1]), f"{world.name} {world.value} over {each.name}"
+    hosts, name = sizes[0] // sizes[1], f"{world.name} {world.value} over {each.name}"
     return Setting(value=str(hosts), file=world.file, name=name, line=world.line), each
 
 

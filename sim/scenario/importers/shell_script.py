@@ -92,7 +92,7 @@ def slurm_variables(sbatch: Mapping[str, str]) -> dict[str, str]:
         variable: found[1]
         for variable, names in _OF_SLURM.items()
         for name in names
-        if (found := re.search(r"(?:\A|:)(\d+)\Z", sbatch.get(name, "")))
+        if (found := re.search(r"(?:\A|:)([0-9]{1,9})\Z", sbatch.get(name, "")))
     }
     hosts, each = told.get("SLURM_NNODES"), told.get("SLURM_NTASKS_PER_NODE")
     if hosts and each:

@@ -110,7 +110,7 @@ def _join_fsdp(settings: Settings) -> None:
             continue
         name, value = _MEANT[word]
         one = Setting(value=value, file=told.file, name=told.name, line=told.line)
-        settings.found.setdefault(f"fsdp_config.fsdp_{name}", one)
+        settings.found[f"fsdp_config.fsdp_{name}"] = one
     settings.found[_OWN] = Setting(value="FSDP", file=told.file, name=told.name, line=told.line)
     if not settings.has("fsdp_config.fsdp_backward_prefetch", "fsdp_config.fsdp_version"):
         settings.draft.note(
