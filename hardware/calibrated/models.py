@@ -329,7 +329,7 @@ class ProfileFile(_Block):
         default=None, description="by how much kernels slow down beside a running collective"
     )
     step_time_fit: str | None = Field(default=None, description="how these two came about")
-    clock_from_steps: bool | None = Field(
+    clock_from_steps: Flag | None = Field(
         default=None,
         description="whether a step has shown that clock, here or on a GPU of its pace; default true",
     )

@@ -59,7 +59,7 @@ class StepNode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rendezvous:
+class StepRendezvous:
     """Nodes that begin together when the last of them has started, at ``at_s`` in the healthy step. A
     ``crossing`` rendezvous joins all replicas. ``transfer`` is what moves then."""
 
@@ -84,12 +84,12 @@ class StepGraph:
     """
 
     nodes: tuple[StepNode, ...]
-    rendezvous: tuple[Rendezvous, ...]
+    rendezvous: tuple[StepRendezvous, ...]
     messages: tuple[StageMessage, ...]
     order: tuple[int, ...]
 
     @cached_property
-    def crossings(self) -> tuple[Rendezvous, ...]:
+    def crossings(self) -> tuple[StepRendezvous, ...]:
         """The rendezvous of several replicas, in their order."""
         count = len(self.nodes)
         met = (self.rendezvous[step - count] for step in self.order if step >= count)
@@ -281,7 +281,7 @@ def _kernels_s(work: object) -> _Kernels:
 
 def _rendezvous(
     record: Record, first: Sequence[int], number: Mapping[int, int], crossing: Collection[str]
-) -> Iterator[Rendezvous]:
+) -> Iterator[StepRendezvous]:
     """Collectives that join stages or replicas. ``number`` gives the node of each op."""
     programs = record.programs
     joined: dict[tuple[str, int, int], list[int]] = defaultdict(list)
@@ -300,11 +300,11 @@ def _rendezvous(
             calls[name] += 1
     for key, nodes in joined.items():
         transfer, at_s = what[key]
-        yield Rendezvous(nodes=tuple(nodes), crossing=key[0] in crossing, transfer=transfer, at_s=at_s)
+        yield StepRendezvous(nodes=tuple(nodes), crossing=key[0] in crossing, transfer=transfer, at_s=at_s)
 
 
 def _order(
-    nodes: Sequence[StepNode], rendezvous: Sequence[Rendezvous], at_s: Sequence[float]
+    nodes: Sequence[StepNode], rendezvous: Sequence[StepRendezvous], at_s: Sequence[float]
 ) -> tuple[int, ...]:
     """Nodes as they start and rendezvous as they begin, each after all that it waits for, and otherwise in
     the order of ``at_s``, when they start in the healthy step."""

@@ -25,7 +25,7 @@ NAMES = {
 
 
 @dataclass(slots=True)
-class Part:
+class PathPart:
     """Seconds of the path, ``on_path``, in repeated blocks that run in one way: such blocks take ``whole_s``,
     of which ``named`` says what is done in them."""
 
@@ -45,7 +45,7 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
             return last - first
         return max(0.0, min(last, until) - max(first, since))
 
-    parts, known = dict[str, float](), dict[Hashable, Part]()
+    parts, known = dict[str, float](), dict[Hashable, PathPart]()
     lasts = [max(ends, default=0.0) for ends in record.end]
     now = max(lasts)
     at = lasts.index(now), record.end[lasts.index(now)].index(now)
@@ -84,7 +84,7 @@ def _attribute(
     op: Op,
     seconds: float,
     parts: dict[str, float],
-    known: dict[Hashable, Part],
+    known: dict[Hashable, PathPart],
 ) -> None:
     """Add so many seconds of an op to the ``parts``, or to what is ``known`` of its repeated blocks: by their
     run, or by class and op where these ran in pieces."""
@@ -96,7 +96,7 @@ def _attribute(
         part = known.get(key)
         if part is None:
             found = repeated_parts(record, *at)
-            part = known[key] = Part(sum(found.values()), found)
+            part = known[key] = PathPart(sum(found.values()), found)
         part.on_path += seconds
     elif isinstance(op.work, Compute):
         kind = NAMES.get(op.work.kind, op.work.kind)

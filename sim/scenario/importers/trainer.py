@@ -8,8 +8,7 @@ given, and what FSDP shards under mixed precision is made FP32).
 
 from __future__ import annotations
 
-import json
-
+from ....hardware.files import FileError, load_json
 from ..model.catalogue import get_model, model_names
 from .layer_checkpoints import put_layer_checkpoints
 from .liger import put_liger
@@ -92,8 +91,8 @@ def _open_documents(settings: Settings) -> None:
         if told is None or not isinstance(told.value, str) or not told.value.strip().startswith("{"):
             continue
         try:
-            inside = json.loads(told.value)
-        except ValueError:
+            inside = load_json(told.value, told.file)
+        except FileError:
             told.refuse(settings.draft, "this is no JSON")
             continue
         settings.read.add(name)
