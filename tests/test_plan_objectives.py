@@ -135,6 +135,10 @@ def test_nothing_fits_is_an_answer() -> None:
     assert found.smallest is not None
     assert found.smallest[1] > found.smallest[2]
     assert sum(found.smallest_terms.values()) == pytest.approx(found.smallest[1], rel=0.1)
+    said = found.to_dict()["smallest"]
+    assert said["peak_memory_bytes"] > said["capacity_bytes"] == found.smallest[2]
+    assert said["terms_bytes"] == found.smallest_terms
+    assert said["set"]["parallelism.tp"] == found.smallest[0]["parallelism.tp"]
     with pytest.raises(ValueError, match="small"):
         _ = found.best
 

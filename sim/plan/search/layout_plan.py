@@ -203,6 +203,7 @@ class LayoutPlan:
                 }
                 for one in self.lost
             ],
+            "smallest": self._smallest(),
             "nearest": None
             if self.nearest is None
             else {"set": written(self.nearest[0]), "factor": self.nearest[1]},
@@ -212,6 +213,18 @@ class LayoutPlan:
             "not_emitted": self.not_emitted,
             "remembered": self.remembered,
             "timing": dict(self.timing),
+        }
+
+    def _smallest(self) -> dict[str, Any] | None:
+        if self.smallest is None:
+            return None
+        settings, peak, capacity = self.smallest
+        terms = dict(self.smallest_terms)
+        return {
+            "set": written(settings),
+            "peak_memory_bytes": peak,
+            "capacity_bytes": capacity,
+            "terms_bytes": terms,
         }
 
 
