@@ -140,3 +140,9 @@ FrontPictureOption = Annotated[
 SaveOption = Annotated[
     Path | None, typer.Option("--save", metavar="DIR", help="Write a scenario file for each choice.")
 ]
+
+
+def refuse_idle_journal(journal: Path | None, replan: bool) -> None:
+    """ValueError for a journal of no plan: it keeps the replays of searches, and there is none."""
+    if journal is not None and not replan:
+        raise ValueError("--journal keeps replays of plans; give it with --replan, or leave it out")

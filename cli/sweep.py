@@ -9,7 +9,15 @@ import typer
 
 from .options import JsonOption, ScenarioArgument
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, wrote
-from .plan_options import FITS, FitsOption, JobsOption, JournalOption, ParquetOption, RayOption
+from .plan_options import (
+    FITS,
+    FitsOption,
+    JobsOption,
+    JournalOption,
+    ParquetOption,
+    RayOption,
+    refuse_idle_journal,
+)
 from .progress import progress
 
 NOTHING_FITS = 1
@@ -49,6 +57,7 @@ def sweep(
     for option, path, suffix in (("--csv", csv, ".csv"), ("--parquet", parquet, ".parquet")):
         output_file(option, path, (suffix,), [scenario])
     output_file("--picture", picture, PICTURES, [scenario])
+    refuse_idle_journal(journal, replan)
     output_file("--journal", journal, (".jsonl",), [scenario], appended=True)
 
     from ..sim.plan.axis_values import varied

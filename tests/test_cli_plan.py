@@ -216,6 +216,14 @@ def test_a_sensitivity_is_told(scenario: str, tmp_path: Path) -> None:
     ElementTree.fromstring(picture.read_text(encoding="utf-8"))
 
 
+@pytest.mark.parametrize(
+    "command", [("sweep", "--set", "training.micro_batch=1,2"), ("sensitivity", "--no-replan")]
+)
+def test_a_journal_without_plans_is_refused(command: tuple[str, ...], scenario: str, tmp_path: Path) -> None:
+    told = ran(command[0], scenario, *command[1:], "--journal", str(tmp_path / "kept.jsonl"), code=2).output
+    assert "--replan" in told
+
+
 @pytest.mark.slow
 def test_a_search_that_is_interrupted_tells_the_best_so_far(tmp_path: Path) -> None:
     scenario, told, _ = interrupted(tmp_path, lines=2)

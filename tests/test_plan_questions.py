@@ -224,6 +224,10 @@ def test_replanned_points_are_no_slower() -> None:
         assert new.figures is not None
         assert new.figures.step_time_s <= old.figures.step_time_s
         assert new.settings["parallelism.tp"] in (1, 2, 4)
+    chosen = [new.settings["parallelism.tp"] for new in anew.points]
+    assert anew.frame["parallelism.tp"].tolist() == chosen
+    assert anew.frame["training.global_batch"].tolist() == [16, 32]
+    assert "parallelism.tp" not in as_is.frame
 
 
 @given(st.integers(1, 64), st.floats(0.1, 100.0), st.integers(2, 16), st.floats(0.1, 1.0))

@@ -288,5 +288,10 @@ def test_the_own_layout_is_always_judged() -> None:
     assert mine.name == "your layout"
     step_s = brief_step(small()).step_time_s
     assert mine.factor == pytest.approx(step_s / fixed.choices[0].figures.step_time_s, rel=1e-9)
+    few = {f"parallelism.{axis}": size for axis, size in (("tp", 2), ("pp", 1), ("cp", 1))}
+    doubtful = plan("llama3-8b-h100", {"training.micro_batch": 2}, fix=few, audit=0, jobs=1)
+    step_s = brief_step(doubtful.scenario).step_time_s
+    assert not doubtful.lost[0].fits
+    assert f"would be {step_s / doubtful.choices[0].figures.step_time_s:.2f} ×" in doubtful.lost[0].why
     free = plan(small(), fix=FIX, audit=0, jobs=1)
     assert free.lost[0].settings["parallelism.tp"] == 2

@@ -99,6 +99,44 @@ def test_interleaving_helps_until_its_messages_cost_more() -> None:
     assert times[20] > times[10]
 
 
+def test_the_more_microbatches_the_less_interleaving_gains() -> None:
+    """The bubble is a smaller share of the step; Megatron-Bridge's guide has fewer chunks then."""
+    few, many = (
+        _step(*batch, ("parallelism.vpp", 1), ("schedule", "1f1b")).step_time_s
+        / _step(*batch, ("parallelism.vpp", 10), ("schedule", "interleaved")).step_time_s
+        for batch in ((("training.global_batch", 128),), (("training.global_batch", 2048),))
+    )
+    assert few > 1.03
+    assert 1.0 < many < 1.01
+
+
+def test_experts_are_better_whole_than_split_by_tensor_parallelism() -> None:
+    """The guide's etp 1: their products are small enough."""
+    common = {"parallelism.tp": 4, "parallelism.dp": None}
+    whole, halves, quarters = (
+        _of_experts("mixtral-8x22b-h100", {**common, "parallelism.etp": etp, "parallelism.ep": 8 // etp})
+        for etp in (1, 2, 4)
+    )
+    assert whole < halves < quarters
+
+
+def test_experts_stay_inside_nvlink_unless_their_exchanges_are_beside_other_work() -> None:
+    """Two hosts of ep 8 beat one group of ep 16 over both; where exchanges overlap it is the other way
+    round, since fewer experts a rank have larger products."""
+
+    def wide_over_near(overlap: bool) -> float:
+        common = {"cluster.gpus": 32, "software.exchange.moe_a2a_overlap": overlap, "parallelism.dp": None}
+        near, wide = (_of_experts("qwen3-30b-a3b-h100", {**common, "parallelism.ep": ep}) for ep in (8, 16))
+        return wide / near
+
+    assert wide_over_near(overlap=False) > 1
+    assert wide_over_near(overlap=True) < 1
+
+
+def _of_experts(scenario: str, changes: dict[str, Any]) -> float:
+    return brief_step(load_scenario(scenario, changes)).step_time_s
+
+
 def test_a_large_vocabulary_wants_fewer_layers_at_the_ends() -> None:
     """Two layers fewer in the model, so that both splits are even; their step is a fortieth at most."""
     large = {"vocab_size": 256000}

@@ -125,10 +125,15 @@ def point_figures(point: FieldPoint) -> dict[str, Any]:
 
 
 def point_row(point: FieldPoint) -> dict[str, Any]:
-    """A point as one flat row."""
+    """A point as one flat row: its values, its layout where that was planned anew, its figures."""
     figures = point_figures(point)
     low, high = figures.pop("interval_s") or (None, None)
-    return {**written(point.values), **figures, "interval_low_s": low, "interval_high_s": high}
+    return {
+        **written({**point.values, **point.settings}),
+        **figures,
+        "interval_low_s": low,
+        "interval_high_s": high,
+    }
 
 
 def sweep(

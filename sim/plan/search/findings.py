@@ -208,7 +208,7 @@ class Findings:
         if own is None:
             slower[OWN] = BASE
         elif not search.fits[own]:
-            lost.append(self._too_large(OWN, np.arange(len(self.among.layouts)) == own))
+            lost.append(self._doubtful(own))
         elif own != best:
             slower[OWN] = BASE if search.judging.passes_over(own) else own
         for name, mask in self._masks.items():
@@ -290,6 +290,19 @@ class Findings:
         why = why_not_fit(int(mask.sum()), peak, capacity, float(self.among.fit_probability[least]))
         settings = self.among.layouts.settings(least)
         return Loser(name=name, settings=settings, why=why, factor=peak / capacity, fits=False)
+
+    def _doubtful(self, own: int) -> Loser:
+        """The scenario's own layout where it is not sure to fit: what its step would be, too, if it may."""
+        lost = self._too_large(OWN, np.arange(len(self.among.layouts)) == own)
+        if lost.factor > 1 or self.search.judging.passes_over(own):
+            return lost
+        self._predict([own])
+        if own in self._refused:
+            return lost
+        best, step_s = self.choices[0], self._figures[own].step_time_s
+        factor = step_s * self._seconds_of_best(own) / best.figures.step_time_s
+        why = why_slower(best.figures, self._figures[own], self._seconds_of_best(own))
+        return replace(lost, why=f"{lost.why}; its step would be {factor:.2f} × the best's: {why}")
 
     def _smallest(self, mask: NDArray[np.bool_]) -> int:
         """The layout that takes the least of its GPUs' memory."""

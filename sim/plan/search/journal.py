@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from ....hardware.files import FileError, append_text, load_json, read_bytes, read_text
@@ -40,6 +41,8 @@ class Journal:
     path: Path | None = None
     known: dict[str, JudgedLayout] = field(default_factory=dict, repr=False)
     found: int = 0
+    _written: set[str] = field(default_factory=set, repr=False)
+    _writing: Lock = field(default_factory=Lock, repr=False)
 
     def __post_init__(self) -> None:
         if self.path is None:
@@ -67,8 +70,16 @@ class Journal:
         if key in self.known:
             return
         self.known[key] = judged
-        if self.path is not None:
-            append_text(self.path, _line({"key": key, "judged": judged.to_row()}), edits=True)
+        self.write(key, judged)
+
+    def write(self, key: str, judged: JudgedLayout) -> None:
+        """Keep a result on disk alone, for whoever comes next; any thread may. May raise FileError."""
+        if self.path is None:
+            return
+        with self._writing:
+            if key not in self._written:
+                append_text(self.path, _line({"key": key, "judged": judged.to_row()}), edits=True)
+                self._written.add(key)
 
 
 def _check_header(head: Any, path: Path) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ....hardware.files import FileError
 from .journal import Journal, key_of
 from .judged import JudgedLayout, LeastStep, refused
-from .workers import Workers
+from .workers import Local, Workers
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
@@ -103,6 +104,18 @@ class Judging:
     _keys: dict[int, str] = field(default_factory=dict, repr=False)
     _ones: dict[int, int] = field(default_factory=dict, repr=False)
     _reasons: dict[int, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.journal.path is not None and isinstance(self.workers, Local):
+            self.workers.arrived = self._arrived
+
+    def _arrived(self, answered: Answered) -> None:
+        """A replay is on disk before those that are awaited: whoever is killed meanwhile has it. It is known
+        to nobody here before its turn. A file that cannot be written is told then, by ``_keep``."""
+        number, judged = answered
+        if number is not None and isinstance(judged, JudgedLayout):
+            with suppress(FileError):
+                self.journal.write(self._keys[number], judged)
 
     def __call__(self, numbers: Iterable[int]) -> Generator[JudgedLayout, None, None]:
         wanted, ahead = itertools.tee(numbers)
@@ -223,6 +236,10 @@ class Judging:
         ((_, judged),) = self.workers.run([Asked(scenario=scenario)])
         assert isinstance(judged, JudgedLayout), "a replay was asked for"
         return judged
+
+    def arrived(self) -> dict[int, JudgedLayout]:
+        """What workers did ahead and nobody has asked for yet, by number."""
+        return {i: judged for i, judged in self._at_hand.items() if i not in self.known}
 
     def _is_at_hand(self, number: int) -> bool:
         """Whether it needs no replay; what the journal has is at hand from now on."""

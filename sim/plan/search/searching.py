@@ -136,8 +136,20 @@ class LayoutSearch:
             foresee=self._foresee if within is None and limit is None else nobody_begins,
             tell=self.tell,
         )
+        if ranked.interrupted and within is None and self.final is None:
+            ranked = self._with_arrived(ranked, top)
         self.value |= ranked.value
         return ranked
+
+    def _with_arrived(self, ranked: Ranked, top: int) -> Ranked:
+        """The best so far, with what workers did ahead of the one that was awaited."""
+        value = dict(ranked.value)
+        for i, judged in self.judging.arrived().items():
+            if np.isfinite(self.bound[i]):
+                self.judging.known[i] = judged
+                value[i] = self.value_of(i, judged)
+        best = sorted((found, i) for i, found in value.items() if np.isfinite(found))
+        return replace(ranked, best=tuple(i for _, i in best[:top]), value=value)
 
     def expect(self, numbers: Iterable[int]) -> None:
         """Who has nothing else to do works out bounds by actions that may be asked for next."""

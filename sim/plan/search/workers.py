@@ -63,12 +63,14 @@ def nothing_to_prepare() -> None:
 @dataclass
 class Local(Generic[Task, Done]):
     """This process, and from some work on a pool of ``jobs`` forked ones beside it. ``prepare`` is called
-    before these are forked, which then have in common what it loads."""
+    before these are forked, which then have in common what it loads. ``arrived`` is told what the pool
+    has done as soon as it is here, whoever is still awaited: by the pool's own thread."""
 
     function: Callable[[Task], Done]
     jobs: int
     after_s: float = POOL_ABOVE_S
     prepare: Callable[[], None] = nothing_to_prepare
+    arrived: Callable[[Done], None] | None = None
     _spent_s: float = 0.0
     _spare: list[_Flying[Task, Done]] = field(default_factory=list, repr=False)
     _pool: ProcessPoolExecutor | None = field(default=None, repr=False)
@@ -150,7 +152,16 @@ class Local(Generic[Task, Done]):
         self._left[mark] = 0
         with warnings.catch_warnings():  # of threads, of which this process has none of its own
             warnings.simplefilter("ignore", DeprecationWarning)
-            return _Flying(task, mark, pool.submit(_work, task, mark))
+            future = pool.submit(_work, task, mark)
+        if self.arrived is not None:
+            future.add_done_callback(self._tell)
+        return _Flying(task, mark, future)
+
+    def _tell(self, future: Future[Any]) -> None:
+        if future.cancelled() or future.exception() is not None or future.result() is LEFT:
+            return
+        assert self.arrived is not None
+        self.arrived(future.result())
 
     def _result(self, pool: ProcessPoolExecutor, one: _Flying[Task, Done]) -> Done:
         """What comes of a task, which is begun anew if it was left while nobody waited for it."""
