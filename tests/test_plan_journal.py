@@ -42,7 +42,10 @@ class FirstWaits:
         return LeastStep(self(scenario))
 
 
-def test_what_others_did_is_kept_before_the_one_that_is_awaited(tmp_path: Path) -> None:
+def test_what_others_did_is_kept_before_the_one_that_is_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepsim.sim.plan.search.workers.may_fork", lambda: True)  # threads of other tests
     path = tmp_path / "plan.jsonl"
     layouts = [small(training__micro_batch=size) for size in (1, 2, 4)]
     workers = Local(Answering(FirstWaits(path)), 2, after_s=0.0)
