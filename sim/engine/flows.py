@@ -23,8 +23,7 @@ from .signal import Done
 from .slowed import SLACK, Slowed
 
 Lent = tuple[float, Callable[[], None]]
-"""Of a flow that was taken out of the clock (``Flows.take``): when it ends, as far as its taker knows, and
-what to call when another flow begins to share a link with it."""
+"""Of a taken flow (``Flows.take``): when it ends, as far as its taker knows, and whom to tell of another."""
 
 Begins = Callable[[float, Demand, Done, Any], None]
 """Begins to move payload bytes: ``Flows.start``, or whoever has more to do then."""
@@ -227,8 +226,7 @@ class Flows:
                 return False
         if stopped and not stopped.isdisjoint(links):
             return True  # it never ends
-        known = self._shares.known.get(id(demand))
-        rate, bound = known[1] if known is not None else self._shares.solo(demand)
+        rate, bound = self._shares.solo(demand)
         if not rate:
             return False
         number, self._count = self._count, self._count + 1

@@ -32,19 +32,18 @@ class Shares:
 
     def __init__(self, capacity: Mapping[Link, float]) -> None:
         self._capacity = capacity
-        self.known: dict[int, tuple[Demand, Share]] = {}
-        """By identity of a demand, what ``solo`` has answered: asked for every message."""
+        self._solo: dict[int, tuple[Demand, Share]] = {}
 
     def forget(self) -> None:
         """Drop the shares that were computed, because capacities have changed."""
-        self.known.clear()
+        self._solo.clear()
 
     def solo(self, demand: Demand) -> Share:
         """The share of a flow that has its links to itself: bytes per second, and what bounds it."""
-        known = self.known.get(id(demand))
+        known = self._solo.get(id(demand))
         if known is None:
             rate = alone(demand, self._capacity)
-            known = self.known[id(demand)] = demand, (rate, binding(demand, rate, self._capacity))
+            known = self._solo[id(demand)] = demand, (rate, binding(demand, rate, self._capacity))
         return known[1]
 
     def shared(self, demands: Sequence[Demand], crowds: Iterable[Crowd]) -> list[Share]:
