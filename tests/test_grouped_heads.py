@@ -56,3 +56,38 @@ def test_a_copy_reads_and_writes() -> None:
 def test_each_layer_copies_once_each_way() -> None:
     found = copies(groups=4, rope=True)
     assert found[COPY] == found[JOIN] > 0
+
+
+def test_heads_turned_inside_their_product_are_not_copied() -> None:
+    """One kernel each way reads and writes queries, keys and values; norms of heads stand in its way."""
+
+    def names(**fields: Any) -> Counter[str]:
+        run = scenario(
+            software={"preset": "megatron-core-2025", "kernels": {"fused_qkv_rope": True}},
+            num_attention_heads=8,
+            num_query_groups=4,
+        ).with_({"model.position": "rope", **fields})
+        return Counter(span.name for span in simulate(run).iter_spans())
+
+    turned = names()
+    assert not {COPY, JOIN} & set(turned)
+    assert turned["rope"] == turned["rope backward"] > 0
+    assert {COPY, JOIN} <= set(names(**{"model.position": "learned"}))
+    assert {COPY, JOIN} <= set(names(**{"model.qk_norm": True}))
+
+
+def test_what_turns_heads_inside_their_product_moves_values_too() -> None:
+    """Bytes of all three, read and written; 2 bytes at a time, it takes longer than these on B200."""
+    kernels = {"fused_qkv_rope": True}
+    run = scenario(
+        gpu="B200-SXM-180GB",
+        software={"preset": "mlperf-5.1", "kernels": kernels},
+        num_attention_heads=8,
+        num_query_groups=4,
+    ).with_({"model.position": "rope"})
+    local = lowered(run).plan.local
+    spans = {span.name: span for span in simulate(run).iter_spans() if span.name.startswith("rope")}
+    whole = local.tokens * (8 + 4 + 4) * local.head_dim * local.element_bytes
+    assert {span.bytes for span in spans.values()} == {2 * whole}
+    took = {name: span.end_s - span.start_s for name, span in spans.items()}
+    assert took["rope backward"] > took["rope"]

@@ -76,6 +76,7 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te",
         "software.kernels.cross_entropy", "fused"),
         ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "software.kernels.logits_fp32", False),
+        ("--fused-single-qkv-rope", "software.kernels.fused_qkv_rope", True),
         # Recomputation.
         ("--recompute-activations", "training.recompute", "selective"),
         ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",

@@ -135,6 +135,19 @@ def test_attention_runs_in_eight_bits_beside_products_of_blocks_alone() -> None:
     assert attention_s("fp8", True, gpu="H100-SXM5-80GB") == attention_s("fp8", False, gpu="H100-SXM5-80GB")
 
 
+@pytest.mark.parametrize(("precision", "copies"), [("nvfp4", 1), ("mxfp8", 0)])
+def test_what_shares_a_scale_is_copied_into_one_before_attention_in_eight_bits(
+    precision: str, copies: int
+) -> None:
+    """TransformerEngine's combine_and_quantize: read and written once in 16 bit; blocks share no scale."""
+    run, without = (
+        run_of(precision, {"fp8_attention": flag, "attention": "cudnn"}) for flag in (True, False)
+    )
+    passes, element_bytes, microbatches = 2 * copies, 2, 2
+    assert bytes_of(run, "join QKV") == passes * element_bytes * TOKENS * 3 * H * LAYERS * microbatches
+    assert bytes_of(without, "join QKV") == 0
+
+
 def test_only_hopper_transposes() -> None:
     blackwell, hopper = run_of("fp8"), run_of("fp8", gpu="H100-SXM5-80GB")
     assert bytes_of(blackwell, "transpose quantised") == 0

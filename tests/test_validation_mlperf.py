@@ -35,6 +35,25 @@ def test_kernels_of_rounds_without_nvidias_recipes() -> None:
     assert cisco["python_quantisers"] is True
 
 
+def test_heads_are_turned_inside_their_product_where_a_round_says_so() -> None:
+    """FUSED_QKV_ROPE: 8B of 5.1, and all but DeepSeek-V3 of 6.0; else Megatron core copies grouped heads."""
+
+    def turned(release: str, width: int, gpu: str = "GB200-NVL72") -> tuple[bool, bool]:
+        case = a_case(gpu, "fp8", tp=1)
+        fields = recipe_fields(release, replace(case, model=replace(case.model, hidden_size=width)))
+        preset = get_software(release).kernels
+        return tuple(
+            bool(fields.get(name, getattr(preset, name)))
+            for name in ("fused_qkv_rope", "grouped_heads_copied")
+        )  # type: ignore[return-value]
+
+    assert turned("mlperf-5.1", 4096) == turned("mlperf-6.0", 4096) == (True, False)
+    assert turned("mlperf-6.0", 16384) == turned("mlperf-6.0", 2880) == (True, False)
+    assert turned("mlperf-5.0", 16384) == turned("mlperf-5.1", 16384) == (False, True)
+    assert turned("mlperf-5.1", 4096, "H100-SXM5-80GB") == (False, True)
+    assert turned("mlperf-5.1", 4096, "MI355X") == turned("mlperf-6.0", 7168) == (False, False)
+
+
 def test_amds_round_5_1_runs_aiters_attention_where_it_was_measured() -> None:
     """Its configuration asks for it; a case says cudnn, as of all of TransformerEngine's fused attention."""
     asked = fields_instead("mlperf-5.1", a_case("MI355X", "fp8"))
@@ -84,7 +103,7 @@ def test_mlperf_6_0_runs_what_its_recipes_name() -> None:
         )
     )
     assert (llama["fp8_attention"], llama["fused_quantise"], llama["bucket_elements"]) == (True, True, 768e6)
-    assert large == {"fp8_parameters": False, "fused_amax": False}
+    assert large == {"fp8_parameters": False, "fused_amax": False, "fused_qkv_rope": True}
     expert = {"model.moe": MOE, "hardware.gpu": "GB300-NVL72", "layout.precision": "mxfp8", "layout.tp": 1}
     deepseek, gpt_oss = (
         recipe_fields("mlperf-6.0", build(case_document(expert | {"model.hidden_size": width})))

@@ -34,7 +34,7 @@ def attention_forward(builder: LayerBuilder, *, again: bool = False) -> None:
         _unfused_forward(builder, launches)
     else:
         if _in_eight_bits(builder):
-            builder.memory("quantise QKV", _CAST * local.tokens * local.qkv_width, launches=2)
+            _quantise_qkv(builder)
         _flash_layout(builder, "QKV for FlashAttention")
         builder.kernel("attention", _fused(builder, "forward", _whole(local)), launches=launches)
 
@@ -51,6 +51,23 @@ def attention_backward(builder: LayerBuilder) -> None:
             builder.memory("quantise dO", _CAST * local.tokens * local.attention_width, launches=2)
         builder.kernel("attention backward", _fused(builder, "backward", _whole(local)))
         _flash_layout(builder, "gradients from FlashAttention")
+
+
+def _quantise_qkv(builder: LayerBuilder) -> None:
+    """Q, K and V to 8 bits, which share one scale unless the recipe has attention's scales in blocks, too.
+
+    For that they are copied into one tensor first, as rotary positions, or what makes them contiguous, leave
+    three (TransformerEngine 2.8 to 2.19 pytorch/attention/dot_product_attention/utils.py,
+    combine_and_quantize: torch.cat). Beside products in NVFP4 attention is in FP8 by tensors
+    (dot_product_attention.py, init_fp8_metadata); in MXFP8 each of the three is cast by itself (from 2.15 on;
+    earlier releases refuse 8-bit attention there).
+    """
+    local = builder.local
+    elements = local.tokens * local.qkv_width
+    assert local.recipe is not None
+    if local.recipe.gemm_dtype == "nvfp4":
+        builder.memory("join QKV", 2.0 * elements * local.element_bytes)  # read, write
+    builder.memory("quantise QKV", _CAST * elements, launches=2)
 
 
 def _flash_layout(builder: LayerBuilder, name: str) -> None:

@@ -33,6 +33,14 @@ of an angle (backward of two) and turns that element of each of its warp's heads
 in their machine code for Hopper (NVRTC 12.9), on the path of angles below 105,615."""
 
 
+_IN_PRODUCT_FORWARD, _IN_PRODUCT_BACKWARD, _IN_PRODUCT_HEAD, _CARRIED, _IN_PRODUCT_ANGLE = 29, 38, 22, 14, 45
+"""The same of the kernel that turns queries and keys inside the product of all three: for each element that
+it turns, forward and backward; for each head of a thread, which takes every 32nd of its elements in a loop;
+for each element of a value, which it carries; and for each angle, of which a token's block takes those of
+queries and those of keys once. Counted in the machine code for Blackwell of TransformerEngine's own wheel
+(transformer_engine_cu12 2.8.0, fused_qkv_rope_forward_kernel and _backward_kernel, rows not interleaved)."""
+
+
 def rearrange(builder: LayerBuilder) -> None:
     """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
     local, software = builder.local, builder.software
@@ -49,8 +57,8 @@ def split_heads(builder: LayerBuilder) -> None:
     """The product of Q, K and V as three. Each group has its queries, its key and its value there, so that
     queries which share a key are not evenly apart: a reshape copies them (Megatron-LM
     core/transformer/attention.py, get_query_key_value_tensors). Those of a single group are, and stay."""
-    local = builder.local
-    if builder.software.kernels.grouped_heads_copied and not local.latent and several_groups(local):
+    local, copied = builder.local, builder.software.kernels.grouped_heads_copied
+    if copied and not local.latent and several_groups(local) and not _turned_in_product(builder):
         size = float(local.tokens * local.heads * local.head_dim * local.element_bytes)
         builder.function("queries in a row", 2 * size)  # read, write
 
@@ -65,7 +73,15 @@ def _joins_gradients(builder: LayerBuilder) -> bool:
     they are joined (TransformerEngine pytorch/attention.py, _SplitAlongDim.backward: noop_ok)."""
     local, kernels = builder.local, builder.software.kernels
     apart = kernels.grouped_heads_copied and (_grouped(local) or local.rope)
-    return (kernels.qkv_grad_joined or apart) and not local.latent
+    return (kernels.qkv_grad_joined or apart) and not local.latent and not _turned_in_product(builder)
+
+
+def _turned_in_product(builder: LayerBuilder) -> bool:
+    """Whether one kernel reads the product of Q, K and V and writes all three, queries and keys turned, which
+    it can where nothing norms heads in between (Megatron core attention.py: split_qkv)."""
+    local = builder.local
+    able = local.rope and not local.latent and not local.qk_norm
+    return builder.software.kernels.fused_qkv_rope and able
 
 
 def rearrange_backward(builder: LayerBuilder) -> None:
@@ -90,7 +106,11 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
         return
     name = "rope backward" if backward else "rope"
     size = local.query_bytes
-    if software.kernels.fused_rope or software.kernels.torch_compile:
+    if _turned_in_product(builder):
+        moved = 2.0 * local.tokens * local.qkv_width * local.element_bytes  # read, write
+        append = builder.memory if backward else builder.function
+        append(name, moved, instructions=_instructions_in_product(local, backward=backward))
+    elif software.kernels.fused_rope or software.kernels.torch_compile:
         sines = software.kernels.fused_rope and software.kernels.rope_takes_sines
         issued = _rope_instructions(local, backward=backward) if sines else 0.0
         append = builder.memory if backward else builder.function
@@ -135,6 +155,14 @@ def _rope_instructions(local: LocalShape, *, backward: bool) -> float:
     angle, element = _ROPE_BACKWARD if backward else _ROPE_FORWARD
     each = sum(element * heads + angle * _rope_warps(heads) for heads in (local.heads, local.kv_heads))
     return each * local.tokens * local.head_dim
+
+
+def _instructions_in_product(local: LocalShape, *, backward: bool) -> float:
+    """Those of the kernel that turns queries and keys inside the product."""
+    element = _IN_PRODUCT_BACKWARD if backward else _IN_PRODUCT_FORWARD
+    turned = (local.heads + local.kv_heads) * (element * local.head_dim + 32 * _IN_PRODUCT_HEAD)
+    carried = _CARRIED * local.kv_heads * local.v_head_dim
+    return float(local.tokens * (turned + carried + 2 * _IN_PRODUCT_ANGLE * local.head_dim))
 
 
 def _rope_warps(heads: float) -> int:

@@ -53,6 +53,11 @@ class KernelSoftware(SoftwareGroup):
         description="queries that share keys are copied out of the product of Q, K and V, and gradients of"
         " grouped or turned heads into its gradient (Megatron core with TransformerEngine)",
     )
+    fused_qkv_rope: bool = Field(
+        default=False,
+        description="one kernel reads the product of Q, K and V and writes all three, queries and keys"
+        " turned, unless heads are normed in between (Megatron core's fused_single_qkv_rope)",
+    )
     norm_parts_in_turn: bool = Field(
         default=False,
         description="the weight's gradient of a norm of single heads is added up by one block a column"
