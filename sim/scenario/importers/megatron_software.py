@@ -46,8 +46,6 @@ _FUSIONS = (
 )
 """Options that are on by default, and the fact of the software that each switches."""
 
-_ROPES = (("disable_te_fused_rope", "fused_rope", False), ("fused_single_qkv_rope", "fused_qkv_rope", True))
-
 
 def _kernels(settings: Settings, megatron: Megatron) -> None:
     draft = settings.draft
@@ -57,9 +55,9 @@ def _kernels(settings: Settings, megatron: Megatron) -> None:
         off = settings.flag(f"no_{option}") or not settings.flag(option, default=True)
         if off and (field != "fused_activation" or option == used):
             draft.put_software(field, False, settings.origin(f"no_{option}", option))
-    for option, rope, on in _ROPES:
-        if settings.flag(option):
-            draft.put(f"software.kernels.{rope}", on, settings.origin(option))
+    for name, rope in (("disable_te_fused_rope", "fused_rope"), ("fused_single_qkv_rope", "fused_qkv_rope")):
+        if settings.flag(name):
+            draft.put(f"software.kernels.{rope}", name.startswith("fused"), settings.origin(name))
     _loss(settings, megatron)
 
 
