@@ -231,7 +231,7 @@ def _show(
 ) -> None:
     from functools import cache
 
-    from ..sim.fold.by_itself import fullest_link
+    from ..sim.fold.lone_collective import fullest_link
     from ..sim.report.collective import collective_cost
 
     machine, ranks = case.machine, case.placement.ranks

@@ -63,17 +63,17 @@ def step_work(scenario: Scenario) -> StepWork:
 
 def _again(scenario: Scenario) -> float:
     """FLOPs of what runs again in the backward passes of a step."""
-    from .lowering.again import layer_flops_again
     from .lowering.layers.kinds import layer_kinds
     from .lowering.layers.recompute import kept_operators
     from .lowering.layers.stages import build_stages
+    from .lowering.recomputed_flops import recomputed_layer_flops
 
     model, training = scenario.model, scenario.training
     tokens = float(training.tokens_per_step)
     first = {kind: i for i, kind in reversed(tuple(enumerate(layer_kinds(model))))}
     return sum(
         run.count
-        * layer_flops_again(
+        * recomputed_layer_flops(
             model,
             tokens,
             training.attended_length,

@@ -6,8 +6,8 @@ times grows. Replicas meet only where their ranks take part in the same collecti
 when the last rank has come. Two bounds follow.
 
 - The lower bound: a replay of some replicas that wait for nobody else ends no later than the step. Within a
-  replica a whole tensor-parallel group runs at the pace of its slowest member; ahead.py says how much sooner
-  it may be.
+  replica a whole tensor-parallel group runs at the pace of its slowest member; member_slack.py says how much
+  sooner it may be.
 - The upper bound: replicas are merged into groups, each stage of a group as slow as the slowest rank there. A
   replay of the groups ends no earlier than the step.
 
@@ -18,11 +18,11 @@ Both hold under these conditions (``why_exact`` in conditions.py):
 - the step ends for all ranks together.
 
 Contention needs more care. SMs that collectives hold keep a step monotone where ranks arrive at these
-collectives by kernels of their own (holds.py). Shares of links do not: a message that comes later may find
-more room. If every communication takes the least, or the most, that it may take beside others (extremes.py),
-the bounds are proven (docs/decisions/0067-bounds-that-are-proven.md), and where least and most are the same
-they cost nothing. If these bounds are further apart than wanted, all ranks are replayed where that is a
-matter of seconds.
+collectives by kernels of their own (sm_holding.py). Shares of links do not: a message that comes later may
+find more room. If every communication takes the least, or the most, that it may take beside others
+(extremes.py), the bounds are proven (docs/decisions/0067-bounds-that-are-proven.md), and where least and most
+are the same they cost nothing. If these bounds are further apart than wanted, all ranks are replayed where
+that is a matter of seconds.
 
 Otherwise the replays share links as it comes, and the bounds are wider by a margin, which is no proof. Of 660
 drawn jobs of 2 to 8 replicas four lay outside of bounds without a margin, by 0.36 to 0.43 of what the longest
@@ -56,17 +56,17 @@ from ..fold.whole import Folded, of_classes
 from ..network.transfer import MOST_HBM
 from ..program.program import Programs
 from ..result.step_bounds import StepBounds
-from .ahead import ahead_s
-from .choose import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
+from .choose_replicas import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
 from .conditions import awaiting, crossing
 from .extremes import Extremes, apart, held, least
 from .gains import gains
 from .graph import graph_of
-from .holds import holds_follow_kernels
+from .member_slack import member_slack_s
+from .op_costs import each_transfer, least_speed
 from .passes import Passes
 from .programs import class_of_ranks, from_above, from_below, paces, whole
 from .replicas import replicas_of
-from .works import each_transfer, least_speed
+from .sm_holding import holds_follow_kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -214,12 +214,12 @@ class _Search:
         say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
         extremes = Extremes(self.programs, min(1.0, float(self.replicas.slow.min())))
         above = from_above(self.programs, self.ranks, self.replicas, few.members)
-        below, ahead_s, _ = self._below(self._chosen(few))
+        below, slack_s, _ = self._below(self._chosen(few))
         tasks = [partial(_step_s, least(below)), partial(_step_s, extremes.most(above))]
         with in_children(tasks) as steps:
             record = replay(above)
             lower_s, upper_s = steps()
-        lower_s = (lower_s - ahead_s) * (1 - ROUNDING)
+        lower_s = (lower_s - slack_s) * (1 - ROUNDING)
         upper_s *= 1 + ROUNDING
         if upper_s > lower_s * (1 + tolerance):
             return None
@@ -235,9 +235,9 @@ class _Search:
         say(f"choosing among {self.replicas.count:,} replicas")
         few = self._few(tolerance)
         say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
-        record, lower_s, ahead_s = self._replayed(few)
+        record, lower_s, slack_s = self._replayed(few)
         wider_s = self._moves_s(record)
-        lower_s, step_s, upper_s = self._between(few, record.step_s, lower_s, ahead_s)
+        lower_s, step_s, upper_s = self._between(few, record.step_s, lower_s, slack_s)
         lower_s, upper_s = (lower_s - wider_s) * (1 - ROUNDING), (upper_s + wider_s) * (1 + ROUNDING)
         found = min(lower_s, step_s), step_s, upper_s
         return self._result(few, record, found, parts, proven=self.apart and not few.passed)
@@ -350,7 +350,7 @@ class _Search:
     def _ahead_s(self, spread: Factors) -> float:
         """By how many seconds a step may be shorter whose group members differ by ``spread``, even if their
         kernels are slowed by all collectives that hold SMs."""
-        return ahead_s(self.passes.graph, (self.slowed * spread.max(axis=0)).tolist())
+        return member_slack_s(self.passes.graph, (self.slowed * spread.max(axis=0)).tolist())
 
     def _between(
         self, few: _Few, record_s: float, lower_s: float, ahead: float

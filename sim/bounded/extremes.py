@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..network.paths import NO_PATHS
 from ..program.program import UNORDERED, Collective, Exchange, MessageEnd
 from ..program.uncontended import Rewriter, rate_alone
-from .at_once import messages_between
+from .messages_in_flight import messages_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..network.transfer import Transfer
     from ..program.program import Program, Programs
     from ..program.uncontended import Communication
-    from .at_once import Between, MessagesBetween
+    from .messages_in_flight import Between, MessagesBetween
 
 SLACK = 1e-12
 """Relative amount by which a computed level may lie below the exact one."""

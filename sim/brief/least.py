@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..bounded.extremes import least
-from ..bounded.holds import holds_follow_kernels
+from ..bounded.sm_holding import holds_follow_kernels
 
 if TYPE_CHECKING:
     from ..program.program import Programs

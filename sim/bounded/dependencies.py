@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ..program.program import Program
 
 
-def waits_of(program: Program) -> list[list[int]]:
+def dependencies_of(program: Program) -> list[list[int]]:
     """For each op, the ops that it waits for, without those that another of these waits for."""
     last: dict[str, int] = {}
     found: list[list[int]] = []

@@ -25,7 +25,7 @@ MODULES = {
 """By the name of a module, how the names of its parameters begin."""
 
 
-def layer_flops_again(
+def recomputed_layer_flops(
     model: Model,
     tokens: float,
     seq_length: int,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from ..engine.scope import issue_times
 from ..program.program import Collective, Compute, RepeatedBlocks
-from .edges import before_in_block
-from .waits import waits_of
+from .dependencies import dependencies_of
+from .layer_edges import before_in_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ def _awaited(program: Program) -> list[list[int]]:
     syncs = [sync for sync, _ in issue_times(program.ops)]
     return [
         [*before, *([sync] if sync >= 0 else [])]
-        for before, sync in zip(waits_of(program), syncs, strict=True)
+        for before, sync in zip(dependencies_of(program), syncs, strict=True)
     ]
 
 

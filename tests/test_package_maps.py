@@ -1,0 +1,26 @@
+"""Packages of many modules have a map in the docstring of their ``__init__``, which names every module."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from checkout import ROOT
+
+MANY = 12
+"""Modules from which on a list of files by the alphabet tells a reader nothing."""
+MAPPED = ("sim/bounded", "sim/brief", "sim/engine", "sim/evidence", "sim/fold", "sim/lowering")
+
+
+def modules_in(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.glob("*.py") if file.name != "__init__.py")
+
+
+@pytest.mark.parametrize("folder", MAPPED)
+def test_a_map_names_the_modules_that_there_are(folder: str) -> None:
+    text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text(encoding="utf-8"))) or ""
+    there = modules_in(ROOT / folder)
+    assert len(there) >= MANY
+    assert sorted(set(re.findall(r"\b\w+\.py\b", text))) == there
