@@ -122,11 +122,12 @@ def collective(
     from ..hardware.collective_kinds import kind_called
 
     if log:
-        if cluster or calibration or sweep or gpus_per_node or (size, gpus) != (SIZE, RANKS):
-            raise ValueError(
-                "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
-                "--sweep, --cluster and --calibration"
-            )
+        others = cluster, calibration, sweep, gpus_per_node, (size, gpus) != (SIZE, RANKS)
+        _refuse_beside(
+            "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
+            "--sweep, --cluster and --calibration",
+            *others,
+        )
         case = _case_of_log(log, kind, gpu, interconnect)
         _show(_as_forced(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
         return
@@ -134,29 +135,34 @@ def collective(
         raise ValueError("KIND is missing: a collective, such as all_reduce, or a --log, which is of one")
     kind = kind_called(kind)
 
-    held = gpus_per_node or _host_of(gpu or GPU)
+    per_host = gpus_per_node or _host_of(gpu or GPU)
     payload = _payload_of(size)
-    if cluster and calibration:
-        raise ValueError("--cluster: a profile is of a machine of its own")
+    sizes = _powers_of_two(payload) if sweep or svg else [payload]
     if calibration:
-        if svg or algorithm or protocol or nccl:
-            raise ValueError(
-                "--calibration: own curves have no picture, algorithm, protocol or version to choose"
-            )
+        _refuse_beside("--cluster: a profile is of a machine of its own", cluster)
+        _refuse_beside(
+            "--calibration: own curves have no picture, algorithm, protocol or version to choose",
+            *(svg, algorithm, protocol, nccl),
+        )
         from .own_collective import show_own
 
         there("--calibration", [calibration])
-        sizes = _powers_of_two(payload) if sweep else [payload]
-        show_own(kind, sizes, gpus, gpu, interconnect or INTERCONNECT, held, calibration, as_json=as_json)
+        show_own(kind, sizes, gpus, gpu, interconnect or INTERCONNECT, per_host, calibration, as_json=as_json)
         return
-    sizes = _powers_of_two(payload) if sweep or svg else [payload]
     if cluster:
-        if gpu or gpus_per_node or interconnect:
-            raise ValueError("--cluster: the scenario names GPU, hosts and interconnect")
+        _refuse_beside(
+            "--cluster: the scenario names GPU, hosts and interconnect", gpu, gpus_per_node, interconnect
+        )
         case = case_on_scenario(kind, sizes, gpus, cluster)
     else:
-        case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, held)
+        case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, per_host)
     _show(_as_forced(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
+
+
+def _refuse_beside(why: str, *given: object) -> None:
+    """ValueError where one of the options that do not go with another was given."""
+    if any(given):
+        raise ValueError(why)
 
 
 def _payload_of(size: str) -> float:
