@@ -69,7 +69,7 @@ def kernel_pricing(
         late_s=late_s,
         stays=lambda gemm: stays(gemm, least_held),
         sms=cluster.gpu.sms,
-        blocks=software.host.launch_blocking,
+        launches_block=software.host.launch_blocking,
         ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
         eager=host.eager,
         loop=loop_prices(software.host.host_s_per_kernel, cluster.node),

@@ -171,7 +171,7 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         transpose(builder, rows * width, just_cast=True)
     # Where the gradient of a weight is ready its hook runs (DDP): of each expert, unless all are one weight.
     weights = 1 if software.kernels.grouped_gemm == "stacked" else experts.held
-    launches = builder.products(calls) + (weights if what == "wgrad" else 0)
+    launches = builder.gemm_launches(calls) + (weights if what == "wgrad" else 0)
     rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
     builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
@@ -192,7 +192,7 @@ def _in_turn(builder: LayerBuilder, linear: Linear, what: str) -> None:
         "dgrad": lambda: each.input_grad(one),
         "wgrad": lambda: each.weight_grad(one, builder.software),
     }[what]()
-    launches = times * (builder.products(1) + (what == "wgrad"))  # and the hook of each weight
+    launches = times * (builder.gemm_launches(1) + (what == "wgrad"))  # and the hook of each weight
     name = linear.name if what == "forward" else f"{linear.name} {what}"
     builder.kernel(name, gemm, launches=launches, times=times)
     if what == "wgrad":

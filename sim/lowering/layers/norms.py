@@ -44,7 +44,7 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
             "norm",
             elements * (local.stream_bytes + written),
             operators=_distributed(local, 1),
-            counted=1.0 if into_product else builder.products(1),
+            counted=1.0 if into_product else builder.gemm_launches(1),
         )
     else:
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
@@ -107,7 +107,7 @@ def head_norms(builder: LayerBuilder) -> None:
     copied = 2.0 * local.tokens * (queries + local.kv_heads) * local.head_dim * local.element_bytes
     builder.memory("keys in a row", copied, launches=2 if queries else 1)
     moved = 2.0 * _heads_normed(local) * local.element_bytes
-    builder.memory("norms of heads", moved, launches=2, counted=2 * builder.products(1))
+    builder.memory("norms of heads", moved, launches=2, counted=2 * builder.gemm_launches(1))
 
 
 def head_norms_backward(builder: LayerBuilder) -> None:

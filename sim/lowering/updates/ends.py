@@ -118,7 +118,7 @@ def _chunk(builder: LayerBuilder) -> LocalShape:
 def _in_chunks(builder: LayerBuilder, name: str, product: Gemm, chunks: int) -> None:
     """A product of the head for each chunk, each of which reads the whole matrix, or writes all of its
     gradient."""
-    builder.kernel(name, product, launches=chunks * builder.products(1), times=chunks)
+    builder.kernel(name, product, launches=chunks * builder.gemm_launches(1), times=chunks)
 
 
 def _chunks_input_grad(builder: LayerBuilder, chunks: int) -> None:
