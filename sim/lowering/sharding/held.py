@@ -12,13 +12,13 @@ from .units import Piece
 
 
 def largest_pair(row: Iterable[Piece], left_out: frozenset[str]) -> float:
-    """The most parameters of two successive units, without those that are counted elsewhere."""
+    """The most parameters of two successive units; units in ``left_out`` count as 0."""
     sizes = [0.0 if piece.unit.name in left_out else piece.unit.sharded for piece in row]
     return max((one + other for one, other in zip([0.0, *sizes], [*sizes, 0.0], strict=True)), default=0.0)
 
 
 def largest_gradients(row: Iterable[Piece], fresh_bytes: float, reduced_bytes: float) -> float:
-    """The largest sum of one unit's fresh gradients and the buffer of the unit before."""
+    """The largest sum of one unit's fresh gradients and the reduction buffer of the unit before it."""
     sizes = [piece.unit.total for piece in row]
     pairs = zip([0.0, *sizes], [*sizes, 0.0], strict=True)
     return max((before * reduced_bytes + now * fresh_bytes for before, now in pairs), default=0.0)

@@ -12,11 +12,11 @@ from ...program.program import Block
 class Unit:
     """Parameters that are gathered together.
 
-    ``elements`` of them are sharded over the shard group, ``experts`` over their own, unless these are whole
-    on each rank (``experts_whole``), and ``whole`` are never sharded. With ``again`` they are gathered once
-    for the recomputation and once for the backward. ``matrices`` are the elements of each matrix in the order
-    of the forward, where matrices are gathered one by one; ``forward_products`` and ``backward_products``
-    count the matrix products and attention of a pass.
+    ``elements`` are sharded over the shard group, ``experts`` over the experts' own (unless
+    ``experts_whole``: each rank holds its experts whole), and ``whole`` are never sharded. ``again``:
+    backward gathers them twice, for the recomputation and for itself. ``matrices``: elements of each matrix
+    in the order of the forward, where the software gathers matrix by matrix. ``forward_products`` and
+    ``backward_products`` count the GEMMs and attention kernels of a pass.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Unit:
 
     @property
     def sharded(self) -> float:
-        """Elements that ranks hold shards of."""
+        """Elements that are gathered from shards."""
         return self.elements + (0.0 if self.experts_whole else self.experts)
 
     @property
@@ -49,10 +49,10 @@ class Piece:
 
 
 def pieces(blocks: Iterable[tuple[Block, Unit | None, int]], together: float) -> tuple[Piece, ...]:
-    """Blocks in their order as pieces, each with its unit and its count.
+    """Blocks in their order as pieces, each with the unit that it needs.
 
-    Blocks without parameters are joined to the piece before them, at the start to the one after. Neighbouring
-    layers are joined while their unit stays within ``together`` elements.
+    Blocks without parameters join the piece before them, or at the start the one after them. Neighbouring
+    layers join while their unit has at most ``together`` elements.
     """
     found: list[Piece] = []
     waiting: tuple[Block, ...] = ()
