@@ -26,7 +26,7 @@ from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
 from .plan import StepPlan
 from .sharding_of import sharding_of
-from .shared_pieces import SharedPieces, copies_of
+from .shared_pieces import SharedPieces, activation_copies_of
 from .step_end import end_of
 from .tables import Tables, ordered_by
 
@@ -72,7 +72,9 @@ class StepWriters:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
         tags = self.tables.get(("tags",), dict[Action, str])
-        shared = SharedPieces(sharding=sharding, copies=copies_of(plan), tags=tags, tables=self.tables)
+        shared = SharedPieces(
+            sharding=sharding, copies=activation_copies_of(plan), tags=tags, tables=self.tables
+        )
         return [
             RankWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
