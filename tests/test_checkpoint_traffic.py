@@ -97,7 +97,7 @@ def test_impossible_checkpoint_fields_are_refused(fields: dict[str, Any], told: 
         plan_of(document(checkpoint=storage(**fields)))
 
 
-def test_writes_may_need_more_time_than_the_network_does() -> None:
+def test_a_write_that_the_network_cannot_carry_in_its_time_is_refused() -> None:
     run = {**scenario(**LINKED).to_document(), "run": {"steps": 1000}, "faults": {}}
     traffic = storage(persist="1 s", bytes="80 TB", every="20000 steps", persist_slow_factor="from_bytes")
     with pytest.raises(ValueError, match=r"1\.0 s .*network"):

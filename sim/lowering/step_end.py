@@ -51,8 +51,10 @@ def end_of(plan: StepPlan, index: int, writer: ProgramBuilder, sharding: Shardin
 
 @dataclass(kw_only=True)
 class StepEnd:
-    """The end of the step of pipeline rank ``index``; ``reduces``: its gradients are those of several ranks,
-    ``sharded``: its optimizer updates a share. ``gathers``: updated parameters come back from other ranks.
+    """The end of the step of pipeline rank ``index``.
+
+    ``reduces``: its gradients are shared with other ranks; ``sharded``: its optimizer updates only a share;
+    ``gathers``: it needs updated parameters from other ranks.
     """
 
     plan: StepPlan

@@ -72,12 +72,12 @@ class RankWithoutMessages:
 
     @property
     def last_compute(self) -> int:
-        """The op behind which the next one of the compute stream comes; -1 before there is any."""
+        """The last op on the compute stream; -1 if there is none."""
         return self._writer.writer.last_compute
 
     @property
     def awaits(self) -> bool:
-        """Whether the next op of the compute stream waits for what runs on others."""
+        """Whether the next op of the compute stream waits for ops of other streams."""
         return bool(self._writer.writer.awaited)
 
     def apart(self) -> set[Step | None]:
