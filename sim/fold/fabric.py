@@ -38,7 +38,9 @@ Use = tuple[str, str] | tuple[int, int]
 """A communicator and its pattern, or the sending and receiving pipeline rank of messages."""
 
 FLOWS_PER_NIC = 2
+"""Queue pairs of a NIC to each peer, which a hash spreads over links; the source is at the top."""
 SLACK = 1 - 1e-9
+"""A link whose capacity is what its NICs send, but for rounding, does not bind."""
 
 
 @dataclass(frozen=True, kw_only=True)
