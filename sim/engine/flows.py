@@ -85,8 +85,7 @@ class Flows:
         return self._lent[number][0] if number in self._lent else self._flows[number].ends
 
     def holds(self, link: Link, most: float) -> bool:
-        """Whether ``link`` can carry ``most`` more bytes per second beside all its flows at their fastest,
-        so that none of them slows another there."""
+        """Whether ``link`` can carry ``most`` bytes per second beside all its flows at their fastest."""
         number = self._alone.get(link)
         if number is not None and self._flows[number].since <= self._env.time:
             flow = self._flows[number]
