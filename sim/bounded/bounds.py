@@ -156,13 +156,12 @@ def bounded(
     parts: Sequence[Mapping[int, float]] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Bounded | None:
-    """Bounds of a step for which ``why_exact`` finds nothing against them; None where a replay of all is
-    better.
+    """Bounds of a step for which ``why_exact`` finds no obstacle; None where replaying all ranks is better.
 
-    The bounds are no further apart than ``tolerance``, a share of the step, if few replicas decide it.
-    ``classes`` is the most classes that a replay of all ranks would have: None is returned where that replay
-    is short and no proven bounds are near enough. ``parts`` has, for each part that may be mended, the factor
-    of every rank that it makes slow. ``say`` is told what is done.
+    The bounds are at most ``tolerance`` apart, a share of the step, if few replicas decide it. ``classes`` is
+    the most classes that a replay of all ranks would have: the result is None if that replay is short and no
+    proven bounds are near enough. ``parts`` has, for each part that may be mended, the factor of every rank
+    that it makes slow. ``say`` is told what goes on.
     """
     search = _Search(lowered, degradation, healthy)
     short = programs_work(lowered.programs).events * classes / len(lowered.programs.classes) <= MOST_EVENTS
@@ -273,8 +272,8 @@ class _Search:
         )
 
     def _covering(self, tolerance: float) -> _Few:
-        """The kept replicas as they are, and the others in as many groups as are allowed, or in fewer if
-        these do."""
+        """Groups for a replay: the kept replicas as they are, and the others in as many groups as allowed,
+        or in fewer if these suffice."""
         passes, kinds = self.passes, self.kinds
         kept = kept_rows(passes, tolerance * KEPT_SHARE, MOST_KEPT).rows
         most = FEW_KINDS if len(kinds) <= FEW_KINDS else min(MOST_GROUPS, len(kept) + MORE_GROUPS)
@@ -334,9 +333,9 @@ class _Search:
         return record, lower_s - off_s, ahead if as_they_are else math.inf
 
     def _below(self, chosen: Ids) -> tuple[Programs, float, float]:
-        """Programs of the chosen replicas alone, the seconds to take off their step, and by how much members
-        of their tensor-parallel groups may be ahead. If that is far, and ranks are few, all ranks run, and
-        nothing is taken off."""
+        """Programs of the chosen replicas alone, the seconds to subtract from their step, and how far
+        members of their tensor-parallel groups may be ahead. If that is far, and ranks are few, all ranks
+        run, and nothing is subtracted."""
         ahead = self._ahead_s(paces(self.ranks, self.replicas, chosen)[1])
         events = programs_work(self.programs).events * self.replicas.rank[chosen].size / self.replicas.stages
         if ahead > MOST_AHEAD * self.passes.step_s and events <= MOST_EVENTS_KEPT:
@@ -348,8 +347,8 @@ class _Search:
         return np.array([self.kinds[u][0] for u in few.kept])
 
     def _ahead_s(self, spread: Factors) -> float:
-        """By how many seconds a step may be shorter whose group members differ by ``spread``, even if their
-        kernels are slowed by all collectives that hold SMs."""
+        """How many seconds shorter a step may be whose group members differ by ``spread``, even if all
+        collectives that hold SMs slow their kernels."""
         return member_slack_s(self.passes.graph, (self.slowed * spread.max(axis=0)).tolist())
 
     def _between(

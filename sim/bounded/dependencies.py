@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def dependencies_of(program: Program) -> list[list[int]]:
-    """For each op, the ops that it waits for, without those that another of these waits for."""
+    """For each op, the ops that it waits for, except those that it waits for through another one."""
     last: dict[str, int] = {}
     found: list[list[int]] = []
     for i, op in enumerate(program.ops):
