@@ -109,7 +109,7 @@ def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float)
 
 def _placements(scenario: Scenario, placements: int) -> int:
     if placements < 0:
-        raise ValueError(f"placements: {placements} is no number of them")
+        raise ValueError(f"placements: {placements} is below 0: give how many to draw")
     if placements and not scenario.cluster.neighbours:
         raise ValueError("placements are those of jobs on one fabric: give cluster.neighbours")
     return placements
@@ -117,7 +117,7 @@ def _placements(scenario: Scenario, placements: int) -> int:
 
 def _tolerance(tolerance: float | None) -> float | None:
     if tolerance is not None and not 0 < tolerance < 1:
-        raise ValueError(f"tolerance: {tolerance:g} is no share of a step: give one above 0 and below 1")
+        raise ValueError(f"tolerance: {tolerance:g} is not a share of a step: give one above 0 and below 1")
     return tolerance
 
 
