@@ -9,7 +9,7 @@ import typer
 
 from ..hardware.limits import MOST_GPUS
 from .collective_cases import case_on, case_on_scenario
-from .options import JsonOption
+from .options import JsonOption, refuse_where
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, there, wrote
 
 if TYPE_CHECKING:
@@ -123,11 +123,8 @@ def collective(
 
     if log:
         others = cluster, calibration, sweep, gpus_per_node, (size, gpus) != (SIZE, RANKS)
-        _refuse_beside(
-            "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
-            "--sweep, --cluster and --calibration",
-            *others,
-        )
+        why = "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
+        refuse_where({f"{why}--sweep, --cluster and --calibration": any(others)})
         case = _case_of_log(log, kind, gpu, interconnect)
         _show(_as_forced(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
         return
@@ -139,10 +136,13 @@ def collective(
     payload = _payload_of(size)
     sizes = _powers_of_two(payload) if sweep or svg else [payload]
     if calibration:
-        _refuse_beside("--cluster: a profile is of a machine of its own", cluster)
-        _refuse_beside(
-            "--calibration: own curves have no picture, algorithm, protocol or version to choose",
-            *(svg, algorithm, protocol, nccl),
+        refuse_where(
+            {
+                "--cluster: a profile is of a machine of its own": cluster,
+                "--calibration: own curves have no picture, algorithm, protocol or version to choose": any(
+                    (svg, algorithm, protocol, nccl)
+                ),
+            }
         )
         from .own_collective import show_own
 
@@ -150,19 +150,12 @@ def collective(
         show_own(kind, sizes, gpus, gpu, interconnect or INTERCONNECT, per_host, calibration, as_json=as_json)
         return
     if cluster:
-        _refuse_beside(
-            "--cluster: the scenario names GPU, hosts and interconnect", gpu, gpus_per_node, interconnect
-        )
+        machine = gpu, gpus_per_node, interconnect
+        refuse_where({"--cluster: the scenario names GPU, hosts and interconnect": any(machine)})
         case = case_on_scenario(kind, sizes, gpus, cluster)
     else:
         case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, per_host)
     _show(_as_forced(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
-
-
-def _refuse_beside(why: str, *given: object) -> None:
-    """ValueError where one of the options that do not go with another was given."""
-    if any(given):
-        raise ValueError(why)
 
 
 def _payload_of(size: str) -> float:

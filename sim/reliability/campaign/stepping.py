@@ -91,9 +91,14 @@ def stepping(state: ReplicationState) -> Generator[simpy.Event, None, Stop]:
                     state.writer.pause(state.now, fault.duration_s or 0.0)
             elif effect == "silent":
                 _corrupt(state, fault)
-            elif effect == "graceful" and leaving is None:
-                deadline = state.now + fault.notice if "notice" in fault.kind.keys else inf
-                leaving = Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
+            elif effect == "graceful":
+                leaving = leaving or _told_to_leave(state, place, fault)
+
+
+def _told_to_leave(state: ReplicationState, place: StepPosition, fault: Fault) -> Leaving:
+    """The planned stop after the step in progress, before the notice that the fault gives has passed."""
+    deadline = state.now + fault.notice if "notice" in fault.kind.keys else inf
+    return Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
 
 
 def _open(state: ReplicationState, place: StepPosition, pause_as: str) -> StepStretch:
