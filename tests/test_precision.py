@@ -185,7 +185,7 @@ def test_quantised_parameters_are_gathered_quantised() -> None:
     assert gathered("fp8") / gathered("bf16") == pytest.approx(0.5, rel=2e-2)
 
 
-def test_deepseeks_state_is_12_bytes_a_parameter() -> None:
+def test_deepseeks_bill() -> None:
     """arXiv:2412.19437, section 3.3.3: FP32 masters and gradients, BF16 moments: 4 + 4 + 2 + 2."""
     assert get_software("deepseek-hai-2024").gradients.moment_bytes == 2
     run = run_of("fp8", preset="deepseek-hai-2024", gpu="H800-SXM5-80GB")

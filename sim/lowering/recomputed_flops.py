@@ -39,9 +39,9 @@ def recomputed_layer_flops(
 ) -> float:
     """FLOPs of recomputing layer number ``layer`` once, for ``tokens`` tokens of all sequences.
 
-    ``modules`` are recomputed (``full``: all of the layer, but the last GEMM of a dense layer where
-    recomputation ``stops_early``); or, with ``keep``, all operators except those (by_operators).
-    ``prediction``: a layer of multi-token prediction, which first joins two streams.
+    ``modules`` run again (``full`` is all of it, but the last product of a dense layer where recomputation
+    ``stops_early``); or, where ``keep`` is given, all operators but those
+    (by_operators). A layer of multi-token ``prediction`` makes its stream of two first.
     """
     attention = layer_attention_flops(model, tokens, seq_length, causal=causal, layer=layer)
     joint = joint_elements(model) if prediction else 0
@@ -69,8 +69,8 @@ def _modules_again(model: Model, layer: int, modules: Collection[str]) -> int:
 
 
 def _operators_again(model: Model, layer: int, joint: int, keep: Collection[str]) -> int:
-    """Parameters whose GEMMs a token passes again, if operators are: those whose outputs are not kept. The
-    last GEMM of an MLP is never needed again.
+    """Parameters that a token meets again in matrix products whose outputs are not kept; the last product of
+    an MLP is never needed again.
 
     The order is that in which they run; router and routed experts are no plain GEMMs.
     """

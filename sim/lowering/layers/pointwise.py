@@ -48,12 +48,9 @@ def rearrange(builder: LayerBuilder) -> None:
 
 
 def split_heads(builder: LayerBuilder) -> None:
-    """Append the copy that splits the QKV output into queries, keys and values.
-
-    The output holds queries, key and value group by group, so that queries of several groups are not evenly
-    spaced and a reshape copies them (Megatron-LM core/transformer/attention.py, get_query_key_value_tensors).
-    With a single group nothing is copied.
-    """
+    """The product of Q, K and V as three. Each group has its queries, its key and its value there, so that
+    queries which share a key are not evenly apart: a reshape copies them (Megatron-LM
+    core/transformer/attention.py, get_query_key_value_tensors). Those of a single group are, and stay."""
     local = builder.local
     if builder.software.kernels.grouped_heads_copied and not local.latent and several_groups(local):
         size = float(local.tokens * local.heads * local.head_dim * local.element_bytes)

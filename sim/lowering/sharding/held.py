@@ -12,7 +12,7 @@ from .units import Piece
 
 
 def largest_pair(row: Iterable[Piece], left_out: frozenset[str]) -> float:
-    """The most parameters of two successive units; units in ``left_out`` count as 0."""
+    """The most parameters of two successive units, without those that are counted elsewhere."""
     sizes = [0.0 if piece.unit.name in left_out else piece.unit.sharded for piece in row]
     return max((one + other for one, other in zip([0.0, *sizes], [*sizes, 0.0], strict=True)), default=0.0)
 

@@ -109,7 +109,7 @@ class Rows:
     # ------------------------------------------------------------------------------------------------
 
     def tail(self, pending: tuple[Op, ...], delayed: tuple[Op, ...]) -> list[Block]:
-        """Blocks for the reductions that are left, and for what follows these, one after the other."""
+        """What is left to reduce, and what follows that, one after the other."""
         blocks = []
         while pending or delayed:
             blocks.append(self.composer.block((), Around(reductions=pending, delayed=delayed)))

@@ -146,7 +146,7 @@ class ShardTraffic:
         return (self.offload.gradients_leave(elements),) if self.offload else ()
 
     def copied_out(self, unit: Unit) -> float:
-        """Bytes read and written to copy gathered parameters into place."""
+        """Bytes of copying gathered parameters into place: read and written."""
         return 2.0 * unit.sharded * self.parameter_bytes if self.rule.copies_out else 0.0
 
     def copied_in(self, unit: Unit) -> float:

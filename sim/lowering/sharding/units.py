@@ -12,11 +12,11 @@ from ...program.program import Block
 class Unit:
     """Parameters that are gathered together.
 
-    ``elements`` are sharded over the shard group, ``experts`` over the experts' own (unless
-    ``experts_whole``: each rank holds its experts whole), and ``whole`` are never sharded. ``again``:
-    backward gathers them twice, for the recomputation and for itself. ``matrices``: elements of each matrix
-    in the order of the forward, where the software gathers matrix by matrix. ``forward_products`` and
-    ``backward_products`` count the GEMMs and attention kernels of a pass.
+    ``elements`` of them are sharded over the shard group, ``experts`` over their own, unless these are whole
+    on each rank (``experts_whole``), and ``whole`` are never sharded. With ``again`` they are gathered once
+    for the recomputation and once for the backward. ``matrices`` are the elements of each matrix in the order
+    of the forward, where matrices are gathered one by one; ``forward_products`` and ``backward_products``
+    count the matrix products and attention of a pass.
     """
 
     name: str
