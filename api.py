@@ -52,7 +52,7 @@ def explain(
     """A measured step by its parts, from profiler traces of its ranks; beside the prediction of a scenario.
 
     Raises:
-        ValueError: a file that is no trace, or no trace at all; naming the file.
+        ValueError: a file that is not a trace, or no trace at all; naming the file.
     """
     from .calibration.explain.explained import explained
     from .calibration.explain.reading import read_traces

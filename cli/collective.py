@@ -9,7 +9,7 @@ import typer
 
 from ..hardware.limits import MOST_GPUS
 from .collective_cases import case_on, case_on_scenario
-from .options import JsonOption
+from .options import JsonOption, refuse_where
 from .output import PICTURE_NAME, PICTURES, console, echo_json, output_file, save_picture, there, wrote
 
 if TYPE_CHECKING:
@@ -122,11 +122,9 @@ def collective(
     from ..hardware.collective_kinds import kind_called
 
     if log:
-        if cluster or calibration or sweep or gpus_per_node or (size, gpus) != (SIZE, RANKS):
-            raise ValueError(
-                "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
-                "--sweep, --cluster and --calibration"
-            )
+        others = cluster, calibration, sweep, gpus_per_node, (size, gpus) != (SIZE, RANKS)
+        why = "--log: the log says ranks, hosts and sizes; leave out --size, --gpus, --gpus-per-node, "
+        refuse_where({f"{why}--sweep, --cluster and --calibration": any(others)})
         case = _case_of_log(log, kind, gpu, interconnect)
         _show(_as_forced(case, algorithm, protocol, nccl), measured=True, svg=svg, as_json=as_json)
         return
@@ -134,28 +132,29 @@ def collective(
         raise ValueError("KIND is missing: a collective, such as all_reduce, or a --log, which is of one")
     kind = kind_called(kind)
 
-    held = gpus_per_node or _host_of(gpu or GPU)
+    per_host = gpus_per_node or _host_of(gpu or GPU)
     payload = _payload_of(size)
-    if cluster and calibration:
-        raise ValueError("--cluster: a profile is of a machine of its own")
+    sizes = _powers_of_two(payload) if sweep or svg else [payload]
     if calibration:
-        if svg or algorithm or protocol or nccl:
-            raise ValueError(
-                "--calibration: own curves have no picture, algorithm, protocol or version to choose"
-            )
+        refuse_where(
+            {
+                "--cluster: a profile is of a machine of its own": cluster,
+                "--calibration: own curves have no picture, algorithm, protocol or version to choose": any(
+                    (svg, algorithm, protocol, nccl)
+                ),
+            }
+        )
         from .own_collective import show_own
 
         there("--calibration", [calibration])
-        sizes = _powers_of_two(payload) if sweep else [payload]
-        show_own(kind, sizes, gpus, gpu, interconnect or INTERCONNECT, held, calibration, as_json=as_json)
+        show_own(kind, sizes, gpus, gpu, interconnect or INTERCONNECT, per_host, calibration, as_json=as_json)
         return
-    sizes = _powers_of_two(payload) if sweep or svg else [payload]
     if cluster:
-        if gpu or gpus_per_node or interconnect:
-            raise ValueError("--cluster: the scenario names GPU, hosts and interconnect")
+        machine = gpu, gpus_per_node, interconnect
+        refuse_where({"--cluster: the scenario names GPU, hosts and interconnect": any(machine)})
         case = case_on_scenario(kind, sizes, gpus, cluster)
     else:
-        case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, held)
+        case = case_on(kind, sizes, gpus, gpu or GPU, interconnect or INTERCONNECT, per_host)
     _show(_as_forced(case, algorithm, protocol, nccl), measured=False, svg=svg, as_json=as_json)
 
 
@@ -231,7 +230,7 @@ def _show(
 ) -> None:
     from functools import cache
 
-    from ..sim.fold.by_itself import fullest_link
+    from ..sim.fold.lone_collective import fullest_link
     from ..sim.report.collective import collective_cost
 
     machine, ranks = case.machine, case.placement.ranks

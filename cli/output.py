@@ -126,7 +126,7 @@ def save_picture(path: Path, svg: str) -> None:
 
 
 def there(field: str, files: Iterable[Path]) -> None:
-    """ValueError naming the field for an input that is no file."""
+    """ValueError naming the field for an input that is not a file."""
     from ..hardware.files import FileError, require_file
 
     for path in files:
@@ -149,7 +149,7 @@ def wrote(what: str, path: Path) -> None:
 
 
 def status_line() -> Callable[[str], None] | None:
-    """A function that shows what is going on, on one line of stderr; None when stderr is no terminal."""
+    """A function that shows what is going on, on one line of stderr; None when stderr is not a terminal."""
     if not sys.stderr.isatty():
         return None
 

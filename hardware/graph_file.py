@@ -117,7 +117,7 @@ def _yaml_rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _text(key: yaml.Node) -> str:
-    """A key as text; a block or list as a key is no field that anybody knows."""
+    """A key as text; a block or list as a key is not a field that anybody knows."""
     return clipped(str(key.value)) if isinstance(key, yaml.ScalarNode) else "a block or list as a key"
 
 
@@ -186,7 +186,7 @@ def _vertex(where: str, field: str, text: str) -> str:
     found = _NAME.fullmatch(str(text).strip())
     example = "write its kind and its name, as in gpu 0, nic 3 or switch leaf1"
     if found is None or found[1] not in VERTEX_KINDS:
-        raise ValueError(f"{where}: {field}: {text!r} is no vertex; {example}")
+        raise ValueError(f"{where}: {field}: {text!r} is not a vertex; {example}")
     number = found[2].isascii() and found[2].isdigit() and len(found[2]) <= _LONGEST_NUMBER
     if found[1] == "gpu" and not number:
         raise ValueError(f"{where}: {field}: {text!r}: GPUs are numbered from 0, as in gpu 0")

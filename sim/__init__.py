@@ -1,1 +1,2 @@
-"""The simulator proper: scenario, model, lowering, network, engine, reports, validation. Has the clock."""
+"""The simulator: from a scenario to a step's time, memory and causes. Knows no measurements; the clock is
+in engine/."""

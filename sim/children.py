@@ -82,8 +82,8 @@ def _child(tasks: Sequence[Task], queue: int, deliver: int) -> int | None:
 
 
 def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def may_fork() -> bool:

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from .scenario.models import Scenario
 
 SECONDS_PER_EVENT = 110e-6
+"""Seconds of a replay for each event, by the longest of these runs."""
 BYTES_PER_EVENT = 2.6e3
+"""Memory of a replay for each event, by the growth from the first to the third."""
 EVENTS_PER_OP = 1.2
+"""Events for each op of the programs, by the drawn layouts."""
 OPS_PER_ACTION = 2.0
 """Events of an action: repeated blocks, and a message on most sides. 405B has 3.1 with 16 microbatches, 3.0
 with 512."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepWork:
+class StepCounts:
     """What one step computes, and the peak that it is held against, as the mean of its GPUs; nan where nobody
     knows.
     """
@@ -38,7 +38,7 @@ PEAK_OF = {"fp32": "tf32", "mxfp8": "fp8", "nvfp4": "fp4"}
 """Precisions of which the catalogue lists the peak under another name."""
 
 
-def step_work(scenario: Scenario) -> StepWork:
+def step_counts(scenario: Scenario) -> StepCounts:
     """Tokens and FLOPs of a step of ``scenario``, all GPUs together."""
     from .lowering.sizes import model_flops
     from .scenario.machine import gpus_of_kinds
@@ -52,7 +52,7 @@ def step_work(scenario: Scenario) -> StepWork:
     listed = PEAK_OF.get(training.precision, training.precision)
     # Volta, CDNA 2 and CDNA 4 have no TF32: their FP32 products run at the FP32 rate.
     peaks = [gpu.peak_flops.get(listed) or gpu.peak_flops[training.precision] for gpu in kinds]
-    return StepWork(
+    return StepCounts(
         tokens_per_step=float(batch * length),
         model_flops=needed,
         model_flops_causal=model_flops(model, batch, length, attended=training.document_length, causal=True),
@@ -63,17 +63,17 @@ def step_work(scenario: Scenario) -> StepWork:
 
 def _again(scenario: Scenario) -> float:
     """FLOPs of what runs again in the backward passes of a step."""
-    from .lowering.again import layer_flops_again
     from .lowering.layers.kinds import layer_kinds
     from .lowering.layers.recompute import kept_operators
     from .lowering.layers.stages import build_stages
+    from .lowering.recomputed_flops import recomputed_layer_flops
 
     model, training = scenario.model, scenario.training
     tokens = float(training.tokens_per_step)
     first = {kind: i for i, kind in reversed(tuple(enumerate(layer_kinds(model))))}
     return sum(
         run.count
-        * layer_flops_again(
+        * recomputed_layer_flops(
             model,
             tokens,
             training.attended_length,
@@ -101,7 +101,7 @@ def read_record(
     from .engine.accounting import Actions, iter_spans, rank_time
     from .engine.bounds import bounds
 
-    work = step_work(scenario) if scenario else StepWork()
+    work = step_counts(scenario) if scenario else StepCounts()
     stages = [one.pp for one in ranks]
     times = [rank_time(record, r, stages) for r in range(len(record.programs.classes))]
     counts = [one.count for one in ranks]

@@ -26,7 +26,7 @@ def save_program(path: str | Path, scenario: Scenario) -> None:
     """Write what the ranks of ``scenario`` will do to ``path``, compressed where it ends in ``.gz``.
 
     Raises:
-        ScenarioError: a scenario that was changed by hand and is none any more.
+        ScenarioError: a scenario that was changed by hand and is no longer valid.
         NotSupported: a legal scenario that the simulator cannot express; names the field.
         ValueError: the file cannot be written; no part of it is left.
     """

@@ -38,26 +38,29 @@ def simulate(
     placements: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> Result:
-    """Predict one training step, with ``profile`` in place of the shipped one of the GPU where given.
+    """Predict one training step. ``profile`` replaces the shipped profile of the GPU.
 
-    ``fold=False`` replays every rank by itself, which shows that folding changes nothing. ``max_classes``
-    is how many different ranks are replayed at most, ``max_events`` how many events, by an estimate that is
-    made before (None: an hour's worth, estimate.py). ``faults`` are what is wrong, as lines
-    (``gpu_throttle gpu/37 slow_factor=1.3 at=1.2s duration=0.5s``) or events; None: those of the scenario
-    that have no time, or strike its first step. Where a rank hangs, the figures are of the healthy step.
-    ``each_fault`` replays once more without each of them (None: if they are few). Where many ranks differ,
-    few replicas are replayed and the step is known between bounds (sim/bounded), whose gap is ``tolerance``,
-    a share of the step, where few decide (None: 0.1 %); ``exact`` replays all, as do the options that
-    concern all ranks (``fold``, ``max_classes``, ``each_fault``). ``placements`` replays the step so often
-    beside its neighbours with the hosts of all jobs dealt at random, by seeds from 1 on.
+    - ``fold=False`` replays every rank by itself, which shows that folding changes nothing.
+    - ``max_classes`` limits how many different ranks are replayed, ``max_events`` how many events, as
+      estimated beforehand (None: an hour's worth, estimate.py).
+    - ``faults``: what is wrong, as lines (``gpu_throttle gpu/37 slow_factor=1.3 at=1.2s duration=0.5s``) or
+      events. None: those faults of the scenario that have no time, or that strike its first step. If a rank
+      hangs, the figures are those of the healthy step.
+    - ``each_fault`` also replays the step without each of them (None: if they are few).
+    - Where many ranks differ, few replicas are replayed, and the step lies between two bounds (sim/bounded)
+      that are at most ``tolerance`` apart, a share of the step (None: 0.1 %), where few ranks decide it.
+      ``exact`` replays all ranks instead, as do options that concern all of them (``fold``, ``max_classes``,
+      ``each_fault``).
+    - ``placements``: how often the step is replayed with its neighbours and the hosts of all jobs dealt at
+      random, by seeds from 1 on.
 
     Raises:
-        ScenarioError: a scenario that was changed by hand (``model_copy``) and is none any more; change one
+        ScenarioError: a scenario that was changed by hand (``model_copy``) and is no longer valid; change one
             by ``Scenario.with_``.
         NotSupported: a legal scenario that the simulator cannot express; names the field.
         TooMuchWork: a ValueError: the estimate is above ``max_events``.
-        ValueError: more ranks, or classes of them, than can sensibly be replayed one by one; a fault on what
-            is not there, or that the job cannot go on with.
+        ValueError: more ranks, or classes of them, than can sensibly be replayed one by one; a fault on
+            something that does not exist, or that the job cannot go on with.
     """
     from .scenario.checked import checked
 
@@ -65,7 +68,7 @@ def simulate(
     with collection_paused():
         from .step_run import RunOptions
 
-        asked = RunOptions(
+        options = RunOptions(
             classes=max_classes,
             events=max_events,
             fold=fold,
@@ -78,7 +81,7 @@ def simulate(
             tolerance=_tolerance(tolerance),
             placements=_placements(scenario, placements),
         )
-        result = _simulated(scenario, profile, asked, faults, progress)
+        result = _simulated(scenario, profile, options, faults, progress)
         degraded = result.faults or result.variation or result.neighbours
         if scenario.training.loss_scale is None or degraded:
             return result
@@ -86,7 +89,7 @@ def simulate(
 
 
 def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float) -> LossScaling:
-    """What skipped steps cost a run of healthy steps."""
+    """What steps that FP16's loss scaling skips cost a run, beside its healthy steps."""
     from .engine.replay import replay
     from .fold.ranks import HEALTHY
     from .fold.whole import folded
@@ -106,7 +109,7 @@ def _loss_scaling(scenario: Scenario, profile: GpuProfile | None, step_s: float)
 
 def _placements(scenario: Scenario, placements: int) -> int:
     if placements < 0:
-        raise ValueError(f"placements: {placements} is no number of them")
+        raise ValueError(f"placements: {placements} is below 0: give how many to draw")
     if placements and not scenario.cluster.neighbours:
         raise ValueError("placements are those of jobs on one fabric: give cluster.neighbours")
     return placements
@@ -114,14 +117,14 @@ def _placements(scenario: Scenario, placements: int) -> int:
 
 def _tolerance(tolerance: float | None) -> float | None:
     if tolerance is not None and not 0 < tolerance < 1:
-        raise ValueError(f"tolerance: {tolerance:g} is no share of a step: give one above 0 and below 1")
+        raise ValueError(f"tolerance: {tolerance:g} is not a share of a step: give one above 0 and below 1")
     return tolerance
 
 
 def _simulated(
     scenario: Scenario,
     profile: GpuProfile | None,
-    asked: RunOptions,
+    options: RunOptions,
     faults: Iterable[str | Event] | None,
     progress: Callable[[str], None] | None,
 ) -> Result:
@@ -129,13 +132,13 @@ def _simulated(
     from .lowering.lower import lower
     from .step_run import StepRun
 
-    run = StepRun(scenario, asked, progress or (lambda _: None))
+    run = StepRun(scenario, options, progress or (lambda _: None))
     run.say("building the cluster")
     events = _faults_in(scenario, faults)
-    if asked.each_fault and not events:
+    if options.each_fault and not events:
         raise ValueError("each_fault: there is no fault to leave out; give one, as --fault does")
-    ranks = None if asked.fold else scenario.world_size
-    check_work(step_work(scenario, ranks=ranks, replays=1 + asked.leaves_out(len(events))), asked.events)
+    ranks = None if options.fold else scenario.world_size
+    check_work(step_work(scenario, ranks=ranks, replays=1 + options.leaves_out(len(events))), options.events)
     cluster = build_cluster(scenario)
     run.lap("build_s")
     run.say("lowering")
@@ -163,7 +166,7 @@ def _simulated(
 
 
 def _faults_in(scenario: Scenario, faults: Iterable[str | Event] | None) -> tuple[Event, ...]:
-    """What is wrong during the step; most steps have nothing wrong, and need nothing that knows of faults."""
+    """The faults during the step. Most steps have none, and load nothing that knows of faults."""
     if faults == () or (faults is None and scenario.faults is None):
         return ()
     from .degradation.of_scenario import faults_in
@@ -172,7 +175,8 @@ def _faults_in(scenario: Scenario, faults: Iterable[str | Event] | None) -> tupl
 
 
 def _gpu_kinds(run: StepRun, lowered: Lowered, profile: GpuProfile | None, healthy: Record) -> GpuKinds:
-    """How many GPUs there are of each kind, and a split that lets their stages end together."""
+    """The number of GPUs of each kind, and a split of layers with which stages on different kinds end
+    together."""
     from .balance import balanced_split
     from .fold.ranks import HEALTHY
     from .lowering.lower import lower
@@ -231,10 +235,10 @@ def _neighbours(run: StepRun, healthy: Record, profile: GpuProfile | None) -> St
 
 
 def build_cluster(scenario: Scenario) -> Cluster:
-    """The cluster that the scenario names, in closed form.
+    """The cluster that the scenario names.
 
     Raises:
-        ScenarioError: a scenario that was changed by hand and is none any more.
+        ScenarioError: a scenario that was changed by hand and is no longer valid.
     """
     from .scenario.checked import checked
     from .scenario.machine import cluster_of

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 class RunOptions:
     """How a step is to be simulated.
 
-    The limits on classes and events (None: the defaults); whether ranks are folded; whether the step is
-    replayed without each fault; how far apart bounds may be (None: as usual), unless all ranks are replayed;
-    and on how many random placements jobs on one fabric are replayed.
+    ``classes`` and ``events`` limit the work (None: the defaults); ``fold``: equal ranks are replayed once;
+    ``each_fault``: the step is also replayed without each fault (None: if faults are few); ``exact``: all
+    ranks are replayed, no bounds; ``tolerance``: how far apart bounds may be, as a share of the step (None:
+    the default); ``placements``: on how many random placements jobs on one fabric are replayed.
     """
 
     classes: int | None
@@ -41,7 +42,7 @@ class RunOptions:
     placements: int = 0
 
     def leaves_out(self, faults: int) -> int:
-        """Of so many faults, without how many the step is replayed, each by itself."""
+        """How many replays leave out one of so many faults."""
         wanted = faults <= FEW_FAULTS if self.each_fault is None else self.each_fault
         return faults if wanted else 0
 
@@ -52,9 +53,10 @@ replay."""
 
 
 class StepRun:
-    """One simulation: what is asked for, its messages, and how long its parts have taken.
+    """One simulation: its options, its progress messages (``say``), and the seconds that its parts have
+    taken.
 
-    ``jobs`` are the job itself and those beside it on the fabric; none where it has the fabric to itself.
+    ``jobs`` are this job and its neighbours on the fabric; empty where it has no neighbours.
     """
 
     def __init__(self, scenario: Scenario, options: RunOptions, say: Callable[[str], None]) -> None:
@@ -70,7 +72,7 @@ class StepRun:
         self.since = now
 
     def folded(self, lowered: Lowered, degradation: Degradation, *, replays: int = 1) -> Folded:
-        """The programs to replay, if that is not too much work."""
+        """The programs to replay. Raises TooMuchWork where their replays would take too many events."""
         if self.options.fold:
             found = folded(lowered, degradation, max_classes=self.options.classes or MOST_CLASSES)
         else:
@@ -81,7 +83,7 @@ class StepRun:
     def step(
         self, lowered: Lowered, degradation: Degradation, *, replays: int = 1, what: str = ""
     ) -> tuple[Folded, Record]:
-        """The classes of the job and the record of its step, beside other jobs where there are such."""
+        """The classes of the job and the record of its step, with its neighbours where it has any."""
         if self.jobs:
             self.say(f"replaying {self.scenario.cluster.gpus:,} ranks beside {len(self.jobs) - 1} other jobs")
             found = self._beside(degradation)
@@ -102,13 +104,13 @@ class StepRun:
         )
 
     def step_s(self, lowered: Lowered, degradation: Degradation) -> float:
-        """The seconds of a step alone, of which nothing else is shown."""
+        """The seconds of one step, for which no progress and no timing is recorded."""
         if self.jobs:
             return self._beside(degradation).record.step_s
         return replay(self.folded(lowered, degradation).programs).step_s
 
     def _replayed(self, ready: Folded, what: str) -> Record:
-        """The record of their replay, whose progress is shown."""
+        """The record of a replay that reports its progress."""
         classes, expected = len(ready.programs.classes), programs_work(ready.programs).events
         text = f"replaying {classes:,} classes of {self.scenario.cluster.gpus:,} ranks{what}"
         self.say(text)
@@ -116,7 +118,7 @@ class StepRun:
 
 
 def _so_far(done: int, expected: float) -> str:
-    """How far a replay is; an estimate may be too low."""
+    """The progress of a replay in words. The estimate of its events may be too low."""
     if done < 0.95 * expected:
         return f"about {done / expected:.0%} of {expected:,.0f} events"
     return f"{done:,} events, about all"

@@ -96,7 +96,7 @@ def test_an_entry_of_a_name_that_another_file_has_is_refused(add_entry: AddEntry
         GPUS.records()
 
 
-def test_a_schedule(tmp_path: Path, add_file: AddFile) -> None:
+def test_a_schedule_is_one_file(tmp_path: Path, add_file: AddFile) -> None:
     """GPipe's orders under another name, so that its step is known."""
     source = (
         "from dataclasses import replace\n\nfrom .gpipe import SCHEDULE as GPIPE\n\n"
@@ -115,7 +115,7 @@ def test_a_schedule(tmp_path: Path, add_file: AddFile) -> None:
     assert command("schedule", "all-forward", "--ranks", 4, "--microbatches", 8)
 
 
-def test_a_collective_algorithm(add_file: AddFile) -> None:
+def test_a_collective_algorithm_is_one_file(add_file: AddFile) -> None:
     """Halving and doubling under another name, so that its time is known."""
     source = (
         "from dataclasses import replace\n\nfrom .halving_doubling import ALGORITHM as HALVING\n\n"
@@ -151,7 +151,7 @@ def test_a_collective_algorithm_that_switches_run(add_file: AddFile) -> None:
     assert "my-switches" in json.dumps(command(*asked, "H100-SXM5-80GB"))
 
 
-def test_a_gpu(tmp_path: Path, add_entry: AddEntry) -> None:
+def test_a_gpu_is_one_entry(tmp_path: Path, add_entry: AddEntry) -> None:
     """An H100 with twice the memory: as fast, and with more room."""
     entry = entry_like(GPUS, "H100-SXM5-80GB", profile_of="H100-SXM5-80GB")
     add_entry(GPUS, "H100-Twice", entry | {"hbm_gib": 2 * entry["hbm_gib"]})
@@ -162,7 +162,7 @@ def test_a_gpu(tmp_path: Path, add_entry: AddEntry) -> None:
     assert "H100-Twice" in command("list", "gpus")["gpus"]
 
 
-def test_a_network(tmp_path: Path, add_entry: AddEntry) -> None:
+def test_an_interconnect_is_one_entry(tmp_path: Path, add_entry: AddEntry) -> None:
     """InfiniBand of a tenth of the rate: the step waits for it."""
     entry = entry_like(INTERCONNECTS, "ib-ndr400-x8")
     add_entry(INTERCONNECTS, "slow-x8", entry | {"link_bytes_per_s": entry["link_bytes_per_s"] / 10})
@@ -213,7 +213,7 @@ def test_a_kind_of_fault_that_a_step_feels(tmp_path: Path, add_entry: AddEntry) 
     assert mine["step_time_s"] == shipped["step_time_s"] > run(tmp_path)["step_time_s"]
 
 
-def test_an_optimizer(tmp_path: Path, add_entry: AddEntry) -> None:
+def test_an_optimizer_is_one_entry(tmp_path: Path, add_entry: AddEntry) -> None:
     """AdamW with a third moment keeps four bytes more for each parameter."""
     entry = entry_like(OPTIMIZERS, "adamw", aliases=[])
     add_entry(OPTIMIZERS, "three-moments", entry | {"states": [*entry["states"], {"name": "third moment"}]})
@@ -223,7 +223,7 @@ def test_an_optimizer(tmp_path: Path, add_entry: AddEntry) -> None:
     assert "three-moments" in command("list", "optimizers")["optimizers"]
 
 
-def test_a_software_preset(tmp_path: Path, add_entry: AddEntry) -> None:
+def test_a_software_preset_is_one_entry(tmp_path: Path, add_entry: AddEntry) -> None:
     """One whose host is slower by a second a step."""
     host = get_software("megatron-core-2024").host
     launches = {"launches_per_product", "launches_per_attention", "launches_per_function"}
@@ -235,7 +235,7 @@ def test_a_software_preset(tmp_path: Path, add_entry: AddEntry) -> None:
     assert "slow-host" in command("list", "software")["software"]
 
 
-def test_an_importer(tmp_path: Path, add_file: AddFile) -> None:
+def test_an_importer_is_one_file(tmp_path: Path, add_file: AddFile) -> None:
     """nanotron's under another name, of files that begin in another way."""
     source = (
         "from dataclasses import replace\n\nfrom .nanotron import IMPORTER as NANOTRON\n\n"

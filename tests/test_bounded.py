@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 from stepsim.cli.main import app
 from stepsim.sim.bounded import bounds as bounds_module
 from stepsim.sim.bounded import conditions
-from stepsim.sim.bounded.ahead import ahead_s
 from stepsim.sim.bounded.bounds import bounded
 from stepsim.sim.bounded.conditions import why_exact
-from stepsim.sim.bounded.edges import NEVER, edges_of_block
 from stepsim.sim.bounded.graph import graph_of
+from stepsim.sim.bounded.layer_edges import NEVER, edges_of_block
 from stepsim.sim.bounded.max_plus import _beside, _Window, max_plus
+from stepsim.sim.bounded.member_slack import member_slack_s
 from stepsim.sim.bounded.programs import from_above, from_below, paces
 from stepsim.sim.bounded.replicas import replicas_of
 from stepsim.sim.engine.replay import replay
@@ -81,7 +81,7 @@ def any_choice(
     chosen = np.array(order[:cut])
     _, spread = paces(ranks, replicas, chosen)
     below = step_s(from_below(one.programs, ranks, replicas, chosen), alone)
-    return below - ahead_s(graph, spread.max(axis=0).tolist()), above
+    return below - member_slack_s(graph, spread.max(axis=0).tolist()), above
 
 
 @pytest.mark.slow
@@ -193,8 +193,11 @@ def test_a_step_is_sooner_by_no_more_than_the_edges_of_its_layers() -> None:
     one = lowered(scenario(**{**TWIN, "tp": 2, "sequence_parallel": True}))
     graph = graph_of(replay(folded(one).programs), MEETS, ("tp", "world"))
     stages = len(one.programs.classes)
-    alone_s, every_s = ahead_s(graph, [0.3] + [0.0] * (stages - 1)), ahead_s(graph, [0.3] * stages)
-    assert ahead_s(graph, [0.0] * stages) == 0.0
+    alone_s, every_s = (
+        member_slack_s(graph, [0.3] + [0.0] * (stages - 1)),
+        member_slack_s(graph, [0.3] * stages),
+    )
+    assert member_slack_s(graph, [0.0] * stages) == 0.0
     assert alone_s < every_s
     assert 0.0 < every_s < 0.1 * max_plus(graph, np.ones((1, stages))).step_s
 

@@ -15,12 +15,12 @@ from test_bounded import LARGE, step_s, wrong
 from test_bounded_traffic import replicas
 from test_step_faults import TWIN
 
-from stepsim.sim.bounded.at_once import messages_between
 from stepsim.sim.bounded.conditions import why_exact
 from stepsim.sim.bounded.extremes import Extremes, apart, least
-from stepsim.sim.bounded.holds import holds_follow_kernels
+from stepsim.sim.bounded.messages_in_flight import messages_between
 from stepsim.sim.bounded.programs import whole
 from stepsim.sim.bounded.replicas import replicas_of
+from stepsim.sim.bounded.sm_holding import holds_follow_kernels
 from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.fold.whole import unfolded
 from stepsim.sim.network.sharing import Demand, max_min_rates

@@ -14,10 +14,10 @@ from stepsim.sim.bounded import graph as graph_module
 from stepsim.sim.bounded.bounds import bounded
 from stepsim.sim.bounded.conditions import why_exact
 from stepsim.sim.bounded.graph import graph_of
+from stepsim.sim.bounded.op_costs import each_transfer, least_speed
 from stepsim.sim.bounded.passes import Passes
 from stepsim.sim.bounded.programs import from_above
 from stepsim.sim.bounded.replicas import replicas_of
-from stepsim.sim.bounded.works import each_transfer, least_speed
 from stepsim.sim.engine.replay import replay
 from stepsim.sim.fold.ranks import Degradation, ranks_of
 from stepsim.sim.fold.whole import folded

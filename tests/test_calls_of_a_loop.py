@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from small_scenarios import WIDE, lowered, scenario
 
-from stepsim.hardware.node import GRACE_LAUNCHES, GRACE_LOOPS
+from stepsim.hardware.node import NODES
 from stepsim.schedules.orders.action import ActionKind
 from stepsim.sim.lowering.host_prices import KERNEL_IN_LOOP_S, PRODUCT_IN_LOOP_S
 from stepsim.sim.lowering.plan import StepPlan
 from stepsim.sim.program.program import Op
 
 LAUNCH_S = 4e-5
+GRACE = NODES.get("NVL72 compute tray")
 HELD = 4
 
 
@@ -137,13 +138,13 @@ def test_a_product_in_a_loop_takes_what_was_measured_of_both_hosts() -> None:
     """torch's Linear forward on x86 and on GH200 (TransformerEngine issue 2053); of eight small products in a
     loop on Blackwell each takes 33 us (its pull request 3134)."""
     assert pytest.approx(13.48e-6) == PRODUCT_IN_LOOP_S
-    assert pytest.approx(33e-6, rel=0.01) == PRODUCT_IN_LOOP_S * GRACE_LOOPS
+    assert pytest.approx(33e-6, rel=0.01) == PRODUCT_IN_LOOP_S * GRACE.loop_factor
 
 
 def test_a_loop_on_grace_has_its_own_factor() -> None:
     forward = [plan_of(gpu=gpu) for gpu in ("B200-SXM-180GB", "GH200-96GB")]
     x86, grace = ([op.host_s for op in ops(plan) if op.name == "expert fc1"] for plan in forward)
-    calls = 2.9 * LAUNCH_S * GRACE_LAUNCHES + (HELD - 1) * PRODUCT_IN_LOOP_S * GRACE_LOOPS
+    calls = 2.9 * LAUNCH_S * GRACE.launch_factor + (HELD - 1) * PRODUCT_IN_LOOP_S * GRACE.loop_factor
     assert grace == pytest.approx([calls])
     assert x86 == pytest.approx([2.9 * LAUNCH_S + (HELD - 1) * PRODUCT_IN_LOOP_S])
 

@@ -242,7 +242,7 @@ def test_probabilities_left_out_are_as_often_right() -> None:
         assert ran[own].mean() == pytest.approx(found[own].mean(), abs=0.06)
 
 
-def test_nobody_told_anything() -> None:
+def test_a_spread_without_measured_peaks_is_refused() -> None:
     ran = MemoryRow(family="a", framework="one", room=0.1, moving=0.5, error=None, ran=True)
     with pytest.raises(ValueError, match="measured peak"):
         fit_memory_spread([ran] * 20)

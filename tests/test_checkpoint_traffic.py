@@ -92,12 +92,12 @@ def test_writes_over_the_network_of_the_gpus() -> None:
         ({"persist_slow_factor": "from_bytes", "bytes": "1 TB"}, "persist_slow_factor: from_bytes needs"),
     ],
 )
-def test_nonsense_is_told(fields: dict[str, Any], told: str) -> None:
+def test_impossible_checkpoint_fields_are_refused(fields: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         plan_of(document(checkpoint=storage(**fields)))
 
 
-def test_writes_that_need_more_than_the_network() -> None:
+def test_a_write_that_the_network_cannot_carry_in_its_time_is_refused() -> None:
     run = {**scenario(**LINKED).to_document(), "run": {"steps": 1000}, "faults": {}}
     traffic = storage(persist="1 s", bytes="80 TB", every="20000 steps", persist_slow_factor="from_bytes")
     with pytest.raises(ValueError, match=r"1\.0 s .*network"):

@@ -87,7 +87,9 @@ def test_bandwidths_are_those_of_nccl_tests(kind: str, factor: float) -> None:
         ),
     ],
 )
-def test_what_is_chosen(arguments: tuple[str, ...], algorithm: str, protocol: str, link: str) -> None:
+def test_algorithm_and_protocol_are_chosen_as_nccl_does(
+    arguments: tuple[str, ...], algorithm: str, protocol: str, link: str
+) -> None:
     """NCCL's regimes: LL for the smallest, the switch for large all-reduces of Hopper, else rings."""
     one = collective(*arguments)
     assert (one["algorithm"], one["protocol"], one["binding_link"]) == (algorithm, protocol, link)

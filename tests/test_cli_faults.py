@@ -50,7 +50,7 @@ def document(*words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-def test_the_fixed_interface(scenario: str) -> None:
+def test_the_json_document_keeps_its_keys_and_intervals(scenario: str) -> None:
     found = document(scenario)
     assert found["replications"] == 6
     assert found["ettr"]["low"] < found["ettr"]["mean"] < found["ettr"]["high"]
@@ -65,7 +65,7 @@ def test_the_fixed_interface(scenario: str) -> None:
     assert found["what_if"] == []
 
 
-def test_tables(scenario: str) -> None:
+def test_tables_show_ettr_waterfall_and_sources(scenario: str) -> None:
     text = ran(scenario)
     shown = (
         "A small campaign",
@@ -81,7 +81,7 @@ def test_tables(scenario: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_if(scenario: str) -> None:
+def test_what_if_leaves_out_each_kind_of_fault(scenario: str) -> None:
     found = document(scenario, "--what-if")
     names = {one["name"]: one for one in found["what_if"]}
     assert {"no gpu_fatal", "no software_crash", "no gpu_throttle"} <= set(names)
@@ -119,7 +119,7 @@ def test_a_page_of_twenty_replications_is_small(scenario: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_sweeps(scenario: str, tmp_path: Path) -> None:
+def test_a_sweep_of_two_fields_has_a_point_for_each_pair(scenario: str, tmp_path: Path) -> None:
     swept = "checkpoint.storage.every=10min..2h/3"
     found = document(scenario, "--sweep", swept, "recovery.spares.warm=0,4")
     assert [axis["field"] for axis in found["axes"]] == ["checkpoint.storage.every", "recovery.spares.warm"]
@@ -148,7 +148,9 @@ def test_sweeps(scenario: str, tmp_path: Path) -> None:
         (("{}", "--set", "faults.scale=-1"), "faults.scale"),
     ],
 )  # fmt: skip
-def test_mistakes(words: tuple[str, ...], told: str, scenario: str) -> None:
+def test_mistakes_end_with_exit_code_2_and_the_field(
+    words: tuple[str, ...], told: str, scenario: str
+) -> None:
     assert told in ran(*(scenario if word == "{}" else word for word in words), code=2)
 
 
@@ -161,7 +163,7 @@ def test_a_run_that_gets_nowhere_is_exit_code_1(scenario: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_page(scenario: str, tmp_path: Path) -> None:
+def test_the_html_page_is_written_whole(scenario: str, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     ran(scenario, "-n", "3", "--html", str(path))
     text = path.read_text()
@@ -205,7 +207,7 @@ def test_the_picture_of_a_shipped_campaign_has_its_whole_name(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_the_shipped_campaign() -> None:
+def test_the_shipped_campaign_has_as_many_failures_as_published() -> None:
     found = document("llama3.1-405b-16k", "-n", "2", "--set", "run.horizon=54d")
     assert found["wall_s"]["mean"] == pytest.approx(54 * 86400)
     assert 350 < sum(found["failures"].values()) < 580

@@ -55,7 +55,7 @@ def found(scenario: str) -> dict[str, Any]:
     return dict(document("plan", scenario, *FIX, "--top", "3"))
 
 
-def test_the_fixed_interface(found: dict[str, Any]) -> None:
+def test_the_json_document_keeps_its_keys(found: dict[str, Any]) -> None:
     assert set(found["space"]) == {"legal", "fit", "bounded", "replayed", "refused"}
     assert {"optimal", "tolerance", "audited", "better"} <= set(found["certificate"])
     assert len(found["choices"]) == 3
@@ -98,7 +98,7 @@ def test_the_command_to_copy_runs_the_best(scenario: str, found: dict[str, Any])
 
 
 @pytest.mark.slow
-def test_files(scenario: str, tmp_path: Path) -> None:
+def test_table_picture_and_scenarios_are_written(scenario: str, tmp_path: Path) -> None:
     table, picture, folder = tmp_path / "all.csv", tmp_path / "plan.svg", tmp_path / "best"
     options = ("--csv", str(table), "--picture", str(picture), "--save", str(folder))
     told = document("plan", scenario, *FIX, *options)
@@ -128,7 +128,7 @@ def test_parquet_holds_the_same(scenario: str, tmp_path: Path) -> None:
     assert frame["step_time_s"].min() == told["choices"][0]["step_time_s"]
 
 
-def test_exit_codes(scenario: str) -> None:
+def test_exit_code_is_1_where_nothing_fits(scenario: str) -> None:
     far_too_long = ("--set", "training.seq_length=4194304", "--set", "training.global_batch=8")
     nothing = document("plan", scenario, *FIX, *far_too_long, code=1)
     assert nothing["choices"] == []

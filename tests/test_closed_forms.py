@@ -130,7 +130,7 @@ def test_interleaved_hides_its_latency_in_every_period(
 
 
 @given(st.integers(1, 8), st.integers(1, 6), st.integers(2, 4), durations, durations)
-def test_bubble_fractions(p: int, groups: int, v: int, f: int, bf: int) -> None:
+def test_bubble_fractions_are_the_papers(p: int, groups: int, v: int, f: int, bf: int) -> None:
     """(p-1)/m of the ideal time, (p-1)/(m+p-1) of the step; interleaved (p-1)/(vm), where p divides m."""
     m = groups * p
     ideal = m * v * (f + bf)
@@ -146,7 +146,9 @@ def test_bubble_fractions(p: int, groups: int, v: int, f: int, bf: int) -> None:
 @pytest.mark.parametrize(
     ("name", "chunks", "percent", "activations"), [("1f1b", 1, 21.88, 8), ("interleaved", 2, 10.94, 11.5)]
 )
-def test_primus_replay(name: str, chunks: int, percent: float, activations: float) -> None:
+def test_bubbles_and_peaks_are_those_of_primus(
+    name: str, chunks: int, percent: float, activations: float
+) -> None:
     """AMD-AGI/Primus schedule replay: p = 8, m = 32, F = B = W, no latency; activations of whole stages."""
     shape = Shape(ranks=8, microbatches=32, chunks=chunks)
     bubble = makespan(name, shape, 1, 2) / (32 * chunks * 3) - 1
@@ -162,7 +164,7 @@ def peaks(name: str, shape: Shape) -> list[int]:
 
 
 @given(ranks, microbatches, st.integers(1, 4))
-def test_peaks(p: int, m: int, v: int) -> None:
+def test_peak_activations_are_the_closed_forms(p: int, m: int, v: int) -> None:
     """m; min(p-r, m), in PipeDream too; m·v chunks."""
     shape, chunked = Shape(ranks=p, microbatches=m), Shape(ranks=p, microbatches=m, chunks=v)
     assert peaks("gpipe", shape) == [m] * p

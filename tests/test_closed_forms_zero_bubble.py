@@ -167,7 +167,7 @@ def test_dualpipe_bubble_of_four_stages(more: int, costs: tuple[int, int, int]) 
 
 
 @given(ranks, more)
-def test_peaks(p: int, more: int) -> None:
+def test_peak_activations_are_the_closed_forms(p: int, more: int) -> None:
     """p and 2p-1 activations; 2p chunks, of which fewer than 2p-1 microbatches fill min(2m, m+1+r)."""
     assert peaks("zb-h1", Shape(ranks=p, microbatches=p + more)) == [p] * p
     assert peaks("zb-h2", Shape(ranks=p, microbatches=2 * p - 1 + more)) == [2 * p - 1] * p
@@ -184,7 +184,7 @@ def test_interleaved_zb_peaks(p: int, groups: int, v: int) -> None:
 
 
 @given(st.integers(1, 5), more)
-def test_two_way_peaks(half: int, more: int) -> None:
+def test_two_way_schedules_hold_a_chunk_more_than_ranks(half: int, more: int) -> None:
     """PP + 1 chunks on every rank."""
     for name, shape, _ in two_way_shapes(2 * half, more):
         assert peaks(name, shape) == [2 * half + 1] * shape.ranks
@@ -194,7 +194,7 @@ def test_two_way_peaks(half: int, more: int) -> None:
 
 
 @given(st.integers(2, 8), more)
-def test_zero_bubble_readme(p: int, more: int) -> None:
+def test_bubbles_and_memory_are_those_of_the_zero_bubble_readme(p: int, more: int) -> None:
     """sail-sg README, equal actions: bubble B, B/3, 0, 0 and memory 1, 1, 2, 1 of 1F1B, ZB1P, ZB2P, ZBV.
 
     B/3 is of the idle time: of the step, ZB1P's is (p-1)/(3m+p-1), a little above (p-1)/(3(m+p-1)). The
@@ -228,7 +228,9 @@ def test_a_v_sends_twice_as_much(p: int, more: int) -> None:
 
 
 @given(st.integers(1, 4), more, durations, st.data())
-def test_dualpipe_readme(half: int, more: int, each: int, data: st.DataObject) -> None:
+def test_bubbles_and_memory_are_those_of_the_dualpipe_readme(
+    half: int, more: int, each: int, data: st.DataObject
+) -> None:
     """Bubbles (PP-1)(F+B), (PP-1)(F+B-2W) of 1F1B and ZB1P, activations PP, PP, PP+1; B a whole backward.
 
     ZB1P is the order of ZB-H1 and needs tW <= min(tF, tB); here tF = tB as for DualPipe's own bubble.
@@ -247,7 +249,7 @@ def test_dualpipe_readme(half: int, more: int, each: int, data: st.DataObject) -
 
 
 @pytest.mark.parametrize(("name", "percent"), [("zb-h1", 7.29), ("zb-v", 3.65)])
-def test_primus_replay(name: str, percent: float) -> None:
+def test_bubbles_and_peaks_are_those_of_primus(name: str, percent: float) -> None:
     """AMD-AGI/Primus schedule replay: p = 8, m = 32, F = B = W, no latency. Its ZB is the order of ZB-H1."""
     chunks = get(name).chunks
     shape = Shape(ranks=8, microbatches=32, chunks=chunks)

@@ -15,7 +15,7 @@ LARGEST = 33
 
 
 @pytest.mark.parametrize("n", range(2, LARGEST + 1))
-def test_ring(n: int) -> None:
+def test_a_ring_takes_the_papers_steps_and_bytes(n: int) -> None:
     """Patarasuk & Yuan 2009; Thakur et al. 2005."""
     ring, group = collectives.get("ring"), RankGroup(local=n)
     expected = {"all_reduce": (2 * (n - 1), Fraction(2 * (n - 1), n))}
@@ -47,7 +47,7 @@ def test_halving_and_doubling_folds_what_is_beyond_a_power_of_two(n: int, steps:
 
 
 @pytest.mark.parametrize(("n", "steps"), [(2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4), (33, 6)])
-def test_pat(n: int, steps: int) -> None:
+def test_pat_takes_logarithmic_steps_and_a_rings_bytes(n: int, steps: int) -> None:
     """Jeaugey 2025: logarithmic steps for any n, and the bytes of a ring."""
     for kind in ("all_gather", "reduce_scatter"):
         plan = collectives.get("pat").plan(kind, RankGroup(local=1, nodes=n))
@@ -62,7 +62,7 @@ def test_pat_sends_little_far_and_much_near() -> None:
 
 
 @pytest.mark.parametrize("n", range(2, LARGEST + 1))
-def test_double_binary_tree(n: int) -> None:
+def test_a_double_binary_tree_takes_logarithmic_steps(n: int) -> None:
     """Sanders et al. 2009: logarithmic steps, and no more than 2 payloads through anyone."""
     tree = collectives.get("double-binary-tree")
     plan = tree.plan("all_reduce", RankGroup(local=n))
@@ -100,7 +100,7 @@ def test_nccls_tree_is_a_chain_within_and_two_trees_between(local: int, nodes: i
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 33])
-def test_pairwise(n: int) -> None:
+def test_pairwise_sends_to_every_other_rank_once(n: int) -> None:
     plan = collectives.get("pairwise").plan("all_to_all", RankGroup(local=n))
     assert plan.steps == n - 1
     assert plan.busiest().sent == plan.busiest().received == Fraction(n - 1, n)
@@ -119,7 +119,7 @@ def test_both_all_to_alls_send_as_much_between_nodes(local: int, nodes: int) -> 
 
 
 @pytest.mark.parametrize(("local", "nodes"), [(8, 2), (4, 8), (1, 5), (5, 1)])
-def test_hierarchical(local: int, nodes: int) -> None:
+def test_a_hierarchical_all_reduce_takes_its_phases_bytes(local: int, nodes: int) -> None:
     """RS within, all_reduce on the rail, AG within: 2(L-1)/L and 2(N-1)/N of 1/L."""
     plan = collectives.get("hierarchical").plan("all_reduce", RankGroup(local=local, nodes=nodes))
     assert plan.steps == 2 * (local - 1) + 2 * (nodes - 1)
@@ -150,7 +150,7 @@ def test_a_network_that_reduces_carries_a_share_once(name: str, local: int, node
 
 
 @pytest.mark.parametrize(("nodes", "steps"), [(2, 6), (3, 8), (4, 8), (9, 12)])
-def test_nvls_tree(nodes: int, steps: int) -> None:
+def test_an_nvls_tree_takes_its_steps_and_bytes(nodes: int, steps: int) -> None:
     plan = collectives.get("nvls-tree").plan("all_reduce", RankGroup(local=8, nodes=nodes))
     assert plan.steps == steps
     assert plan.busiest("local").sent == Fraction(9, 8)

@@ -102,7 +102,7 @@ def test_a_pipeline_inside_its_leaf_does_not_meet_the_ring() -> None:
 
 
 @pytest.mark.parametrize("ratio", [1, 4, 8])
-def test_an_incast(ratio: float) -> None:
+def test_senders_of_an_incast_share_the_receivers_link(ratio: float) -> None:
     """Three stages send to the first: a third of its NIC for each. Its four ranks share a leaf, whose
     downlink has their NICs' rate over ``ratio``.
     """

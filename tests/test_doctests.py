@@ -12,7 +12,7 @@ WITH_EXAMPLES = [name for name, path in modules().items() if ">>> " in path.read
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples(name: str) -> None:
+def test_examples_in_docstrings_hold(name: str) -> None:
     outcome = doctest.testmod(importlib.import_module(name), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert outcome.attempted > 0
     assert outcome.failed == 0

@@ -41,7 +41,7 @@ def test_a_gpu_draws_between_idle_and_its_limit(name: str, rate: float) -> None:
     assert waiting < drawn_w("communication", gpu) < drawn_w("memory", gpu) <= tensor
 
 
-def test_by_hand() -> None:
+def test_energy_is_that_computed_by_hand() -> None:
     """Half of a step products at the limit, half of it waiting, one host of 8."""
     gpu, scenario = get_gpu("H100-SXM5-80GB"), stepsim.load_scenario(SMALL)
     activity = activity_of({"gemm": 1.5, "attention": 0.5, "bubble": 1.0, "host": 0.5, "step end": 0.5})
@@ -93,7 +93,7 @@ def test_a_limit_that_cannot_be_is_refused(gpu: str, limit: str) -> None:
         stepsim.load_scenario(SMALL).with_({"cluster.gpu": gpu, "cluster.power.limit": limit})
 
 
-def test_nobody_measured_it() -> None:
+def test_energy_of_an_unmeasured_gpu_has_a_wider_interval() -> None:
     changes = {"cluster.gpu": "MI300X", "software": "torchtitan-2025", "parallelism.tp": 1}
     document = stepsim.simulate(stepsim.load_scenario(SMALL).with_(changes)).to_dict()["energy"]
     low, high = document["interval_kwh"]

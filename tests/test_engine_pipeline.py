@@ -26,14 +26,14 @@ def makespan(
 
 
 @given(st.integers(2, 8), st.integers(1, 20), times, times, st.floats(0, 3))
-def test_gpipe(p: int, m: int, f: float, b: float, c: float) -> None:
+def test_gpipe_takes_the_closed_form(p: int, m: int, f: float, b: float, c: float) -> None:
     """Huang 2018; any latency."""
     expected = (m + p - 1) * (f + b) + 2 * c * (p - 1)
     assert makespan("gpipe", Shape(ranks=p, microbatches=m), f, b, c) == pytest.approx(expected, rel=1e-9)
 
 
 @given(st.integers(2, 8), st.integers(1, 20), times, times, st.floats(0, 3))
-def test_1f1b(p: int, m: int, f: float, b: float, c: float) -> None:
+def test_1f1b_takes_the_closed_form(p: int, m: int, f: float, b: float, c: float) -> None:
     """Narayanan 2021; the latency term of an asynchronous 1F1B, any latency and any m."""
     hops = m + p - 2 - (m + p - 2) // p
     expected = (m + p - 1) * (f + b) + 2 * c * hops
@@ -41,7 +41,7 @@ def test_1f1b(p: int, m: int, f: float, b: float, c: float) -> None:
 
 
 @given(st.integers(3, 8), st.integers(2, 20), times, times)
-def test_1f1b_blocking(p: int, m: int, f: float, b: float) -> None:
+def test_blocking_1f1b_pays_more_latencies(p: int, m: int, f: float, b: float) -> None:
     """Blocking exchanges pay 2m + 2p - 5 latencies, for latencies small against the kernels."""
     c = 1e-3 * min(f, b)
     expected = (m + p - 1) * (f + b) + c * (2 * m + 2 * p - 5)
@@ -52,7 +52,7 @@ def test_1f1b_blocking(p: int, m: int, f: float, b: float) -> None:
 
 @pytest.mark.slow
 @given(st.integers(2, 8), st.integers(1, 5), st.integers(2, 4), times, times, st.floats(0, 1))
-def test_interleaved(p: int, groups: int, v: int, f: float, b: float, c: float) -> None:
+def test_interleaved_takes_the_closed_form(p: int, groups: int, v: int, f: float, b: float, c: float) -> None:
     """Times are per chunk. The latency term needs c no larger than a chunk's time; m is a multiple of p."""
     c *= min(f, b)
     m = groups * p

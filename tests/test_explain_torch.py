@@ -71,7 +71,7 @@ def test_the_process_that_sleeps_is_found(traces: Path) -> None:
     assert ranks[0]["waited_s"] > 2 * ranks[1]["waited_s"]
 
 
-def test_beside_its_scenario(traces: Path, tmp_path: Path) -> None:
+def test_a_trace_beside_its_scenario_has_a_prediction_for_every_part(traces: Path, tmp_path: Path) -> None:
     """Two ranks of data parallelism: messages are dp's, and every part has a prediction beside it."""
     job = {
         "model": {

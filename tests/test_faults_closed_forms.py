@@ -41,7 +41,7 @@ QUICK: dict[str, Callable[[], Iterator[CaseVerdict]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(QUICK))
-def test_within_tolerance(name: str) -> None:
+def test_quick_cases_are_within_their_tolerance(name: str) -> None:
     rows = list(QUICK[name]())
     assert rows
     assert [row for row in rows if row.verdict not in ("ok", "explained")] == []
@@ -113,7 +113,7 @@ def test_waterfall_of_the_formulas_is_whole() -> None:
 # Statistics -------------------------------------------------------------------------------------------------
 
 
-def test_students_t() -> None:
+def test_quantiles_of_students_t_are_those_of_tables() -> None:
     for confidence, freedom, known in (
         (0.95, 1, 12.706),
         (0.95, 2, 4.303),
@@ -123,7 +123,7 @@ def test_students_t() -> None:
         assert t_quantile(confidence, freedom) == pytest.approx(known, rel=3e-3)
 
 
-def test_estimates() -> None:
+def test_means_and_half_widths_are_those_by_hand() -> None:
     assert mean_of([1.0, 2.0, 3.0], 0.95).mean == 2.0
     assert mean_of([11.0, 12.0, 13.0], 0.95).half_width == pytest.approx(4.303 / math.sqrt(3), rel=1e-3)
     assert mean_of([0.0, 0.0, 3.0], 0.95).low == 0.0

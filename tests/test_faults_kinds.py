@@ -58,7 +58,7 @@ def test_every_preset_is_whole(name: str) -> None:
     assert len({process.title for process in found}) == len(found)
 
 
-def test_llama3_s_counts() -> None:
+def test_llama3s_rates_give_the_published_interruptions() -> None:
     """419 unexpected and 47 planned interruptions in 54 days on 16,384 GPUs."""
     doc = document(cluster={"gpus": 16384, "gpus_per_node": 8}, faults={"presets": ["llama3-2024"]})
     rates = {source.name: source.rate_per_s * 54 * 86400 for source in plan_of(doc).sources}

@@ -65,7 +65,7 @@ def test_targets_write_themselves_back(scope: str, index: int) -> None:
 # Traces -----------------------------------------------------------------------------------------------------
 
 
-def test_greyhound_s_format(tmp_path: Path) -> None:
+def test_greyhounds_format_is_read(tmp_path: Path) -> None:
     path = tmp_path / "greyhound.trace"
     path.write_text("10;70;[0,3];2.5\ncomm;20;40;[1,2]\n")
     events = read_trace(path, step_s=10.0)
@@ -117,7 +117,7 @@ def test_a_wrong_trace_says_where(text: str, told: str, tmp_path: Path) -> None:
 # Sweeps -----------------------------------------------------------------------------------------------------
 
 
-def test_ranges() -> None:
+def test_ranges_of_a_sweep_give_their_values() -> None:
     assert parse_axis("recovery.spares.warm=0..16").values == (
         "0",
         "2",
@@ -139,6 +139,6 @@ def test_ranges() -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "x=", "=3", "x=2h..5min", "x=3..3", "x=1..9/1", "x=5min..3"])
-def test_wrong_ranges(text: str) -> None:
+def test_wrong_ranges_of_a_sweep_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="--sweep"):
         parse_axis(text)

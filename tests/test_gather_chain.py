@@ -55,7 +55,7 @@ def test_one_bucket_is_sent_for_ahead_of_what_has_come() -> None:
     chain = GatherChain(writer=writer, gather=gather, sizes=sizes)
     for bucket, many in ((0, 2), (0, 2), (2, 4), (3, 4)):
         chain.wait(bucket)
-        assert not chain.lacks(bucket)
+        assert not chain.awaits(bucket)
         assert len(sent) == many
     assert sent == sizes
 

@@ -202,7 +202,7 @@ def test_qwen3_has_them_in_the_catalogue_and_in_cases_of_its_shape(name: str) ->
     assert known_facts(model.model_dump() | {"qk_norm": False})["qk_norm"] is True
 
 
-def test_llama_has_none() -> None:
+def test_llamas_facts_add_no_norms_of_heads() -> None:
     llama = get_model("llama3.1-8b").model_dump()
     assert known_facts(llama) == llama
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from stepsim.hardware.gpus import get_gpu, gpu_names
-from stepsim.hardware.node import GRACE_LAUNCHES, node_for
+from stepsim.hardware.node import NODES, node_for
 from stepsim.sim.result.result import Result
 from stepsim.sim.scenario.load import scenario_from_document
 from stepsim.sim.simulate import simulate
+
+GRACE = NODES.get("Grace Hopper node")
 
 
 def step(hidden: int, seq: int, gpu: str = "GH200-96GB", **host: Any) -> Result:
@@ -39,7 +41,7 @@ def step(hidden: int, seq: int, gpu: str = "GH200-96GB", **host: Any) -> Result:
 
 def test_a_step_that_waits_for_its_host_takes_the_factor() -> None:
     grace, x86 = step(256, 128), step(256, 128, launch_factor=1.0)
-    assert grace.step_time_s / x86.step_time_s == pytest.approx(GRACE_LAUNCHES, rel=0.03)
+    assert grace.step_time_s / x86.step_time_s == pytest.approx(GRACE.launch_factor, rel=0.03)
 
 
 def test_a_step_that_does_not_wait_is_as_long() -> None:

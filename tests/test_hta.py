@@ -72,7 +72,7 @@ def analysed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         return Analysed(traces / "rank-0.json.gz")
 
 
-def test_breakdown(analysed: Analysed) -> None:
+def test_hta_finds_the_same_breakdown(analysed: Analysed) -> None:
     (row,) = analysed.analysis.get_temporal_breakdown(visualize=False).to_dict("records")
     assert row["compute_time(us)"] == pytest.approx(analysed.part(*COMPUTE), rel=0.01)
     assert row["non_compute_time(us)"] == pytest.approx(analysed.exposed, rel=0.01)
@@ -80,7 +80,7 @@ def test_breakdown(analysed: Analysed) -> None:
     assert row["idle_time(us)"] == pytest.approx(idle, rel=0.01)
 
 
-def test_overlap(analysed: Analysed) -> None:
+def test_hta_finds_the_same_overlap(analysed: Analysed) -> None:
     (row,) = analysed.analysis.get_comm_comp_overlap(visualize=False).to_dict("records")
     assert row["comp_comm_overlap_pctg"] == pytest.approx(100 * analysed.told["overlap"], rel=0.01, abs=0.01)
 
@@ -135,7 +135,9 @@ def test_queues_are_as_long_as_the_host_is_ahead(analysed: Analysed) -> None:
         assert 0.99 * fmean(least) <= row["mean"] <= 1.01 * fmean(most)
 
 
-def test_critical_path(analysed: Analysed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hta_finds_a_critical_path_through_kernels(
+    analysed: Analysed, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is found, from the host's first call to the last kernel, and kernels bind a part of it."""
     import pandas as pd
 

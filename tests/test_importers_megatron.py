@@ -108,7 +108,7 @@ def field(more: str, path: str, given: dict[str, str] | None = None, version: st
         ("--cpu-offloading-num-layers 31", "training.activation_offload", True),
     ],
 )  # fmt: skip
-def test_an_option_means(more: str, path: str, value: object) -> None:
+def test_an_option_sets_its_field(more: str, path: str, value: object) -> None:
     assert field(more, path) == value
 
 

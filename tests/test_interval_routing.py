@@ -56,7 +56,7 @@ def test_it_counts_for_the_layers_that_have_experts() -> None:
     assert reach(step(EXPERTS | {"num_dense_layers": 1})) == [0.75]
 
 
-def test_it_lengthens_alone() -> None:
+def test_uneven_routing_only_lengthens_the_interval() -> None:
     assert ROUTER in LENGTHENS
     assert ROUTER in REACHES
     assert math.log(MOST) == pytest.approx(0.219, abs=1e-3)

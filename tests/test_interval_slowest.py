@@ -59,7 +59,7 @@ def test_gpus_that_the_scenario_says_how_they_differ_are_replayed_and_no_doubt()
     assert len(parts(8, {"link": {"normal": {"cv": 0.01}}})) == 1
 
 
-def test_it_lengthens_alone() -> None:
+def test_the_slowest_gpu_only_lengthens_the_interval() -> None:
     result = simulate(many(8))
     interval = result.interval
     assert interval is not None

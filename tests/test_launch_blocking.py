@@ -38,7 +38,9 @@ def run_with(host_s: float, *, blocks: bool, tp: int = 2) -> Scenario:
 
 def blocked_builder() -> LayerBuilder:
     run = run_with(0.0, blocks=True)
-    return LayerBuilder(costs=replace(COSTS, blocks=True), local=local_shape_of(run), software=run.software)
+    return LayerBuilder(
+        costs=replace(COSTS, launches_block=True), local=local_shape_of(run), software=run.software
+    )
 
 
 def test_a_blocked_kernel_ends_what_its_launches_cost_later() -> None:

@@ -33,7 +33,7 @@ def hooked(orders: Orders, shape: Shape, *, aligned: bool = True) -> list[tuple[
 # As recorded ---------------------------------------------------------------------------------------------
 
 
-def test_synchronisation_calls(shared: Path) -> None:
+def test_synchronisation_calls_are_where_megatron_logged_them(shared: Path) -> None:
     """Every call of every golden that logs them, in its place between the actions."""
     logged = Counter[int]()
     for name, golden in goldens(shared / "data" / "goldens" / "megatron", "*.json"):
@@ -45,7 +45,7 @@ def test_synchronisation_calls(shared: Path) -> None:
     assert logged == {1: 8, 2: 10, 3: 7}
 
 
-def test_combined_steps(shared: Path) -> None:
+def test_combined_steps_are_those_that_megatron_logged(shared: Path) -> None:
     logged = 0
     for name, golden in goldens(shared / "data" / "goldens" / "megatron", "*.json"):
         if "moe_overlap" in golden:

@@ -72,7 +72,7 @@ def test_scores_grow_with_the_sequence_in_the_numerator() -> None:
 @pytest.mark.parametrize(
     ("zero", "each"), [(0, (2, 2, 12)), (1, (2, 2, 12 / 4)), (2, (2, 2 / 4, 12 / 4)), (3, (2 / 4, 2 / 4, 3))]
 )
-def test_zero_table(zero: int, each: tuple[float, ...]) -> None:
+def test_zero_stages_divide_state_as_in_table_1(zero: int, each: tuple[float, ...]) -> None:
     """Rajbhandari et al. 2019, table 1: what each stage divides by the shard group."""
     run = scenario(software="torchtitan-2024", dp=4, zero=zero)
     stage = simulate(run).memory[0]
@@ -123,7 +123,7 @@ def test_the_command_has_the_peak_of_the_replay() -> None:
         assert all(stage["peak_s"] > 0 for stage in timed["stages"])
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command_writes_table_and_picture(tmp_path: Path) -> None:
     picture = tmp_path / "memory.svg"
     done = CliRunner().invoke(app, ["memory", "llama3-8b-h100", "--picture", str(picture)])
     assert done.exit_code in (0, 1)

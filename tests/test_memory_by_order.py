@@ -50,7 +50,7 @@ def agrees_composed(document: dict[str, Any], count: int) -> None:
 
 @law
 @given(layouts(), COUNTS)
-def test_it_is_that_of_the_replay(run: Scenario, count: int) -> None:
+def test_memory_by_order_is_that_of_the_replay(run: Scenario, count: int) -> None:
     training = run.training.model_copy(update={"global_batch": run.training.global_batch * count})
     try:
         agrees(run.model_copy(update={"training": training}))
@@ -61,14 +61,16 @@ def test_it_is_that_of_the_replay(run: Scenario, count: int) -> None:
 @pytest.mark.slow
 @law
 @given(combinations(experts=False), COUNTS)
-def test_it_is_under_every_axis_and_switch(document: dict[str, Any], count: int) -> None:
+def test_memory_by_order_is_the_replays_under_every_axis_and_switch(
+    document: dict[str, Any], count: int
+) -> None:
     agrees_composed(document, count)
 
 
 @pytest.mark.slow
 @law
 @given(combinations(experts=True), COUNTS)
-def test_it_is_with_experts(document: dict[str, Any], count: int) -> None:
+def test_memory_by_order_is_the_replays_with_experts(document: dict[str, Any], count: int) -> None:
     agrees_composed(document, count)
 
 

@@ -29,14 +29,14 @@ def lines_of(run: Scenario, stage: int = 0) -> tuple[dict[str, BillLine], float]
 # State: 16 N, 18 N, 20 N, and what ZeRO divides ------------------------------------------------------
 
 
-def test_18_n() -> None:
+def test_megatrons_state_is_18_bytes_a_parameter() -> None:
     lines, n = lines_of(scenario(software="megatron-2022-sp"))
     state = sum(lines[name].bytes for name in ("weights", "gradients", "optimizer"))
     assert state == pytest.approx(18 * n)
     assert lines["gradients"].why == "accumulated in FP32 (18 N)"
 
 
-def test_20_n() -> None:
+def test_a_separate_gradient_copy_makes_20_bytes_a_parameter() -> None:
     software = {"preset": "megatron-2022-sp", "gradients": {"separate_grad_copy": True}}
     lines, n = lines_of(scenario(software=software))
     state = sum(lines[name].bytes for name in ("weights", "gradients", "optimizer"))
@@ -106,7 +106,9 @@ def test_fewer_ranks_for_experts() -> None:
         ("selective", {"tp": 2, "sequence_parallel": True}, "34 s b h / t", None),
     ],
 )
-def test_activations(recompute: Any, fields: dict[str, Any], formula: str, words: str | None) -> None:
+def test_activations_differ_from_the_formula_by_what_the_words_say(
+    recompute: Any, fields: dict[str, Any], formula: str, words: str | None
+) -> None:
     """GPT with unfused attention; without words, 64 layers agree with the formula."""
     shape = {"num_layers": 64, "vocab_size": 64} if words is None else {}
     run = scenario(recompute=recompute, microbatches=1, **{**shape, **fields})

@@ -58,7 +58,7 @@ def test_calls_of_dualpipe_and_dualpipev(shared: Path) -> None:
         assert [[call(one) for one in program] for program in programs] == full, name
 
 
-def test_laws_hold(shared: Path) -> None:
+def test_laws_of_messages_hold_for_dualpipe(shared: Path) -> None:
     """Messages from one rank to another are paired by their order alone, whichever way they go."""
     for _, orders, shape, rank_of, _ in recorded(shared):
         programs = point_to_point(orders, shape, rank_of, "batched")

@@ -63,7 +63,7 @@ def written(lists: Sequence[Sequence[Any]]) -> list[list[str]]:
 # As recorded ---------------------------------------------------------------------------------------------
 
 
-def test_lowered_lists(shared: Path) -> None:
+def test_lowered_orders_are_those_that_torch_logged(shared: Path) -> None:
     """Every entry of every golden that has the lowered list."""
     seen = set()
     for name, golden in goldens(shared / "data" / "goldens" / "torch", "*.json"):

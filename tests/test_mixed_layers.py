@@ -59,7 +59,9 @@ def experts_at(model: Model) -> list[int]:
         ({"decoder_sparse_step": 3}, [2, 5]),
     ],
 )
-def test_qwens_layers(fields: dict[str, Any], expected: list[int], tmp_path: Path) -> None:
+def test_experts_are_where_qwens_configuration_puts_them(
+    fields: dict[str, Any], expected: list[int], tmp_path: Path
+) -> None:
     """Qwen3MoeDecoderLayer: experts where (i + 1) % step is 0 and i is not among the dense ones."""
     model = imported(tmp_path, **fields)
     assert experts_at(model) == expected

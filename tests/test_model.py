@@ -14,7 +14,7 @@ from imported_models import import_model
 from pydantic import ValidationError
 
 from stepsim.hardware.catalogue import UnknownName
-from stepsim.sim.lowering.again import layer_flops_again
+from stepsim.sim.lowering.recomputed_flops import recomputed_layer_flops
 from stepsim.sim.lowering.sizes import model_flops, parameters
 from stepsim.sim.scenario.model.catalogue import get_model, model_names
 from stepsim.sim.scenario.model.model import Model
@@ -94,7 +94,7 @@ def test_flops_are_megatrons_formula(model: Model, batch: int, seq: int) -> None
     # Narayanan et al. 2021 equation 3 (full recomputation) and Korthikanti et al. 2022 equation 7 (none).
     hardware = 96 * batch * seq * layers * h**2 * (1 + seq / (6 * h) + vocab / (16 * layers * h))
     needed = 72 * batch * seq * layers * h**2 * (1 + seq / (6 * h) + vocab / (12 * layers * h))
-    again = layers * layer_flops_again(model, batch * seq, seq, 0, modules={"full"})
+    again = layers * recomputed_layer_flops(model, batch * seq, seq, 0, modules={"full"})
     assert model_flops(model, batch, seq) == pytest.approx(needed, rel=1e-12)
     assert model_flops(model, batch, seq) + again == pytest.approx(hardware, rel=1e-12)
 
@@ -102,8 +102,8 @@ def test_flops_are_megatrons_formula(model: Model, batch: int, seq: int) -> None
 @given(model=gpt_shapes, seq=st.sampled_from([512, 2048, 8192]))
 def test_causal_attention_halves_the_scores_only(model: Model, seq: int) -> None:
     core, layers = {"core_attn"}, model.num_layers
-    scores = layers * layer_flops_again(model, seq, seq, 0, modules=core)
-    half = layers * layer_flops_again(model, seq, seq, 0, modules=core, causal=True)
+    scores = layers * recomputed_layer_flops(model, seq, seq, 0, modules=core)
+    half = layers * recomputed_layer_flops(model, seq, seq, 0, modules=core, causal=True)
     assert half == scores / 2
     saved = model_flops(model, 1, seq) - model_flops(model, 1, seq, causal=True)
     assert saved == pytest.approx(3 * half, rel=1e-9)

@@ -48,7 +48,9 @@ def legal(kind: str, comm: Communicator) -> set[str]:
         ("reduce", on(H100, 1), {"Ring"}),
     ],
 )
-def test_enabled_sets(kind: str, comm: Communicator, expected: set[str]) -> None:
+def test_algorithms_that_nccl_enables_are_the_tables(
+    kind: str, comm: Communicator, expected: set[str]
+) -> None:
     """Section 3.1, "Enabled sets"."""
     assert legal(kind, comm) == expected
 

@@ -34,7 +34,7 @@ def test_oversubscription_that_is_noted_changes_nothing(name: str, ratio: int) -
         assert narrow.step_time_s > plain.step_time_s
 
 
-def test_both_reasons_occur() -> None:
+def test_links_that_do_not_bind_are_noted_with_the_reason() -> None:
     inside = run("llama3-8b-h100", cluster__fabric__oversubscription=2)
     leaf = run("llama3-70b-h100", cluster__fabric__oversubscription=2)
     texts = [one.text for result in (inside, leaf) for one in result.assumptions if one.source == RATIO]

@@ -51,7 +51,7 @@ def as_json(document: dict[str, Any]) -> Any:
     return json.loads(json.dumps(document, default=float))
 
 
-def test_predict_is_run(client: TestClient) -> None:
+def test_the_page_predicts_what_run_does(client: TestClient) -> None:
     found = events(client, "predict", document=SMALL, topology=True, timeline=True)
     expected = simulate(load_scenario(SMALL))
     assert without_clock(found["result"]["result"]) == without_clock(as_json(expected.to_dict()))
@@ -106,7 +106,7 @@ def test_a_fault_strikes_the_step(client: TestClient) -> None:
     assert rows[who[3]]["relation"] == "struck"
 
 
-def test_memory_is_memory(client: TestClient) -> None:
+def test_the_page_shows_the_bill_of_memory(client: TestClient) -> None:
     found = events(client, "memory", document=SMALL)
     expected = as_json(memory_document(simulate(load_scenario(SMALL))))
     assert found["memory"]["memory"]["stages"] == expected["stages"]
@@ -179,7 +179,7 @@ def test_the_points_that_are_drawn(bound: list[float], most: int, seed: int) -> 
     assert drawn[: most // 2] == proposed[: most // 2] or len(numbers) == len(bounded)
 
 
-def test_faults_are_weeks(client: TestClient) -> None:
+def test_the_page_simulates_weeks_as_faults_does(client: TestClient) -> None:
     weeks = {**SMALL, "faults": {"presets": ["llama3-2024"]}, "run": {"work": "1 d", "replications": 2}}
     found = events(client, "faults", document=weeks)
     assert found["status"] == 200

@@ -72,6 +72,8 @@ def test_an_explicit_list_is_taken_as_it_is() -> None:
     ({}, {"kind": "scatterd"}, "mean scattered"),
     ({"ranks": 65}, {}, "65 ranks.*64 GPUs"),
 ])  # fmt: skip
-def test_refusals(sizes: dict[str, int], options: dict[str, Any], message: str) -> None:
+def test_placements_that_do_not_fit_are_refused(
+    sizes: dict[str, int], options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         placed(**sizes, **options)

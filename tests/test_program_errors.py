@@ -75,7 +75,7 @@ BROKEN = {
     "another payload": (_other_payload, "but class 1, op 2 (norm) is all_reduce of 16 bytes"),
     "called by a stranger": (
         _set("communicators", "world", value=[0]),
-        "class 1, op 2 (norm): is no member of communicator 'world' (members 0)",
+        "class 1, op 2 (norm): is not a member of communicator 'world' (members 0)",
     ),
     "member that is no class": (
         _set("communicators", "world", value=[0, 7]),

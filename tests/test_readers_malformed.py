@@ -102,7 +102,7 @@ def by_every_mistake(
 
 
 @pytest.mark.slow
-def test_traces(tmp_path: Path) -> None:
+def test_malformed_traces_are_refused(tmp_path: Path) -> None:
     document = trace() | {
         "deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85018279936}],
         "distributedInfo": {"world_size": 8, "pg_config": [{"pg_name": "0", "ranks": list(range(4))}]},
@@ -141,7 +141,7 @@ ATTENTION = {
 
 
 @pytest.mark.slow
-def test_points_of_kernels(tmp_path: Path) -> None:
+def test_malformed_points_of_kernels_are_refused(tmp_path: Path) -> None:
     document = {"schema": 1, "kind": "kernels", "sources": {"made": "here"}, "points": [GEMM, ATTENTION]}
 
     def sound(found: tuple[tuple[Measurement, ...], dict[str, str]]) -> bool:
@@ -151,7 +151,7 @@ def test_points_of_kernels(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cases(tmp_path: Path) -> None:
+def test_malformed_cases_are_refused(tmp_path: Path) -> None:
     case = case_document({"measured_network": NETWORK, "model.moe": MOE})
     document = {"schema": 1, "source": {"by": "me"}, "cases": [case]}
 
@@ -166,7 +166,7 @@ def test_cases(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_halves_of_a_fit(tmp_path: Path) -> None:
+def test_malformed_halves_of_a_fit_are_refused(tmp_path: Path) -> None:
     half = {
         "gpus": {GPU: {"clock_fraction": 0.8, "corun_slowdown": 0.1}},
         "presets": {"megatron-core-2024": {"host_s_per_kernel": 4e-6, "step_fixed_s": 0.01}},
@@ -195,7 +195,7 @@ PROFILE = {
 
 
 @pytest.mark.slow
-def test_profiles(tmp_path: Path) -> None:
+def test_malformed_profiles_are_refused(tmp_path: Path) -> None:
     def sound(profile: Any) -> bool:
         json.loads(profile.model_dump_json(), parse_constant=pytest.fail)
         return True
@@ -203,7 +203,7 @@ def test_profiles(tmp_path: Path) -> None:
     by_every_mistake(tmp_path / "p.yaml", PROFILE, as_json, read_profile_file, sound)
 
 
-def test_graphs(tmp_path: Path) -> None:
+def test_malformed_graphs_are_refused(tmp_path: Path) -> None:
     ends = [("gpu 0", "nic 0"), ("gpu 1", "switch s"), ("nic 0", "switch s")]
     edges = [{"from": a, "to": b, "bandwidth": "50 GB/s", "latency": "1 us"} for a, b in ends]
     edges[0] |= {"kind": "nvlink", "one_way": False}  # type: ignore[dict-item]
@@ -226,7 +226,7 @@ GRAPHML = """<?xml version="1.0" encoding="utf-8"?>
 """
 
 
-def test_graphs_in_xml(tmp_path: Path) -> None:
+def test_malformed_graphs_in_xml_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "g.graphml"
     path.write_text(GRAPHML)
     assert attempt(read_graph, path, bool)
@@ -291,7 +291,7 @@ TABLES: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any], bool]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
-def test_tables(name: str, tmp_path: Path) -> None:
+def test_malformed_tables_are_refused(name: str, tmp_path: Path) -> None:
     text, read, sound = TABLES[name]
     path = tmp_path / "t.csv"
     path.write_text(text)
@@ -323,7 +323,7 @@ def test_tables(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_logs_of_nccl_tests(tmp_path: Path) -> None:
+def test_malformed_logs_of_nccl_tests_are_refused(tmp_path: Path) -> None:
     layout = Layout(prefix="", root=True, error_column="#wrong", hashes=True, extra=False)
     lines = [
         "## collective: all_reduce",

@@ -65,7 +65,7 @@ def test_selective_is_the_attention_core() -> None:
     assert named.step_time_s == simulate(run_of("selective", **fields)).step_time_s
 
 
-def test_every_second_operator() -> None:
+def test_every_second_product_runs_again() -> None:
     """K, the projection and the second branch are multiplied again."""
     plain, again = run_of("none"), run_of("op_selective")
     keys = 2 * H // A  # two groups of keys

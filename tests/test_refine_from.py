@@ -23,7 +23,9 @@ def same(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @given(graphs(), st.data())
-def test_on_any_graph(drawn: tuple[np.ndarray, Edges], data: st.DataObject) -> None:
+def test_refining_again_finds_what_refining_anew_does(
+    drawn: tuple[np.ndarray, Edges], data: st.DataObject
+) -> None:
     colours, edges = drawn
     stable = refine(colours, edges)
     apart = data.draw(st.lists(st.integers(0, 2), min_size=len(colours), max_size=len(colours)))
@@ -32,7 +34,9 @@ def test_on_any_graph(drawn: tuple[np.ndarray, Edges], data: st.DataObject) -> N
 
 
 @given(graphs(), graphs())
-def test_with_new_edges(drawn: tuple[np.ndarray, Edges], more: tuple[np.ndarray, Edges]) -> None:
+def test_new_edges_refine_as_if_they_had_been_there(
+    drawn: tuple[np.ndarray, Edges], more: tuple[np.ndarray, Edges]
+) -> None:
     colours, edges = drawn
     inside = (more[1].vertex < len(colours)) & (more[1].neighbour < len(colours))
     new = Edges(
@@ -50,7 +54,7 @@ def test_with_new_edges(drawn: tuple[np.ndarray, Edges], more: tuple[np.ndarray,
 @pytest.mark.slow
 @settings(max_examples=50)
 @given(machines())
-def test_on_any_job(drawn: tuple[Scenario, Degradation]) -> None:
+def test_a_degraded_job_folds_as_if_refined_anew(drawn: tuple[Scenario, Degradation]) -> None:
     run, degradation = drawn
     step = lowered(run)
     ranks = ranks_of(step)

@@ -16,31 +16,31 @@ from stepsim.schedules.orders.validate import find_problems
 from stepsim.sim.scenario.table_files import read_table
 
 CELLS = {
-    "1X0": "is no action; expected <stage><F|B|I|W><microbatch>, as in 2F0, a pair, as in "
+    "1X0": "is not an action; expected <stage><F|B|I|W><microbatch>, as in 2F0, a pair, as in "
     "(0F3;3B1)OVERLAP_F_B, or an empty cell",
     "1f0": "or an empty cell; did you mean 1F0?",
     "1 F 0": "or an empty cell; did you mean 1F0?",
     "1_F0": "or an empty cell; did you mean 1F0?",
-    "F0": "is no action; expected <stage><F|B|I|W><microbatch>",
-    "1F": "is no action; expected <stage><F|B|I|W><microbatch>",
+    "F0": "is not an action; expected <stage><F|B|I|W><microbatch>",
+    "1F": "is not an action; expected <stage><F|B|I|W><microbatch>",
     "-1F0": "or an empty cell; did you mean 1F0?",
-    "Rank 1": "is no action; expected <stage><F|B|I|W><microbatch>",
-    "\u0661F0": "is no action; expected <stage><F|B|I|W><microbatch>",
-    "1F0;1B0": "is no action; cells are separated by commas",
-    "1F0\t1B0": "is no action; cells are separated by commas",
-    "1SEND_F0": "is no computation: this is a table with communication (compute_comms), and only the table "
-    'without is read; write it with _dump_csv(file, format="compute_only")',
-    "1RECV_B0": "is no computation",
-    "1UNSHARD": "is no computation",
-    "1REDUCE_GRAD": "is no computation",
+    "Rank 1": "is not an action; expected <stage><F|B|I|W><microbatch>",
+    "\u0661F0": "is not an action; expected <stage><F|B|I|W><microbatch>",
+    "1F0;1B0": "is not an action; cells are separated by commas",
+    "1F0\t1B0": "is not an action; cells are separated by commas",
+    "1SEND_F0": "is not a computation: this is a table with communication (compute_comms), and only the "
+    'table without is read; write it with _dump_csv(file, format="compute_only")',
+    "1RECV_B0": "is not a computation",
+    "1UNSHARD": "is not a computation",
+    "1REDUCE_GRAD": "is not a computation",
     "1BW0": "is how torch 2.5 wrote a whole backward: write 1B0, and I in place of that table's B",
-    "(1B0;1F1)OVERLAP_F_B": "is no overlapped pair; expected a forward, then a whole backward; did you mean "
-    "(1F1;1B0)OVERLAP_F_B?",
+    "(1B0;1F1)OVERLAP_F_B": "is not an overlapped pair; expected a forward, then a whole backward; did you "
+    "mean (1F1;1B0)OVERLAP_F_B?",
     "(1F1;1B0)": "did you mean (1F1;1B0)OVERLAP_F_B?",
     "(1f1;1b0)overlap_f_b": "did you mean (1F1;1B0)OVERLAP_F_B?",
     "(1F1;1I0)OVERLAP_F_B": "expected a forward, then a whole backward, as in (0F3;3B1)OVERLAP_F_B",
     "(1F1)OVERLAP_F_B": "expected a forward, then a whole backward, as in (0F3;3B1)OVERLAP_F_B",
-    "1F" + "9" * 5000: "is no action",
+    "1F" + "9" * 5000: "is not an action",
 }
 
 
@@ -58,7 +58,7 @@ def test_all_wrong_cells_are_shown_up_to_ten() -> None:
         parse_table("\r\n".join(["0X0,0F0,0Y0"] * 6), "mine.csv")
     lines = str(refusal.value).splitlines()
     assert len(lines) == 11
-    assert lines[3].startswith("mine.csv: row 2 (rank 1), column 3: '0Y0' is no action")
+    assert lines[3].startswith("mine.csv: row 2 (rank 1), column 3: '0Y0' is not an action")
     assert lines[-1] == "mine.csv: and 2 more"
 
 

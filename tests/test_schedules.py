@@ -126,7 +126,7 @@ def assert_timing(name: str, golden: dict[str, Any], orders: Orders, shape: Shap
         ("zb", "zbv_hand_*.json", 10),
     ],
 )
-def test_goldens(shared: Path, folder: str, pattern: str, count: int) -> None:
+def test_schedules_are_those_of_the_goldens(shared: Path, folder: str, pattern: str, count: int) -> None:
     """Orders, placement, peaks, and under every cost set the makespan, the span and each rank's end."""
     found = goldens(shared / "data" / "goldens" / folder, pattern)
     assert len(found) == count

@@ -73,7 +73,7 @@ def ours(name: str, shape: Shape) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("theirs", "name"), [("ScheduleGPipe", "gpipe"), ("Schedule1F1B", "1f1b")])
-def test_executed_orders(
+def test_orders_are_those_that_torch_executes(
     torch_schedules: ModuleType, monkeypatch: pytest.MonkeyPatch, theirs: str, name: str
 ) -> None:
     schedule = getattr(torch_schedules, theirs)
@@ -143,7 +143,9 @@ def assert_both_refuse_or_agree(schedule: Any, name: str, shape: Shape) -> bool:
         ("ScheduleDualPipeV", "dualpipev", (1, 2, 3)),
     ],
 )
-def test_tables(torch_schedules: ModuleType, theirs: str, name: str, chunks: tuple[int, ...]) -> None:
+def test_orders_placement_and_refusals_are_torchs(
+    torch_schedules: ModuleType, theirs: str, name: str, chunks: tuple[int, ...]
+) -> None:
     """Orders, placement, and which shapes are refused."""
     agreed = [
         assert_both_refuse_or_agree(

@@ -30,7 +30,7 @@ def agrees(search: Search, run: Scenario) -> None:
 
 @law
 @given(st.lists(layouts(), min_size=1, max_size=3))
-def test_it_is_the_step_of_simulate(runs: list[Scenario]) -> None:
+def test_a_searched_step_is_the_step_of_simulate(runs: list[Scenario]) -> None:
     search = Search()
     for run in runs:
         agrees(search, run)
@@ -52,14 +52,14 @@ def test_it_leaves_nothing_to_the_garbage_collector() -> None:
 @pytest.mark.slow
 @law
 @given(st.lists(combinations(experts=False), min_size=2, max_size=2))
-def test_it_is_under_every_axis_and_switch(documents: list[dict[str, Any]]) -> None:
+def test_a_searched_step_is_simulates_under_every_axis_and_switch(documents: list[dict[str, Any]]) -> None:
     agrees_composed(documents)
 
 
 @pytest.mark.slow
 @law
 @given(st.lists(combinations(experts=True), min_size=2, max_size=2))
-def test_it_is_with_experts(documents: list[dict[str, Any]]) -> None:
+def test_a_searched_step_is_simulates_with_experts(documents: list[dict[str, Any]]) -> None:
     agrees_composed(documents)
 
 

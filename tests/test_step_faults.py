@@ -285,7 +285,7 @@ def test_the_step_without_each_fault() -> None:
         ("", "kind target"),
     ],
 )
-def test_nonsense_is_told(line: str, told: str) -> None:
+def test_faults_that_cannot_be_are_refused(line: str, told: str) -> None:
     with pytest.raises(ValueError, match=told.replace("(", r"\(")):
         simulate(scenario(**LINKED), faults=[line])
 

@@ -46,7 +46,7 @@ def published(kind: str, **changes: Any) -> RegularTopology:
     ("megascale", {"leaf": 192, "spine": 192, "core": 96}, 12_288),
     ("alibaba-hpn", {"leaf": 240, "spine": 120}, 15_360),
 ])  # fmt: skip
-def test_published_clusters(kind: str, tiers: dict[str, int], gpus: int) -> None:
+def test_published_clusters_have_their_tiers(kind: str, tiers: dict[str, int], gpus: int) -> None:
     topology, facts = published(kind), PUBLISHED.get(kind)
     assert topology.network is not None
     assert dict(topology.network.tiers) == tiers
@@ -199,7 +199,7 @@ def test_the_most_cubic_torus(nodes: int, size: tuple[int, int, int]) -> None:
     ("torus", {"seed": 3}, "seed 3"),
     ("custom", {}, "needs file"),
 ])  # fmt: skip
-def test_refusals(kind: str, options: dict[str, Any], message: str) -> None:
+def test_fabrics_that_cannot_be_built_are_refused(kind: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         regular(kind, **({"nodes_per_leaf": 1} if kind == "dragonfly" else {}) | options)
 
@@ -231,7 +231,7 @@ def custom(path: Path, gpus: int = 4, **options: Any) -> CustomTopology:
     return cluster.topology
 
 
-def test_the_example_graph() -> None:
+def test_the_example_graph_has_its_routes() -> None:
     topology = custom(EXAMPLE)
     assert topology.links_of([0, 0, 0, 1], [0, 1, 2, 2]).hops.tolist() == [0, 1, 4, 6]
     links, weights = topology.links_of(1, 2).of(0)

@@ -79,7 +79,7 @@ def test_communication_is_usual_at_its_median() -> None:
 
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(0, 2**31))
-def test_laws(stages: int, replicas: int, seed: int) -> None:
+def test_longer_operations_never_shorten_a_step(stages: int, replicas: int, seed: int) -> None:
     """Nothing lost where all take as long; a longer operation never makes a step shorter."""
     operations, random = pipeline(stages), np.random.default_rng(seed)
     even = what_if(operations, durations(operations, replicas))

@@ -75,7 +75,9 @@ def test_interleaved_and_the_mistake_in_its_column(shared: Path, name: str, rows
         assert rate(row, costs, step - p * costs.latency) == TO_FOUR_DIGITS(row["1F1B-I"]), row
 
 
-def test_the_mistake_itself(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_rates_leave_out_awaited_gradients(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Leaving those gradients out of what is awaited gives the rates that were published."""
     awaited = asap._inputs_of
     for row in table(shared, "iclr", 6)[:4]:

@@ -29,7 +29,7 @@ def runs(shared: Path) -> list[tuple[Case, Prediction]]:
 
 
 @pytest.mark.slow
-def test_none_is_refused(runs: list[tuple[Case, Prediction]]) -> None:
+def test_no_published_run_is_refused(runs: list[tuple[Case, Prediction]]) -> None:
     assert [prediction.refused for _, prediction in runs] == [None] * 18
 
 

@@ -13,6 +13,25 @@ import yaml
 from stepsim.calibration.cases.case import Case, build
 from stepsim.sim.result.step import StageMemory
 
+CASE_KEYS = (
+    "id",
+    "family",
+    "source",
+    "regime",
+    "trust",
+    "measured_step_time_s",
+    "predicted_step_time_s",
+    "error",
+    "measured_memory_bytes",
+    "predicted_memory_bytes",
+    "measured_outcome",
+    "predicted_outcome",
+    "fit_probability",
+    "refused",
+    "predicted_interval_s",
+)
+"""Keys of a case of `validate --json`, in their order."""
+
 _CASE: dict[str, Any] = {
     "id": "one",
     "family": "gpt",

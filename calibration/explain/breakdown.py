@@ -23,9 +23,8 @@ _TOUCH_S = 2e-9  # traces are cut to nanoseconds
 
 @dataclass(frozen=True, kw_only=True)
 class Breakdown:
-    """Seconds by part, which sum up to ``took_s``; ``counts`` are ops by kind; ``hidden_s`` is communication
-    beside kernels, ``sent_s`` all communication; ``late_s`` the part of it before the last rank had come.
-    """
+    """Seconds by part, which sum up to ``took_s``. ``counts`` are ops by kind; ``sent_s`` is all
+    communication, and ``hidden_s`` the part of it during which kernels ran."""
 
     took_s: float
     parts: Mapping[str, float]

@@ -44,7 +44,7 @@ class TraceGroups:
 
 
 def groups_of(path: Path, document: Mapping[str, Any], gpu: StatedGpu, listed: int) -> TraceGroups:
-    """The groups of a trace of ``gpu`` that lists so many GPUs. ValueError for what is no group."""
+    """The groups of a trace of ``gpu`` that lists so many GPUs. ValueError for what is not a group."""
     info = document.get("distributedInfo")
     if info is None:
         info = {}
@@ -62,7 +62,7 @@ def groups_of(path: Path, document: Mapping[str, Any], gpu: StatedGpu, listed: i
 
 
 def named_groups(where: str, info: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The ranks of every group that a trace lists (pg_config). ValueError for what is no group."""
+    """The ranks of every group that a trace lists (pg_config). ValueError for what is not a group."""
     named: dict[str, tuple[int, ...]] = {}
     groups = info.get("pg_config") or []
     if not isinstance(groups, list):

@@ -63,7 +63,7 @@ def is_kernel_table(path: Path) -> bool:
 def read_kernel_tables(paths: Iterable[Path]) -> tuple[Measurement, ...]:
     """All kernels of the tables that the catalogue's GPUs can run, in the order of the files.
 
-    Raises ValueError naming file, line and column for an unknown GPU or type, or what is no number.
+    Raises ValueError naming file, line and column for an unknown GPU or type, or what is not a number.
     """
     return tuple(item for path in paths for item in _read(path, read_table_of(path)))
 

@@ -151,7 +151,7 @@ def _split(line: str, columns: Sequence[str] | None, where: str, number: int) ->
 
 
 def _guessed_columns(words: Sequence[str], where: str) -> tuple[str, ...]:
-    """Columns of a row whose heading is lost: an operation is no number; two halves, checked or not."""
+    """Columns of a row whose heading is lost: an operation is not a number; two halves, checked or not."""
     named = ["size", "count", "type"]
     rest = len(words) - 3
     if not re.match(r"[\d-]|N/A", words[3]):

@@ -192,7 +192,7 @@ class LaunchRanges(Generic[T]):
         self.threads: dict[int, list[tuple[int, int, T]]] = {}
 
     def add(self, where: str, start: object, end: object, thread: object, what: T) -> None:
-        """A range; in order of their starts. ValueError for what is no time or no thread."""
+        """A range; in order of their starts. ValueError for what is not a time or not a thread."""
         begin = whole(f"{where}: start", start, high=_LATEST_NS)
         stop = whole(f"{where}: end", end, low=begin, high=_LATEST_NS)
         self.threads.setdefault(_thread(where, thread), []).append((begin, stop, what))

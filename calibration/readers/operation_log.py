@@ -139,7 +139,7 @@ def _table(path: Path) -> pd.DataFrame:
             raise ValueError(f"{path}: not a table of text (CSV): {error}") from None
     content = read_bytes(path)
     if not content.startswith(b"PAR1"):
-        raise ValueError(f"{path}: is no table in Parquet, and its name does not end in .csv")
+        raise ValueError(f"{path}: is not a table in Parquet, and its name does not end in .csv")
     try:
         return pd.read_parquet(BytesIO(content))
     except ImportError:
@@ -173,7 +173,7 @@ def _floats(path: Path, table: pd.DataFrame, name: str) -> Floats:
     try:
         found: Floats = column.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError):
-        raise ValueError(f"{path}: {name}: holds what is no number") from None
+        raise ValueError(f"{path}: {name}: holds what is not a number") from None
     return found
 
 

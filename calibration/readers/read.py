@@ -53,7 +53,7 @@ def read_one(
     if name.endswith(".csv"):
         return read_table(path, gpu, content)
     if gpu == CPU:
-        raise ValueError(f"{path}: is no table, and only tables are of a CPU, as --gpu says")
+        raise ValueError(f"{path}: is not a table, and only tables are of a CPU, as --gpu says")
     if name.endswith((".json", ".json.gz")):
         from .kineto import read_trace
 

@@ -53,9 +53,9 @@ _NCCL_KERNEL = re.compile(r"(?:nccl|rccl)\w*?kernel_?", re.IGNORECASE)
 
 
 def shapes_of(where: str, value: Any) -> list[list[int]]:
-    """The shape of every argument of an operator; empty for what is no tensor, or a list of tensors.
+    """The shape of every argument of an operator; empty for what is not a tensor, or a list of tensors.
 
-    ValueError for what is no list of lists, and for sizes that no tensor has.
+    ValueError for what is not a list of lists, and for sizes that no tensor has.
     """
     if type(value) is not list:
         raise ValueError(f"{where}: {shown(value)} where a list of shapes must stand")

@@ -132,7 +132,7 @@ def calibrated_profile(gpu: Gpu | str, entries: Iterable[str]) -> GpuProfile:
     their order.
 
     Raises:
-        ValueError: an unknown name, a profile of another GPU, a file that is not there or is no profile.
+        ValueError: an unknown name, a profile of another GPU, a file that is not there or is not a profile.
     """
     gpu = get_gpu(gpu) if isinstance(gpu, str) else gpu
     profile = profile_for(gpu)

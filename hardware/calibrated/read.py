@@ -32,7 +32,9 @@ def read_profile_file(path: Path) -> ProfileFile:
             GPU, no such file; all mistakes in its fields at once, a line each.
     """
     if path.suffix in _MEASUREMENTS:
-        raise ValueError(f"{path}: is no profile; stepsim calibrate fit makes one of tables, logs and traces")
+        raise ValueError(
+            f"{path}: is not a profile; stepsim calibrate fit makes one of tables, logs and traces"
+        )
     root = compose_yaml(read_text(path), path)
     if not isinstance(root, yaml.MappingNode):
         raise ValueError(f"{path}: a profile is a block of fields that begins with profile: 1")

@@ -16,7 +16,7 @@ from ..quantities import Dimension, parse_quantity
 
 
 def _number_of(value: Any) -> Any:
-    """YAML 1.1 calls 2e-2 text, and some readers every key; what is no number stays as it is."""
+    """YAML 1.1 calls 2e-2 text, and some readers every key; what is not a number stays as it is."""
     if not isinstance(value, str):
         return value
     try:
@@ -55,7 +55,7 @@ def _ends(value: Any) -> Any:
     for end in value if isinstance(value, list | tuple) else ():
         plain = _number_of(end)
         if isinstance(plain, bool) or not isinstance(plain, int | float | str):
-            raise ValueError(f"{end!r} is no number")
+            raise ValueError(f"{end!r} is not a number")
         if not isinstance(plain, str) and not math.isfinite(plain):
             raise ValueError(f"{end!r} is not finite")
         if isinstance(plain, str):

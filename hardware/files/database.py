@@ -37,7 +37,7 @@ def open_database(path: str | Path, *, steps: int = STEPS) -> Iterator[sqlite3.C
 
     with noted(path) as file:
         if file.read(len(_MAGIC)) != _MAGIC:
-            raise FileError(path, "is no SQLite database")
+            raise FileError(path, "is not an SQLite database")
     # immutable: without it a database in write-ahead mode gets two files beside it. Where such a log exists,
     # part of the data may still be in there, and its files exist already.
     log = Path(f"{path}-wal")

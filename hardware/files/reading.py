@@ -83,7 +83,7 @@ def decoded(content: bytes, file: str | Path) -> str:
 
 
 def require_file(path: str | Path) -> None:
-    """FileError, as ``read_bytes`` raises it, where ``path`` is no ordinary file; nothing is opened."""
+    """FileError, as ``read_bytes`` raises it, where ``path`` is not an ordinary file; nothing is opened."""
     refuse_foreign(path)
     try:
         _refuse_kind(path, Path(path).stat())

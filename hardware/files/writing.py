@@ -29,7 +29,7 @@ def written(path: str | Path, *, edits: bool = False) -> Iterator[Path]:
     that ``path`` was read to be written anew; otherwise a file that the command has read is refused.
 
     Raises:
-        FileError: the command has read that file, it is no ordinary file, or it cannot be written (a full
+        FileError: the command has read that file, it is not an ordinary file, or it cannot be written (a full
             disk, a folder that may not be written); it names ``path``, never the temporary file.
     """
     try:
@@ -101,7 +101,7 @@ def _refuse_target(path: str | Path, target: Path, old: os.stat_result | None, *
     if stat.S_ISDIR(old.st_mode):
         raise FileError(path, "is a folder, so it cannot be written")
     if not stat.S_ISREG(old.st_mode):
-        raise FileError(path, "is no ordinary file, so it cannot be replaced")
+        raise FileError(path, "is not an ordinary file, so it cannot be replaced")
     if not edits:
         refuse_read(target)
 

@@ -18,6 +18,7 @@ from .lazy_jit import jit, power_of_two
 tl: Any = None
 
 EPS = 1e-5
+"""Added to the variance: Llama's value (rms_norm_eps), on which no time depends."""
 # Blocks of a launch: near two for each SM of today's GPUs (108 to 160), few enough that the partial sums of
 # the weight's gradient stay small.
 PROGRAMS = 256

@@ -20,7 +20,7 @@ from .table import ActionTable, table_of
 
 _SHOWN = 10
 _NO_TABLE = 1_000
-"""From so many wrong cells on a file is no table, and is not read to its end."""
+"""From so many wrong cells on a file is not a table, and is not read to its end."""
 _TEXT_SHOWN = 40
 
 # What torch lowers a table to, or wrote before 2.6.
@@ -107,7 +107,7 @@ def _cell(rows: list[list[str]], rank: int, column: int) -> str:
 def _mistake(text: str) -> str:
     if _COMMUNICATION.fullmatch(text):
         return (
-            "is no computation: this is a table with communication (compute_comms), and only the table "
+            "is not a computation: this is a table with communication (compute_comms), and only the table "
             'without is read; write it with _dump_csv(file, format="compute_only")'
         )
     if old := _OLD_BACKWARD.fullmatch(text):
@@ -117,13 +117,13 @@ def _mistake(text: str) -> str:
             "table's B (an input gradient)"
         )
     if text.startswith("("):
-        return f"is no overlapped pair; expected a forward, then a whole backward{_nearest_pair(text)}"
+        return f"is not an overlapped pair; expected a forward, then a whole backward{_nearest_pair(text)}"
     if re.search(r"[;\t|]", text):
-        return "is no action; cells are separated by commas"
+        return "is not an action; cells are separated by commas"
     nearest = _step(re.sub(r"[\s_:.-]", "", text).upper())
     hint = f"; did you mean {nearest}?" if nearest else ""
     return (
-        "is no action; expected <stage><F|B|I|W><microbatch>, as in 2F0, a pair, as in "
+        "is not an action; expected <stage><F|B|I|W><microbatch>, as in 2F0, a pair, as in "
         f"(0F3;3B1)OVERLAP_F_B, or an empty cell{hint}"
     )
 

@@ -6,8 +6,8 @@ times grows. Replicas meet only where their ranks take part in the same collecti
 when the last rank has come. Two bounds follow.
 
 - The lower bound: a replay of some replicas that wait for nobody else ends no later than the step. Within a
-  replica a whole tensor-parallel group runs at the pace of its slowest member; ahead.py says how much sooner
-  it may be.
+  replica a whole tensor-parallel group runs at the pace of its slowest member; member_slack.py says how much
+  sooner it may be.
 - The upper bound: replicas are merged into groups, each stage of a group as slow as the slowest rank there. A
   replay of the groups ends no earlier than the step.
 
@@ -18,11 +18,11 @@ Both hold under these conditions (``why_exact`` in conditions.py):
 - the step ends for all ranks together.
 
 Contention needs more care. SMs that collectives hold keep a step monotone where ranks arrive at these
-collectives by kernels of their own (holds.py). Shares of links do not: a message that comes later may find
-more room. If every communication takes the least, or the most, that it may take beside others (extremes.py),
-the bounds are proven (docs/decisions/0067-bounds-that-are-proven.md), and where least and most are the same
-they cost nothing. If these bounds are further apart than wanted, all ranks are replayed where that is a
-matter of seconds.
+collectives by kernels of their own (sm_holding.py). Shares of links do not: a message that comes later may
+find more room. If every communication takes the least, or the most, that it may take beside others
+(extremes.py), the bounds are proven (docs/decisions/0067-bounds-that-are-proven.md), and where least and most
+are the same they cost nothing. If these bounds are further apart than wanted, all ranks are replayed where
+that is a matter of seconds.
 
 Otherwise the replays share links as it comes, and the bounds are wider by a margin, which is no proof. Of 660
 drawn jobs of 2 to 8 replicas four lay outside of bounds without a margin, by 0.36 to 0.43 of what the longest
@@ -56,17 +56,17 @@ from ..fold.whole import Folded, of_classes
 from ..network.transfer import MOST_HBM
 from ..program.program import Programs
 from ..result.step_bounds import StepBounds
-from .ahead import ahead_s
-from .choose import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
+from .choose_replicas import fewer, grouped_barely, groups_of_rows, in_groups, kept_rows
 from .conditions import awaiting, crossing
 from .extremes import Extremes, apart, held, least
 from .gains import gains
 from .graph import graph_of
-from .holds import holds_follow_kernels
+from .member_slack import member_slack_s
+from .op_costs import each_transfer, least_speed
 from .passes import Passes
 from .programs import class_of_ranks, from_above, from_below, paces, whole
 from .replicas import replicas_of
-from .works import each_transfer, least_speed
+from .sm_holding import holds_follow_kernels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -156,13 +156,12 @@ def bounded(
     parts: Sequence[Mapping[int, float]] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Bounded | None:
-    """Bounds of a step for which ``why_exact`` finds nothing against them; None where a replay of all is
-    better.
+    """Bounds of a step for which ``why_exact`` finds no obstacle; None where replaying all ranks is better.
 
-    The bounds are no further apart than ``tolerance``, a share of the step, if few replicas decide it.
-    ``classes`` is the most classes that a replay of all ranks would have: None is returned where that replay
-    is short and no proven bounds are near enough. ``parts`` has, for each part that may be mended, the factor
-    of every rank that it makes slow. ``say`` is told what is done.
+    The bounds are at most ``tolerance`` apart, a share of the step, if few replicas decide it. ``classes`` is
+    the most classes that a replay of all ranks would have: the result is None if that replay is short and no
+    proven bounds are near enough. ``parts`` has, for each part that may be mended, the factor of every rank
+    that it makes slow. ``say`` is told what goes on.
     """
     search = _Search(lowered, degradation, healthy)
     short = programs_work(lowered.programs).events * classes / len(lowered.programs.classes) <= MOST_EVENTS
@@ -214,12 +213,12 @@ class _Search:
         say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
         extremes = Extremes(self.programs, min(1.0, float(self.replicas.slow.min())))
         above = from_above(self.programs, self.ranks, self.replicas, few.members)
-        below, ahead_s, _ = self._below(self._chosen(few))
+        below, slack_s, _ = self._below(self._chosen(few))
         tasks = [partial(_step_s, least(below)), partial(_step_s, extremes.most(above))]
         with in_children(tasks) as steps:
             record = replay(above)
             lower_s, upper_s = steps()
-        lower_s = (lower_s - ahead_s) * (1 - ROUNDING)
+        lower_s = (lower_s - slack_s) * (1 - ROUNDING)
         upper_s *= 1 + ROUNDING
         if upper_s > lower_s * (1 + tolerance):
             return None
@@ -235,9 +234,9 @@ class _Search:
         say(f"choosing among {self.replicas.count:,} replicas")
         few = self._few(tolerance)
         say(f"replaying {len(few.members):,} of {self.replicas.count:,} replicas")
-        record, lower_s, ahead_s = self._replayed(few)
+        record, lower_s, slack_s = self._replayed(few)
         wider_s = self._moves_s(record)
-        lower_s, step_s, upper_s = self._between(few, record.step_s, lower_s, ahead_s)
+        lower_s, step_s, upper_s = self._between(few, record.step_s, lower_s, slack_s)
         lower_s, upper_s = (lower_s - wider_s) * (1 - ROUNDING), (upper_s + wider_s) * (1 + ROUNDING)
         found = min(lower_s, step_s), step_s, upper_s
         return self._result(few, record, found, parts, proven=self.apart and not few.passed)
@@ -273,8 +272,8 @@ class _Search:
         )
 
     def _covering(self, tolerance: float) -> _Few:
-        """The kept replicas as they are, and the others in as many groups as are allowed, or in fewer if
-        these do."""
+        """Groups for a replay: the kept replicas as they are, and the others in as many groups as allowed,
+        or in fewer if these suffice."""
         passes, kinds = self.passes, self.kinds
         kept = kept_rows(passes, tolerance * KEPT_SHARE, MOST_KEPT).rows
         most = FEW_KINDS if len(kinds) <= FEW_KINDS else min(MOST_GROUPS, len(kept) + MORE_GROUPS)
@@ -334,9 +333,9 @@ class _Search:
         return record, lower_s - off_s, ahead if as_they_are else math.inf
 
     def _below(self, chosen: Ids) -> tuple[Programs, float, float]:
-        """Programs of the chosen replicas alone, the seconds to take off their step, and by how much members
-        of their tensor-parallel groups may be ahead. If that is far, and ranks are few, all ranks run, and
-        nothing is taken off."""
+        """Programs of the chosen replicas alone, the seconds to subtract from their step, and how far
+        members of their tensor-parallel groups may be ahead. If that is far, and ranks are few, all ranks
+        run, and nothing is subtracted."""
         ahead = self._ahead_s(paces(self.ranks, self.replicas, chosen)[1])
         events = programs_work(self.programs).events * self.replicas.rank[chosen].size / self.replicas.stages
         if ahead > MOST_AHEAD * self.passes.step_s and events <= MOST_EVENTS_KEPT:
@@ -348,9 +347,9 @@ class _Search:
         return np.array([self.kinds[u][0] for u in few.kept])
 
     def _ahead_s(self, spread: Factors) -> float:
-        """By how many seconds a step may be shorter whose group members differ by ``spread``, even if their
-        kernels are slowed by all collectives that hold SMs."""
-        return ahead_s(self.passes.graph, (self.slowed * spread.max(axis=0)).tolist())
+        """How many seconds shorter a step may be whose group members differ by ``spread``, even if all
+        collectives that hold SMs slow their kernels."""
+        return member_slack_s(self.passes.graph, (self.slowed * spread.max(axis=0)).tolist())
 
     def _between(
         self, few: _Few, record_s: float, lower_s: float, ahead: float

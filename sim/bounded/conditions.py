@@ -14,7 +14,7 @@ from ..fold.fabric import fabric_of
 from ..fold.partition import partition_of
 from ..fold.ranks import ranks_of
 from ..program.program import RepeatedBlocks
-from .edges import TENSOR
+from .layer_edges import TENSOR
 from .replicas import replicas_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..network.paths import NO_PATHS
 from ..program.program import UNORDERED, Collective, Exchange, MessageEnd
 from ..program.uncontended import Rewriter, rate_alone
-from .at_once import messages_between
+from .messages_in_flight import messages_between
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..network.transfer import Transfer
     from ..program.program import Program, Programs
     from ..program.uncontended import Communication
-    from .at_once import Between, MessagesBetween
+    from .messages_in_flight import Between, MessagesBetween
 
 SLACK = 1e-12
 """Relative amount by which a computed level may lie below the exact one."""
@@ -86,9 +86,9 @@ class Extremes:
             at_once = {pair: max(count, at_once[pair]) for pair, count in found.items()}
 
     def most(self, programs: Programs) -> Programs:
-        """The programs with each communication as slow as it is beside all that other streams of its ranks
-        may move at the same time, holding as many SMs and as much of HBM as any communication of its stream.
-        """
+        """The programs with each communication as slow as it is beside everything that other streams of
+        its ranks may move at the same time, holding the most SMs and HBM of any communication on its
+        stream."""
         known: dict[tuple[object, ...], Transfer] = {}
 
         def change(r: int, stream: str, one: Communication) -> Transfer:
@@ -132,8 +132,8 @@ class Extremes:
 
 
 def least(programs: Programs) -> Programs:
-    """The programs with each communication as fast as the links of its class leave it alone, holding as few
-    SMs and as little of HBM as any communication of its stream."""
+    """The programs with each communication as fast as its own links allow, holding the fewest SMs and the
+    least HBM of any communication on its stream."""
     holding = held(programs)
     writers: dict[tuple[tuple[str, float], ...], Rewriter] = {}
 

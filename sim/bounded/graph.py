@@ -18,16 +18,16 @@ import numpy as np
 from ...kernels.gemm import IN_TWO_PASSES
 from ..network.transfer import MOST_HBM
 from ..program.program import Collective, Compute, RepeatedBlocks
-from .at_once import COMPUTE
-from .edges import NOTHING, LayerEdges, edges_of_work
-from .sent import exchanges_in, messages_of
-from .waits import waits_of
+from .dependencies import dependencies_of
+from .layer_edges import NOTHING, LayerEdges, edges_of_work
+from .messages_in_flight import COMPUTE
+from .stage_messages import exchanges_in, messages_of
 
 if TYPE_CHECKING:
     from ..engine.record import Record
     from ..network.transfer import Transfer
     from ..program.program import Block, Program
-    from .sent import StageMessage
+    from .stage_messages import StageMessage
 
 _Kernels = tuple[float, float, float]
 """Seconds of kernels: all of them, those that are bound by math, and those that need all SMs."""
@@ -182,7 +182,7 @@ def _nodes(
     awaiting: Collection[str],
     layers: dict[Block, LayerEdges],
 ) -> Iterator[StepNode]:
-    waits = waits_of(program)
+    waits = dependencies_of(program)
     _, _, ends, _ = record.of_class(r)
     between = _between_kernels(program)
     held = [i for i, op in enumerate(program.ops) if _holds(op.work, crossing) and i not in between]

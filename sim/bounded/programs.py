@@ -4,7 +4,7 @@ From above, the replicas of a group are merged into one, each of whose stages is
 there; whoever meets one replica of the group meets the group. From below, some replicas run and nobody waits
 for the others. Either all of their ranks run, or one for each stage at the pace of the slowest member of its
 tensor-parallel group, for which the group waits in every layer; how far ranks may be ahead of that pace is
-taken off afterwards (ahead.py). Knows programs; replays nothing.
+taken off afterwards (member_slack.py). Knows programs; replays nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from ..fold.partition import partition_of
 from ..fold.programs import programs_of_classes
 from ..fold.ranks import Degradation, Ranks
-from .edges import TENSOR
+from .layer_edges import TENSOR
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

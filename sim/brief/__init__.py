@@ -1,1 +1,8 @@
-"""The time and memory of a step, exact and without what only reports read: long steps are shortened."""
+"""The time and memory of a step, exact, without what only reports read, and with long steps shortened.
+
+- one step: step.py; many layouts of a search: search.py; memory without a clock: memory.py;
+- steps shortened by their steady state: steady.py, period.py (compares two periods), turns.py (compares the
+  last turns before two cuts), pairs.py (the same of DualPipe's pairs), pace.py (how long hosts keep their
+  lead);
+- lower bounds: floor.py, with arrivals.py and action_turns.py; least.py (nobody shares a link).
+"""

@@ -20,8 +20,8 @@ FORWARD, WEIGHT_GRAD = ActionKind.FORWARD, ActionKind.WEIGHT_GRAD
 
 
 class Numbers(NamedTuple):
-    """Actions of one kind and stage: the number of that of microbatch 0, and of the one that it waits for
-    (-1: none)."""
+    """Numbers of the actions of one kind and stage: that of microbatch 0, and that of the action it waits
+    for (-1: none). Other microbatches follow."""
 
     first: int
     awaited: int
@@ -49,13 +49,12 @@ def numbers_in_all(shape: Shape) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionTurns:
-    """All actions in turn. A ``row`` for each has the place of its kind, that is of its stage and of what is
-    computed, among all ``kinds``, and its microbatch. ``following`` is the place of the next action of its
-    rank, or the number of all.
+    """All actions in an order in which each comes behind what it waits for.
 
-    Kinds are actions of microbatch 0, those of rank 0 before those of rank 1; ``ranks`` are their ranks.
-    ``places`` has by microbatch where the actions of each are (-1: nowhere), and ``first`` where the first of
-    them is.
+    Each entry of ``rows`` is (kind, microbatch), where the kind is an index into ``kinds``: the actions of
+    microbatch 0, rank by rank, whose ranks are in ``ranks``. ``following`` is the index of the next action of
+    the same rank (or the number of all rows). ``places`` has, by stage and kind, the index of each
+    microbatch's action (-1: there is none), and ``first`` the index of each kind's first action.
     """
 
     rows: Sequence[tuple[int, int]]
@@ -71,8 +70,8 @@ class ActionTurns:
 
 
 def turns_of_actions(orders: Orders, shape: Shape) -> ActionTurns | None:
-    """The actions of these orders in turn; None where some are pairs. Each stage is on one rank alone, and
-    orders that wait in a circle are refused before."""
+    """The actions of these orders in turn; None where some of them overlap a forward with a backward. Each
+    stage must be on one rank; orders that deadlock have been refused before."""
     if any(isinstance(step, Overlap) for order in orders for step in order):
         return None
     alone = cast("tuple[tuple[Action, ...], ...]", orders)

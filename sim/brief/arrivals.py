@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Coming(NamedTuple):
-    """Actions of one kind and stage, one for each microbatch.
+    """What actions of one kind and stage wait for, for each microbatch.
 
-    ``first`` is the number of that of microbatch 0, ``awaited`` the number of the one that it waits for (-1:
-    none), and ``message_s`` the seconds of its message.
+    ``first`` is the number of microbatch 0's action, ``awaited`` that of the action it waits for (-1: none),
+    and ``message_s`` the seconds of its message.
     """
 
     first: int
@@ -32,7 +32,7 @@ class Coming(NamedTuple):
 
 @dataclass(kw_only=True)
 class ActionArrivals:
-    """When what actions wait for has arrived: ``done_s`` has the end of each action by its number
+    """When the inputs of actions arrive; ``done_s`` has the end of each action by its number
     (action_turns.py)."""
 
     plan: StepPlan
@@ -43,7 +43,7 @@ class ActionArrivals:
         self.done_s = [0.0] * numbers_in_all(self.plan.shape)
 
     def coming(self, action: Action, index: int) -> Coming:
-        """What rank ``index`` waits for before actions like this one."""
+        """What actions of rank ``index`` like this one wait for."""
         stage, kind, _ = action
         first, awaited = numbers_of(stage, kind, self.plan.shape)
         if awaited < 0:

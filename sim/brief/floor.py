@@ -45,11 +45,11 @@ PARTS = 8
 
 
 def step_floor(plan: StepPlan, tables: Tables | None = None) -> float:
-    """A lower bound of the step in seconds; 0 where nothing is known.
+    """A lower bound of the step in seconds; 0 where none is known.
 
-    Nothing is known of pairs of actions, of microbatches that travel both ways, of steps that overlap, of
-    ranks of unequal loads, of copies around blocks, and of sharded gradients that leave at the end. Where
-    ranks are placed in several ways, it is the bound of the pipeline whose groups take the longest.
+    None is known with overlapped forwards and backwards, microbatches in both directions, steps that overlap,
+    unequal expert loads, activations that are offloaded, and sharded gradients that are reduced at the end.
+    Where ranks are placed in several ways, it is the bound of the pipeline whose groups take the longest.
     """
     if not _tells(plan):
         return 0.0
@@ -88,7 +88,7 @@ def _tells(plan: StepPlan) -> bool:
 
 
 def _slowest_pipeline(plan: StepPlan) -> tuple[int, ...]:
-    """The ranks of the pipeline whose groups take the longest; none where all are placed alike."""
+    """The ranks of the pipeline whose groups take the longest; empty where all are placed alike."""
     if len(plan.placements.first) == 1:
         return ()
     known_s = ways_exchange_s(plan.placements, plan.placed, plan.communication)
@@ -101,14 +101,14 @@ def _slowest_pipeline(plan: StepPlan) -> tuple[int, ...]:
 
 @dataclass(kw_only=True)
 class _Timed:
-    """Seconds of blocks on a GPU of so many ``sms``; each distinct thing is timed once."""
+    """Seconds of blocks on a GPU with so many ``sms``; each distinct block is timed once."""
 
     sms: int
     blocks: dict[tuple[Block, float, int], float] = field(default_factory=dict)
     rows: dict[tuple[int, float], float] = field(default_factory=dict)  # by identity: programs hold them
 
     def of(self, work: RepeatedBlocks, taken: float) -> float:
-        """Seconds of repeated blocks if the part ``taken`` of the SMs is taken all the while."""
+        """Seconds of repeated blocks if a share ``taken`` of the SMs is held all the while."""
         found = self.rows.get((id(work), taken))
         if found is None:
             found = sum(count * self._block(block, taken) for block, count in work.blocks)
@@ -116,8 +116,8 @@ class _Timed:
         return found
 
     def beside(self, work: RepeatedBlocks, taken: float, until_s: float) -> float:
-        """Seconds of repeated blocks if that part is taken for the first ``until_s`` seconds, or for a little
-        less."""
+        """Seconds of repeated blocks if a share ``taken`` of the SMs is held for the first ``until_s``
+        seconds. Never more than that takes, and little less."""
         if until_s <= 0.0:
             return self.of(work, 0.0)
         if until_s >= (all_s := self.of(work, taken)):
@@ -152,15 +152,16 @@ class _Joined:
     came_s: dict[tuple[str, int], dict[int, float]] = field(default_factory=dict)
 
     def begins_s(self, name: str, call: int, index: int, at_s: float) -> float | None:
-        """When the call begins at which rank ``index`` arrives; None while other ranks are missing."""
+        """When a call begins at which rank ``index`` arrives ``at_s``; None until all its members have
+        arrived."""
         came = self.came_s.setdefault((name, call), {})
         came[index] = at_s
         return max(came.values()) if len(came) == len(set(self.members[name])) else None
 
 
 class _Plain(NamedTuple):
-    """Actions that are nothing but their blocks: the rank, their ``work``, the seconds that it takes by
-    itself, and what they wait for."""
+    """Actions that are just their blocks: the rank, their ``work``, its seconds by itself, and what they
+    wait for."""
 
     rank: int
     work: RepeatedBlocks
@@ -172,11 +173,11 @@ class _Plain(NamedTuple):
 
 @dataclass(kw_only=True)
 class _Pass:
-    """One way through all actions in turn. Those of a rank that are more than their blocks are ``apart``: a
-    heap of their places, to which one is added where what was written last is still awaited.
+    """One pass over all actions in the order of ActionTurns.
 
-    By rank, ``free_s`` is when its compute stream is free, and ``taken_until_s`` until when a part of its SMs
-    is taken.
+    Actions that are more than their blocks are ``apart``: a heap of their places in that order. One is added
+    where the next action of its rank waits for ops of other streams. By rank, ``free_s`` is when its compute
+    stream is free, and ``taken_until_s`` until when a share of its SMs is held.
     """
 
     turns: ActionTurns
@@ -227,7 +228,7 @@ class _Pass:
             rank.comes_to(free_s)
 
     def _run_plain(self, begun: int, upto: int) -> None:
-        """Run actions that are nothing but their blocks."""
+        """Run the actions of these places, which are just their blocks."""
         plain, free_s, taken_until_s, ranks = self.plain, self.free_s, self.taken_until_s, self.ranks
         done_s = ranks[0].arrivals.done_s
         for kind, microbatch in self.turns.rows[begun:upto]:
@@ -242,7 +243,7 @@ class _Pass:
             free_s[rank] = done_s[first + microbatch] = start_s + alone_s
 
     def _run_apart(self, place: int) -> None:
-        """Run an action that is more than its blocks."""
+        """Run the action at that place, which is more than its blocks."""
         kind, microbatch = self.turns.rows[place]
         number, rank = self.turns.ranks[kind], self.ranks[self.turns.ranks[kind]]
         rank.comes_to(self.free_s[number])
@@ -255,14 +256,14 @@ class _Pass:
 
 @dataclass(kw_only=True)
 class _Rank:
-    """One rank on its way through its order.
+    """One rank during the pass.
 
-    Of the ops ``written`` for its actions some have ended (``ends_s``). The last of these actions has the
-    ``number``, begins no earlier than its inputs have ``arrived_s``, and ``ran`` if any of its ops was its
-    blocks. A part of its SMs is ``taken`` until ``taken_until_s``, without a gap since the last op that ran.
-    What is queued behind a collective that holds no SMs (``unheld`` streams) might leave a gap, and is not
-    counted. If the layout is ``sharded``, blocks may hold collectives that others on their stream come
-    before, and nothing beside the blocks is counted.
+    ``ends_s`` has the ends of the ops that were ``written`` for its actions and have run. The last of these
+    actions has the ``number``, begins no earlier than its inputs have ``arrived_s``, and ``ran`` if one of
+    its ops was its blocks. A share ``taken`` of its SMs is held until ``taken_until_s``, without a gap since
+    the last op that ran. Collectives behind one that holds no SMs (on ``unheld`` streams) may leave a gap,
+    and are not counted. If the layout is ``sharded``, blocks may contain collectives that are queued behind
+    others on their stream, so that nothing that runs beside blocks is counted.
     """
 
     index: int
@@ -289,14 +290,14 @@ class _Rank:
         self._run_written()
 
     def comes_to(self, free_s: float) -> None:
-        """Its compute stream is free from now on: actions ran that were not written."""
+        """Set the time from which its compute stream is free, after actions that were not written."""
         if self.written.last_compute >= 0:
             self.ends_s[self.written.last_compute] = self.free_s["compute"] = free_s
             self.last_s = max(self.last_s, free_s)
 
     def writes(self, action: Action, coming: Coming) -> None:
-        """Run an action with all that is around it; a stage without blocks has done it as soon as it may
-        begin."""
+        """Write and run an action with everything around it. On a stage without blocks it has ended as
+        soon as it may begin."""
         done_s, microbatch = self.arrivals.done_s, action.microbatch
         arrived_s = 0.0 if coming.awaited < 0 else done_s[coming.awaited + microbatch] + coming.message_s
         self.number, self.arrived_s, self.ran = coming.first + microbatch, arrived_s, False
@@ -310,7 +311,7 @@ class _Rank:
         assert whole, "what joins pipeline ranks comes behind all their actions"
 
     def ops_end(self) -> bool:
-        """Run the ops that were written; whether all of them ran."""
+        """Run the ops that were written. Returns whether all of them ran."""
         ops, ends_s, free_s = self.written.ops, self.ends_s, self.free_s
         begun = len(ends_s)
         for place in range(begun, len(ops)):
@@ -330,7 +331,7 @@ class _Rank:
         return True
 
     def _end_s(self, op: Op, start_s: float) -> float | None:
-        """When an op ends that is free to start; None where it waits for another rank."""
+        """The end of an op that may start at ``start_s``; None while it waits for another rank."""
         work = op.work
         if isinstance(work, RepeatedBlocks):
             start_s = max(start_s, self.arrived_s)

@@ -10,14 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..bounded.extremes import least
-from ..bounded.holds import holds_follow_kernels
+from ..bounded.sm_holding import holds_follow_kernels
 
 if TYPE_CHECKING:
     from ..program.program import Programs
 
 
 def least_programs(programs: Programs) -> Programs:
-    """The programs with each communication as fast as it is alone, which make no longer step where ranks
-    arrive by themselves at what holds SMs (docs/decisions/0067-bounds-that-are-proven.md); else the programs
-    as they are."""
+    """The programs with each communication as fast as it is alone.
+
+    No step of them is longer, provided that ranks arrive at collectives which hold SMs by their own kernels
+    (docs/decisions/0067-bounds-that-are-proven.md); where they do not, the programs stay as they are.
+    """
     return least(programs) if holds_follow_kernels(programs) else programs

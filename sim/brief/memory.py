@@ -50,21 +50,20 @@ class MemoryByOrder:
 
     @property
     def exact(self) -> bool:
-        """Whether hosts make no difference, so that the replay has this very bill."""
+        """Whether both bills are equal, so that the replay has the same."""
         return self.low == self.high
 
     @property
     def fits(self) -> bool:
-        """Whether no rank runs out of memory, wherever its host is."""
+        """Whether no rank runs out of memory in either bill."""
         return all(stage.fits for stage in self.high)
 
 
 def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> MemoryByOrder:
-    """The memory of a step of ``scenario``. ``profile``, if given, stands in place of the shipped one.
+    """The memory of a step of ``scenario``; ``profile`` replaces the shipped one.
 
-    Terms and peaks are those of ``simulate``, up to rounding, or bounds of them.
-
-    Raises as ``simulate`` does, except for too much work: nothing is replayed.
+    Terms and peaks are those of ``simulate``, up to rounding, or bounds of them. Raises as ``simulate`` does,
+    except for too much work: nothing is replayed.
     """
     from ...hardware.calibrated.overlay import calibrated_profile
     from ..lowering.lower import lower, make_plan
@@ -82,8 +81,8 @@ def memory_by_order(scenario: Scenario, profile: GpuProfile | None = None) -> Me
 
 
 def enough_microbatches(scenario: Scenario) -> int:
-    """Microbatches of a step that takes as much memory as the whole one; all of them where a schedule never
-    becomes steady."""
+    """How many microbatches a step needs to take as much memory as the whole one; all of them where a
+    schedule has no steady state."""
     filling, all_ = traits_of(scenario.schedule).filling, scenario.num_microbatches
     if not filling:
         return all_
@@ -94,8 +93,8 @@ def enough_microbatches(scenario: Scenario) -> int:
 
 
 def memory_of_plan(plan: StepPlan, microbatches: int) -> MemoryByOrder | None:
-    """The memory of a step of so many microbatches, by the orders of a plan that has enough of them; None
-    where these have pairs of actions."""
+    """The memory of a step of so many microbatches, from a plan that has enough of them; None where its
+    orders overlap a forward with a backward."""
     from ..lowering.memory import memory_of_orders
 
     if overlaps(plan.orders):

@@ -36,7 +36,7 @@ AHEAD = 2
 
 
 def periods_until_paced(plan: StepPlan, turns: Turns, most: int) -> int:
-    """Roughly how many periods after the first backwards the hosts set the pace of all ranks.
+    """Roughly how many periods pass after the first backwards until the hosts set the pace of all ranks.
 
     0 where no host is slower than the GPUs; ``most`` where it takes that many or more.
     """
@@ -76,7 +76,7 @@ class _Turn(NamedTuple):
 
 @dataclass
 class ActionPaces:
-    """What actions of a plan take by themselves."""
+    """Seconds of the GPU and of the host for each action of a plan by itself."""
 
     plan: StepPlan
     solo_s: dict[Block, float] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class _Rank:
 
 
 def _ranks(plan: StepPlan, turns: Turns, times: ActionPaces) -> Iterator[_Rank]:
-    """The ranks of a plan whose orders last for a period and consist of whole actions alone."""
+    """The ranks of a plan whose orders are long enough for a period and have whole backwards only."""
     for index, order in enumerate(plan.orders):
         actions = [step for step in order if isinstance(step, Action)]
         ahead = next((k for k, one in enumerate(actions) if one.kind is not ActionKind.FORWARD), 0) - 1

@@ -35,15 +35,15 @@ UNSETTLED = 2
 
 
 def turn_of_pairs(scenario: Scenario) -> int:
-    """The microbatches of a turn; 0 where full pipelines do other things than run pairs as one, which have
-    exchanges of experts to overlap (overlapped.py)."""
+    """The microbatches of a turn; 0 where full pipelines do anything else than overlapping forwards with
+    backwards, with exchanges to overlap (overlapped.py)."""
     exchanges = scenario.model.moe is not None and scenario.parallelism.ep > 1
     return traits_of(scenario.schedule).paired if exchanges else 0
 
 
 def enough_for_pairs(scenario: Scenario) -> int:
-    """Microbatches of a step whose outermost ranks, which run the fewest pairs, have what is compared behind
-    what is not steady yet, and drain behind that."""
+    """The fewest microbatches that show a steady state: the outermost ranks, which run the fewest pairs,
+    must have the compared turns after the step has become steady and before it drains."""
     turn, pp = turn_of_pairs(scenario), scenario.parallelism.pp
     one_way = pp // turn
     turns = -(-(UNSETTLED + 3 * one_way // 2 + COMPARED + TURN + one_way) // TURN)

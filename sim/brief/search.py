@@ -66,8 +66,7 @@ class StepOf:
 
 @dataclass(kw_only=True)
 class Search:
-    """The layouts of one search, one after the other; ``profile``, if given, stands in place of the shipped
-    one."""
+    """Searches the layouts of one job one after the other; ``profile`` replaces the shipped one."""
 
     profile: GpuProfile | None = None
     _tables: Tables = field(default_factory=Tables)
@@ -79,8 +78,8 @@ class Search:
             return self._step_of(scenario)  # all but the answer is gone before the collector may look again
 
     def least_of(self, scenario: Scenario) -> StepOf:
-        """The step of ``scenario`` if nobody shared a link (least.py): none is longer than its own step, and
-        what many messages and collectives take from one another is not worked out. Raises as ``simulate``
+        """The step of ``scenario`` if nobody shared a link (least.py). It is no longer than its own step,
+        and cheaper: contention of many messages and collectives is not computed. Raises as ``simulate``
         does."""
         from .least import least_programs
 

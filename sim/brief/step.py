@@ -66,7 +66,7 @@ class ShortStep:
 
 
 def brief_step(scenario: Scenario, profile: GpuProfile | None = None) -> Brief:
-    """Predict one training step without faults, with ``profile`` in place of the shipped one where given.
+    """Predict one training step without faults; ``profile`` replaces the shipped one.
 
     Raises as ``simulate`` does.
     """
@@ -101,7 +101,7 @@ def _extended(scenario: Scenario, profile: GpuProfile | None) -> Extended[ShortS
 
 
 def seconds_of_step(found: Extended[ShortStep]) -> float:
-    """The time of a step, what was left out included."""
+    """The time of the whole step, with the groups of microbatches that were left out."""
     step_s = found.run.record.step_s
     return step_s + found.more * found.period.seconds if found.period else step_s
 
@@ -141,8 +141,11 @@ def replayed(
     like: StepPlan | None = None,
     written: Callable[[Programs], Programs] | None = None,
 ) -> ShortStep:
-    """One step, lowered and replayed whole. ``tables`` are those of a search, ``like`` is the plan of a step
-    that differs only in its microbatches; programs are replayed as they are ``written`` anew, if at all."""
+    """One step, lowered and replayed whole.
+
+    ``tables`` are those of a search; ``like`` is the plan of a step that differs only in its microbatches.
+    Programs are replayed as ``written`` changes them, if it is given.
+    """
     check_work(step_work(scenario))
     lowered = lower(scenario, cluster, profile=profile, tables=tables, like=like)
     ready = folded(lowered)

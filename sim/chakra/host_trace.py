@@ -129,7 +129,7 @@ class _Reader:
                 self.names[one["backend_id"]] = name
 
     def _collective(self, values: list[Any], inputs: list[list[Any]]) -> dict[str, Value] | None:
-        """What a call hands in, and to which group; None where it is no collective (a wait, a message)."""
+        """What a call hands in, and to which group; None where it is not a collective (a wait, a message)."""
         said = next((value for value in values if isinstance(value, str)), "")
         number = _KINDS.get(said.lower().replace("_", ""))
         if number is None:

@@ -98,14 +98,16 @@ class TraceNode:
         """A number among the attributes. ValueError for anything else."""
         value = self.attributes.get(name, default)
         if not isinstance(value, int):
-            raise ValueError(f"node {self.id} ({self.name}): {name}: {str(value)[:40]!r} is no whole number")
+            raise ValueError(
+                f"node {self.id} ({self.name}): {name}: {str(value)[:40]!r} is not a whole number"
+            )
         return value
 
     def number(self, name: str, default: float = 0.0) -> float:
         """A number of any kind among the attributes. ValueError for anything else."""
         value = self.attributes.get(name, default)
         if not isinstance(value, int | float):
-            raise ValueError(f"node {self.id} ({self.name}): {name}: {str(value)[:40]!r} is no number")
+            raise ValueError(f"node {self.id} ({self.name}): {name}: {str(value)[:40]!r} is not a number")
         return float(value)
 
     def text(self, name: str, default: str = "") -> str:

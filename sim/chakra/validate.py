@@ -70,7 +70,7 @@ def collective_kind(node: TraceNode) -> str:
     """The name of a collective's kind. ValueError for a number that is none."""
     number = node.whole("comm_type", -1)
     if not 0 <= number < len(COLLECTIVES):
-        raise ValueError(f"node {node.id} ({node.name}): comm_type: {number} is no collective")
+        raise ValueError(f"node {node.id} ({node.name}): comm_type: {number} is not a collective")
     return COLLECTIVES[number]
 
 

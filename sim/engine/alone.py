@@ -1,8 +1,8 @@
-"""A block of one class, run without a clock of its own: whole, or from a state in the midst of it.
+"""A block of one class, run without the event queue: whole, or from a state in the middle of it.
 
-Its streams and its host order it; its kernels slow down beside its own collectives and what else the rank has
-held all the while. Its collectives share the rank's links with one another, and with flows of the rank that
-go on beside it all the while, or from a moment on.
+The order of its streams and of its host decides everything. Its kernels slow down beside its own collectives
+and beside whatever else holds SMs or HBM of the rank all the while. Its collectives share the rank's links
+with one another, and with flows of the rank that move all the while, or from a moment on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ State = tuple["Left | bool", ...]
 
 
 def state_of(scope: Scope) -> State:
-    """The state that the ops of a scope, a block, are in."""
+    """The state of every op of a scope that is a block."""
     state: list[Left | bool] = [end >= 0 for end in scope.end]
     for i, left in scope.left.items():
         state[i] = _to_a_tick(left, scope.ops[i])
@@ -41,7 +41,7 @@ def state_of(scope: Scope) -> State:
 
 
 def begun(state: State) -> dict[int, Left]:
-    """What the ops in progress have left."""
+    """What is left of each op in progress."""
     return {i: one for i, one in enumerate(state) if one is not True and one is not False}
 
 
@@ -54,13 +54,14 @@ def _to_a_tick(left: Left, op: Op) -> Left:
 
 
 class FlowsBeside(NamedTuple):
-    """Flows of a rank beside a block of it, which begin to move after ``delays_s`` (empty: at once)."""
+    """Flows of a rank that move while a block of it runs; each begins after its ``delays_s`` (empty: at
+    once)."""
 
     demands: tuple[Demand, ...] = ()
     delays_s: tuple[float, ...] = ()
 
     def moving(self) -> FlowsBeside:
-        """What is beside the block once all of these flows move."""
+        """The same flows, once all of them move."""
         return FlowsBeside(self.demands)
 
 
@@ -68,9 +69,8 @@ NOTHING = FlowsBeside()
 
 
 class Course(NamedTuple):
-    """How a block runs: start and end by op, rates of progress by op and by flow beside it, and what slowed
-    them. What had ended or begun before has 0.
-    """
+    """How a block runs: starts and ends of its ops, rates of its ops and of the flows beside it, and which
+    links slowed them. For ops that ended or began earlier, the time is 0."""
 
     start: list[float]
     end: list[float]
@@ -90,12 +90,12 @@ def run_alone(
 ) -> Course | None:
     """How a block runs by itself, in seconds from the moment at which its rank reaches it.
 
-    It begins at that moment or, where ``state`` is given, is in that state then. ``issued_s`` is when the
-    host issues its first op (-inf: long ago). The flows ``beside`` it go on to its end at least. ``whole``,
-    where it is known, is the run of the whole block beside the same flows with its host far ahead: from an op
-    at which all streams join, once all flows move, this run goes on as that one does.
+    It begins at that moment, or is then in ``state``. ``issued_s`` is when the host issues its first op
+    (-inf: long ago). The flows ``beside`` it last until its end at least. ``whole``, if known, is the run of
+    the whole block beside the same flows with its host far ahead: once all flows move, this run can be copied
+    from it at an op at which all streams join.
 
-    None where only a replay tells: where collectives stand for several calls, or never end.
+    None where only a replay can tell: where collectives stand for several calls, or never end.
     """
     if not beside.demands and block.is_serial:
         return _in_turn(block, issued_s, rank, rates, state)
@@ -105,7 +105,7 @@ def run_alone(
 def _in_turn(
     block: Block, issued_s: float, rank: RankState, own: OwnRates, state: State | None
 ) -> Course | None:
-    """The course of a block whose ops follow one another, with nothing beside it."""
+    """The course of a block whose ops follow one another, without flows beside it."""
     count, now = len(block.ops), 0.0
     start, end, slowed = [math.inf] * count, [0.0] * count, list[SlowedWhile]()
     rates: list[list[tuple[float, float]]] = [[] for _ in range(count)]
@@ -178,7 +178,7 @@ class _Alone:
         self.joins = block.joins if whole else frozenset[int]()
 
     def course(self) -> Course | None:
-        """All times, or None (run_alone)."""
+        """The whole course, or None (run_alone)."""
         start = self.start
         while True:
             if self.ended in self.joins and self.begun == self.ended and not self.left and not self.coming:
@@ -199,12 +199,12 @@ class _Alone:
         return Course(start, self.end, cast("list[Rates]", self.rates), beside, self.slowed)
 
     def _hold_until_now(self) -> None:
-        """Note what has held the flows beside it until now."""
+        """Record which link has slowed each flow beside the block until now."""
         for number, flow in self.beside.items():
             self._held(number, flow)
 
     def _go_on_as(self, whole: BlockRun, k: int) -> None:
-        """Ops before ``k`` have ended and no other has begun: it goes on as its whole run does from there."""
+        """Copy the rest from the ``whole`` run: all ops before ``k`` have ended, and no other has begun."""
         self._hold_until_now()
         since = whole.start[k]
         later = self.now - since
@@ -219,7 +219,7 @@ class _Alone:
                 self.slowed.append(one._replace(since=at, until=one.until + later))
 
     def _go_on(self) -> bool:
-        """To the next moment at which something ends or begins; False where there is none."""
+        """Advance to the next moment at which something ends or begins; False if there is none."""
         at, (ends, first) = self.queue[0][0] if self.queue else math.inf, self.first
         now = min(at, ends)
         if self.kernel.ends <= now:
@@ -240,9 +240,8 @@ class _Alone:
         return True
 
     def _kernels(self, until: float) -> None:
-        """The kernel at work ends by then, and so do those behind it that wait for nothing else but their
-        host, as long as nothing waits for one of them.
-        """
+        """End the kernel at work, which ends by ``until``, and run the kernels behind it that end by then
+        too, as long as they wait only for their host and nothing waits for them."""
         kernel, end, awaited = self.kernel, self.end, self.block.awaited
         i, now = kernel.i, kernel.ends
         row, speed = kernel.row, self.rank.speed
@@ -272,7 +271,8 @@ class _Alone:
                 return
 
     def _begin(self, i: int, row: list[int]) -> bool:
-        """Begin the next op of its row if it can; False where it is not for here."""
+        """Begin the next op of its row if it can begin. False where this class cannot run it (several
+        calls, no end)."""
         op, left = self.ops[i], self.left.pop(i, None) if self.left else None
         if left is None:
             for before in op.after:
@@ -299,7 +299,7 @@ class _Alone:
         return True
 
     def _moves(self, i: int) -> None:
-        """The latency of a collective is over."""
+        """The latency of a collective has passed: its payload begins to move."""
         work = self.ops[i].work
         assert isinstance(work, Collective)
         if not self.amounts[i]:
@@ -309,13 +309,13 @@ class _Alone:
         self.changed = True
 
     def _comes(self, number: int) -> None:
-        """A flow beside the block begins."""
+        """A flow beside the block begins to move."""
         self.moving[number] = self.beside[number]
         self.coming -= 1
         self.changed = True
 
     def _share(self) -> bool:
-        """New rates for all that moves; False where one of them never ends."""
+        """Compute new rates for everything that moves; False where something gets no rate and never ends."""
         self.changed, now, ends, first = False, self.now, math.inf, HOST
         shares = self.own.of(tuple([flow.demand for flow in self.moving.values()])) if self.moving else ()
         for (i, flow), (rate, held) in zip(self.moving.items(), shares, strict=True):
@@ -335,12 +335,12 @@ class _Alone:
         return True
 
     def _held(self, i: int, flow: MovingFlow) -> None:
-        """Note what has held a flow until now."""
+        """Record which link has slowed a flow until now."""
         if flow.held is not None:
             self.slowed.append(SlowedWhile(flow.since, self.now, i, flow.held, flow.rate))
 
     def _over(self, i: int) -> None:
-        """A collective has ended."""
+        """End a collective."""
         work = self.ops[i].work
         assert isinstance(work, Collective)
         self._ends(i)
@@ -355,7 +355,8 @@ class _Alone:
                 return
 
     def _hold(self, transfer: Transfer, sign: int) -> None:
-        """A collective takes from kernels (1), or no more (-1); one at work goes on at another speed."""
+        """Let a collective take SMs and HBM from kernels (``sign`` 1), or return them (-1); the kernel at
+        work changes speed."""
         rank, kernel = self.rank, self.kernel
         rank.held_sms += sign * transfer.sms
         rank.held_hbm += sign * transfer.hbm
@@ -371,7 +372,7 @@ class _Alone:
             self._speed(now)
 
     def _speed(self, rate: float) -> None:
-        """The kernel at work goes on at this speed."""
+        """Set the speed of the kernel at work from now on."""
         kernel = self.kernel
         self.rates[kernel.i].append((self.now, rate))
         kernel.ends = self.now + kernel.left / rate

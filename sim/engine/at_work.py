@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MovingFlow:
-    """A flow: what is ``left`` of it ``since`` when it moves at ``rate``, and what ``held`` it."""
+    """A flow that moves at ``rate``: ``left`` bytes at time ``since``; ``held`` is the link that slows it."""
 
     demand: Demand
     left: float

@@ -23,10 +23,10 @@ Behind = Callable[[Scope, int, str], Signal | None]
 
 @dataclass(slots=True)
 class Chain:
-    """The ops ``row`` of a scope; ``ended`` happens when the last one has.
+    """Runs the ops of ``row`` one after the other; ``ended`` happens when the last one has.
 
     While it ``holds``, the next op takes over the SMs and the HBM bandwidth of the one before it. Once it is
-    ``given_up``, others run what is left of it, and a call of ``go`` does nothing.
+    ``given_up``, somebody else runs the rest, and ``go`` does nothing.
     """
 
     env: Clock
@@ -44,7 +44,7 @@ class Chain:
     awaited: Sequence[Signal] = ()
 
     def go(self) -> None:
-        """Run ops until one has to wait, which calls this again."""
+        """Run ops until one has to wait; that one calls ``go`` again."""
         if self.rank.stopped or self.given_up:
             return
         row, left = self.row, self.scope.left
@@ -64,7 +64,7 @@ class Chain:
         self.ended.happen()
 
     def _is_ready(self, i: int) -> bool:
-        """Whether nothing is left to wait for; else wait for the first thing that is."""
+        """Whether the next op waits for nothing; otherwise register for the first thing that it waits for."""
         scope = self.scope
         end = scope.end
         for dependency in scope.ops[i].after:
@@ -116,7 +116,8 @@ class Chain:
         self.awaited = (self.rendezvous_points.arrive(work, place, scope.tag, left, issued),)
 
     def _end(self, i: int) -> bool:
-        """Whether there is more to run: a kernel that waits for this op may have the chain given up."""
+        """End an op. Returns whether to go on: a kernel that waited for the op may have had the chain
+        given up."""
         scope = self.scope
         work, awaited = scope.ops[i].work, self.awaited
         self.issued, self.awaited, last = False, (), None
@@ -133,9 +134,8 @@ class Chain:
         return not self.given_up
 
     def _takes_over(self, i: int, before: Collective) -> bool:
-        """Whether the op behind ``i`` begins as that one ends, and takes as much from kernels: they hear of
-        nothing then, and blocks that run as a whole go on.
-        """
+        """Whether the op behind ``i`` begins as that one ends and holds the same SMs and HBM. Then kernels
+        are not told, and blocks that run as a whole go on."""
         if self.place + 1 == len(self.row) or self.rank.stopped:
             return False
         scope, k = self.scope, self.row[self.place + 1]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No automatic collection inside; as it was before, afterwards."""
+    """No automatic garbage collection inside; afterwards as it was before."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -12,15 +12,15 @@ from ..network.sharing import Demand, Link
 
 
 class Elsewhere:
-    """Links of communications beyond one rank, over links of fixed ``capacity`` (bytes per second)."""
+    """Remembers which links on other ranks can slow a communication; ``capacity`` is in bytes per second."""
 
     def __init__(self, capacity: Mapping[Link, float]) -> None:
         self._capacity = capacity
         self._known: dict[tuple[int, int], tuple[Demand, tuple[Link, ...] | None]] = {}
 
     def links(self, demand: Demand, r: int) -> tuple[Link, ...] | None:
-        """The links of ``demand`` on other ranks than ``r``; None where one of these, by itself, may be what
-        slows it."""
+        """The links of ``demand`` on ranks other than ``r``. None where one of these, or a link of the
+        fabric, may be what slows it even without other flows."""
         known = self._known.get((id(demand), r))
         if known is None:  # beside the demand itself, so that no other takes its id
             known = self._known[id(demand), r] = demand, self._found(demand, r)

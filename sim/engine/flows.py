@@ -30,7 +30,12 @@ Begins = Callable[[float, Demand, Done, Any], None]
 
 
 class Flows:
-    """The flows of one replay over links of fixed capacity."""
+    """The flows of one replay over links of fixed capacity.
+
+    A flow that has all its links to itself is only an end in the queue (``_alone``) until another flow begins
+    there. A flow may be taken out of the clock (``take``) by somebody who knows how it goes on; it is
+    ``lent`` while that party waits to hear of flows that meet it, and comes back by ``give_back``.
+    """
 
     def __init__(self, env: Clock, capacity: Mapping[Link, float]) -> None:
         self._env = env
@@ -69,7 +74,7 @@ class Flows:
         return link in self._at.most
 
     def until(self, link: Link) -> float:
-        """When the last of the flows on ``link`` ends, unless another delays it; -inf where there is none."""
+        """When the last of the flows on ``link`` ends at their present rates; -inf where there is none."""
         number = self._alone.get(link)
         if number is not None and self._flows[number].since <= self._env.time:
             return self._flows[number].ends
@@ -80,9 +85,7 @@ class Flows:
         return self._lent[number][0] if number in self._lent else self._flows[number].ends
 
     def holds(self, link: Link, most: float) -> bool:
-        """Whether ``link`` holds bytes per second of others besides all flows on it at their fastest, so that
-        none of them slows another there.
-        """
+        """Whether ``link`` can carry ``most`` bytes per second beside all its flows at their fastest."""
         number = self._alone.get(link)
         if number is not None and self._flows[number].since <= self._env.time:
             flow = self._flows[number]
@@ -92,10 +95,11 @@ class Flows:
         return most < self._capacity[link] * (1 - SLACK)
 
     def beside(self, r: int, most: Mapping[str, float], *, steady: bool) -> dict[int, Demand] | None:
-        """Flows in progress that slow, or are slowed by, communications which put ``most`` bytes per second
-        on links of rank ``r``, and all flows that share full links with those. None where other ranks decide,
-        too, how fast they are: where one leaves the rank, unless nothing slows it elsewhere and all links are
-        ``steady`` to the end.
+        """The flows in progress that slow, or are slowed by, communications which put ``most`` bytes per
+        second on links of rank ``r``, and all flows that share full links with those.
+
+        None where their rates also depend on other ranks: where such a flow leaves the rank, unless nothing
+        slows it elsewhere and all links are ``steady`` to the end.
         """
         found: dict[int, Demand] = {}
         names, alone, at = list(most), self._alone, self._at.most
@@ -122,26 +126,26 @@ class Flows:
         return found
 
     def _is_free(self, number: int, r: int) -> bool:
-        """Whether nobody slows a flow but on links of rank ``r``, which alone say how fast it can be."""
+        """Whether only links of rank ``r`` can slow a flow."""
         if number in self._lent:
             return False
         others = self._elsewhere.links(self._demands[number], r)
         return others is not None and not any(map(self._at.crowded, others))
 
     def lend(self, number: int, ends: float, interrupt: Callable[[], None]) -> None:
-        """Who took a flow that leaves its rank knows when it ends, and is to hear of what meets it there."""
+        """Record that the taker of a flow knows when it ``ends``; call ``interrupt`` when another flow
+        meets it."""
         self._lent[number] = ends, interrupt
         self._ends_later(number, self._flows[number].ends)
 
     def _ends_later(self, number: int, told: float) -> None:
-        """Others hear of it if a flow ends later than they were told."""
+        """Tell others if a flow ends later than they were told."""
         if self._ends_at(number) > told + SLACK_S and self.disturbs is not None:
             self.disturbs(self._demands[number])
 
     def coming(self, r: int, most: Mapping[str, float]) -> dict[int, Flow]:
-        """Flows known to begin by themselves on links of rank ``r`` alone, which then slow, or are slowed by,
-        communications that put so many bytes per second there.
-        """
+        """Flows that are known to begin later, on links of rank ``r`` alone, and will then slow, or be
+        slowed by, communications that put ``most`` bytes per second there."""
         found: dict[int, Flow] = {}
         if not self._alone:
             return found
@@ -160,8 +164,7 @@ class Flows:
         return found
 
     def take(self, number: int) -> float:
-        """Take a flow out of the clock, since the caller knows how it goes on; the payload bytes that it has
-        left."""
+        """Take a flow out of the clock; the caller knows how it goes on. Returns the payload bytes left."""
         flow, now = self._flows[number], self._env.time
         if number not in self._demands:  # it is yet to begin
             for link in flow.demand.links:
@@ -176,8 +179,8 @@ class Flows:
         return flow.left
 
     def give_back(self, number: int, left: float, rate: float, bound: Link | None) -> None:
-        """Give a taken flow back to the clock, with so many bytes left. It moves at ``rate`` at first, which
-        the link ``bound`` sets."""
+        """Return a taken flow, ``left`` bytes of it, to the clock. At first it has ``rate``, limited by
+        ``bound``."""
         flow = self._flows[number]
         told, _ = self._lent.pop(number, (math.inf, None))
         if number not in self._demands:
@@ -193,31 +196,31 @@ class Flows:
             self._ends_later(number, told)
 
     def put_off(self, number: int, latency_s: float, begins: Begins) -> None:
-        """A flow that was taken, and is yet to begin, does so by itself after a latency."""
+        """Let a taken flow that has not begun begin by itself after a latency."""
         flow = self._flows.pop(number)
         if not self.later(latency_s, flow.left, flow.demand, flow.done, flow.value):
             self._env.call(latency_s, lambda _: begins(flow.left, flow.demand, flow.done, flow.value))
 
     def over(self, number: int) -> None:
-        """A flow that was given back with nothing left ends."""
+        """End a flow that was given back with nothing left."""
         self._end((number, self._flows[number].version))
 
     def end_of(self, payload_bytes: float, demand: Demand) -> float:
-        """When a flow that begins now ends, if it has its links to itself until then; else infinite."""
+        """When a flow that begins now would end, if it keeps its links to itself; infinite if they are in
+        use."""
         if any(map(self.on, demand.links)):
             return math.inf
         rate = self._shares.solo(demand)[0]
         return self._env.time + payload_bytes / rate if rate else math.inf
 
     def solo_s(self, payload_bytes: float, demand: Demand) -> float:
-        """Seconds that so many bytes move if they have their links to themselves."""
+        """Seconds to move so many bytes without other flows."""
         rate = self._shares.solo(demand)[0]
         return payload_bytes / rate if rate else math.inf
 
     def later(self, latency_s: float, payload_bytes: float, demand: Demand, done: Done, value: Any) -> bool:
-        """Begin moving after a latency, if the links are free: it only has an end, until somebody begins or
-        is to be told of flows on one of them. Else nothing, and False.
-        """
+        """Let a flow begin after a latency, if its links are free: until another flow needs one of them,
+        only its end is in the queue. Returns False, and does nothing, if they are not free."""
         if self.watch is not None:
             return False
         alone, at, stopped, links = self._alone, self._at.most, self._stopped, demand.links
@@ -238,7 +241,7 @@ class Flows:
         return True
 
     def idle(self, r: int, names: Iterable[str]) -> bool:
-        """Whether no flow is on links of rank ``r``, or is known to come."""
+        """Whether no flow is on links of rank ``r``, now or later as far as known."""
         alone, at = self._alone, self._at.most
         if not alone and not at:
             return True
@@ -249,9 +252,8 @@ class Flows:
         return True
 
     def tell(self, r: int, most: Mapping[str, float], begins: Begins, first_use: FirstUse) -> None:
-        """A flow that begins on a link of rank ``r`` while somebody uses it (``first_use``), who puts so many
-        bytes per second there, goes through ``begins`` if the link does not hold both.
-        """
+        """Let known later flows on links of rank ``r`` begin through ``begins``, if somebody uses the link
+        then (``first_use``) and the link cannot carry both at full speed."""
         for name, rate in most.items():
             link = r, name
             number = self._alone.get(link)
@@ -265,7 +267,7 @@ class Flows:
                 self._joined(number, begins)
 
     def _joined(self, number: int, begins: Begins) -> None:
-        """Somebody begins on a link of a flow that had its links to itself."""
+        """End the special treatment of a flow that had its links to itself: another one begins there."""
         flow = self._flows[number]
         for link, _ in flow.demand.weights:
             del self._alone[link]
@@ -300,7 +302,7 @@ class Flows:
             self._set_rate(number, flow, *solo)
 
     def _meets_lent(self, demand: Demand) -> None:
-        """Tell who knows how flows go on that one begins which may slow them."""
+        """Tell those who hold lent flows that a flow begins which may slow these."""
         for link in demand.links:
             if self._at.crowded(link):
                 for number in self._at.on(link):
@@ -308,7 +310,7 @@ class Flows:
                         self._lent[number][1]()
 
     def change(self, capacity: Mapping[Link, float]) -> None:
-        """Links have another capacity from now on."""
+        """Change the capacity of links from now on."""
         self._capacity.update(capacity)
         self._shares.forget()
         self._elsewhere.forget()
@@ -324,7 +326,7 @@ class Flows:
                 self._touch_held(self._at.on(link), link)
 
     def stop(self, links: Iterable[Link]) -> None:
-        """Flows over ``links``, those in progress and all that come, never end; others have their share."""
+        """Stop all flows over ``links`` for ever, present and future ones; the others get their shares."""
         for link in links:
             self._stopped.add(link)
             self._share(link)
@@ -332,20 +334,19 @@ class Flows:
                 self._leave(number, self._flows.pop(number))
 
     def _share(self, link: Link) -> None:
-        """Whoever has ``link`` to itself has it as others do."""
+        """Treat the flow that has ``link`` to itself as one that shares it."""
         if link in self._alone:
             self._joined(self._alone[link], self.begins)
 
     def _touch(self, number: int) -> None:
-        """Note that the flow's rate has to be found anew: the flow is new, or what held it may no longer do
-        so."""
+        """Mark a flow that needs a new rate: it is new, or what limited it may do so no more."""
         self._dirty[number] = None
         if not self._settling:
             self._settling = True
             self._env.call_after_all(self._settle)
 
     def _settle(self, _: object) -> None:
-        """New rates for flows that hang together with a changed one."""
+        """Set new rates for all flows whose rates depend on a marked one."""
         self._settling = False
         seeds, self._dirty = self._dirty, {}
         for number, share in self._settled.rates(seeds):
@@ -392,9 +393,8 @@ class Flows:
             self._touch_held(self._at.leave(link, number), link)
 
     def _touch_held(self, numbers: Iterable[int], link: Link) -> None:
-        """One of those on ``link`` leaves or has another rate by itself: touch whom the link holds. Others
-        would not change, and somebody else may know how they go on (``take``).
-        """
+        """Mark the flows among ``numbers`` that ``link`` limits, since another flow has left it or
+        changed. The rates of others do not change, and somebody may rely on them (``take``)."""
         for number in numbers:
             if self._flows[number].held == link:
                 self._touch(number)

@@ -45,7 +45,7 @@ def of_first_classes(record: Record, programs: Programs, since_s: float) -> Reco
 
 
 def _from(times: array[float], since_s: float) -> array[float]:
-    """Times that are known, counted anew."""
+    """The known times, counted from another zero."""
     return array("d", (at - since_s if at >= 0 else at for at in times)) if since_s else times
 
 

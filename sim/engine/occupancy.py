@@ -22,7 +22,8 @@ Crowd = tuple[tuple["Link", float], ...]
 
 
 class Occupancy:
-    """Flows by number on every link that has any; ``capacity`` (bytes per second) is its owner's."""
+    """The flows on every link that has any, by number. ``capacity`` (bytes per second) belongs to the
+    caller."""
 
     def __init__(self, capacity: Mapping[Link, float]) -> None:
         self._capacity = capacity
@@ -36,7 +37,7 @@ class Occupancy:
         return self.most.get(link, {}).keys()
 
     def put(self, number: int, demand: Demand, solo: float) -> bool:
-        """A flow begins, or has another rate ``solo`` by itself now; whether others may slow it."""
+        """Add a flow, or change its rate without others (``solo``). Returns whether others may slow it."""
         slowed = False
         for link, weight in demand.weights:
             most = self.most.get(link)
@@ -49,7 +50,7 @@ class Occupancy:
         return slowed
 
     def leave(self, link: Link, number: int) -> Collection[int]:
-        """A flow is no longer there; those that it may have slowed."""
+        """Remove a flow. Returns those that it may have slowed."""
         most = self.most[link]
         if len(most) == 1:
             del self.most[link], self._weights[link]
@@ -60,7 +61,7 @@ class Occupancy:
         return most.keys() if crowded else ()
 
     def crowded(self, link: Link) -> bool:
-        """Whether several flows are on ``link`` that it may not hold at their fastest."""
+        """Whether ``link`` has several flows that together can exceed its capacity."""
         known = self._crowded.get(link)
         if known is None:
             most = self.most[link].values()
@@ -73,16 +74,18 @@ class Occupancy:
         return self._weights[link].items()
 
     def crowd(self, demand: Demand) -> Crowd:
-        """The links that can be full among those of a flow that is here, with its weights there."""
+        """Of a flow's links, those that can be full, each with the flows there and their weights."""
         return tuple(pair for pair in demand.weights if self.crowded(pair[0]))
 
     def component(
         self, seed: int, demands: Mapping[int, Demand], large: set[int], many: float = MANY
     ) -> dict[int, Crowd] | None:
-        """The flows whose rates hang together with that of ``seed``, in order of their numbers.
+        """The flows whose rates depend on that of ``seed``, directly or through others, in order of their
+        numbers.
 
         None if they are more than ``many``. Then those that were found are added to ``large``, so that a
-        search from another of these flows stops at the first one that it meets."""
+        search from another of them stops at the first one that it meets.
+        """
         found: dict[int, Crowd] = {}
         seen, reached, stack = {seed}, set(), [seed]
         while stack:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OwnRates:
-    """What transfers of a class's own ranks, and flows beside them, move in a second on its ``links``."""
+    """Rates of a class's own transfers, and of flows beside them, on its ``links``."""
 
     def __init__(self, links: Mapping[str, float]) -> None:
         self._shares = Shares(cast("Mapping[Link, float]", links))
@@ -25,7 +25,7 @@ class OwnRates:
         self._known: dict[tuple[int, ...], list[Share]] = {}
 
     def demand(self, transfer: Transfer) -> Demand:
-        """What a transfer asks of the links, by their names: the same object for the same demand."""
+        """The links that a transfer uses, by local names. Equal transfers return the same object."""
         known = self._demands.get(id(transfer))
         if known is None:
             demand = self.kind(transfer.ceiling_bytes_per_s, transfer.local_weights)
@@ -49,7 +49,8 @@ class OwnRates:
         return known[1]
 
     def of(self, demands: tuple[Demand, ...]) -> list[Share]:
-        """Payload bytes per second of each of them while all move, and what holds it below its ceiling."""
+        """The payload bytes per second of each transfer while all move, and the link that keeps it below
+        its ceiling."""
         key = tuple(map(id, demands))
         known = self._known.get(key)
         if known is None:

@@ -24,14 +24,15 @@ class Interruptible(Protocol):
     """Repeated blocks that run as a whole (repeated_blocks.py)."""
 
     def interrupt(self) -> None:
-        """Something happens that may interfere; they hear of it next."""
+        """Called before something happens that may interfere."""
 
 
 class Running(Protocol):
     """A kernel in progress (kernels.py)."""
 
     def look(self) -> None:
-        """What is beside it, or how slow its rank is, has changed."""
+        """Called when a kernel's speed may have changed: by what runs beside it, or by the speed of its
+        rank."""
 
 
 @dataclass(slots=True)
@@ -81,15 +82,16 @@ class RankState:
 
     @property
     def contention(self) -> Contention:
-        """What communications take from kernels now."""
+        """The SMs and HBM that communications hold now."""
         return self.held_sms, self.held_hbm, self.moving
 
     def hold(self, transfer: Transfer) -> None:
-        """A communication begins to take what it does; kernels change speed, repeated blocks open."""
+        """Let a communication hold its SMs and HBM: kernels change speed, and blocks that run as a whole
+        are interrupted."""
         self._hold(transfer.sms, transfer.hbm, 1)
 
     def release(self, transfer: Transfer) -> None:
-        """It takes no more."""
+        """Release the SMs and HBM of a communication."""
         self._hold(-transfer.sms, -transfer.hbm, -1)
 
     def _hold(self, sms: int, hbm: int, moving: int) -> None:
@@ -102,7 +104,7 @@ class RankState:
         self.tell_kernels()
 
     def tell_kernels(self) -> None:
-        """Kernels in progress look at their speed again."""
+        """Let kernels in progress adjust their speed."""
         if self.running:
             for kernel in tuple(self.running):
                 kernel.look()

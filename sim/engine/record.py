@@ -14,7 +14,7 @@ from .scope import BITS, NOBODY, Layout, Scope, Times, layout_of, unknown
 
 @dataclass(slots=True)
 class Stretch:
-    """Blocks that ran as a whole: the first ``count`` of ``run``, whose times count from ``at``."""
+    """The first ``count`` blocks of ``run``, which ran as a whole; its times count from ``at``."""
 
     run: RepeatedRun
     at: float
@@ -44,11 +44,11 @@ Piece = Stretch | Scope
 
 @dataclass(slots=True)
 class Record:
-    """Times by class and op index, in seconds.
+    """The times of a replay by class and op index, in seconds.
 
-    ``start`` is when the op was reached; ``begin`` when it made progress (a communication begins
-    when its last member arrives); ``source`` says whose arrival began it (``released``).
-    ``at_once`` says by class how repeated blocks ran that did so as a whole, ``in_pieces`` how others did.
+    ``start`` is when the op was reached; ``begin`` when it made progress (a communication begins when its
+    last member arrives); ``source`` says whose arrival began it (``released``). ``at_once`` has, by class,
+    the repeated blocks that ran as a whole, ``in_pieces`` the pieces of all others.
     """
 
     programs: Programs
@@ -78,18 +78,18 @@ class Record:
         return self.start[r], self.begin[r], self.end[r], self.source[r]
 
     def add_piece(self, r: int, i: int, piece: Piece) -> None:
-        """Add a part of how op ``i``, repeated blocks, ran."""
+        """Add a piece of op ``i``, repeated blocks."""
         self.in_pieces.setdefault((r, i), []).append(piece)
 
     def add_whole(self, r: int, i: int, run: RepeatedRun, zero: float) -> None:
-        """Op ``i``, repeated blocks, ran to its end as a whole; times of ``run`` count from ``zero``."""
+        """Record that op ``i``, repeated blocks, ran as a whole; times of ``run`` count from ``zero``."""
         if run.number:
             self.add_piece(r, i, Stretch(run, zero, len(run.runs)))
         else:
             self.at_once[r][i] = run
 
     def pieces(self, r: int, i: int) -> Sequence[Piece]:
-        """How op ``i``, repeated blocks, ran: its parts in their order."""
+        """The pieces in which op ``i``, repeated blocks, ran."""
         run = self.at_once[r].get(i)
         if run is None:
             return self.in_pieces.get((r, i), ())
@@ -101,7 +101,7 @@ class Record:
         yield from self.in_pieces
 
     def whole(self, r: int, i: int) -> RepeatedRun | None:
-        """How op ``i``, repeated blocks, ran, if all of it did as a whole at once; else None."""
+        """The run of op ``i``, repeated blocks, if it ran as a whole at once; else None."""
         return self.at_once[r].get(i)
 
     def close(self, events: int, *, stopped: bool = False) -> None:

@@ -68,7 +68,7 @@ class Rendezvous:
 
 @dataclass(slots=True)
 class NotBefore:
-    """Makes ``done`` happen when it happens itself, at ``time`` at the earliest."""
+    """Passes an event on to ``done``, at ``time`` at the earliest."""
 
     env: Clock
     done: Done
@@ -147,11 +147,11 @@ class RendezvousPoints:
         return self._asked.get(asked) or self._demand(work.transfer, ((r, r),), own)
 
     def _issued(self, done: Signal, work: Collective, issued: float) -> Done:
-        """``done``, which does not happen before the last of its calls has had its time."""
+        """``done`` delayed until the last of the calls has been issued and has had its time."""
         return NotBefore(self.env, done, issued + work.last_s) if work.calls > 1 else done
 
     def post(self, part: MessageEnd, place: Source, at: float) -> Signal:
-        """One end of a message is posted at a time, which may be yet to come; its end."""
+        """Post one end of a message at a time, which may lie ahead. Returns what tells its end."""
         send, peer, tag, transfer = part
         r, peers = place[0], self.ranks[place[0]].peers
         if peers:
@@ -184,8 +184,8 @@ class RendezvousPoints:
         left: Left | None = None,
         at: float | None = None,
     ) -> None:
-        """Latency, then the payload, then ``done``; ``left`` of both, where it has begun before. It begins
-        ``at`` a time to come, or now."""
+        """Run a communication: latency, then payload, then ``done``. ``left`` has what is left of both if
+        it began earlier. It begins ``at`` a time ahead, or now."""
         now = self.env.time
         if at is None:
             at = now
@@ -204,8 +204,8 @@ class RendezvousPoints:
             self.env.call(latency_s, lambda _: self.move(payload, demand, done, value))
 
     def move(self, payload: float, demand: Demand, done: Done, value: Any) -> None:
-        """The payload begins to move; repeated blocks that use a link of it before it ends open when they
-        do."""
+        """Begin to move the payload. Repeated blocks that use one of its links before it ends are
+        interrupted when they do."""
         now, end = self.env.time, self.flows.end_of(payload, demand)
         for rank, link, most in self._closed(demand):
             at = rank.first_use(link[1], now, end)

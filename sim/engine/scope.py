@@ -75,7 +75,7 @@ class Scope:
     lose: Callable[[Iterable[int]], None] | None = None
 
     def ended(self, i: int) -> Signal:
-        """What happens when op ``i``, which has not ended, ends."""
+        """What tells that op ``i``, which has not ended, ends."""
         found = self.waiting.get(i)
         if isinstance(found, Signal):
             return found
@@ -85,14 +85,14 @@ class Scope:
         return signal
 
     def then(self, i: int, callback: Callback) -> None:
-        """Run ``callback`` when op ``i``, which has not ended, ends: most have but one and need no signal."""
+        """Run ``callback`` when op ``i`` ends. Most ops have only one, and need no signal."""
         if i in self.waiting:
             self.ended(i).then(callback)
         else:
             self.waiting[i] = callback
 
     def issued(self, i: int) -> float:
-        """When the host issues op ``i``, once what the host waits for has ended."""
+        """When the host issues op ``i``; known once the op that the host waits for has ended."""
         sync, offset = self.issue[i]
         base = self.issued_at if sync < 0 else self.end[sync]
         assert base is not None
@@ -121,7 +121,7 @@ class Scope:
         self.source[i] = r << BITS | k
 
     def ends(self, i: int, now: float, last: Began | None = None) -> None:
-        """Op ``i`` ends; tell who waits for it. Messages began in earnest with the ``last`` of them: when,
+        """End op ``i``, and tell those who wait for it. Messages began with the ``last`` of them: when,
         and by whose arrival."""
         self.end[i] = now
         if last is not None:

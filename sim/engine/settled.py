@@ -18,7 +18,7 @@ from .shares import Share, Shares
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """Views of the flows of a replay, by number, which their owner changes."""
+    """Computes rates of the flows of a replay; its owner changes the flows."""
 
     flows: Mapping[int, Flow]
     demands: Mapping[int, Demand]

@@ -28,7 +28,8 @@ Share = tuple[float, Link | None]
 
 
 class Shares:
-    """``capacity`` (bytes per second) is its owner's to change: ``forget`` then."""
+    """Shares of flows, remembered. ``capacity`` (bytes per second) belongs to the caller, who calls
+    ``forget`` after changes."""
 
     def __init__(self, capacity: Mapping[Link, float]) -> None:
         self._capacity = capacity
@@ -39,7 +40,7 @@ class Shares:
         self._solo.clear()
 
     def solo(self, demand: Demand) -> Share:
-        """The share of a flow that has its links to itself: bytes per second, and what bounds it."""
+        """The share of a flow without others: bytes per second, and what limits it."""
         known = self._solo.get(id(demand))
         if known is None:
             rate = alone(demand, self._capacity)

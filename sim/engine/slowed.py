@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..network.sharing import Demand, Link
 
 SLACK = 1e-9
+"""Share by which rounding may part a rate from its ceiling, and a full link from its capacity."""
 
 
 @dataclass(slots=True)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ..lowering.plan import StepPlan
 
 LEVEL = 0.9
+"""Share of measured steps that an interval is to hold."""
 _KERNELS = ("GEMM", "attention", "memory-bound kernels", "optimizer")
 _HOST = ("host", "step overhead")
 _BEYOND = ("beyond", "hardware")  # kinds of causes that lie outside what was measured

@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 
 def can_bind(cluster: Cluster) -> bool:
-    """Whether any link of a healthy fabric can: none can in a tree with as much above a switch as below."""
+    """Whether any link of a healthy fabric can limit a flow. None can in a tree with as much bandwidth
+    above each switch as below it."""
     if not cluster.interconnect.connects_hosts or cluster.gpus <= cluster.nvlink_domain:
         return False
     from ...hardware.fabrics.tiers import Tiers

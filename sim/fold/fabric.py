@@ -38,14 +38,15 @@ Use = tuple[str, str] | tuple[int, int]
 """A communicator and its pattern, or the sending and receiving pipeline rank of messages."""
 
 FLOWS_PER_NIC = 2
+"""Queue pairs of a NIC to each peer, which a hash spreads over links; the source is at the top."""
 SLACK = 1 - 1e-9
+"""A link whose capacity is what its NICs send, but for rounding, does not bind."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """Entry e: ``owner[e]``, an instance of a communicator or the rank that sends a message, puts
-    ``weight[e]`` bytes on ``link[e]`` for each byte that a member's NIC sends.
-    """
+    """Who crosses which link. Entry e: ``owner[e]``, an instance of a communicator or the rank that sends
+    a message, puts ``weight[e]`` bytes on ``link[e]`` for each byte that a member sends through its NIC."""
 
     owner: Ids
     link: Ids
@@ -54,9 +55,11 @@ class Crossing:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossedFabric:
-    """Links that can bind: ``ids`` in ``table``, ``capacity`` in bytes per second, and ``later`` ones as the
-    degradation has them; crossings number them from 0. ``collectives`` by (communicator, pattern),
-    ``messages`` by (sending, receiving) pipeline rank.
+    """The links that can bind, and who crosses them.
+
+    Links are numbered from 0: ``ids`` are their numbers in ``table``, ``capacity`` is in bytes per second,
+    and ``later`` has the capacities after each change of the degradation. ``collectives`` are by
+    (communicator, pattern), ``messages`` by (sending, receiving) pipeline rank.
     """
 
     table: LinkTable
@@ -69,7 +72,8 @@ class CrossedFabric:
 
 @dataclass(frozen=True, kw_only=True)
 class Routed:
-    """Messages of one use of the network, and the links of each: ``sender``, ``receiver`` by entry."""
+    """The messages of one use of the network, and the links of each; ``sender`` and ``receiver`` are by
+    entry."""
 
     owner: Ids
     sender: Ids
@@ -141,7 +145,7 @@ def routed(
     families: NDArray[np.bool_],
     lost: Ids,
 ) -> Routed:
-    """Links of ``families`` of messages ``at`` (owner, sender, receiver), ``number`` among the uses."""
+    """The links of ``families`` that messages ``at`` (owner, sender, receiver) cross, as use ``number``."""
     owner, sender, receiver = at
     flows = 1
     if cluster.fabric.ecmp == "hashed":
@@ -162,7 +166,7 @@ def routed(
 
 
 def looked_at(topology: Topology, cluster: Cluster, ports: bool) -> NDArray[np.bool_]:
-    """By family of links, whether they are of the fabric; a custom graph's all are."""
+    """By family of links, whether they belong to the fabric; in a custom graph all do."""
     families = topology.links.families
     if not isinstance(topology, RegularTopology):
         return np.ones(len(families), dtype=bool)
@@ -180,7 +184,8 @@ def kept(
     degradation: Degradation,
     world: int,
 ) -> CrossedFabric | None:
-    """The links that can bind among those ``found``, for ``world`` ranks; None if there are none."""
+    """Of the links that were ``found``, those that can bind; None if none can. ``world`` is the number of
+    ranks."""
     ids, numbers = np.unique(np.concatenate([use.link for use in found.values()]), return_inverse=True)
     capacity = [topology.links.usable_bytes_per_s(ids) for _ in degradation.states]
     for state, rates in zip(degradation.states, capacity, strict=True):
@@ -219,7 +224,7 @@ def _most(
     world: int,
     links: int,
 ) -> NDArray[np.float64]:
-    """By link, how many NICs' full rate the ranks at one end can put on it, whatever they run."""
+    """By link, the most that the ranks at one end can put on it, in units of a NIC's full rate."""
     keys, loads = [], []
     for use, link in zip(found.values(), parts, strict=True):
         key, where = np.unique(getattr(use, end) * links + link, return_inverse=True)
@@ -232,7 +237,7 @@ def _most(
 
 
 def _summed(use: Routed, link: Ids, kept: NDArray[np.bool_]) -> Crossing:
-    """Weights of each owner on each kept link, added up."""
+    """The weights of each owner on each kept link, summed."""
     count = int(link.max(initial=-1)) + 1
     key, where = np.unique(use.owner[kept] * count + link[kept], return_inverse=True)
     weight = np.bincount(where, use.weight[kept], len(key)).astype(np.float64)

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FoldedJobs:
-    """``programs`` of all jobs, those of the first one first, of which ``first`` is the part; ``job_of`` is
-    the job of each class (of several that are alike, the first).
-    """
+    """The ``programs`` of all jobs, of which the first job's come first; ``first`` is the first job by
+    itself. ``job_of`` is the job of each class (where equal jobs share a class: the first of them)."""
 
     programs: Programs
     first: Folded
@@ -90,7 +89,7 @@ def _distinct(jobs: Sequence[Lowered], kinds: Sequence[int]) -> list[Lowered]:
 
 
 def _first_programs(jobs: Sequence[Lowered], kinds: Sequence[int]) -> list[int]:
-    """By job, the number of its first program among those of all kinds."""
+    """For each job, the number of its first program among the programs of all kinds."""
     counts = [len(job.programs.classes) for job in _distinct(jobs, kinds)]
     first = [0, *np.cumsum(counts).tolist()]
     return [first[kind] for kind in kinds]
@@ -125,7 +124,7 @@ def _numbered_from(use: Routed, owner: int, rank: int) -> Routed:
 
 
 def _all(parts: Sequence[Routed]) -> Routed:
-    """Uses of one name by several jobs, one after the other."""
+    """The uses of one name by several jobs, joined into one."""
     return Routed(
         owner=np.concatenate([one.owner for one in parts]),
         sender=np.concatenate([one.sender for one in parts]),
@@ -136,7 +135,7 @@ def _all(parts: Sequence[Routed]) -> Routed:
 
 
 def _joined(jobs: Sequence[Lowered], kinds: Sequence[int], own: Sequence[Ranks]) -> Ranks:
-    """The ranks of all jobs in a row; instances of one name are numbered on from job to job."""
+    """The ranks of all jobs in a row. Instances of a communicator are numbered on from job to job."""
     programs = _first_programs(jobs, kinds)
     names = sorted({name for ranks in own for name in ranks.instance})
     peers = sorted({q for ranks in own for q in ranks.peer})

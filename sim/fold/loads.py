@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 
 def link_loads(lowered: Lowered, step_s: float) -> dict[str, float]:
-    """0 (idle) to 1 (full all the time) by the name of each link that carries anything; trunks under an even
-    spread, as ``leaf 0 -> spines 0``.
-    """
+    """By the name of each link that carries anything, its mean load over the step from 0 to 1. Trunks
+    under an even spread count as one link (``leaf 0 -> spines 0``)."""
     ranks, cluster = ranks_of(lowered), lowered.plan.cluster
     if not cluster.interconnect.connects_hosts:
         return {}

@@ -46,7 +46,7 @@ def partition_of(ranks: Ranks, degradation: Degradation, fabric: CrossedFabric |
 
 
 def start_colours(ranks: Ranks, degradation: Degradation) -> NDArray[np.int64]:
-    """What a rank's own behaviour depends on: its program, how slow it is, and its links."""
+    """A colour for each rank by its own behaviour: its program, its speed and its links."""
     wrong: dict[int, list[tuple[int, str, float]]] = {}
     for number, state in enumerate(degradation.states):
         for rank, factor in state.slow.items():
@@ -63,11 +63,11 @@ def start_colours(ranks: Ranks, degradation: Degradation) -> NDArray[np.int64]:
 def partition(
     ranks: Ranks, start: Ids, fabric: CrossedFabric | None, *, healthy: Ids | None = None
 ) -> Partition:
-    """The coarsest partition that refinement allows, with ranks at least as fine as ``start``.
+    """The coarsest equitable partition in which ranks are at least as fine as ``start``.
 
-    A ``start`` that is one already stays as it is, and gives the classes of communicators and links.
-    ``healthy`` are the classes of ranks where nothing sets them apart and no link can bind: then only what
-    ``start`` and ``fabric`` touch is looked at.
+    If ``start`` is equitable already, it stays, and classes of communicators and links follow. ``healthy``
+    are the classes of ranks without degradation and without links that can bind: with them, only what
+    ``start`` and ``fabric`` change is looked at.
     """
     graph = _Graph(ranks, start)
     alike: dict[bytes, str] = {}
@@ -122,7 +122,8 @@ class _Graph:
         self._join(member, self.first[name] + instance[member])
 
     def stable(self, healthy: Ids) -> Ids:
-        """Colours of all vertices where ranks have those of ``healthy``: groups have that of a member."""
+        """Colours of all vertices if ranks have their ``healthy`` classes: each communicator gets its
+        members' colour."""
         count = int(healthy.max(initial=-1)) + 1
         found = [healthy]
         for first, member, instance in self.members:
@@ -137,7 +138,8 @@ class _Graph:
         self.edges.append(_edges(who, peer[who], np.full(len(who), self._labels(1))))
 
     def fabric(self, fabric: CrossedFabric) -> None:
-        """Links by their capacity; communicators and messages on them by weight."""
+        """Add links, coloured by capacity, and edges from communicators and messages to them, labelled by
+        weight."""
         _, capacity = np.unique(_rounded(fabric.capacity), return_inverse=True)
         for rates in fabric.later:
             _, now = np.unique(_rounded(rates), return_inverse=True)
@@ -157,7 +159,7 @@ class _Graph:
         self._join(vertex, self.links + crossing.link, self._labels(len(distinct)) + weight)
 
     def _vertices(self, count: int, colour: Ids | None = None) -> int:
-        """Add vertices of a kind of their own; the number of the first."""
+        """Add vertices of a new kind. Returns the number of the first."""
         first, self.count = self.count, self.count + count
         offset = np.zeros(count, dtype=np.int64) if colour is None else colour
         self.kind -= 1 + int(offset.max(initial=0))
@@ -174,7 +176,7 @@ class _Graph:
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values to eleven digits: sums in different order are the same number."""
+    """The values to eleven digits, so that sums in different order are equal."""
     with np.errstate(divide="ignore"):
         scale = 10.0 ** (10 - np.floor(np.log10(np.abs(values))))
     scale[~np.isfinite(scale)] = 1.0

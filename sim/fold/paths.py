@@ -33,7 +33,11 @@ def paths_of_classes(
     first: Mapping[int, int],
     names: Mapping[int, Mapping[str, str]],
 ) -> Paths:
-    """``first`` rank of each class; ``names[class]`` are those of its renamed communicators."""
+    """The links of the fabric that collectives and messages of each class cross, with their weights.
+
+    ``first`` has the first rank of each class. ``names[class]`` has the new names of communicators that join
+    several classes.
+    """
     capacity = capacities(fabric, found)[0]
     name = list(capacity)
     collectives: dict[tuple[int, str, str], Path] = {}
@@ -53,7 +57,8 @@ def paths_of_classes(
 
 
 def capacities(fabric: CrossedFabric, found: Partition) -> list[dict[str, float]]:
-    """Bytes per second of the link that stands for each class, by its name: at the start, and later ones."""
+    """The capacity of the representative of each class of links, in bytes per second by name: at the
+    start, and after each change."""
     _, representative = np.unique(found.link, return_index=True)
     name = [fabric.table.name(link) for link in fabric.ids[representative].tolist()]
     return [
@@ -65,7 +70,8 @@ def capacities(fabric: CrossedFabric, found: Partition) -> list[dict[str, float]
 def _paths(
     crossing: Crossing, colour: Ids, link_colour: Ids, owners: Collection[int], name: list[str]
 ) -> dict[int, Path]:
-    """For each of ``owners``, links by the name of their colour, with what all of its colour put there."""
+    """For each of ``owners``, the representatives of the links that it crosses, each with the weight of
+    all communicators of its colour."""
     links = len(link_colour)
     key, where = np.unique(colour[crossing.owner] * links + crossing.link, return_inverse=True)
     total = np.bincount(where, crossing.weight, len(key))[where]

@@ -36,10 +36,8 @@ def programs_of_classes(
     fabric: CrossedFabric | None = None,
     found: Partition | None = None,
 ) -> Programs:
-    """One program per class. With a class for each rank, the whole job unfolded.
-
-    ``found`` is the partition that ``classes`` are of, where it is at hand.
-    """
+    """One program for each class of ranks; with one class for each rank, the whole job unfolded.
+    ``found``: the partition that ``classes`` come from, if there is one."""
     first = np.unique(classes, return_index=True)[1].tolist()
     signature = ranks.signature[first].tolist()
     communicators, names_of = _communicators(ranks, classes, first)
@@ -79,8 +77,8 @@ def programs_of_classes(
 def _communicators(
     ranks: Ranks, classes: NDArray[np.int64], first: list[int]
 ) -> tuple[dict[str, tuple[int, ...]], dict[int, dict[str, str]]]:
-    """The classes in each communicator of several, by its name; and by class, the communicators of its
-    ``first`` rank: their names by those of the groups."""
+    """The classes in each communicator that joins several; and for each class, the communicators of its
+    ``first`` rank, by the names that its program uses."""
     members: dict[str, tuple[int, ...]] = {}
     names_of: dict[int, dict[str, str]] = {one: {} for one in range(len(first))}
     for name, instance in ranks.instance.items():
@@ -98,7 +96,7 @@ def _communicators(
 def _members(
     instance: NDArray[np.int64], classes: NDArray[np.int64], wanted: NDArray[np.int64]
 ) -> dict[int, tuple[int, ...]]:
-    """By ``wanted`` instance of a communicator, the classes of its members in order."""
+    """For each ``wanted`` instance of a communicator, the classes of its members in order."""
     chosen = np.zeros(int(instance.max(initial=-1)) + 1, dtype=bool)
     chosen[wanted[wanted >= 0]] = True
     inside = (instance >= 0) & chosen[instance]
@@ -113,7 +111,7 @@ def _members(
 def _links(
     programs: Programs, first: list[int], signature: list[int], degradation: Degradation
 ) -> tuple[Mapping[str, float], ...]:
-    """Each class's own links, with what is left of their capacity."""
+    """The links of each class, with the capacity that the degradation leaves."""
     links = [programs.links[r] for r in signature]
     place = {rank: number for number, rank in enumerate(first)}
     for (rank, name), share in degradation.link_share.items():

@@ -38,7 +38,7 @@ class Degradation:
 
     @property
     def states(self) -> tuple[Degradation, ...]:
-        """What is wrong from the start, and from each later time on."""
+        """The degradation at the start of the step, and after each later change."""
         return (self, *(state for _, state in self.later))
 
 
@@ -47,9 +47,11 @@ HEALTHY = Degradation()
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """``signature[rank]`` is its program, ``stage[rank]`` its pipeline rank; ``instance[name][rank]`` its
-    instance of a communicator (-1: none) that programs call and that joins ranks; ``peer[q][rank]`` the rank
-    of pipeline rank q that it exchanges messages with (-1: none).
+    """What each rank runs and whom it meets.
+
+    ``signature[rank]`` is its program and ``stage[rank]`` its pipeline rank. ``instance[name][rank]`` is its
+    instance of a communicator that programs call and that joins ranks (-1: none). ``peer[q][rank]`` is the
+    rank of pipeline rank q that it exchanges messages with (-1: none).
     """
 
     signature: NDArray[np.int64]
@@ -88,14 +90,15 @@ def ranks_of(lowered: Lowered) -> Ranks:
 
 
 def _numbered_where(here: NDArray[np.bool_], number: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Groups numbered anew, from 0 without gaps, of the ranks that are ``here``; -1 for all others."""
+    """The groups of the ranks that are ``here``, numbered anew from 0 without gaps; -1 for all other
+    ranks."""
     found = np.full(len(number), -1, dtype=np.int64)
     found[here] = np.unique(number[here], return_inverse=True)[1].ravel()
     return found
 
 
 def _partners(programs: Programs) -> dict[int, set[int]]:
-    """By pipeline rank in order, the programs that exchange messages with it."""
+    """For each pipeline rank in order, the programs that exchange messages with it."""
     found: dict[int, set[int]] = {}
     for r, program in enumerate(programs.classes):
         exchanges = (op.work for op in program.ops if isinstance(op.work, Exchange))

@@ -32,7 +32,7 @@ class Edges:
     label: NDArray[np.int64]
 
     def both_ways(self) -> Edges:
-        """With every edge once more from its other end, under the same label."""
+        """The same edges, and each once more from its other end under the same label."""
         return Edges(
             vertex=np.concatenate([self.vertex, self.neighbour]),
             neighbour=np.concatenate([self.neighbour, self.vertex]),

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 def refine_from(stable: Ids, start: Ids, edges: Edges, new: Edges | None = None, *, seed: int = 0) -> Ids:
-    """What ``refine`` finds for the colours ``start`` on top of ``stable``, which must be equitable.
+    """The same partition as ``refine`` finds for ``start``, computed from ``stable``, which must be
+    equitable.
 
-    ``new`` are those of ``edges`` that ``stable`` does not know of. Vertices of one colour of ``start`` may
-    have different ones in ``stable``.
+    ``new`` are the edges among ``edges`` that ``stable`` did not take into account. Vertices with equal
+    colours in ``start`` may have different colours in ``stable``.
     """
     random = np.random.default_rng(seed)
     colours = numbered(stable)
@@ -43,7 +44,7 @@ def refine_from(stable: Ids, start: Ids, edges: Edges, new: Edges | None = None,
 
 
 def _seen_anew(colours: Ids, edges: Edges, random: np.random.Generator) -> Ids:
-    """Parts colours by what their vertices see along ``edges``; the vertices that changed theirs."""
+    """Split colours by what their vertices see along ``edges``. Returns the vertices whose colour changed."""
     if not len(edges.vertex):
         return edges.vertex
     name = edges.label * (int(colours.max()) + 1) + colours[edges.neighbour]
@@ -51,9 +52,10 @@ def _seen_anew(colours: Ids, edges: Edges, random: np.random.Generator) -> Ids:
 
 
 def _parted(colours: Ids, vertices: Ids, views: Ids) -> Ids:
-    """Gives vertices of one colour with different ``views`` colours of their own; those that changed theirs.
+    """Split each colour whose vertices have different ``views``. Returns the vertices whose colour changed.
 
-    All vertices of a colour that are not among ``vertices`` have one view, and keep it; else the most do.
+    Vertices of a colour that are not among ``vertices`` all have the same view, and keep the colour; where
+    there are none, the most frequent view keeps it.
     """
     if not len(vertices):
         return vertices
@@ -77,7 +79,8 @@ def _parted(colours: Ids, vertices: Ids, views: Ids) -> Ids:
 
 
 def _views(vertex: Ids, name: Ids, colours: Ids, random: np.random.Generator) -> tuple[Ids, Ids]:
-    """Vertices that see anything, and numbers that tell what: equal for equal multisets of ``name``."""
+    """The vertices that see anything, and for each a number of what it sees: equal for equal multisets of
+    ``name``."""
     order = np.lexsort((name, vertex))
     vertex, name = vertex[order], name[order]
     starts = np.flatnonzero(np.append(True, vertex[1:] != vertex[:-1]))

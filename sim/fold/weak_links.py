@@ -29,7 +29,7 @@ REHASH = 1 << 20
 
 
 def topology_for(cluster: Cluster) -> Topology:
-    """Cables one by one where a hash picks among them, else trunks."""
+    """The topology whose links are single cables if flows are hashed onto them, else trunks of cables."""
     topology = cluster.topology
     if cluster.fabric.ecmp == "hashed" or not isinstance(topology, RegularTopology):
         return topology
@@ -63,10 +63,8 @@ def capacity_left(cluster: Cluster, shares: Mapping[int, float]) -> dict[int, fl
 
 
 def around(topology: Topology, a: Ids, b: Ids, flow: Ids, lost: Ids) -> Routes:
-    """Routes of hashed flows; those over ``lost`` links hash anew, as switches do over what is left.
-
-    ValueError for a flow that finds no way.
-    """
+    """Routes of hashed flows, where those over ``lost`` links are hashed again onto what is left, as
+    switches do. ValueError for a flow without any route left."""
     routes = topology.links_of(a, b, flow)
     for _ in range(TRIES):
         hit = np.unique(routes.route[np.isin(routes.link, lost)])

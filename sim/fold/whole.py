@@ -33,9 +33,9 @@ MOST_CLASSES = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """``ranks`` says what each class of ``programs`` stands for; ``first_of_stage`` is the first class of
-    each pipeline rank. ``of_rank`` is the class of every rank; None: its pipeline rank.
-    """
+    """Folded programs. ``ranks`` says which ranks each class of ``programs`` stands for;
+    ``first_of_stage`` is the first class of each pipeline rank. ``of_rank`` is the class of every rank;
+    None: its pipeline rank."""
 
     programs: Programs
     ranks: tuple[RankClass, ...]
@@ -101,7 +101,7 @@ def _structural(lowered: Lowered) -> Folded:
 
 
 def of_classes(ranks: Ranks, classes: NDArray[np.int64], programs: Programs) -> Folded:
-    """What ``programs`` stand for, by the class of every rank."""
+    """The folded programs, where ``of_rank`` is the class of every rank."""
     _, first, counts = np.unique(classes, return_index=True, return_counts=True)
     stages = ranks.stage[first].tolist()
     heaviest = np.argsort(ranks.signature[first], kind="stable").tolist()

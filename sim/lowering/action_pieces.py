@@ -1,8 +1,9 @@
-"""An action in pieces: forwards behind the parameters that come back, backwards beside gradients that leave.
+"""An action in pieces: forwards that wait for gathered parameters, backwards whose gradients are reduced
+meanwhile.
 
-Knows between which blocks of an action something is awaited or sent. Which buckets there are is in
-gather_chain.py, parameter_gather.py and updates/gradients.py; when an action is in pieces at all, the writer
-of the step knows (pipeline.py).
+Knows between which blocks of an action something is awaited or sent. The buckets are formed in
+gather_chain.py, parameter_gather.py and updates/gradients.py; pipeline.py decides which actions are cut in
+pieces.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Run = Callable[[Action, Iterable[tuple[Block, int]]], None]
 
 
 def pieces_of(end: StepEnd, copies: ActivationCopies | None, run: Run) -> ActionPieces:
-    """The pieces of a rank's actions, whose gradients and parameters are those of the ``end`` of its step."""
+    """What cuts the actions of one rank; ``end`` is the end of its step, which reduces its gradients."""
     plan = end.plan
     # Megatron core's partition_buckets: what is not in 8 bits goes with the bucket of the first layers.
     narrow = plan.local.weights.gathered < plan.local.element_bytes
@@ -53,8 +54,10 @@ def pieces_of(end: StepEnd, copies: ActivationCopies | None, run: Run) -> Action
 
 @dataclass(kw_only=True)
 class ActionPieces:
-    """Actions of one pipeline rank in pieces, each of which ``run`` appends. ``ends_last``: gradients of the
-    model's ends do not leave with their bucket; ``put_off`` are their elements so far.
+    """Cuts actions of one pipeline rank in pieces, and appends each piece by ``run``.
+
+    ``ends_last``: gradients of the embedding and the head are not reduced with their bucket, but at the end
+    of the step; ``deferred`` counts their elements.
     """
 
     plan: StepPlan
@@ -64,12 +67,12 @@ class ActionPieces:
     copies: ActivationCopies | None
     ends_last: bool
     run: Run
-    put_off: float = 0.0
+    deferred: float = 0.0
 
     def beside(
         self, action: Action, blocks: CountedBlocks, gathers: list[tuple[int, ...]], *, reduces: bool
     ) -> None:
-        """Append an action in pieces, beside gathers of parameters or reductions of gradients."""
+        """Append an action in pieces, while parameters are gathered or gradients are reduced."""
         plan, writer = self.plan, self.writer
         stage, parameters = plan.stages[action.stage], plan.parameters[action.stage]
         if reduces and action.kind is ActionKind.WEIGHT_GRAD and stage.embedding:
@@ -83,7 +86,7 @@ class ActionPieces:
         self._in_pieces(action, blocks, gathers, ready if reduces else repeat(NO_ELEMENTS))
 
     def behind_buckets(self, action: Action, gather: ParameterGather) -> None:
-        """Append a stage's first forward in pieces, each behind the buckets of parameters that it wants."""
+        """Append the first forward of a stage in pieces, each behind the buckets that hold its parameters."""
         plan = self.plan
         bucket, local = self.gradients.bucket_elements, plan.local
         layers = plan.parameters[action.stage].layers.values()
@@ -94,7 +97,7 @@ class ActionPieces:
         together: list[tuple[Block, int]] = []
         for block, buckets in row:
             for one in buckets:
-                if chain.lacks(one):
+                if chain.awaits(one):
                     self.run(action, together)
                     together = []
                     chain.wait(one)
@@ -102,12 +105,12 @@ class ActionPieces:
         self.run(action, together)
 
     def _without_ends(self, action: Action, ready: Iterable[Elements]) -> Iterator[Elements]:
-        """``ready`` without the ends of the model, which are put off to the end of the backward."""
+        """``ready`` without the embedding and the head, whose elements are counted as ``deferred``."""
         stage = self.plan.stages[action.stage]
         counts = (count for _, count in action_blocks(action, stage, self.plan.blocks))
         for elements, owner, count in zip(ready, block_owners(action, stage), counts, strict=True):
             if isinstance(owner, str):
-                self.put_off += count * elements.shared
+                self.deferred += count * elements.shared
                 yield NO_ELEMENTS
             else:
                 yield elements
@@ -115,7 +118,8 @@ class ActionPieces:
     def _in_pieces(
         self, action: Action, blocks: CountedBlocks, gathers: list[tuple[int, ...]], ready: Iterable[Elements]
     ) -> None:
-        """Each block waits for the next of ``gathers``; gradients of ``ready`` elements leave after each."""
+        """Each block waits for the next of ``gathers``; behind it, the gradients of its ``ready`` elements
+        join their bucket."""
         together: list[tuple[Block, int]] = []
         awaited: tuple[int, ...] | None = None
         for (block, count), elements in zip(blocks, ready, strict=False):

@@ -36,7 +36,7 @@ BuildLayer = Callable[[LayerBuilder, Recompute], Block]
 class Blocks:
     """The distinct blocks of a model on this machine, each built when it is first asked for.
 
-    ``local`` is that of all layers; a kind of layer has its own (LocalShape.of).
+    ``local`` is the local shape that all kinds of layers start from (LocalShape.of).
     """
 
     local: LocalShape
@@ -47,28 +47,28 @@ class Blocks:
     pairs: dict[tuple[LayerKind, LayerKind, Recompute], Block] = field(default_factory=dict)
 
     def begin(self, local: LocalShape | None = None) -> LayerBuilder:
-        """An empty block, of that local shape or that of all layers."""
+        """A builder of an empty block, for ``local`` or the shape of all layers."""
         return LayerBuilder(costs=self.costs, local=local or self.local, software=self.software)
 
     def end(self, build: BuildEnd) -> Block:
-        """A block of an end of the model: embedding, head or loss."""
+        """A block outside of the layers: embedding, head or loss."""
         if build not in self.ends:
             self.ends[build] = build(self.begin(self.local.plain))
         return self.ends[build]
 
     def layer(self, build: BuildLayer, run: LayerRun) -> Block:
-        """A block of each layer of ``run``."""
+        """The block that ``build`` writes for each layer of ``run``."""
         key = build, run.kind, run.recompute
         if key not in self.layers:
             self.layers[key] = build(self.begin(self.local.of(run.kind)), run.recompute)
         return self.layers[key]
 
     def layer_of(self, kind: ActionKind, run: LayerRun) -> Block:
-        """What an action of that kind runs for each layer of ``run``."""
+        """The block that an action of that kind runs for each layer of ``run``."""
         return self.layer(_PASSES[kind].layer, run)
 
     def pair(self, forward: LayerRun, backward: LayerRun) -> Block:
-        """A layer of one microbatch forward beside a layer of another backward."""
+        """One layer's forward overlapped with another layer's backward, of two microbatches."""
         key = forward.kind, backward.kind, backward.recompute
         if key not in self.pairs:
             shapes = self.local.of(forward.kind), self.local.of(backward.kind)
@@ -78,8 +78,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """Blocks at an end of the model or of a stage: how often a stage runs one (``part``), and whose gradients
-    it ``gives``."""
+    """Blocks outside of the layers. ``part`` is the field of Stage that says how often a stage runs one;
+    ``gives`` the field of StageParameters whose gradients it completes."""
 
     build: BuildEnd
     part: str
@@ -88,7 +88,8 @@ class _Ends:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pass:
-    """What a kind of action runs: ends, layers (last first in ``reverse``), ends."""
+    """What a kind of action runs: blocks ``before`` the layers, the layers (last first in ``reverse``),
+    blocks ``after`` them. ``gives``: it completes the gradients of layers."""
 
     layer: BuildLayer
     before: tuple[_Ends, ...] = ()
@@ -150,7 +151,8 @@ def action_blocks(action: Action, stage: Stage, blocks: Blocks) -> tuple[tuple[B
 def around_layers(
     kind: ActionKind, stage: Stage, blocks: Blocks, *, first: bool
 ) -> Iterator[tuple[Block, str, int]]:
-    """What an action of that kind runs on a stage before its layers (``first``), or after them; ``Owned``."""
+    """The blocks, as in ``Owned``, that an action of that kind runs before the layers (``first``) or after
+    them."""
     step = _PASSES[kind]
     for part in step.before if first else step.after:
         if count := int(getattr(stage, part.part)):
@@ -158,7 +160,8 @@ def around_layers(
 
 
 def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -> Iterator[Elements]:
-    """Parameters whose gradients each block of ``action_blocks`` completes, where the action is the last."""
+    """The parameters whose gradients each block of ``action_blocks`` completes, in the last such action of
+    the step."""
     step = _PASSES[action.kind]
     for part, count in _parts(step, stage):
         if isinstance(part, _Ends):
@@ -171,9 +174,8 @@ def gradients_ready(action: Action, stage: Stage, parameters: StageParameters) -
 
 
 def between_waits(row: Iterable[tuple[Block, int]]) -> list[tuple[tuple[Block, int], ...]]:
-    """``row`` in pieces, each of blocks that the host issues without a wait; the parts of a block with waits
-    stand in its place.
-    """
+    """``row`` cut where the host waits: within a piece the host issues all blocks without a wait. A block
+    with waits inside is replaced by its parts."""
     pieces: list[list[tuple[Block, int]]] = [[]]
     for block, count in row:
         if not block.parts:
@@ -196,13 +198,14 @@ def owned(row: Iterable[tuple[Block, int]], owners: Iterable[str | LayerRun]) ->
 
 
 def block_owners(action: Action, stage: Stage) -> Iterator[str | LayerRun]:
-    """For each block of ``action_blocks``, what of the model it runs: layers, or an end by its name."""
+    """For each block of ``action_blocks``, whose it is: a run of layers, or ``embedding``, ``heads``, ... by
+    name."""
     for part, _ in _parts(_PASSES[action.kind], stage):
         yield part.part if isinstance(part, _Ends) else part
 
 
 def _parts(step: _Pass, stage: Stage) -> Iterator[tuple[_Ends | LayerRun, int]]:
-    """What of ``step`` a stage has, each with its count."""
+    """The parts of ``step`` that a stage has, each with its count."""
     runs = reversed(stage.runs) if step.reverse else stage.runs
     for part in (*step.before, *runs, *step.after):
         if count := int(getattr(stage, part.part)) if isinstance(part, _Ends) else part.count:

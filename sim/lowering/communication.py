@@ -40,13 +40,13 @@ class CollectiveRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class Communication:
-    """What collectives and messages cost on ``cluster``; ``curves`` are measured ones, ``factors`` what whole
-    steps of the user's own have shown.
+    """What collectives and messages cost on ``cluster``.
 
-    ``measured`` is the job's own bandwidth, which scales the model where no curve speaks; ``nccl`` is what
-    the job tells NCCL. ``checked``: hosts compare notes before every collective (network/checks.py).
-    ``others`` are those among GPUs of each other kind, from 1 on: of a group of several kinds all go at the
-    pace of the slowest.
+    ``curves`` are measured collectives, ``factors`` those by which the user's own measured steps took longer.
+    ``measured`` is the bandwidth that the job itself reached; it scales the model where no curve applies.
+    ``nccl`` has the job's NCCL settings. ``checked``: hosts compare their calls before every collective
+    (network/checks.py). ``others`` are the same for GPUs of every further kind: a group of several kinds runs
+    at the pace of the slowest.
     """
 
     cluster: Cluster
@@ -62,9 +62,9 @@ class Communication:
     def collective(
         self, kind: str, payload_bytes: float, placement: GroupPlacement, *, scaled: bool = True
     ) -> Transfer:
-        """One collective of a group; ``scaled``: the job's own bandwidth applies to it.
+        """One collective of a group; ``scaled``: the bandwidth that the job itself measured applies to it.
 
-        The same object for the same question: a step of small buckets asks it ten thousands of times.
+        Equal arguments return the same object: a step of small buckets asks tens of thousands of times.
         """
         key = kind, payload_bytes, placement, scaled
         known = self._known.get(key)
@@ -110,19 +110,18 @@ class Communication:
 
     @property
     def placements(self) -> set[tuple[str, GroupPlacement]]:
-        """Kinds of collectives that were asked for, each with its groups."""
+        """Every kind of collective that was priced, with the placement of its group."""
         return {(kind, placement) for kind, _, placement, _ in self._known}
 
     def has_measured(self, kind: str, placement: GroupPlacement) -> bool:
-        """Whether a measured group speaks for collectives of that kind and placement."""
+        """Whether a measured curve prices collectives of that kind and placement."""
         return nearest_curve(self.curves, kind, placement.ranks, placement.domains) is not None
 
     def message(
         self, payload_bytes: float, distance: Distance, *, messages: int = 1, kinds: Collection[int] = (0,)
     ) -> Transfer:
-        """One message to another rank; ``messages`` counts it and the small ones before it, ``kinds`` are
-        those of the GPUs at its ends.
-        """
+        """One message to another rank. ``messages`` counts it and the small ones that precede it; ``kinds``
+        are the kinds of the GPUs at its two ends."""
         if self.others and set(kinds) != {0}:
             each = (self._of_kind(one).message(payload_bytes, distance, messages=messages) for one in kinds)
             return max(each, key=lambda transfer: transfer.solo_s)
@@ -139,17 +138,18 @@ class Communication:
         return replace(transfer, latency_s=messages * transfer.latency_s)
 
     def _on_time(self, transfer: Transfer, *, network: bool) -> Transfer:
-        """With the latency of this cluster, and as long as own steps have shown."""
+        """The transfer with this cluster's latency factor, and as much slower as the user's own steps have
+        shown."""
         late = self.cluster.latency
         timed = transfer if late == 1.0 else replace(transfer, latency_s=late * transfer.latency_s)
         return timed.slower(self.factors.of_communication(network=network))
 
     def check_s(self, placement: GroupPlacement) -> float:
-        """Seconds for which a check holds the host of each member before a collective."""
+        """Seconds that the check before a collective holds up each member's host."""
         return check_s(placement) if self.checked else 0.0
 
     def apart(self) -> Communication:
-        """A copy with the same costs, for questions that are asked outside of a step."""
+        """A copy with the same costs that remembers separately, for questions besides the step."""
         return replace(self, asked={}, _known={})
 
     def _remember(self, asked: CollectiveRequest, transfer: Transfer) -> None:
@@ -159,7 +159,8 @@ class Communication:
 def nearest_curve(
     curves: tuple[CollectiveCurve, ...], kind: str, ranks: int, domains: int
 ) -> CollectiveCurve | None:
-    """The curve of that group, or of the group of the same tier whose size is nearest; None without any."""
+    """The measured curve of this group, or of the group of the same tier with the nearest size; None without
+    any."""
     same = (
         [curve for curve in curves if curve.kind == kind and (curve.domains == 1) == (domains == 1)]
         if ranks > 1
@@ -177,9 +178,10 @@ def nearest_curve(
 
 
 def _as_measured(model: Transfer, curve: CollectiveCurve, there: Transfer | None) -> Transfer:
-    """``model`` with the latency and rate of the curve, carried by what the model says of both groups.
+    """``model`` with the latency and the rate of the curve, scaled by the ratio that the model sees between
+    the two groups.
 
-    ``there``: the model's transfer of the measured group; None where the curve is of this very one.
+    ``there`` is the model's transfer of the measured group; None where the curve is of this very group.
     """
     size, whole_s = model.bytes, curve.solo_s(model.bytes)
     # A correction may undercut the latency at small sizes.

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 
 def communicators_by_rank(plan: StepPlan) -> list[tuple[CommunicatorBuffers, ...]]:
-    """``communicators`` of every pipeline rank: where all ranks are placed alike, few of them differ."""
+    """``communicators`` of every pipeline rank. Where all ranks are placed alike, only a few pipeline
+    ranks differ."""
     if len(plan.placements.first) > 1:
         return [communicators(plan, r) for r in range(plan.shape.ranks)]
     known: dict[tuple[bool, bool], tuple[CommunicatorBuffers, ...]] = {}
@@ -44,10 +45,10 @@ def communicators_by_rank(plan: StepPlan) -> list[tuple[CommunicatorBuffers, ...
 
 
 def communicators(plan: StepPlan, r: int) -> tuple[CommunicatorBuffers, ...]:
-    """Buffers of every group over which pipeline rank ``r`` communicates; the world group's serve what goes
-    over all ranks.
+    """NCCL's buffers of every group over which pipeline rank ``r`` communicates. Collectives over all ranks
+    use those of the world group.
 
-    Where its ranks are placed in several ways, those of the ranks whose buffers take the most.
+    Where its ranks are placed in several ways, those of the ranks with the largest buffers.
     """
     placed = (_communicators(plan, r, groups) for groups in plan.groups_of_stage(r))
     return max(placed, key=lambda found: sum(one.total for one in found))
@@ -76,7 +77,7 @@ def _communicators(plan: StepPlan, r: int, groups: RankGroups) -> tuple[Communic
 
 
 def _messages(plan: StepPlan) -> set[str]:
-    """Groups whose ranks send to and receive from one another: a ring and an all-to-all are that too."""
+    """Groups whose ranks send to and receive from one another, as rings and all-to-alls do."""
     exchange = plan.scenario.software.exchange
     gathers = exchange.cp_comm == "all_gather" and exchange.cp_engine != "torch"  # whose gradients go around
     heads_only = plan.local.cp_a2a == plan.local.cp
@@ -111,8 +112,12 @@ def _has_experts(plan: StepPlan, r: int) -> bool:
 def _data_parallel(
     plan: StepPlan, groups: RankGroups, whole: str, shards: str, replicas: str
 ) -> dict[str, GroupPlacement]:
-    """The whole group, or its two parts where the sharded state is held several times: shards of one rank are
-    none to an optimizer, whose gradients are reduced over the whole group, but are to FSDP."""
+    """The data-parallel group, or its parts: the group that shards, and the group of the ranks with equal
+    shards.
+
+    It is whole where nothing is replicated, and where an optimizer's state is not sharded: then gradients are
+    reduced over all of it at once. FSDP communicates in both parts even if each shard group is a single rank.
+    """
     unsharded = groups[shards].ranks == 1 and sharding_rule(plan.scenario) is None
     if groups[replicas].ranks == 1 or unsharded:
         return {whole: groups[whole]}

@@ -37,7 +37,8 @@ Want = tuple[Elements, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """A block of a forward, with the parameters that it is the first to want, in the order of its hooks."""
+    """A block of a forward, with the parameters that no earlier block uses, in the order of the modules'
+    hooks."""
 
     block: Block
     wants: tuple[Want, ...] = ()
@@ -45,25 +46,30 @@ class Use:
 
 @dataclass(kw_only=True)
 class GatherChain:
-    """Gathers buckets of ``sizes`` bytes, one ahead. ``gather(size)`` appends one and returns its ops."""
+    """Gathers buckets of ``sizes`` bytes in their order, one ahead of the bucket that is awaited.
+
+    ``gather(size)`` appends a gather and returns its ops. ``sent`` has the ops of the gathers so far; the
+    compute stream has waited for the first ``arrived`` of them.
+    """
 
     writer: ProgramBuilder
     gather: Callable[[Elements], tuple[int, ...]]
     sizes: Sequence[Elements]
     sent: list[tuple[int, ...]] = field(default_factory=list)
-    come: int = 0
+    arrived: int = 0
 
-    def lacks(self, bucket: int) -> bool:
-        """Whether the compute stream has not waited for that bucket yet."""
-        return self.come <= bucket
+    def awaits(self, bucket: int) -> bool:
+        """Whether the compute stream has yet to wait for that bucket."""
+        return self.arrived <= bucket
 
     def wait(self, bucket: int) -> None:
-        """Wait for that bucket and all before it; after each, send for the next."""
-        while self.lacks(bucket):
-            if len(self.sent) == self.come:
+        """Make the compute stream wait for that bucket and all before it; behind each wait, issue the next
+        gather."""
+        while self.awaits(bucket):
+            if len(self.sent) == self.arrived:
                 self._send()
-            self.writer.wait(*self.sent[self.come])
-            self.come += 1
+            self.writer.wait(*self.sent[self.arrived])
+            self.arrived += 1
             self._send()
 
     def _send(self) -> None:
@@ -95,9 +101,9 @@ def buckets_of(elements: Sequence[float], bucket_elements: float) -> tuple[int, 
 def uses_in_buckets(
     uses: Sequence[Use], bucket_elements: float, wide_bytes: float, narrow_bytes: float
 ) -> tuple[list[tuple[Block, tuple[int, ...]]], list[Elements]]:
-    """The blocks of ``uses``, each with the buckets that it wants first, and the bytes of every bucket.
+    """Each block of ``uses`` with the buckets of its parameters, and the bytes of every bucket.
 
-    Where weights are gathered in fewer bytes than others, these others are in the first bucket.
+    Where weights are gathered in fewer bytes than other parameters, the others form the first bucket.
     """
     joined = narrow_bytes < wide_bytes
     apart = [want for use in uses for want in use.wants if not (joined and want[1] == wide_bytes)]
@@ -115,9 +121,10 @@ def uses_in_buckets(
 
 
 def forward_uses(plan: StepPlan, s: int, *, by_matrix: bool) -> Iterator[Use]:
-    """The forward of a virtual stage, block by block, with what of its parameters each wants first.
+    """The forward of virtual stage ``s``, block by block, with the parameters that each block is the first to
+    use.
 
-    ``by_matrix``: dense layers in pieces, one for each module that has parameters.
+    ``by_matrix`` cuts dense layers into one block for each module that has parameters.
     """
     stage, parameters, blocks = plan.stages[s], plan.parameters[s], plan.blocks
     e = float(plan.local.element_bytes)

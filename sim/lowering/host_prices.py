@@ -21,7 +21,7 @@ router save each (docs/decisions/0118-what-twenty-nine-runs-of-experts-showed.md
 
 
 def loop_prices(launch_s: float, node: Node) -> LoopPrices:
-    """What a loop in C++ costs for each of its launches, where one from Python takes ``launch_s`` on x86."""
+    """The host cost of launches in a loop in C++, if a launch from Python takes ``launch_s`` on x86."""
     if not launch_s:
         return LoopPrices()
     share = node.loop_factor / (launch_s * node.launch_factor)
@@ -29,10 +29,8 @@ def loop_prices(launch_s: float, node: Node) -> LoopPrices:
 
 
 class HostPrices(NamedTuple):
-    """Seconds that a launch of a kernel, of an operator on distributed tensors and of a collective take.
-
-    ``eager`` are those of a kernel and a collective that CUDA graphs leave out; None without graphs.
-    """
+    """Host seconds of launching a kernel, an operator on distributed tensors, and a collective. ``eager``
+    are those of a kernel and a collective outside of CUDA graphs; None without graphs."""
 
     kernel_s: float
     operator_s: float
@@ -41,7 +39,7 @@ class HostPrices(NamedTuple):
 
 
 def host_prices(scenario: Scenario, slower: float) -> HostPrices:
-    """What the host takes for launches, on one that is so many times ``slower`` than that of the preset."""
+    """What launches cost a host that is ``slower`` times as slow as the preset's."""
     host, calls = scenario.software.host, scenario.software.host.launches_per_collective
     launch_s = slower * host.host_s_per_kernel
     kernel_s = 0.0 if host.cuda_graphs else launch_s

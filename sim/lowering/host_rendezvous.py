@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 
 def update_checks_s(plan: StepPlan, index: int) -> float:
-    """Seconds for which the checks of norm and loss hold the hosts of pipeline rank ``index``."""
+    """Seconds that checking the collectives of the norm and the loss holds up the hosts of pipeline rank
+    ``index``."""
     groups, check_s = plan.groups, plan.communication.check_s
     loses = any(plan.stages[stage].heads for stage in plan.held_stages(index))
     return check_s(groups["model"]) + (check_s(groups["dp"]) if loses else 0.0)
 
 
 def write_barrier(plan: StepPlan, writer: ProgramBuilder) -> None:
-    """All ranks meet, and their hosts wait for it: NCCL's barrier is an all_reduce of one element."""
+    """Append a barrier of all ranks, for which their hosts wait: NCCL's is an all_reduce of one element."""
     transfer = plan.communication.collective("all_reduce", 4.0, plan.groups["world"], scaled=False)
     host_s = plan.costs.host_collective_s + plan.communication.check_s(plan.groups["world"])
     work = Collective("all_reduce", "world", transfer)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from .plan import StepPlan
 
 STATES = 2
+"""States of a metric that are synchronised: a sum and a count."""
 BYTES = 4.0
+"""Bytes of a state, and of what a barrier reduces."""
 
 
 def write_logged_losses(plan: StepPlan, writer: ProgramBuilder) -> None:

@@ -1,8 +1,9 @@
 """Lowers a scenario to programs: rank grid x schedule actions x kernel costs.
 
-One program per pipeline rank: ranks that differ only in their tensor- or data-parallel coordinate do the
-same at the same time (structural folding). Where a router gives experts unequal loads, or where the groups of
-an axis sit differently, there is one for each load and placement that occurs. Each is written once.
+There is one program for each pipeline rank: ranks that differ only in their tensor- or data-parallel
+coordinate do the same at the same time (structural folding). Where a router gives experts unequal loads, or
+where groups of one axis are placed differently, there is one program for each load and placement that occurs.
+Each program is written once.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ MOST_PROGRAMS = 1024
 class Lowered:
     """Programs, and the plan that they were written from.
 
-    Where a router sets ranks apart there are programs for each of the ``loads``, those of the heaviest
-    first; the plan is that of the heaviest, and of rank 0. Communicators and peers are named as if there were
-    one program for each pipeline rank. ``program_of`` is the program of every rank.
+    ``program_of`` is the number of the program of every rank. With unequal expert ``loads`` there are
+    programs for each load, those of the heaviest first; ``plan`` is that of the heaviest load and of rank 0.
+    Programs name communicators and peers as if there were one program for each pipeline rank.
     """
 
     programs: Programs
@@ -84,10 +85,10 @@ def lower(
     tables: Tables | None = None,
     like: StepPlan | None = None,
 ) -> Lowered:
-    """Programs of every class of ranks, by the profile that the scenario names unless one is given.
+    """The programs of every class of ranks. ``profile`` replaces the one that the scenario names.
 
-    ``skips``: of a step whose gradients overflow, so that nothing is updated. ``tables``: what layouts
-    of one search have in common. ``like``: the plan of a step that differs in its microbatches alone.
+    ``skips``: the step's gradients overflow, so that nothing is updated. ``tables``: results that the layouts
+    of one search share. ``like``: the plan of a step that differs only in its number of microbatches.
 
     Raises NotSupported naming the field that cannot be modelled.
     """
@@ -113,7 +114,7 @@ def lower(
 
 
 def _kinds(plan: StepPlan, program_of: NDArray[np.int64], programs: int) -> list[int]:
-    """By program, the kind of GPU that runs it."""
+    """For each program, the number of the kind of GPU that runs it."""
     kind = plan.placed.kind
     if kind is None:
         return [0] * programs
@@ -125,9 +126,10 @@ def _kinds(plan: StepPlan, program_of: NDArray[np.int64], programs: int) -> list
 def _written(
     plan: StepPlan, loads: tuple[float, ...], tables: Tables | None
 ) -> tuple[NDArray[np.int64], list[list[Op]]]:
-    """The program of every rank, and the programs: by load, then by pipeline rank, then by placement.
+    """The number of the program of every rank, and the programs, in the order of load, pipeline rank,
+    placement.
 
-    Raises NotSupported for more of them than can sensibly be written.
+    Raises NotSupported for more programs than can sensibly be written.
     """
     placements, pp = plan.placements, plan.shape.ranks
     stage, count = plan.process_groups.pipeline_rank, len(placements.first)
@@ -159,8 +161,8 @@ def make_plan(
 ) -> StepPlan:
     """The plan of a step: its sizes, stages, orders, groups and blocks.
 
-    ``tables`` hold what layouts of one search have in common. Raises NotSupported naming the field that
-    cannot be modelled.
+    ``tables``: results that the layouts of one search share. Raises NotSupported naming the field that cannot
+    be modelled.
     """
     refuse_unsupported(scenario, profile)
     # Layouts of one search share their kernels; what single runs took besides ranks none of them.
@@ -207,7 +209,7 @@ def make_plan(
 
 
 def _orders(scenario: Scenario, schedule: Schedule, shape: Shape, tables: Tables) -> Orders:
-    """``step_orders``, shared by all layouts whose pipelines run alike."""
+    """``step_orders``, shared by all layouts with the same pipeline."""
     key = ("orders", *ordered_by(scenario, shape))
     return tables.get(key, lambda: step_orders(scenario, schedule, shape))
 
@@ -215,7 +217,7 @@ def _orders(scenario: Scenario, schedule: Schedule, shape: Shape, tables: Tables
 def _placements(
     scenario: Scenario, schedule: Schedule, shape: Shape, placed: PlacedGroups, tables: Tables
 ) -> Placements:
-    """The different ways in which groups sit, shared by all layouts that cut the cluster's ranks alike."""
+    """The distinct placements of groups, shared by all layouts that cut the ranks in the same way."""
     talking = tables.get(
         ("talking", *ordered_by(scenario, shape)), lambda: frozenset(talking_ranks(schedule, shape))
     )
@@ -228,7 +230,7 @@ def _placements(
 def _once_on_cluster(
     tables: Tables, placed: PlacedGroups, key: tuple[Hashable, ...], make: Callable[[], Found]
 ) -> Found:
-    """What ``make`` makes of groups on a cluster, shared by all layouts that cut its ranks alike."""
+    """The result of ``make``, shared by all layouts that cut the ranks of this cluster in the same way."""
     cluster = placed.cluster
     # The entry holds the cluster, so that no other one can have its number while the entry lives.
     entry = *key, id(cluster), placed.process_groups.cut_by
@@ -251,7 +253,7 @@ def _placed_groups(scenario: Scenario, cluster: Cluster, *, two_way: bool) -> Pl
 
 
 def of_other_length(plan: StepPlan, scenario: Scenario, tables: Tables | None = None) -> StepPlan:
-    """The plan of a step that differs from that of ``plan`` in its number of microbatches alone."""
+    """The plan of a step that differs from ``plan`` only in its number of microbatches."""
     refuse_unsupported(scenario, plan.profile)
     if plan.schedule.uses_costs:
         return make_plan(scenario, plan.cluster, plan.profile, tables)
@@ -267,10 +269,10 @@ def ends_of_model_meet(schedule: Schedule, shape: Shape) -> bool:
 
 
 def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
-    """The orders of the schedule, with pairs where exchanges of experts run beside layers of another
-    microbatch.
+    """The orders of the schedule. Where expert exchanges overlap with another microbatch's layers, a forward
+    and a backward become one step of the order (``moe_a2a_overlap``).
 
-    Raises NotSupported where ranks would wait for each other for ever.
+    Raises NotSupported where the ranks would deadlock.
     """
     orders = schedule.orders(shape)
     if not runs_pairs(scenario) or overlaps(orders):
@@ -289,7 +291,7 @@ def step_orders(scenario: Scenario, schedule: Schedule, shape: Shape) -> Orders:
 
 
 def talking_ranks(schedule: Schedule, shape: Shape) -> set[tuple[int, int]]:
-    """Pipeline ranks that hold stages in a row, and so exchange messages."""
+    """Pairs of pipeline ranks that hold neighbouring stages, and so exchange messages."""
     held = [sorted(holders(stage, schedule.rank_of, shape)) for stage in range(shape.stages)]
     return {(a, b) for here, there in pairwise(held) for a in here for b in there if a != b}
 
@@ -304,13 +306,14 @@ def message_seconds(
 
 
 def _load_numbers(plan: StepPlan, loads: tuple[float, ...]) -> NDArray[np.int64]:
-    """By rank, which of the ``loads`` its experts have."""
+    """For each rank, the index of its experts' load among ``loads``."""
     of_place = [loads.index(load) for load in rank_loads(plan.scenario) or loads]
     return np.array(of_place, dtype=np.int64)[plan.process_groups.place("ep")]
 
 
 def joined_communicators(plan: StepPlan) -> dict[str, tuple[int, ...]]:
-    """Groups that join pipeline ranks: all, the two ends of a tied table, the two copies of each stage."""
+    """Groups that join pipeline ranks: the world, the first and last stage (tied embeddings), and the two
+    copies of each stage where microbatches travel in both directions."""
     pp = plan.shape.ranks
     joined = {"world": tuple(range(pp))}
     if not plan.ends_meet:

@@ -28,7 +28,8 @@ FIELD = "cluster.other_gpus"
 
 @dataclass(frozen=True, kw_only=True)
 class GpuKind:
-    """The cluster as if all its GPUs were of one kind, their profile, and the seconds of kernels on them."""
+    """The cluster as if all its GPUs were of one kind, their profile, and the seconds of kernels that were
+    priced on them."""
 
     cluster: Cluster
     profile: GpuProfile
@@ -36,7 +37,7 @@ class GpuKind:
 
 
 def machines_of(scenario: Scenario, cluster: Cluster, profile: GpuProfile) -> tuple[GpuKind, ...]:
-    """By kind, that of ``cluster.gpu``, with its ``profile``, first."""
+    """Each kind of GPU in the cluster; the first is ``cluster.gpu``, with ``profile``."""
     own = GpuKind(cluster=cluster, profile=profile)
     if not scenario.cluster.other_gpus:
         return (own,)

@@ -41,10 +41,10 @@ ORTHOGONAL_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class UpdatedPart:
-    """Elements that one rank updates by one optimizer, and those of its sums over rows and columns.
+    """Elements that one rank updates by one optimizer; ``width`` is the size of an element in bytes.
 
-    Where it keeps such sums, ``factors`` has them, and the elements of what has neither rows nor columns.
-    ``width`` is the size in bytes of an element as it is updated.
+    ``factors``: for an optimizer with factored states (Adafactor), the elements of its row and column sums,
+    and of the states of tensors that have neither rows nor columns.
     """
 
     optimizer: Optimizer
@@ -74,7 +74,7 @@ class UpdatedPart:
 
 
 def parts_of(plan: StepPlan, stages: Iterable[int]) -> tuple[UpdatedPart, ...]:
-    """What a rank that holds these virtual stages updates, by the optimizer that does: the fullest rank's."""
+    """What the fullest rank that holds these virtual stages updates, by optimizer."""
     held = [plan.parameters[stage] for stage in stages]
     spec, shards = plan.scenario.training.optimizer, shard_ranks(plan)
     row, width = spec.row, update_width(plan)
@@ -94,12 +94,12 @@ def parts_of(plan: StepPlan, stages: Iterable[int]) -> tuple[UpdatedPart, ...]:
 
 
 def update_width(plan: StepPlan) -> int:
-    """Bytes of an element as it is updated: of FP32, or of 16-bit weights that have no FP32 ones."""
+    """Bytes of an element as it is updated: 4, or 2 for 16-bit weights without FP32 masters."""
     return plan.scenario.software.gradients.update_bytes(plan.scenario.training.precision)
 
 
 def updated_parameters(plan: StepPlan, index: int) -> float:
-    """Parameters that a rank of a pipeline rank updates: its share of what it holds under ZeRO."""
+    """How many parameters a rank of that pipeline rank updates: its ZeRO share of those it holds."""
     return sum(part.elements for part in parts_of(plan, plan.held_stages(index)))
 
 
@@ -111,7 +111,8 @@ def shard_ranks(plan: StepPlan) -> tuple[int, int]:
 
 
 def _factors(one: StageParameters, ranks: int) -> float:
-    """Sums by row of a shard of a matrix's rows, sums by column of all of it; all of a vector's shard."""
+    """Elements of factored states: for a matrix, a sum for each row of the rank's shard and one for each
+    column; for a vector, its shard."""
     found = 0.0
     for each, count in one.each():
         if each.is_matrix:
@@ -151,7 +152,8 @@ def elements_of(matrices: Iterable[Parameter]) -> int:
 def by_group(
     matrices: tuple[Parameter, ...], shards: tuple[int, int]
 ) -> Iterator[tuple[tuple[Parameter, ...], int]]:
-    """Matrices that all data-parallel ranks hold, then those of experts, with the ranks that share them."""
+    """Matrices that all data-parallel ranks hold, then those of experts, each list with the ranks that
+    share it."""
     for experts, ranks in zip((False, True), shards, strict=True):
         found = tuple(each for each in matrices if (each.replicated_over == OF_EXPERTS) == experts)
         if found:
@@ -176,7 +178,8 @@ def _work(matrices: Counter[Parameter]) -> float:
 
 @lru_cache(maxsize=256)
 def packed(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter, ...], ...]:
-    """Whole matrices to ranks, the largest first, each to the rank that has the fewest elements."""
+    """Whole matrices assigned to ranks: the largest first, each to the rank with the fewest elements so
+    far."""
     loads = [(0, rank) for rank in range(min(ranks, len(matrices)))]
     own: list[list[Parameter]] = [[] for _ in loads]
     for each in sorted(matrices, key=lambda each: -each.elements):
@@ -188,7 +191,8 @@ def packed(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter
 
 @lru_cache(maxsize=256)
 def touched(matrices: tuple[Parameter, ...], ranks: int) -> tuple[tuple[Parameter, ...], ...]:
-    """By rank, the matrices of which its even part of all of them in a row has a piece."""
+    """For each rank, the matrices of which it holds a piece, if all matrices in a row are cut into equal
+    parts."""
     share = elements_of(matrices) / ranks
     own: list[list[Parameter]] = [[] for _ in range(ranks)]
     start = 0

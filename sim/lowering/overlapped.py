@@ -26,9 +26,11 @@ OverlappedBlocks = tuple[tuple[Block, Owner, Owner, int], ...]
 
 
 def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> OverlappedBlocks | None:
-    """Blocks of a pair in the order in which they run; None where nothing is to be overlapped.
+    """Blocks of an overlapped forward and backward in their order; None where there is no exchange to
+    overlap.
 
-    Layers pair up first with last; what is left of the backward comes next, then of the forward.
+    The forward's first layer is paired with the backward's last, and so on; then comes the rest of the
+    backward, then the rest of the forward.
     """
     if not runs_as_one(forward, backward, blocks.local):
         return None
@@ -49,7 +51,8 @@ def pair_blocks(forward: Stage, backward: Stage, blocks: Blocks) -> OverlappedBl
 
 
 def runs_as_one(forward: Stage, backward: Stage, local: LocalShape) -> bool:
-    """Whether a forward and a backward on these stages have exchanges to overlap, or run in turn."""
+    """Whether a forward and a backward on these stages have exchanges to overlap; otherwise they run in
+    turn."""
     both = zip(*_layers(forward, backward), strict=False)
     return any(pairs_up(local.of(mine.kind), local.of(other.kind)) for mine, other in both)
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 
 def flat_buffer_bytes(plan: StepPlan, r: int) -> tuple[float, float]:
-    """Bytes of a pipeline rank in buffers that no block of activations can hold; and those of them that are
-    asked for when activations are gone, behind the last backward."""
+    """Bytes of a pipeline rank's buffers that fit into no block which activations have freed; and how many
+    of them are allocated when all activations are gone, after the last backward."""
     gradients, local = plan.scenario.software.gradients, plan.local
     late = 0.0
     if gradients.reduction == "nanotron-buckets" and local.grad_bytes > local.element_bytes:
@@ -52,7 +52,7 @@ def flat_buffer_bytes(plan: StepPlan, r: int) -> tuple[float, float]:
 
 
 def widest_bytes(local: LocalShape) -> float:
-    """Bytes of the widest tensor of a layer at work: the branches of an MLP, or rows of experts."""
+    """Bytes of the widest tensor of a layer at work: the branches of an MLP, or the rows of experts."""
     widest = float(local.tokens * local.ffn * local.gate * local.element_bytes)
     if local.experts:
         rows = local.experts.rows(local.norm_tokens) * local.element_bytes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ParameterGather:
-    """Gathers of one pipeline rank's parameters, in the groups that ``shared`` and ``experts`` reduce in."""
+    """Gathers the updated parameters of one pipeline rank, in the groups that reduced their gradients."""
 
     plan: StepPlan
     index: int
@@ -33,12 +33,14 @@ class ParameterGather:
     experts: Gradients
 
     def ahead(self) -> dict[int, list[tuple[int, ...]]]:
-        """Append all gathers in the order of forwards; by virtual stage, the ops that each unit awaits."""
+        """Append all gathers in the order of the forwards. Returns, for each virtual stage, the ops that
+        each of its layers waits for."""
         held = self.plan.held_stages(self.index)
         return {s: self.of_stage(s) for s in (sorted(held) if self.plan.two_way else held)}
 
     def of_stage(self, s: int) -> list[tuple[int, ...]]:
-        """Append the gathers of a virtual stage, behind all that has been computed; what each unit awaits."""
+        """Append the gathers of a virtual stage, behind all compute so far. Returns the ops that each of
+        its layers waits for."""
         plan, parameters = self.plan, self.plan.parameters[s]
         e, narrow = float(plan.local.element_bytes), plan.local.weights.gathered
         units = [(Elements(shared=parameters.embedding), e)] * bool(plan.stages[s].embedding)
@@ -49,7 +51,7 @@ class ParameterGather:
         return self._in_buckets(units)
 
     def at_once(self) -> tuple[int, ...]:
-        """Append all gathers at once; the ops to wait for. Parameters of layers may be quantised."""
+        """Append all gathers at once. Returns the ops to wait for. Parameters of layers may be quantised."""
         plan = self.plan
         held, stages = plan.held_elements(self.index), plan.held_stages(self.index)
         ends = sum(plan.parameters[s].head + plan.parameters[s].embedding for s in stages)

@@ -26,7 +26,7 @@ from .message_sizes import MessageTransfers, gather_received, gathers_received
 from .messages import Messages
 from .plan import StepPlan
 from .sharding_of import sharding_of
-from .shared_pieces import SharedPieces, copies_of
+from .shared_pieces import SharedPieces, activation_copies_of
 from .step_end import end_of
 from .tables import Tables, ordered_by
 
@@ -72,7 +72,9 @@ class StepWriters:
         """The ops of these pipeline ranks, in host order; ``plan`` is that of their load and placements."""
         sharding = sharding_of(plan, sharding_rule(plan.scenario))
         tags = self.tables.get(("tags",), dict[Action, str])
-        shared = SharedPieces(sharding=sharding, copies=copies_of(plan), tags=tags, tables=self.tables)
+        shared = SharedPieces(
+            sharding=sharding, copies=activation_copies_of(plan), tags=tags, tables=self.tables
+        )
         return [
             RankWriter(plan, index, self.rule, shared).write(self.instructions[index]) for index in indices
         ]
@@ -167,7 +169,7 @@ class RankWriter:
 
     def finish(self) -> None:
         """Append what comes after all of them."""
-        self.end.write(self.unreduced, self.in_pieces.put_off)
+        self.end.write(self.unreduced, self.in_pieces.deferred)
         del self.in_pieces  # which refers to this writer: else the ops stay until the garbage collector comes
 
     def run(self, step: Step) -> None:
@@ -182,27 +184,27 @@ class RankWriter:
 
     @property
     def _gathers_ahead(self) -> bool:
-        """Whether updated parameters come back ahead of the forwards that want them."""
+        """Whether updated parameters are gathered ahead of the forwards that use them
+        (``overlap_param_gather``)."""
         return self.end.gathers and self.plan.scenario.software.gradients.overlap_param_gather
 
     @property
     def _gathers_in_chain(self) -> bool:
-        """Whether each bucket is sent for when the one before it has come (gather_chain.py)."""
+        """Whether each bucket's gather is issued when the one before it has arrived (gather_chain.py)."""
         plan = self.plan
         once = plan.shape.stages == plan.shape.ranks and not plan.two_way and not self.shared.copies
         return once and plan.scenario.software.gradients.reduction == "megatron-buckets"
 
     @property
     def _gathers_by_hooks(self) -> bool:
-        """Whether the order says before which step each virtual stage is gathered."""
+        """Whether hooks of the order say when the parameters of each virtual stage are gathered."""
         return any(hook.call is HookCall.GATHER for hooks in self.calls.values() for hook in hooks)
 
     # Actions -----------------------------------------------------------------------------------
 
     def _action(self, action: Action) -> None:
-        """Append the blocks of an action as one op, or as several where parameters are awaited or gradients
-        leave between them.
-        """
+        """Append the blocks of an action: as one op, or as several where parameters are awaited or gradients
+        are sent between them."""
         if self.chained and action.kind is FORWARD and action.stage in self.chained:
             self.chained.remove(action.stage)
             self.in_pieces.behind_buckets(action, self.end.parameter_gather())
@@ -222,8 +224,8 @@ class RankWriter:
             self._after_backward(action)
 
     def _blocks(self, action: Action, gathers: list[tuple[int, ...]], *, reduces: bool) -> None:
-        """Append the blocks of an action: of the first of its kind on its stage, whose ops later ones repeat,
-        or of one that is in pieces because gathers or reductions run beside it."""
+        """Append the blocks of an action that is not a repetition: the first of its kind on its stage, which
+        later ones repeat, or one that is cut in pieces because gathers or reductions run beside it."""
         stage, kind, _ = action
         blocks = self.plain.get((stage, kind)) or self.blocks_of(action)
         if reduces:
@@ -237,7 +239,7 @@ class RankWriter:
             self._run(action, blocks)
 
     def blocks_between(self, action: Action) -> CountedBlocks:
-        """The blocks of actions like that one, but for the first and the last microbatch of its stage."""
+        """The blocks of an action of this kind and stage for any microbatch but the first and the last."""
         if not self.sharding:
             return self.blocks_of(action)
         return self.sharding.row(action, self._row(action), first=False)
@@ -249,7 +251,7 @@ class RankWriter:
         return self.rows[key]
 
     def blocks_of(self, action: Action) -> CountedBlocks:
-        """The blocks of an action, with what sharded data parallelism moves around them."""
+        """The blocks of an action, with the gathers and reductions of sharded parameters around them."""
         key, row = (action.stage, action.kind), self._row(action)
         if self.sharding:
             last = action.microbatch == self.final[action.stage].microbatch
@@ -258,7 +260,7 @@ class RankWriter:
         return found
 
     def _begins(self, action: Action) -> bool:
-        """Whether this is its stage's first forward in the step. Asking marks the stage as begun."""
+        """Whether this is the first forward of its stage in the step. Asking marks the stage as begun."""
         first = action.kind is FORWARD and action.stage not in self.begun
         self.begun.add(action.stage)
         return first
@@ -270,10 +272,8 @@ class RankWriter:
         return self.shared.copies.around(action.kind, row) if self.shared.copies else row
 
     def _pair(self, step: Overlap) -> bool:
-        """Run a forward and a backward as one op; False where they are to run one after the other.
-
-        They do where parameters are still awaited, or gradients leave in between.
-        """
+        """Append a forward and a backward as one op. Returns False, and appends nothing, where they run one
+        after the other: while parameters are still awaited, or gradients are sent between blocks."""
         if self.syncs or step.forward.stage in self.gathers or step.forward.stage in self.chained:
             return False
         key = step.forward.stage, step.backward.stage
@@ -302,7 +302,7 @@ class RankWriter:
             self._repeat(action, self.shared.repeated(row))
 
     def _repeat(self, action: Action, pieces: Pieces) -> None:
-        """Append an op, or one for each of several pieces."""
+        """Append one op, or one for each of several pieces."""
         tags = self.shared.tags
         tag = tags.get(action)
         if tag is None:
@@ -310,7 +310,8 @@ class RankWriter:
         self.writer.repeat(NAMES[action[1]], pieces, action=tag)
 
     def _after_backward(self, action: Action) -> None:
-        """What a step that updates after each backward does, and FSDP's reductions after a stage's last."""
+        """Append what follows a backward: the update of a step that updates after each one, or FSDP's
+        reductions after a stage's last one."""
         plan = self.plan
         if plan.ends == "streaming":
             self.end.after_backward(action.stage)
@@ -321,7 +322,8 @@ class RankWriter:
             self._run(action, self.sharding.last_reduction(action.stage))
 
     def _call(self, after: Step | None) -> None:
-        """What happens to gradients and parameters right after a step; before all of them for None."""
+        """Append what the framework's hooks do to gradients and parameters right after a step of the order;
+        None: before the first step."""
         for hook in self.calls.get(after, ()):
             match hook:
                 case Hook(HookCall.ENABLE | HookCall.DISABLE):
@@ -339,9 +341,10 @@ class RankWriter:
 
 
 def _calls(order: Iterable[Hooked]) -> Mapping[Step | None, Sequence[Hook]]:
-    """The calls of the software after each step of an order that has any; before all of them for None.
+    """The framework's hooks after each step of an order; None: before the first step.
 
-    Those at the end come after the last messages, as in Megatron: they reduce what is ``unreduced``.
+    Reductions after the last step are left out: as in Megatron, they follow the last messages, where all
+    stages that are still ``unreduced`` are reduced.
     """
     found: dict[Step | None, list[Hook]] = {}
     step: Step | None = None

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RankGroups:
-    """The groups of a rank: ``named["dp"]``, and so on for all of ``GROUPS``, says how that group sits.
+    """How the groups of one rank are placed: ``named["dp"]``, and so on for all of ``GROUPS``.
 
-    ``embedding`` is of the two ends of its pipeline. ``replica`` are the ranks of its pipeline by pipeline
-    rank; ``distances[r]`` says how far it is from pipeline rank r to the next one (cyclically). ``kind`` is
-    that of the rank's GPU.
+    ``embedding`` joins the two ends of its pipeline. ``replica`` has the ranks of its pipeline, and
+    ``distances[r]`` how far it is from pipeline rank r to the next one (cyclically). ``kind`` is the kind of
+    the rank's GPU.
     """
 
     named: Mapping[str, GroupPlacement]
@@ -47,9 +47,11 @@ class RankGroups:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedGroups:
-    """The groups of all ranks of a job; ``gpu`` is where each rank runs, ``kind`` of which kind that is
-    (None: all are alike). Jobs whose ranks run on the same GPUs may have ``sits`` in common: how the ranks of
-    a group sit, whatever group of which layout they are.
+    """The groups of all ranks of a job. ``gpu`` is where each rank runs, and ``kind`` the kind of that GPU
+    (None: all are alike).
+
+    Layouts whose ranks run on the same GPUs may share ``sits``: how a set of ranks is placed, whichever group
+    of which layout it is.
     """
 
     process_groups: ProcessGroups
@@ -101,7 +103,7 @@ def gpus(spec: ClusterSpec, cluster: Cluster) -> Ids:
 
 
 def kinds(spec: ClusterSpec, gpu: Ids) -> Ids | None:
-    """By rank, the kind of its GPU, which is at ``gpu``; None where all are alike."""
+    """The kind of GPU of every rank, by where the rank runs; None where there is only one kind."""
     if not spec.other_gpus:
         return None
     found = np.zeros_like(gpu)

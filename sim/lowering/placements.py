@@ -32,10 +32,11 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Placements:
-    """``of_rank`` numbers the placement of every rank, from 0 in the order of the ``first`` ranks with it.
+    """The distinct placements of ranks: ``of_rank`` numbers that of every rank, and ``first`` is the first
+    rank with each.
 
-    ``groups`` counts, by name and placement, the groups of an axis whose groups are placed in several ways,
-    or unevenly.
+    ``groups`` counts, by name and placement, the groups of an axis that are placed in several ways or
+    unevenly.
     """
 
     of_rank: Ids
@@ -100,8 +101,8 @@ def _used(groups: ProcessGroups, scenario: Scenario) -> Iterator[tuple[str, Ids]
 
 
 def _placements(where: Ids, in_a_host: int) -> tuple[list[GroupPlacement], Ids]:
-    """The placements that occur, and which of them each row has; ``where``: the domains of a row's ranks, of
-    which a host has so many."""
+    """The distinct placements, and which of them each row of ranks has. ``where`` has the domains of a
+    row's ranks; each host has so many domains."""
     if (where[:, 1:] < where[:, :-1]).any():
         where = np.sort(where, axis=1)
     new = where[:, 1:] != where[:, :-1]
@@ -117,8 +118,8 @@ def _placements(where: Ids, in_a_host: int) -> tuple[list[GroupPlacement], Ids]:
 
 
 def _placement(new: NDArray[np.bool_], in_a_host: int) -> GroupPlacement:
-    """The placement of a row of ranks; ``new`` says of each next one whether its domain is another, and where
-    hosts hold several, behind that, whether its host is."""
+    """The placement of a row of ranks. ``new`` says of each next rank whether its domain is another one,
+    and, where hosts have several domains, behind that whether its host is."""
     if in_a_host == 1:
         return placement_of_parts(_runs(new))
     domain, host = np.split(new, 2)
@@ -126,7 +127,7 @@ def _placement(new: NDArray[np.bool_], in_a_host: int) -> GroupPlacement:
 
 
 def _runs(new: NDArray[np.bool_]) -> list[int]:
-    """How many follow one another before each that is ``new``."""
+    """The lengths of the runs that begin where ``new`` says."""
     starts = np.flatnonzero(np.concatenate([[True], new, [True]]))
     found: list[int] = np.diff(starts).tolist()
     return found

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 class StepPlan:
     """One step of one scenario: ``stages`` and ``parameters`` by virtual stage, ``orders`` by pipeline rank.
 
-    ``ends_meet``: a rank holds both the first and the last stage. ``machines`` are cluster and profile by
-    kind of GPU, and ``kernels`` the seconds of the distinct kernels of blocks that were built on the first;
-    ``communication`` knows what was asked of it.
-    ``skips``: the gradients overflow, and nothing is updated. ``groups`` and what they cost are those of rank
-    0; ``placed`` has those of all ranks, and ``placements`` tells which ranks' are alike.
+    ``ends_meet``: some pipeline rank holds both the first and the last stage. ``machines`` has the cluster
+    and the profile of each kind of GPU; ``kernels`` has the seconds of every distinct kernel that was priced
+    on the first kind. ``communication`` remembers the collectives and messages that were priced. ``skips``:
+    the gradients overflow, so that nothing is updated. ``groups`` and ``costs`` are those of rank 0;
+    ``placed`` has the groups of all ranks, and ``placements`` says which ranks are placed alike.
     """
 
     schedule: Schedule
@@ -69,7 +69,7 @@ class StepPlan:
 
     @property
     def process_groups(self) -> ProcessGroups:
-        """Which ranks are a group."""
+        """The process groups of all ranks."""
         return self.placed.process_groups
 
     def of_load(self, load: float) -> StepPlan:
@@ -91,7 +91,7 @@ class StepPlan:
         return replace(self, groups=groups, costs=costs, blocks=blocks)
 
     def groups_of_stage(self, index: int) -> Iterator[RankGroups]:
-        """The groups of the ranks of a pipeline rank, once for each way in which these are placed."""
+        """The groups of the ranks of pipeline rank ``index``, once for each distinct placement among them."""
         if len(self.placements.first) == 1:
             yield self.groups
             return
@@ -113,11 +113,12 @@ class StepPlan:
         return splits_backward(self.orders)
 
     def held_parameters(self, index: int) -> float:
-        """Parameters that a rank of that pipeline rank holds."""
+        """Parameters that each rank of pipeline rank ``index`` holds."""
         return self.held_elements(index).total
 
     def held_elements(self, index: int) -> Elements:
-        """Parameters that a rank of that pipeline rank holds, by who reduces their gradients."""
+        """Parameters that each rank of pipeline rank ``index`` holds, by the group that reduces their
+        gradients."""
         return self._held_elements[index]
 
     @cached_property
@@ -131,12 +132,12 @@ class StepPlan:
 
     @cached_property
     def two_way(self) -> bool:
-        """Whether microbatches travel both ways, so that every stage is there twice (DualPipe)."""
+        """Whether microbatches travel in both directions, so that every stage exists twice (DualPipe)."""
         return stage_to_rank(self.schedule.rank_of, self.shape) is None
 
     @property
     def ways(self) -> int:
-        """In how many directions microbatches travel: each stage of a rank has its share of them."""
+        """In how many directions microbatches travel. Each stage of a rank sees its share of them."""
         return 2 if self.two_way else 1
 
     @property
@@ -157,16 +158,18 @@ class StepPlan:
         return self.schedule.rank_of(stage, 0, self.shape)
 
     def weight_versions(self, index: int) -> int:
-        """Copies of the 16-bit weights that a pipeline rank keeps: more than one where steps overlap."""
+        """Copies of the 16-bit weights that a pipeline rank keeps; more than one where steps overlap
+        (PipeDream)."""
         versions = self.schedule.weight_versions
         return versions(index, self.shape) if versions else 1
 
     def dp_communicator(self, index: int) -> str:
-        """Name of the group that a rank reduces its gradients in; with two copies, both share it."""
+        """Name of the group in which a rank reduces its gradients. The two copies of a stage share one."""
         return f"dp {self._pair(index)}" if self.two_way else "dp"
 
     def edp_communicator(self, index: int) -> str:
-        """Name of the group that a rank reduces the gradients of experts in; two copies share it."""
+        """Name of the group in which a rank reduces the gradients of its experts. The two copies of a stage
+        share one."""
         return f"edp {self._pair(index)}" if self.two_way else "edp"
 
     def _pair(self, index: int) -> int:
@@ -174,7 +177,8 @@ class StepPlan:
 
 
 def point_to_point_rule(software: Software, schedule: Schedule, shape: Shape, orders: Orders) -> str:
-    """The rule by which ``software`` posts and awaits the messages of these orders of a schedule."""
+    """The rule by which ``software`` posts the messages of a schedule with these ``orders``, and waits for
+    them."""
     if overlaps(orders):
         own = overlaps(schedule.orders(shape))
         return software.pipeline.overlapped_point_to_point if own else "async"

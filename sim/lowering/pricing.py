@@ -38,9 +38,9 @@ def kernel_pricing(
     communication: Communication,
     groups: RankGroups,
 ) -> KernelPricing:
-    """What kernels and collectives of ``scenario`` cost in the layers of ranks in these ``groups``.
+    """What kernels and collectives of ``scenario`` cost in layers of ranks with these ``groups``.
 
-    ``machines``, by kind of GPU, keep the seconds of what was asked; several scenarios may share them.
+    ``machines``, by kind of GPU, remember the seconds of priced kernels; several scenarios may share them.
     """
     software, machine = scenario.software, machines[groups.kind]
     cluster, profile = machine.cluster, machine.profile
@@ -69,7 +69,7 @@ def kernel_pricing(
         late_s=late_s,
         stays=lambda gemm: stays(gemm, least_held),
         sms=cluster.gpu.sms,
-        blocks=software.host.launch_blocking,
+        launches_block=software.host.launch_blocking,
         ungraphed=host.eager if software.host.graphs_leave_out_experts else None,
         eager=host.eager,
         loop=loop_prices(software.host.host_s_per_kernel, cluster.node),
@@ -77,7 +77,7 @@ def kernel_pricing(
 
 
 def _seconds_on(machine: GpuKind) -> Callable[[Kernel], float]:
-    """The seconds of a kernel on a kind of GPU, which keeps what was asked."""
+    """The seconds of a kernel on a kind of GPU, which remembers them."""
     profile, gpu, kernels = machine.profile, machine.cluster.gpu, machine.kernels
     own = profile.steps
 

@@ -24,7 +24,7 @@ MICROSECOND = 1e-6
 def profiled_shape(
     shape: Shape, stages: Sequence[Stage], blocks: Blocks, sizes: ActivationBytes, message_s: float
 ) -> Shape:
-    """``shape`` with the costs of the median stage."""
+    """``shape`` with the times and memory of the median stage's actions, for schedules that search."""
 
     def median_us(kind: ActionKind) -> int:
         seconds = (solo_seconds(action_blocks(Action(0, kind, 0), stage, blocks)) for stage in stages)

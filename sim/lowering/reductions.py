@@ -43,7 +43,8 @@ def gradients_of(plan: StepPlan, index: int) -> Gradients:
 
 
 def _own(plan: StepPlan, index: int, reductions: Gradients, *, experts: bool) -> None:
-    """Have ranks own parameters of ``experts``, or of all else: no more ranks than there are tensors."""
+    """Let each rank own whole parameters of ``experts``, or of all else. At most as many ranks own some as
+    there are tensors."""
     held, tensors = plan.held_elements(index), 0
     for stage in plan.held_stages(index):
         tensors += sum(("edp" in one.replicated_over) == experts for one, _ in tensors_of(plan, stage))
@@ -120,13 +121,14 @@ def _reductions(
 
 
 def shares_table(plan: StepPlan, index: int) -> bool:
-    """Whether the other end holds a table too: tied to the head's, or used by multi-token prediction."""
+    """Whether this pipeline rank shares a word table with another one: the first and the last stage both
+    hold it, and are on different ranks."""
     model, ends = plan.scenario.model, (plan.rank_of(0), plan.rank_of(plan.shape.stages - 1))
     return model.table_at_both_ends and not plan.ends_meet and index in ends
 
 
 def reduce_shared_table(plan: StepPlan, index: int, writer: ProgramBuilder) -> None:
-    """The gradient of a table that both ends hold."""
+    """Append the reduction of a table's gradient between the first and the last stage, if both hold it."""
     if not shares_table(plan, index):
         return
     size = float(table_parameter("embedding", plan.local).elements * plan.local.grad_bytes)

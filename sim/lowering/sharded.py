@@ -1,6 +1,6 @@
-"""ZeRO-2, ZeRO-3 and FSDP of one pipeline rank: its actions with gathers around them, and what it reduces.
+"""ZeRO-2, ZeRO-3 and FSDP of one pipeline rank: its actions with the gathers and reductions around them.
 
-Which of them gathers or reduces when is scenario/sharding.py's rule; the collectives are written in
+scenario/sharding.py has the rule: which action gathers or reduces what. The collectives are written in
 sharding/ (rows.py places them, compose.py orders them, traffic.py makes the ops).
 """
 
@@ -40,7 +40,8 @@ GIVES_GRADIENT = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRAD)
 
 @dataclass
 class Sharding:
-    """The blocks of every action of a plan with gathers and reductions, each distinct action made once."""
+    """The blocks of every action of a plan with its gathers and reductions; each distinct action is
+    composed once."""
 
     plan: StepPlan
     rule: ShardingRule
@@ -49,9 +50,8 @@ class Sharding:
     pairs: dict[tuple[int, int, Moves], CountedBlocks] = field(default_factory=dict)
 
     def row(self, action: Action, blocks: Owned, *, first: bool, last: bool = False) -> CountedBlocks:
-        """``blocks`` of ``action`` with what moves around them; ``first``: its stage's first in the step;
-        ``last``: of the stage's last microbatch.
-        """
+        """``blocks`` of ``action`` with its gathers and reductions. ``first``: it is its stage's first in
+        the step; ``last``: it is of the stage's last microbatch."""
         moves = self._moves(action.kind, first=first, last=last)
         key = action.stage, action.kind, moves
         if key not in self.known:
@@ -59,7 +59,7 @@ class Sharding:
         return self.known[key]
 
     def pair_row(self, step: Overlap, blocks: OverlappedBlocks, *, first: bool) -> CountedBlocks:
-        """``blocks`` of a forward and a backward that run as one, with what moves around both."""
+        """``blocks`` of an overlapped forward and backward, with the gathers and reductions of both."""
         ahead, back = (
             self._moves(ActionKind.FORWARD, first=first),
             self._moves(ActionKind.BACKWARD, first=False),
@@ -90,12 +90,12 @@ class Sharding:
         return Moves(gathers=gathers, reduces=reduces, table=table)
 
     def last_reduction(self, stage: int) -> CountedBlocks:
-        """What a stage reduces after its last backward, where it reduces nothing before."""
+        """The reductions of a stage after its last backward, for rules that reduce nothing before."""
         units = list(self.units(stage))
         return self.rows.reduction(units)
 
     def buffers(self, stage: int) -> Buffers:
-        """What a stage holds besides its shards."""
+        """The memory that a stage holds besides its shards."""
         rule, traffic = self.rule, self.rows.traffic
         size, total = traffic.parameter_bytes, self.plan.parameters[stage].total
         forward, backward = (
@@ -128,7 +128,8 @@ class Sharding:
         )
 
     def _gathered(self, row: Sequence[Piece], kept: frozenset[str]) -> float:
-        """Elements gathered at once: two units, or what a limit allows, and a largest matrix at least."""
+        """The most elements that are gathered at once: two successive units, or what the rule's limit
+        allows, but at least the largest matrix."""
         pair = largest_pair(row, kept)
         if self.rule.calls == 1:
             return pair
@@ -148,7 +149,7 @@ class Sharding:
         return self.rows.backward(row, moves, self._kept())
 
     def _kept(self) -> frozenset[str]:
-        """Units that backward finds gathered, of those that forward needed."""
+        """Names of the units that stay gathered between forward and backward."""
         rule = self.rule
         return frozenset(("root",) if rule.root else ("head",) if rule.keeps_head else ())
 
@@ -161,7 +162,7 @@ class Sharding:
         return pieces(named, self.rule.together)
 
     def _unit(self, owner: str | LayerRun, stage: int, *, backward: bool = True) -> Unit | None:
-        """What is gathered for a block of ``owner``, None where it has no parameters."""
+        """The unit that a block of ``owner`` needs; None where it has no parameters."""
         rule, parameters = self.rule, self.plan.parameters[stage]
         if isinstance(owner, LayerRun):
             held, whole = parameters.layer(owner.kind), self._persistent(owner)
@@ -188,7 +189,8 @@ class Sharding:
         return Unit(name="head", elements=parameters.head + table)
 
     def _by_matrices(self, unit: Unit, run: LayerRun) -> Unit:
-        """``unit`` of a layer with its matrices, and what passes over it run of products and attention."""
+        """``unit`` of a layer with the sizes of its matrices, and the GEMMs and attention kernels of its
+        passes."""
         listed = layer_parameters(self.plan.local.of(run.kind))
         tensors = [each for each in listed if "edp" not in each.replicated_over]
         matrices = [
@@ -218,7 +220,8 @@ class Sharding:
             yield from [unit] * (owner.count if isinstance(owner, LayerRun) else 1)
 
     def _persistent(self, run: LayerRun) -> float:
-        """Parameters of a layer that are too small to be sharded: its norms and biases."""
+        """Parameters of a layer that are too small to be sharded (DeepSpeed's persistence threshold):
+        norms and biases."""
         local = self.plan.local.of(run.kind)
         if local.hidden >= self.rule.persistent or local.experts or local.latent:
             return 0.0
@@ -226,7 +229,7 @@ class Sharding:
 
 
 def sharding_by(plan: StepPlan, rule: ShardingRule) -> Sharding:
-    """The rows of a plan under its rule."""
+    """What composes the actions of a plan under its sharding rule."""
     software, local, groups = plan.scenario.software, plan.local, plan.groups
     whole = groups["hsdp"].ranks == 1
 

@@ -38,7 +38,7 @@ class SharedPieces:
         return found
 
 
-def copies_of(plan: StepPlan) -> ActivationCopies | None:
+def activation_copies_of(plan: StepPlan) -> ActivationCopies | None:
     """The copies of activations to the host, where there are such."""
     if not plan.scenario.training.activation_offload:
         return None

@@ -24,8 +24,8 @@ MOST_WAYS = 16
 def ways_exchange_s(
     placements: Placements, placed: PlacedGroups, communication: Communication
 ) -> dict[int, float]:
-    """Seconds that the groups of a rank take, by the first rank of each different placement; of more than
-    MOST_WAYS placements the first ones alone."""
+    """Seconds of the exchanges in a rank's groups, by the first rank of each distinct placement; of more
+    than MOST_WAYS placements, the first ones only."""
     return {rank: _exchange_s(placed.of_rank(rank), communication) for rank in placements.first[:MOST_WAYS]}
 
 

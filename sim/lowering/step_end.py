@@ -51,8 +51,10 @@ def end_of(plan: StepPlan, index: int, writer: ProgramBuilder, sharding: Shardin
 
 @dataclass(kw_only=True)
 class StepEnd:
-    """The end of the step of pipeline rank ``index``; ``reduces``: its gradients are those of several ranks,
-    ``sharded``: its optimizer updates a share. ``gathers``: updated parameters come back from other ranks.
+    """The end of the step of pipeline rank ``index``.
+
+    ``reduces``: its gradients are shared with other ranks; ``sharded``: its optimizer updates only a share;
+    ``gathers``: it needs updated parameters from other ranks.
     """
 
     plan: StepPlan
@@ -65,15 +67,14 @@ class StepEnd:
     sharded: bool
     gathers: bool
 
-    def write(self, unreduced: Iterable[int], put_off: float) -> None:
-        """Append it, after all actions: ``unreduced`` virtual stages, and elements of the model's ends that
-        were ``put_off``, are still to be reduced.
-        """
+    def write(self, unreduced: Iterable[int], deferred: float) -> None:
+        """Append the end of the step, after all actions. The gradients of ``unreduced`` virtual stages are
+        still to be reduced, and so are ``deferred`` elements of the embedding and the head."""
         plan, writer = self.plan, self.writer
         held, updated = plan.held_elements(self.index), updated_parameters(plan, self.index)
         if self.reduces and self.sharding is None and plan.ends != "streaming":
             elements = sum((plan.parameters[s].elements for s in unreduced), start=NO_ELEMENTS)
-            self.gradients.ready += elements.shared + put_off
+            self.gradients.ready += elements.shared + deferred
             self.expert_gradients.ready += elements.experts
             self._mean(updated)
         reduce_shared_table(plan, self.index, writer)

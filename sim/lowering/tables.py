@@ -16,12 +16,13 @@ Found = TypeVar("Found")
 
 @dataclass(kw_only=True)
 class Tables:
-    """Parts of a step by all that they follow from."""
+    """Results of a search by everything that they depend on."""
 
     _known: dict[Hashable, object] = field(default_factory=dict)
 
     def get(self, key: tuple[Hashable, ...], make: Callable[[], Found]) -> Found:
-        """What ``make`` makes, the first time that ``key`` is asked for; its first entry says what it is."""
+        """The result for ``key``, made by ``make`` the first time. The first entry of ``key`` names what
+        it is."""
         found = self._known.get(key)
         if found is None:
             found = self._known[key] = make()
@@ -29,10 +30,10 @@ class Tables:
 
 
 def ordered_by(scenario: Scenario, shape: Shape) -> tuple[Hashable, ...]:
-    """All that the orders of a step follow from."""
+    """Everything that the orders of a step depend on."""
     return scenario.schedule, shape, runs_pairs(scenario)
 
 
 def runs_pairs(scenario: Scenario) -> bool:
-    """Whether exchanges of experts run beside the layers of another microbatch."""
+    """Whether expert exchanges overlap with the layers of another microbatch."""
     return scenario.software.exchange.moe_a2a_overlap and scenario.parallelism.ep > 1

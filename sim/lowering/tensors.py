@@ -26,7 +26,7 @@ def tensor_count(plan: StepPlan, stages: Iterable[int]) -> int:
 
 
 def tensors_of(plan: StepPlan, stage: int) -> Iterator[tuple[Parameter, bool]]:
-    """Every tensor of a virtual stage, in the order of a forward, and whether a layer has it."""
+    """Every tensor of a virtual stage in the order of the forward, with whether it belongs to a layer."""
     parameters = plan.parameters[stage]
     yield from ((one, False) for one in parameters.of_embedding)
     of_layer = {kind: _of_layer(listed) for kind, (_, listed) in parameters.of_layers.items()}
@@ -37,7 +37,7 @@ def tensors_of(plan: StepPlan, stage: int) -> Iterator[tuple[Parameter, bool]]:
 
 @lru_cache(maxsize=256)
 def _of_layer(listed: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """The tensors of a layer one by one, with rows of one tensor joined where the first of them is."""
+    """The tensors of a layer; several shapes that a framework stores as one tensor are joined."""
     tensors: dict[str, list[Parameter]] = {}
     for one in listed:
         tensors.setdefault(_JOINED.get(one.name, one.name), []).append(one)

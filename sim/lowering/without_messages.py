@@ -14,7 +14,7 @@ from ..scenario.sharding import sharding_rule
 from .pipeline import RankWriter
 from .plan import StepPlan
 from .sharding_of import sharding_of
-from .shared_pieces import SharedPieces, copies_of
+from .shared_pieces import SharedPieces, activation_copies_of
 from .tables import Tables
 
 
@@ -34,7 +34,9 @@ def ranks_without_messages(
             sharding = sharding_of(placed, sharding_rule(plan.scenario))
             known[way] = (
                 placed,
-                SharedPieces(sharding=sharding, copies=copies_of(placed), tables=tables or Tables()),
+                SharedPieces(
+                    sharding=sharding, copies=activation_copies_of(placed), tables=tables or Tables()
+                ),
             )
         placed, shared = known[way]
         found.append(RankWithoutMessages(RankWriter(placed, index, "blocking", shared)))
@@ -70,12 +72,12 @@ class RankWithoutMessages:
 
     @property
     def last_compute(self) -> int:
-        """The op behind which the next one of the compute stream comes; -1 before there is any."""
+        """The last op on the compute stream; -1 if there is none."""
         return self._writer.writer.last_compute
 
     @property
     def awaits(self) -> bool:
-        """Whether the next op of the compute stream waits for what runs on others."""
+        """Whether the next op of the compute stream waits for ops of other streams."""
         return bool(self._writer.writer.awaited)
 
     def apart(self) -> set[Step | None]:

@@ -48,13 +48,13 @@ RINGS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 def logged(kind: str, place: Place) -> tuple[Curve, ...]:
     """Every way of NCCL's that logs show for this collective on a place.
 
-    ValueError for a kind that is no collective.
+    ValueError for a kind that is not a collective.
     """
     return tuple(curve for name in logged_names(kind, place) for curve in logged_curves(name, kind, place))
 
 
 def logged_names(kind: str, place: Place) -> tuple[str, ...]:
-    """Names of ALGORITHMS that do ``kind`` here. ValueError for a kind that is no collective."""
+    """Names of ALGORITHMS that do ``kind`` here. ValueError for a kind that is not a collective."""
     if kind not in (*RINGS, *ROUNDS):
         known = ", ".join(dict.fromkeys((*RINGS, *ROUNDS)))
         raise ValueError(f"no collective {kind!r}; known: {known}")

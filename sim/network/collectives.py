@@ -84,6 +84,12 @@ def collective_transfer(
     )
 
 
+_LARGE = 1e9
+"""Bytes of a payload that is so large that latencies do not count."""
+_TIMES_IN_HBM = 3.0
+"""Bytes that a ring reads and writes at HBM for each byte that arrives; the source is in ``_hbm``."""
+
+
 @lru_cache(maxsize=256)
 def _hbm(placement: GroupPlacement, cluster: Cluster) -> int:
     """Thousandths of HBM's bandwidth that a collective takes of each member: what a ring of much does.
@@ -95,10 +101,6 @@ def _hbm(placement: GroupPlacement, cluster: Cluster) -> int:
     quickest_s = min(way.transfer_s(_LARGE) for way in ways)
     arriving = (1 - 1 / placement.ranks) * _LARGE / quickest_s
     return round(1000 * min(1.0, _TIMES_IN_HBM * arriving / cluster.gpu.hbm_bytes_per_s))
-
-
-_LARGE = 1e9
-_TIMES_IN_HBM = 3.0
 
 
 def pattern_of(algorithm: str) -> str:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SLACK = 1 + 1e-12
+"""Levels that are equal but for rounding bind together."""
 
 
 def fill(

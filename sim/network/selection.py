@@ -89,7 +89,7 @@ def selected_curves(
 ) -> list[Curve]:
     """The curve that runs for each payload; ``algorithm`` and ``protocol`` are our names of what is forced.
 
-    ValueError for a kind that is no collective, and for what cannot run here, with what can.
+    ValueError for a kind that is not a collective, and for what cannot run here, with what can.
     """
     ways, name = logged(kind, place), None if algorithm is None else named(algorithm)
     if algorithm is protocol is None:

@@ -1,7 +1,7 @@
-"""Checks programs before any time passes, ours or anyone's: what the engine would trip over, in words.
+"""Checks programs before any time passes, ours or anyone's: whatever the engine could not replay, in words.
 
-Each op by itself here; who meets whom in matching.py; who waits for whom for ever in deadlock.py.
-Knows programs as objects; whether a file can be read as programs is program_file's to say.
+Here each op is checked by itself; matching.py checks who meets whom, and deadlock.py who waits for whom for
+ever. Knows programs as objects; whether a file can be read as programs is for reader.py to say.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Entry:
 
     @classmethod
     def of(cls, where: str, value: object, known: Iterable[str]) -> Entry:
-        """Raises Malformed when ``value`` is no object or has a field that is not ``known``."""
+        """Raises Malformed when ``value`` is not an object or has a field that is not ``known``."""
         if not isinstance(value, dict):
             raise Malformed(f"{where}: expected an object, got {_shown(value)}")
         known = tuple(known)

@@ -122,7 +122,7 @@ def _communicator_problems(
     for r in calls:
         if r not in members:
             where = place_name(programs, (r, calls[r][0]))
-            yield f"{where}: is no member of communicator {name!r} (members {_listed(members)})"
+            yield f"{where}: is not a member of communicator {name!r} (members {_listed(members)})"
     for r in members:
         yield from _stream_problems(programs, name, r, calls.get(r, ()))
     first = members[0]

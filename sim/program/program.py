@@ -1,8 +1,9 @@
 """Programs: what each class of ranks does, as data, before any time passes.
 
-A Program is a list of ops in the order in which the host issues them. Ops of one stream run in
-order; ``after`` names earlier ops (by index) that an op waits for besides, as CUDA events do.
-Knows no clock: ``sim/engine`` replays programs, ``program_file`` writes and reads them.
+A Program is a list of ops in the order in which the host issues them. Ops of one stream run in order;
+``after`` names further ops (by index) that an op waits for, as CUDA events do.
+
+Knows no clock: ``sim/engine`` replays programs; writer.py and reader.py turn them into files and back.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ UNORDERED = "free"
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """One kernel (or a run of like kernels): ``seconds`` on an idle GPU.
+    """One kernel (or a run of equal kernels): ``seconds`` on an idle GPU.
 
-    ``kind`` is gemm, attention or memory-bound. A math-bound kernel slows down as communication
-    holds SMs; all slow down by the profile's co-run slowdown while communication moves data. One that
-    ``stays`` has dealt its work out to all SMs before it begins: it takes two passes while any are held.
+    ``kind`` is gemm, attention or memory-bound. A math-bound kernel slows down while communication holds SMs;
+    every kernel slows down by the profile's co-run slowdown while communication moves data. A kernel that
+    ``stays`` assigns all its work to SMs before it begins (a static persistent schedule): it needs two passes
+    while any SM is held.
     """
 
     seconds: float
@@ -39,10 +41,10 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """A collective of ``communicator``: starts when every member has arrived, ends for all at once.
+    """A collective of ``communicator``: it starts when every member has arrived, and ends for all at once.
 
-    It may stand for several equal ``calls`` in a row: ``transfer`` is that of all of them, and so is what
-    issuing costs the host. It is issued when the first is, and the last takes its time once it is issued.
+    It may stand for several equal ``calls`` in a row. Then ``transfer`` and the host's cost are those of all
+    calls together: all are issued where the first one is, and the last call runs once it has been issued.
     """
 
     kind: str
@@ -57,10 +59,11 @@ class Collective:
 
 
 class MessageEnd(NamedTuple):
-    """One end of a point-to-point message: ``tag`` (2F0: its output) pairs it with the other end.
+    """One end of a point-to-point message; ``tag`` pairs it with the other end (2F0: the output of action
+    2F0).
 
     A named tuple, as ``Exchange`` and ``Op`` are: a step has thousands of each, and a frozen dataclass takes
-    three times as long to make.
+    three times as long to create.
     """
 
     send: bool
@@ -79,9 +82,9 @@ class Exchange(NamedTuple):
 class Block:
     """A short program of kernels and collectives on one rank's own resources: a layer's forward, say.
 
-    Its ops' ``after`` count from the block's first op; it begins and ends with all its streams joined.
-    Blocks are compared by identity: each distinct one is built once, and used many times. Where the host
-    waits inside, ``parts`` are what comes before and after each wait, as blocks.
+    The ``after`` of its ops counts from the block's first op. A block begins when all streams of the rank
+    have joined, and ends so. Blocks are compared by identity: each distinct one is built once and used many
+    times. Where the host waits inside a block, ``parts`` are the pieces between these waits, as blocks.
     """
 
     name: str
@@ -90,14 +93,14 @@ class Block:
 
     @cached_property
     def issued_s(self) -> tuple[float, ...]:
-        """For each op, the host time from the issue of the first op on."""
+        """For each op, the seconds of host time between the issue of the first op and its own issue."""
         times = list(accumulate(op.host_s for op in self.ops))
         return tuple(at - times[0] for at in times)
 
     @cached_property
     def issue(self) -> tuple[tuple[int, float], ...]:
-        """For each op, the op that the host waits for before issuing it, here none (-1), and when it issues
-        it."""
+        """For each op, the index of the op that the host waits for before it issues this one (here always -1:
+        none), and when the host issues it, in seconds."""
         return tuple([(-1, at) for at in self.issued_s])
 
     @cached_property
@@ -112,7 +115,8 @@ class Block:
 
     @cached_property
     def streams(self) -> Mapping[str, tuple[tuple[int, ...], ...]]:
-        """By stream, its ops in rows: one, or on the stream that orders nothing (UNORDERED) one for each."""
+        """The ops of each stream, as rows that run in order. Ops of the stream without an order (UNORDERED)
+        are one row each."""
         found: dict[str, list[int]] = {}
         for i, op in enumerate(self.ops):
             found.setdefault(op.stream, []).append(i)
@@ -131,7 +135,8 @@ class Block:
 
     @cached_property
     def joins(self) -> frozenset[int]:
-        """Ops before which all earlier ones have ended, whatever they take, and no later one has begun."""
+        """Ops at which all streams meet: every earlier op has ended before they begin, whatever the ops take,
+        and no later op has begun."""
         behind: list[int] = []  # by op, a bit for each that it waits for, directly or not
         last: dict[str, int] = {}
         for i, op in enumerate(self.ops):
@@ -150,22 +155,21 @@ class Block:
 
     @cached_property
     def transfers(self) -> tuple[tuple[int, Transfer], ...]:
-        """Its collectives by op."""
+        """The index and the transfer of each of its collectives."""
         return tuple(
             (i, op.work.transfer) for i, op in enumerate(self.ops) if isinstance(op.work, Collective)
         )
 
     @cached_property
     def awaited(self) -> frozenset[int]:
-        """Ops for which ops of other streams wait."""
+        """Ops that ops of other streams wait for."""
         ops = self.ops
         return frozenset(i for op in ops for i in op.after if ops[i].stream != op.stream)
 
     @cached_property
     def most(self) -> Mapping[str, float]:
-        """By link of the rank, the bytes per second that its collectives put there at most: those of one
-        stream move one after the other.
-        """
+        """The most bytes per second that its collectives put on each link of the rank. Collectives of one
+        stream never run at the same time."""
         found: dict[str, dict[str | int, float]] = {}
         for i, op in enumerate(self.ops):
             if isinstance(op.work, Collective):
@@ -179,17 +183,17 @@ class Block:
 
 @dataclass(frozen=True)
 class RepeatedBlocks:
-    """Blocks in a row, each so many times: what one pipeline action runs.
+    """Blocks in a row, each with a count: what one pipeline action runs.
 
-    They mean their ops in their place (expand.py): each block is replayed once, and taken as a whole
-    wherever nothing else begins or ends on the rank meanwhile.
+    They mean the same as their ops written out one by one (expand.py). The engine replays each block once and
+    takes it as a whole wherever nothing else begins or ends on the rank meanwhile.
     """
 
     blocks: tuple[tuple[Block, int], ...]
 
     @cached_property
     def row(self) -> tuple[Block, ...]:
-        """The blocks, one by one."""
+        """All blocks in their order, each as often as it runs."""
         return tuple(block for block, count in self.blocks for _ in range(count))
 
     @cached_property
@@ -199,7 +203,8 @@ class RepeatedBlocks:
 
     @cached_property
     def issued_s(self) -> tuple[float, ...]:
-        """For each of the row, the host time from the issue of the very first op to that of its own first."""
+        """For each block of the row, the seconds of host time between the issue of the very first op and the
+        issue of the block's first op."""
         began = accumulate((block.host_s for block in self.row), initial=0.0)
         return tuple(at + block.first_s - self.first_s for at, block in zip(began, self.row, strict=False))
 
@@ -210,7 +215,7 @@ class RepeatedBlocks:
 
     @cached_property
     def last_on(self) -> Mapping[str, int]:
-        """Streams besides compute, each with the last of the row that uses it."""
+        """For each stream besides compute, the index of the last block of the row that uses it."""
         return {s: k for k, block in enumerate(self.row) for s in block.streams if s != "compute"}
 
     @cached_property
@@ -220,7 +225,7 @@ class RepeatedBlocks:
 
     @cached_property
     def most(self) -> Mapping[str, float]:
-        """By link of the rank, the bytes per second that its collectives put there at most."""
+        """The most bytes per second that its collectives put on each link of the rank."""
         found: dict[str, float] = {}
         for block in self._distinct:
             for link, rate in block.most.items():
@@ -250,7 +255,8 @@ Work = Compute | Collective | Exchange | RepeatedBlocks
 
 
 class Op(NamedTuple):
-    """One entry of a stream. ``host_s``: what issuing costs the host; ``host_sync``: it waits for the end."""
+    """One entry of a stream. ``host_s``: seconds that issuing it costs the host; ``host_sync``: the host
+    waits until the op has ended."""
 
     name: str
     stream: str
@@ -269,7 +275,7 @@ class Program:
     ops: tuple[Op, ...]
 
     def each_op(self) -> Iterator[Op]:
-        """Its ops, but in place of repeated blocks the ops of each distinct block, once."""
+        """Every op once; in place of repeated blocks, the ops of each distinct block once."""
         seen = set[int]()
         for op in self.ops:
             if not isinstance(op.work, RepeatedBlocks):
@@ -282,7 +288,7 @@ class Program:
                         yield from block.ops
 
     def counted_ops(self) -> Iterator[tuple[Op, int]]:
-        """Its ops with how often they run, those of repeated blocks once for each distinct block."""
+        """Every op with how often it runs; ops of repeated blocks come once for each distinct block."""
         blocks: Counter[Block] = Counter()
         for op in self.ops:
             if isinstance(op.work, RepeatedBlocks):
@@ -297,11 +303,11 @@ class Program:
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What a program means in one class: many classes run the same program, each with its own peers.
+    """What a program means for one class. Many classes run the same program, each with its own peers.
 
-    Kernels take ``slow`` times as long. Its GPU has ``sms``, or as many as all have (0). ``communicators``
-    and ``peers`` say what the program's names of communicators and classes stand for; what is not there
-    stands for itself.
+    Kernels take ``slow`` times as long. The class's GPU has ``sms`` SMs (0: as many as all GPUs have).
+    ``communicators`` and ``peers`` translate the names in the program; a name that they lack stands for
+    itself.
     """
 
     slow: float = 1.0
@@ -315,9 +321,9 @@ AS_WRITTEN = Binding()
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What is otherwise from ``at_s`` on, by class: how slow kernels are (infinite: it stops, for ever), the
-    capacities of its ``links``; and the ``capacity`` of links of the fabric. All of them each time.
-    """
+    """The state from ``at_s`` on: by class, how slow kernels are (infinite: the rank stops for ever) and the
+    capacities of its own ``links``; and the ``capacity`` of links of the fabric. Each change states all of
+    these anew."""
 
     at_s: float
     slow: tuple[float, ...]
@@ -329,12 +335,12 @@ class Change:
 class Programs:
     """The programs of all classes, and what they share.
 
-    ``communicators`` maps a name to the classes that it joins; a name that is not there (tp, dp)
-    stands for a group of its own in every class, whose members are equal and so never wait for one
-    another. ``links`` maps a local link name to its capacity in bytes per second, by class; ``paths``
-    says which links of the fabric are crossed besides. ``ends`` says how the next step follows this one.
-    ``bindings``, by class, or none where every program means what it says (bind.py writes them into the
-    programs). ``changes`` are in the order of their times.
+    ``communicators`` maps a name to the classes that it joins. A name that is not in it (tp, dp) stands for a
+    group inside each class: its members are equal, so they never wait for one another. ``links`` has, by
+    class, the capacity of each local link in bytes per second; ``paths`` says which links of the fabric are
+    crossed as well. ``ends`` says how the next step follows this one. ``bindings`` are by class, or empty
+    where every program means what it says (bind.py writes bindings into programs). ``changes`` are in the
+    order of time.
     """
 
     classes: tuple[Program, ...]
@@ -348,16 +354,17 @@ class Programs:
     changes: tuple[Change, ...] = ()
 
     def binding(self, r: int) -> Binding:
-        """What the program of class ``r`` means there."""
+        """What the program of class ``r`` means for that class."""
         return self.bindings[r] if self.bindings else AS_WRITTEN
 
     def meant(self, r: int, communicator: str) -> str:
-        """The name of what the program of class ``r`` calls ``communicator``."""
+        """The communicator that the program of class ``r`` means by the name ``communicator``."""
         return (
             self.bindings[r].communicators.get(communicator, communicator) if self.bindings else communicator
         )
 
     def joins(self, r: int, communicator: str) -> str | None:
-        """The name of a communicator of class ``r``'s program, where it joins classes; else None."""
+        """The communicator that the program of class ``r`` means by this name, if it joins several classes;
+        else None."""
         name = self.meant(r, communicator)
         return name if name in self.communicators else None

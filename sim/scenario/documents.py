@@ -106,7 +106,7 @@ def _read(path: Path) -> TreeNode:
         raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=message)])
     if path.suffix not in SHOWN_SUFFIXES and not any(key in tree.entries for key in _SIGNS):
         # Its keys would be told as unknown fields, and they may be lines of /etc/shadow.
-        message = f"this is no scenario: it has none of {', '.join(_SIGNS)}"
+        message = f"this is not a scenario: it has none of {', '.join(_SIGNS)}"
         raise ScenarioError([Problem(mark=Mark(file=str(path)), path="", message=message)])
     return canonical_tree(tree)
 
@@ -137,7 +137,7 @@ def with_base(tree: TreeNode, seen: tuple[Path, ...]) -> TreeNode:
         raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
     read = _read(path)
     if not isinstance(read.value, dict):
-        message = f"{clipped(str(path))!r} is no scenario: a scenario is a block of fields"
+        message = f"{clipped(str(path))!r} is not a scenario: a scenario is a block of fields"
         raise ScenarioError([Problem(mark=wish.mark, path="extends", message=message, value=wish.text)])
     base = with_base(read, (*seen, path.resolve()))
     inherited = {key: entry for key, entry in base.entries.items() if key not in _OF_ONE_DOCUMENT}

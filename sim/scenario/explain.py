@@ -51,7 +51,7 @@ def unknown_key(key: str, known: Sequence[str], blocks: dict[str, set[str]]) -> 
 
 
 def problems_of(failure: ValidationError, mark: Mark, part: type[BaseModel]) -> list[Problem]:
-    """What pydantic found in a scenario that is no document, and every contradiction between its parts."""
+    """What pydantic found in a scenario that is not a document, and every contradiction between its parts."""
     found = []
     for error in explain.errors_of(failure):
         reason = error.get("ctx", {}).get("error")

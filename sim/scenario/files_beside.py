@@ -50,7 +50,7 @@ def with_cluster_files(tree: TreeNode, fields: Any) -> Any:
 
 
 def _with_neighbour_files(tree: TreeNode, fields: Any) -> Any:
-    """The block ``cluster`` with the files of other jobs; what is no file there is a shipped name."""
+    """The block ``cluster`` with the files of other jobs; what is not a file there is a shipped name."""
     others = fields.get("neighbours") if isinstance(fields, dict) else None
     if not isinstance(others, list):
         return fields

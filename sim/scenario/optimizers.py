@@ -91,7 +91,7 @@ def get_optimizer(name: str) -> Optimizer:
 
 
 def _called(value: Any) -> Any:
-    """The name of the entry; what is no text is left to the type."""
+    """The name of the entry; what is not text is left to the type."""
     return get_optimizer(value).name if isinstance(value, str) else value
 
 
@@ -121,7 +121,7 @@ class OptimizerSpec(BaseModel):
         row = self.row
         if self.momentum is not None and row.momentum is None:
             takes = ", ".join(one.name for one in OPTIMIZERS.records().values() if one.momentum is not None)
-            raise ValueError(f"{self.name} is no optimizer with momentum or without; momentum is for {takes}")
+            raise ValueError(f"momentum: {self.name} has no momentum to choose; it is for {takes}")
         for field in ("ns_steps", "tp_mode", "sharding"):
             if getattr(self, field) is not None and not row.orthogonalizes:
                 takes = ", ".join(one.name for one in OPTIMIZERS.records().values() if one.orthogonalizes)

@@ -49,33 +49,33 @@ When = Literal["never", "once", "each"]
 
 @dataclass(frozen=True, kw_only=True)
 class ShardingRule:
-    """``gathers``: parameters are never gathered (each rank holds them whole), once a step by a stage's
-    first forward, or by each microbatch; ``regathers``: backward gathers what forward freed.
+    """When a framework gathers sharded parameters and reduces gradients, and in which pieces.
 
-    ``reduces_each``: every microbatch's gradients are reduced; else those of the last, with what the
-    others left: as its backward goes from layer to layer (``beside_last``), or all after it.
-    What waits so is whole, and ``waits_narrow`` in the width of the products: it is cast as it is reduced.
-    ``root``: embedding, final norm and head are one unit, gathered first and kept until the end of backward;
-    else the embedding is a unit, and the head one that forward keeps (``keeps_head``).
-    Neighbouring layers of up to ``together`` elements are gathered as one. Nothing is gathered ahead of its
-    turn beyond ``live`` elements in all.
-    ``reduce_bucket`` elements are reduced together; 0 is one unit at a time.
-    ``copies_out``: gathered parameters are copied into place; ``copies_in``: gradients into the buffer
-    that is reduced; ``flat``: that is one tensor of the products' type, which autograd joins from its parts,
-    and which is cast to the type of the reduction and divided by the ranks in passes of their own.
-    ``persistent`` is the size in elements below which a parameter is not sharded.
-    A layer too large to be joined is gathered in ``calls`` calls, one a matrix, its experts in
-    ``expert_calls``, and where it is recomputed
-    and ``gathers_again``, once more for the backward that follows.
-    ``in_turn``: a layer is gathered in its own turn, the first of its matrices before it and the others
-    beside it, and nothing ahead of its turn.
-    ``waits``: compute waits for a unit's reduction; ``gathers_alone``: and for its gather.
-    ``products_each``: a scheduler that knows no times lets one collective at a time run beside so many
-    products, and compute waits for those that it has no products left for; 0: no such scheduler.
-    ``by_matrices``: a unit's matrices are gathered and reduced one by one, but joined up to so many bytes a
-    kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``).
-    ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
-    ``lasting``: gradients of shards lie in one buffer all step long, whatever software.gradients says.
+    - When parameters are gathered: ``gathers`` is never (each rank holds them whole), once a step (by a
+      stage's first forward), or by each microbatch; ``regathers``: backward gathers what forward freed;
+      ``gathers_again``: where a layer too large to be joined is recomputed, its backward gathers it once
+      more.
+    - When gradients are reduced: after each microbatch (``reduces_each``), or only with the last one: layer
+      by layer in its backward (``beside_last``), or all after it. Gradients that wait are whole, and with
+      ``waits_narrow`` of the GEMMs' type, so that they are cast as they are reduced. ``lasting``: gradients
+      of shards lie in one buffer all step long, whatever software.gradients says.
+    - Units: with ``root``, embedding, final norm and head are one unit, which is gathered first and kept
+      until the end of backward; otherwise embedding and head are units of their own, and ``keeps_head``:
+      forward keeps the head. Neighbouring layers of up to ``together`` elements are one unit. A layer too
+      large to be joined takes ``calls`` gathers, one a matrix, and its experts ``expert_calls``.
+      ``by_matrices``: the matrices of a unit are gathered and reduced one by one, joined up to so many bytes
+      for each kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``).
+      Parameters of fewer than ``persistent`` elements are not sharded.
+    - How far ahead: at most ``live`` elements are gathered before their turn. ``in_turn``: nothing is; the
+      first matrix of a layer is gathered before it, and the others while it computes. ``waits``: compute
+      waits for each reduction; ``gathers_alone``: and for each gather. ``products_each``: a scheduler that
+      knows no times lets one collective overlap so many GEMMs, and compute waits for collectives without
+      GEMMs to hide them; 0: no such scheduler.
+    - Buffers: ``reduce_bucket`` elements are reduced together (0: a unit at a time). ``copies_out``: gathered
+      parameters are copied into place; ``copies_in``: gradients are copied into the buffer that is reduced.
+      ``flat``: that buffer is one tensor of the GEMMs' type, which autograd joins from its parts, and which
+      is cast to the reduction's type and divided by the ranks in passes of their own. ``master_only``: a rank
+      holds FP32 parameters alone, and casts its shard whenever it is gathered.
     """
 
     gathers: When

@@ -23,13 +23,13 @@ _TAG: Final = "tag:yaml.org,2002:"
 
 SHOWN_SUFFIXES: Final = (".yaml", ".yml", ".json")
 """Files whose lines messages show. ``extends: /etc/shadow`` in a document from elsewhere must print nothing
-of that file but that it is no scenario; a file that its owner named so is meant to be read as one."""
+of that file but that it is not a scenario; a file that its owner named so is meant to be read as one."""
 
 
 def read_tree(text: str, file: str, *, shown: str | None = None) -> TreeNode:
     """``text`` as a tree; ``file`` names it in messages. An empty text is null.
 
-    ``shown`` is the line that messages show where ``text`` is no file but a part of that line.
+    ``shown`` is the line that messages show where ``text`` is not a file but a part of that line.
 
     Raises:
         ScenarioError: a syntax error, a key given twice, a key that is not text, an unknown tag.

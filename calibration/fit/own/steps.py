@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ....sim.scenario.models import Scenario
 
 ROUNDS = 8
+"""Rounds after which the fit ends, settled or not."""
 SETTLED = 2e-3
 """A move of the logarithm of every factor below which the next round says the same."""
 MOST = math.log(10.0)

@@ -31,7 +31,7 @@ import numpy as np
 import yaml
 
 from ....hardware.deviations import Deviation
-from ....sim.evidence.interval import REACHES, deviations_of, parts_of, reach_of
+from ....sim.evidence.interval import LEVEL, REACHES, deviations_of, parts_of, reach_of
 from ....sim.evidence.interval_slowest import SLOWEST
 from ....sim.evidence.measured_steps import (
     DIFFERENCES,
@@ -65,8 +65,6 @@ _HEAD = """\
 #   stepsim calibrate residuals CASES.yaml... --held-out docs/step-fit.json --write
 # Do not edit.
 """
-
-_LEVEL = 0.9
 
 _TERM_START = 0.05
 """Where the terms of differences start: what the best known steps are off by, docs/step-fit.md."""
@@ -283,7 +281,7 @@ def _quantiles(rows: Sequence[StepRow], others: Mapping[str, MeasuredSteps]) -> 
         parts = parts_of(row.doubt, others[row.source])
         below, above = deviations_of(part for part in parts if part.kind not in REACHES)
         found.append((row.error, below + NOISE, above + NOISE, count))
-    return sides_that_hold(found, level_for_another(_LEVEL, len({row.source for row in rows})))
+    return sides_that_hold(found, level_for_another(LEVEL, len({row.source for row in rows})))
 
 
 def _source(name: str, shown: Sequence[StepRow]) -> str:

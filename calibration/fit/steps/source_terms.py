@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ....hardware.step_factors import CAUSES
+from ....sim.evidence.interval import LEVEL
 from ....sim.evidence.own_steps import (
     SourceSpread,
     StepSample,
@@ -54,7 +55,6 @@ UNREAD = ("unread_common", "unread_kind")
 STARTS = {"fixed_s": 0.02, "run": 0.03, "reach": 3.0}
 """Where the terms start that do not start at 0.05: fixed times of the presets that have one, and how far runs
 of a kind are apart."""
-_LEVEL = 0.9
 _SETTLED = 1e-6
 """Relative gain of the logarithm of the likelihood below which a search ends: 0.001 of it in all."""
 
@@ -143,7 +143,7 @@ def fit_source_spread(rows: Sequence[SourceRow], unread: Sequence[SourceRow] = (
     if not left:
         raise ValueError("how far one run speaks for others shows in sources of two runs or more")
     errors = [(one.error, one.sigma, one.above, one.weight * count[one.row.name]) for one in left]
-    level = level_for_another(_LEVEL, len({one.row.source for one in left}))
+    level = level_for_another(LEVEL, len({one.row.source for one in left}))
     spread = replace(spread, quantile=spreads_that_hold(errors, level))
     if _sources_with_pairs(unread) > 1:
         spread = _likeliest(_pairs(unread), spread, read=False)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....hardware.deviations import Deviation
+from ....sim.evidence.interval import LEVEL
 from ....sim.evidence.measured_steps import OTHERS
 from ....sim.figures import significant
 from ..growth import NORMAL_NINTH, weighted_quantile
@@ -25,8 +26,6 @@ ALL = 10.0
 """Sources for which the spread of all counts beside the own sources of one generic preset: the ninth decile
 of fewer is what one of them shows. What no curve knows of a GPU's steps is pooled alike
 (``MeasuredSteps.pooled``)."""
-
-_LEVEL = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ def _ninth(moves: Sequence[Move]) -> float:
     """Within how much of a logarithm nine in ten of the moves are."""
     many = Counter(move.source for move in moves)
     sizes = sorted((abs(move.moved), 1.0 / many[move.source]) for move in moves)
-    return weighted_quantile(sizes, _LEVEL)
+    return weighted_quantile(sizes, LEVEL)
 
 
 def _shown(moves: Sequence[Move], ninth: float) -> str:

@@ -66,7 +66,7 @@ def written_whole(where: str, word: str | None, *, low: int = 0, high: int = LAR
     except ValueError:
         value = _float(word)
     if not (low <= value <= high and value == int(value)):
-        raise ValueError(f"{where}: {shown(word)} is no whole number of at least {low}{_most(high)}")
+        raise ValueError(f"{where}: {shown(word)} is not a whole number of at least {low}{_most(high)}")
     return int(value)
 
 
@@ -75,7 +75,9 @@ def written_seconds(where: str, word: str | None) -> float:
     try:
         return written_number(where, word, low=1e-12, high=LARGEST_SECONDS)
     except ValueError:
-        raise ValueError(f"{where}: seconds: {shown(word)} is no duration of a kernel in seconds") from None
+        raise ValueError(
+            f"{where}: seconds: {shown(word)} is not a duration of a kernel in seconds"
+        ) from None
 
 
 def written_flag(where: str, word: str | None) -> bool:

@@ -18,6 +18,8 @@ from ..grids import Grid
 from ..run import ValidatedCase
 
 CONTRADICTS = 1.5
+"""Ratio of two measured twins above which they contradict one another: far above what repeated runs of
+one configuration differ by (sim/evidence/run_noise.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)

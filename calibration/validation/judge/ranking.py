@@ -23,8 +23,11 @@ from ....sim.reliability.study.statistics import quantile
 from ..run import ValidatedCase
 
 FEWEST_ROWS = 10
+"""Runs of a sweep from which on its rank correlation is counted."""
 FEWEST_LAYOUTS = 3
+"""Different layouts of a sweep from which on there is something to rank."""
 SAME = 0.03
+"""Share by which two measured times may differ and count as the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,15 +27,25 @@ from .regimes import Against, against, by_regime, rated
 from .source_left_out import by_source_left_out
 
 STEP_MEDIAN, STEP_P90 = 0.06, 0.18
+"""Errors of the step time for families left out of the fit, high trust."""
 SOURCE_MEDIAN, SOURCE_ROWS = 0.10, 10
+"""The worst source's median error, among sources of so many rows."""
 RANK_MEDIAN, RANK_NINTH = 0.95, 0.90
+"""Spearman's rank correlation in sweeps: the median, and what nine in ten reach."""
 NANOTRON_FAST, NANOTRON_NODES = 0.10, 0.20
+"""Median errors of nanotron: of runs with an MFU of 10 % and more, and for the worst number of hosts."""
 OOM_BALANCED, MEMORY_MEDIAN = 0.95, 0.05
+"""Balanced accuracy of who runs out of memory, and the median error of the peak memory."""
 FACTOR = 3.0
+"""How many times smaller errors are than those of the better baseline."""
 UNSEEN_MEDIAN, UNSEEN_P90, UNSEEN_WIDTH, UNSEEN_INSIDE = 0.05, 0.12, 0.28, (0.88, 0.93)
+"""For sources left out: errors of the step time, the median width of intervals, and what these hold."""
 OWN_MEDIAN, OWN_WIDTH = 0.035, 0.16
+"""The same after one run of the source has been measured."""
 CHOICE_OOM, CHOICE_MEDIAN, CHOICE_P90, THREE_P90 = 0.03, 0.01, 0.08, 0.04
+"""A plan's first choice: how often it runs out of memory, and what it loses to the best; p90 of three."""
 HELD_HIGH, HELD_MEDIUM, HELD_EXPERTS, HELD_OUTSIDE = (0.90, 0.98), 0.88, 0.85, 0.85
+"""Measured steps inside of the interval: by trust, with experts, and outside of what was measured."""
 OOM_SOURCES = ("aleph_alpha_layouts", "hf_nanotron_h100", "hf_nanotron_h100_oom")
 
 

@@ -20,14 +20,14 @@ from .local_shape import LocalShape
 
 
 def cast_weights(builder: LayerBuilder, weights: float, matrices: int) -> None:
-    """The ``weights`` of so many matrices to 16 bit: read, write."""
+    """Append the casts of so many ``matrices`` with ``weights`` elements to 16 bit: read, write."""
     if builder.local.autocast:
         builder.memory("cast weights", weights * _both(builder.local), launches=matrices)
 
 
 def cast_rows(builder: LayerBuilder, readers: int) -> None:
-    """What a norm wrote to 16 bit, for each matrix that reads it: read, write. Compiled, the norm writes 16
-    bit itself."""
+    """Append the cast of a norm's output to 16 bit, once for each matrix that reads it: read, write.
+    Compiled, the norm itself writes 16 bit."""
     local = builder.local
     if local.autocast and not builder.software.kernels.torch_compile:
         size = readers * local.norm_tokens * local.hidden * _both(local)
@@ -35,8 +35,12 @@ def cast_rows(builder: LayerBuilder, readers: int) -> None:
 
 
 def cast_row_gradients(builder: LayerBuilder, readers: int, sums: int) -> None:
-    """Gradients of these rows to FP32: read, write; and their sums there, of which so many are told of 16 bit
-    elsewhere: read both, write one. Compiled, the norm's backward reads 16 bit."""
+    """Append the casts of the gradients of these rows to FP32 (read, write), and their sums (read both, write
+    one).
+
+    ``sums`` of these additions are counted elsewhere in 16 bit, and taken off here. Compiled, the norm's
+    backward reads 16 bit.
+    """
     local = builder.local
     if not local.autocast or builder.software.kernels.torch_compile:
         return
@@ -48,15 +52,16 @@ def cast_row_gradients(builder: LayerBuilder, readers: int, sums: int) -> None:
 
 
 def cast_branch_gradient(builder: LayerBuilder) -> None:
-    """The residual's gradient to 16 bit, for what was added to it: read, write. Compiled, it is no kernel."""
+    """Append the cast of the residual stream's gradient to 16 bit, for the branch that was added: read,
+    write. Compiled, this is no kernel of its own."""
     local = builder.local
     if local.autocast and not builder.software.kernels.torch_compile:
         builder.memory("branch gradient to 16 bit", local.norm_tokens * local.hidden * _both(local))
 
 
 def cast_weight_gradient(builder: LayerBuilder, parameters: float, fresh_bytes: int) -> None:
-    """A ``fresh`` gradient to FP32, where it is sharded next and not added to a whole one: read, write. That
-    of a look-up, which autocast leaves alone, is FP32 as it comes."""
+    """Append the cast of a fresh gradient to FP32 if it is sharded next, instead of added to a whole one:
+    read, write. The gradient of an embedding, which autocast does not touch, is FP32 already."""
     local = builder.local
     if local.autocast and not local.accumulates and fresh_bytes != local.stream_bytes:
         builder.memory("gradient cast", parameters * _both(local))

@@ -21,7 +21,8 @@ _FP32_BYTES = 4
 
 
 def add_biases(builder: LayerBuilder, *, experts: int, elements: float, weighted: bool) -> None:
-    """Add to the ``elements`` that a product has written the biases of ``experts``, ``weighted`` or not."""
+    """Append the addition of ``experts`` biases to the ``elements`` of a GEMM's output; ``weighted``:
+    times the routing weights."""
     e = builder.local.element_bytes
     if not weighted:
         # addition (r e, w e) for each expert; join (r e, w e)
@@ -39,7 +40,8 @@ def add_biases(builder: LayerBuilder, *, experts: int, elements: float, weighted
 
 
 def add_biases_backward(builder: LayerBuilder, *, experts: int, elements: float, weighted: bool) -> None:
-    """The gradients of biases and probabilities, and that of the product, put together from the experts'."""
+    """Append the gradients of biases and routing weights, and the GEMM's output gradient, joined from the
+    experts'."""
     e = builder.local.element_bytes
     if not weighted:
         # sum over the rows of each expert (r e); join, which undoes the split (r e, w e)
@@ -59,9 +61,9 @@ def add_biases_backward(builder: LayerBuilder, *, experts: int, elements: float,
 
 
 def _weighted_bytes(builder: LayerBuilder) -> int:
-    """Bytes of a bias times a probability, which takes the wider type of the two.
+    """Bytes per element of a bias times a routing weight, which has the wider type of the two.
 
-    Probabilities are of the layer's type, but DeepEP's and HybridEP's exchanges carry them in FP32
+    Routing weights are of the layer's type, but DeepEP's and HybridEP's exchanges carry them in FP32
     (Megatron-LM token_dispatcher.py, _DeepepManager.setup_metadata and dispatch: token_probs.float()).
     """
     e = builder.local.element_bytes

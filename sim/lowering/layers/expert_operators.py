@@ -40,13 +40,14 @@ _SECTOR_BYTES = 32
 """Least that a read of memory brings: one_hot's elements of an expert lie apart."""
 
 
-def by_operators(software: Software) -> bool:
-    """Whether torch's own operators move, weight and gate the rows of experts."""
+def uses_torch_operators(software: Software) -> bool:
+    """Whether torch's own operators permute, weight and gate the experts' rows, instead of a library's
+    kernels."""
     return software.kernels.expert_operators != "library"
 
 
 def in_a_loop(software: Software) -> bool:
-    """Whether experts run one after the other, each with launches of its own."""
+    """Whether experts run one after the other in a Python loop, each with its own launches."""
     return software.kernels.expert_operators == "loop"
 
 
@@ -54,7 +55,7 @@ def in_a_loop(software: Software) -> bool:
 
 
 def take_rows(builder: LayerBuilder, experts: Experts) -> None:
-    """Rows of tokens in the order of their experts."""
+    """Append the permutation of tokens into the order of their experts."""
     tokens, rows, row = _sizes(builder, experts)
     if in_a_loop(builder.software):
         _masks(builder, experts)
@@ -69,7 +70,7 @@ def take_rows(builder: LayerBuilder, experts: Experts) -> None:
 
 
 def take_rows_backward(builder: LayerBuilder, experts: Experts) -> None:
-    """Gradients of rows, added up for each token."""
+    """Append its backward: gradients of rows, summed for each token."""
     tokens, rows, row = _sizes(builder, experts)
     turns = _turns(builder, experts)
     # In a loop each turn has zeros of all tokens (w), and but the first adds them to what is there (r 2 w 1).
@@ -81,9 +82,9 @@ def take_rows_backward(builder: LayerBuilder, experts: Experts) -> None:
 
 
 def _masks(builder: LayerBuilder, experts: Experts) -> None:
-    """one_hot of the experts that were chosen, its sums, and for each expert where it was.
+    """Append one_hot of the chosen experts, its sums, and torch.where for each expert's mask.
 
-    torch.where copies an expert's mask, whose elements lie apart, counts what is in it, and selects.
+    torch.where copies the mask, whose elements are strided, counts its nonzeros, and selects.
     """
     chosen = builder.local.norm_tokens * experts.topk
     mask = float(_INDEX_BYTES * chosen * experts.held)
@@ -96,7 +97,7 @@ def _masks(builder: LayerBuilder, experts: Experts) -> None:
 
 
 def return_rows(builder: LayerBuilder, experts: Experts) -> None:
-    """Rows times the weights that the router gave them, added up for each token."""
+    """Append the rows times their routing weights, summed for each token."""
     tokens, rows, row = _sizes(builder, experts)
     weight_rows(builder, rows, experts)
     if in_a_loop(builder.software):
@@ -109,7 +110,7 @@ def return_rows(builder: LayerBuilder, experts: Experts) -> None:
 
 
 def return_rows_backward(builder: LayerBuilder, experts: Experts) -> None:
-    """Gradients of weighted rows, of their weights, and of the rows."""
+    """Append the gradients of these sums, of the routing weights, and of the rows."""
     tokens, rows, row = _sizes(builder, experts)
     turns = _turns(builder, experts)
     if in_a_loop(builder.software):
@@ -125,7 +126,7 @@ def return_rows_backward(builder: LayerBuilder, experts: Experts) -> None:
 
 
 def weight_rows(builder: LayerBuilder, rows: float, experts: Experts) -> None:
-    """Each row times a number of its own: r w."""
+    """Append the product of each row with its weight (r w)."""
     turns = _turns(builder, experts)
     elements = rows * builder.local.hidden
     builder.memory(
@@ -140,14 +141,16 @@ def weight_rows(builder: LayerBuilder, rows: float, experts: Experts) -> None:
 
 
 def weights_as_one(builder: LayerBuilder) -> bool:
-    """Whether the weights of all experts are one parameter, of which a loop takes each expert's: from 5.0 on,
-    and of GPT-OSS before (models/gpt_oss/modeling_gpt_oss.py at 00d4b3d2, GptOssExperts)."""
+    """Whether the weights of all experts are one parameter, which a loop slices for each expert: from
+    Transformers 5.0 on, and for GPT-OSS before that (models/gpt_oss/modeling_gpt_oss.py at 00d4b3d2,
+    GptOssExperts)."""
     return builder.software.kernels.grouped_gemm == "stacked" or builder.local.clamped_gate
 
 
 def put_weight_gradients(builder: LayerBuilder, experts: Experts, elements: int) -> None:
-    """The gradient of a part is zeros as large as all (w), into which it is copied (r w), and is added to
-    those of the turns before (r 2 w 1): of ``elements`` of each expert."""
+    """Append the gradients of such slices, of ``elements`` each: zeros as large as all experts (w), the
+    copy of the slice's gradient into them (r w), and their sum with the gradients of earlier iterations (r
+    2 w 1)."""
     turns, each = experts.turns, float(elements * builder.local.element_bytes)
     moved = (4 * turns - 3) * experts.held * each + 2 * turns * each
     builder.memory("gradients of all experts", moved, launches=3 * turns - 1)
@@ -157,7 +160,7 @@ def put_weight_gradients(builder: LayerBuilder, experts: Experts, elements: int)
 
 
 def add_rows_biases(builder: LayerBuilder, experts: Experts, width: int) -> None:
-    """Biases of the experts of all rows, gathered and added; in a loop, added as an expert's own."""
+    """Append the experts' biases: gathered for all rows and added; in a loop, added expert by expert."""
     local, rows = builder.local, experts.rows(builder.local.norm_tokens)
     size = float(rows * width * local.element_bytes)
     if in_a_loop(builder.software):
@@ -169,8 +172,8 @@ def add_rows_biases(builder: LayerBuilder, experts: Experts, width: int) -> None
 
 
 def add_rows_biases_backward(builder: LayerBuilder, experts: Experts, width: int) -> None:
-    """Gradients of biases. Those of a row are added to those of the row before it, by the warp of an expert;
-    in a loop each is a sum over rows."""
+    """Append the gradients of biases. One warp for each expert sums its rows one after the other; in a
+    loop, each is a sum over rows."""
     local, rows = builder.local, experts.rows(builder.local.norm_tokens)
     size = float(rows * width * local.element_bytes)
     if in_a_loop(builder.software):
@@ -185,7 +188,8 @@ def add_rows_biases_backward(builder: LayerBuilder, experts: Experts, width: int
 
 
 def gate(builder: LayerBuilder, experts: Experts) -> None:
-    """The gated activation of rows whose branches one product has made, beside each other or in turn."""
+    """Append the gated activation of the rows. One GEMM wrote both branches, as halves of a row or as
+    alternate columns."""
     local, turns = builder.local, _turns(builder, experts)
     elements = float(experts.rows(local.norm_tokens) * experts.ffn)
     e = local.element_bytes
@@ -206,7 +210,7 @@ def gate(builder: LayerBuilder, experts: Experts) -> None:
 
 
 def gate_backward(builder: LayerBuilder, experts: Experts) -> None:
-    """Gradients of both branches, put together where one product has made them."""
+    """Append the gradients of both branches, joined where one GEMM wrote both."""
     local, turns = builder.local, _turns(builder, experts)
     elements = float(experts.rows(local.norm_tokens) * experts.ffn)
     if local.clamped_gate:
@@ -227,7 +231,7 @@ def gate_backward(builder: LayerBuilder, experts: Experts) -> None:
 
 
 def _clamped_gate_backward(builder: LayerBuilder, elements: float, turns: int) -> None:
-    """Of GPT-OSS's gate, operator by operator, last first."""
+    """The backward of GPT-OSS's clamped gate, operator by operator, last first."""
     e = builder.local.element_bytes
     # two products r 2 w 1 for each of two multiplications; sigmoid's r 2 w 1; times alpha r w; sum r 2 w 1
     builder.memory("gate backward", (12 + 3 + 2 + 3) * e * elements, launches=7 * turns)
@@ -246,7 +250,8 @@ def _clamped_gate_backward(builder: LayerBuilder, elements: float, turns: int) -
 
 
 def _halves(builder: LayerBuilder) -> bool:
-    """Whether branches are halves of the rows of one product: Transformers had two until 5.0."""
+    """Whether the branches are halves of one GEMM's rows; Transformers before 5.0 had a GEMM for each
+    branch."""
     return not (in_a_loop(builder.software) and builder.local.split_gate)
 
 
@@ -254,7 +259,7 @@ def _halves(builder: LayerBuilder) -> bool:
 
 
 def _sizes(builder: LayerBuilder, experts: Experts) -> tuple[int, float, float]:
-    """Tokens, rows, and bytes of a row."""
+    """Tokens, rows, and bytes of one row."""
     local = builder.local
     return local.norm_tokens, experts.rows(local.norm_tokens), float(local.hidden * local.element_bytes)
 
@@ -264,6 +269,7 @@ def _turns(builder: LayerBuilder, experts: Experts) -> int:
 
 
 def _sort_to_put(builder: LayerBuilder, rows: float, turns: int) -> None:
-    """The order in which index_put_ adds up what the same index chose; one call of the host's for each."""
+    """Append the sort of indices with which index_put_ accumulates rows of equal index; the host pays one
+    call for each."""
     moved = 4.0 * _INDEX_BYTES * rows * _PUT_SORT_PASSES
     builder.memory("sort to put", moved, launches=_PUT_SORT_LAUNCHES * turns, counted=turns)

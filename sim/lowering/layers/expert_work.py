@@ -18,11 +18,11 @@ from .expert_biases import add_biases, add_biases_backward
 from .expert_operators import (
     add_rows_biases,
     add_rows_biases_backward,
-    by_operators,
     gate,
     gate_backward,
     in_a_loop,
     put_weight_gradients,
+    uses_torch_operators,
     weights_as_one,
 )
 from .experts import Experts
@@ -34,8 +34,8 @@ from .quantise import quantise, transpose
 from .recompute import NOTHING, Recompute
 
 
-def work(builder: LayerBuilder) -> None:
-    """The experts on the rows that have arrived."""
+def experts_forward(builder: LayerBuilder) -> None:
+    """Append the experts' MLP on the rows that have arrived."""
     builder = builder.outside_graphs()
     local = builder.local
     first_half(builder)
@@ -47,7 +47,8 @@ def work(builder: LayerBuilder) -> None:
 
 
 def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
-    """Up to the input of the experts' second product; without the first ``product`` where that is kept."""
+    """Append the experts' MLP up to the input of its second GEMM; without the first GEMM (``product``)
+    where its output is kept."""
     builder = builder.outside_graphs()
     local = builder.local
     _etp(builder, "all_gather")
@@ -63,7 +64,7 @@ def first_half(builder: LayerBuilder, *, product: bool = True) -> None:
         _activation(builder)
 
 
-def work_backward(
+def experts_backward(
     builder: LayerBuilder,
     *,
     recompute: Recompute = NOTHING,
@@ -90,8 +91,8 @@ def work_backward(
             # its gradient in place of that of the activation.
             each = local.gate * (local.element_bytes + _gathered(local)) - local.element_bytes
             builder.memory("quantised gradient", _activation_elements(local) * each, launches=0)
-        elif linear is second and by_operators(builder.software):
-            gate_backward(builder, experts_of(local))
+        elif linear is second and uses_torch_operators(builder.software):
+            gate_backward(builder, local_experts(local))
         elif linear is second:
             activation_backward(_on_rows(builder), weighted=builder.software.kernels.weighted_activation)
             _weights_gradient(builder)
@@ -100,7 +101,7 @@ def work_backward(
     _etp(builder, "reduce_scatter")
 
 
-def work_weight_grad(builder: LayerBuilder) -> None:
+def experts_weight_grad(builder: LayerBuilder) -> None:
     """Gradients of the experts' matrices alone."""
     builder = builder.outside_graphs()
     local = builder.local
@@ -109,7 +110,7 @@ def work_weight_grad(builder: LayerBuilder) -> None:
         _grouped(builder, linear, "wgrad")
 
 
-def experts_of(local: LocalShape) -> Experts:
+def local_experts(local: LocalShape) -> Experts:
     """The experts of a layer that is known to have some."""
     assert local.experts is not None
     return local.experts
@@ -123,33 +124,33 @@ def move_rows(builder: LayerBuilder, name: str, rows: float) -> None:
 
 
 def _activation(builder: LayerBuilder) -> None:
-    """The activation of the rows, by torch's operators or as a dense MLP has it."""
-    if by_operators(builder.software):
-        gate(builder, experts_of(builder.local))
+    """Append the activation of the rows, by torch's operators or by the same kernels as a dense MLP."""
+    if uses_torch_operators(builder.software):
+        gate(builder, local_experts(builder.local))
     else:
         activation(_on_rows(builder))
 
 
 def _on_rows(builder: LayerBuilder) -> LayerBuilder:
-    """A builder for the activation of the rows that this rank's experts work on, which knows nothing of a
-    bias that is added apart."""
+    """A builder for the activation on the rows of this rank's experts. It adds no bias where biases are
+    added by kernels of their own."""
     local = builder.local
-    experts = experts_of(local)
+    experts = local_experts(local)
     rows = experts.rows_each(local.norm_tokens) * experts.held
     biases = local.biases and builder.software.kernels.expert_biases != "apart"
     return builder.on(local.here.with_(sequence=rows, ffn=experts.ffn, biases=biases))
 
 
 def _matrices(local: LocalShape) -> tuple[Linear, Linear]:
-    width = experts_of(local).ffn
+    width = local_experts(local).ffn
     first = Linear(name="expert fc1", inputs=local.hidden, outputs=width * local.gate)
     return first, Linear(name="expert fc2", inputs=width, outputs=local.hidden)
 
 
 def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
-    """One product for each expert held here, in one kernel or in one for each."""
+    """Append one GEMM for each expert on this rank, in one grouped kernel or in one kernel each."""
     local, software = builder.local, builder.software
-    experts = experts_of(local)
+    experts = local_experts(local)
     if in_a_loop(software):
         _in_turn(builder, linear, what)
         return
@@ -171,7 +172,7 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
         transpose(builder, rows * width, just_cast=True)
     # Where the gradient of a weight is ready its hook runs (DDP): of each expert, unless all are one weight.
     weights = 1 if software.kernels.grouped_gemm == "stacked" else experts.held
-    launches = builder.products(calls) + (weights if what == "wgrad" else 0)
+    launches = builder.gemm_launches(calls) + (weights if what == "wgrad" else 0)
     rate = software.kernels.fp8_wgrad_rate if local.recipe and what == "wgrad" else 1.0
     builder.kernel(name, replace(gemm, batch=experts.held, calls=calls), launches=launches, rate=rate)
     if what == "wgrad":
@@ -179,9 +180,9 @@ def _grouped(builder: LayerBuilder, linear: Linear, what: str) -> None:
 
 
 def _in_turn(builder: LayerBuilder, linear: Linear, what: str) -> None:
-    """The products of one expert that has rows after the other, on one stream; branches that are matrices of
-    their own are products of their own."""
-    local, experts = builder.local, experts_of(builder.local)
+    """Append the GEMMs of a loop over the experts that have rows, on one stream. Branches that are
+    matrices of their own have GEMMs of their own."""
+    local, experts = builder.local, local_experts(builder.local)
     each, times = linear, experts.turns
     if local.split_gate and linear == _matrices(local)[0]:
         each, times = replace(linear, outputs=linear.outputs // local.gate), times * local.gate
@@ -192,7 +193,7 @@ def _in_turn(builder: LayerBuilder, linear: Linear, what: str) -> None:
         "dgrad": lambda: each.input_grad(one),
         "wgrad": lambda: each.weight_grad(one, builder.software),
     }[what]()
-    launches = times * (builder.products(1) + (what == "wgrad"))  # and the hook of each weight
+    launches = times * (builder.gemm_launches(1) + (what == "wgrad"))  # and the hook of each weight
     name = linear.name if what == "forward" else f"{linear.name} {what}"
     builder.kernel(name, gemm, launches=launches, times=times)
     if what == "wgrad":
@@ -202,26 +203,26 @@ def _in_turn(builder: LayerBuilder, linear: Linear, what: str) -> None:
 
 
 def _biases(builder: LayerBuilder, linear: Linear, direction: Literal["forward", "backward"]) -> None:
-    """The biases of a product of the experts, or their gradients, where its kernel does not add them."""
+    """Append the biases of the experts' GEMMs, or their gradients, where the GEMM kernels do not add them."""
     local, kernels = builder.local, builder.software.kernels
-    if local.biases and by_operators(builder.software):
+    if local.biases and uses_torch_operators(builder.software):
         of_rows = add_rows_biases if direction == "forward" else add_rows_biases_backward
-        of_rows(builder, experts_of(local), linear.outputs)
+        of_rows(builder, local_experts(local), linear.outputs)
         return
     weighted = linear == _matrices(local)[1]
     apart = kernels.expert_biases == "apart" or (weighted and kernels.expert_biases == "second-apart")
     if not local.biases or not apart or activation_in_products(local, builder.software):
         return
     add = add_biases if direction == "forward" else add_biases_backward
-    experts = experts_of(local)
+    experts = local_experts(local)
     elements = float(experts.rows_each(local.norm_tokens) * experts.held * linear.outputs)
     add(builder, experts=experts.held, elements=elements, weighted=weighted)
 
 
 def _weights_gradient(builder: LayerBuilder) -> None:
-    """The sums that are the router's gradient, where the activation weights its rows: a kernel of its own
-    reads again what the activation's backward has read (Megatron-LM core/fusions/fused_bias_swiglu.py,
-    weighted_swiglu_back)."""
+    """Append the sums for the router's gradient where the activation multiplies its rows by the routing
+    weights: a kernel of its own reads the inputs of the activation's backward once more (Megatron-LM
+    core/fusions/fused_bias_swiglu.py, weighted_swiglu_back)."""
     local, kernels = builder.local, builder.software.kernels
     if kernels.weighted_activation and kernels.has_activation(gated=local.gate == 2):
         read = (local.gate + 1) * local.element_bytes
@@ -237,7 +238,7 @@ def _quantised_apart(builder: LayerBuilder) -> int:
     """
     recipe, software = builder.local.recipe, builder.software
     fused = software.kernels.grouped_gemm != "streams" or (recipe is not None and recipe.fused_multi)
-    return 1 if fused else experts_of(builder.local).held
+    return 1 if fused else local_experts(builder.local).held
 
 
 def activation_in_products(local: LocalShape, software: Software) -> bool:
@@ -246,7 +247,7 @@ def activation_in_products(local: LocalShape, software: Software) -> bool:
 
 
 def _activation_elements(local: LocalShape) -> float:
-    experts = experts_of(local)
+    experts = local_experts(local)
     return experts.rows_each(local.norm_tokens) * experts.held * experts.ffn
 
 
@@ -258,8 +259,8 @@ def _gathered(local: LocalShape) -> float:
 def _sort(builder: LayerBuilder, name: str) -> None:
     """Rows arrive by source and are wanted by expert; with one expert there is nothing to do."""
     local = builder.local
-    if experts_of(local).held > 1 and not by_operators(builder.software):
-        move_rows(builder, name, 2 * experts_of(local).rows(local.norm_tokens))
+    if local_experts(local).held > 1 and not uses_torch_operators(builder.software):
+        move_rows(builder, name, 2 * local_experts(local).rows(local.norm_tokens))
 
 
 def _pad(builder: LayerBuilder, name: str) -> None:
@@ -269,7 +270,7 @@ def _pad(builder: LayerBuilder, name: str) -> None:
     permutation does that as it copies; a capacity is such a multiple by itself.
     """
     local, software = builder.local, builder.software
-    experts = experts_of(local)
+    experts = local_experts(local)
     copied = software.kernels.expert_rows_padded and software.exchange.moe_dispatcher != "hybridep"
     if local.recipe and experts.dropless and copied:
         builder.memory(name, 2.0 * experts.rows(local.norm_tokens) * local.hidden * local.element_bytes)
@@ -278,7 +279,7 @@ def _pad(builder: LayerBuilder, name: str) -> None:
 def _etp(builder: LayerBuilder, kind: str) -> None:
     """Ranks that share an expert gather its rows, and add up its outputs."""
     local = builder.local
-    experts = experts_of(local)
+    experts = local_experts(local)
     if experts.etp > 1:
         rows = experts.rows(local.norm_tokens)
         builder.collective("etp", f"expert {kind}", kind, rows * local.hidden * local.element_bytes)

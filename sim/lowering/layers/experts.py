@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Experts:
-    """``held`` of ``total`` experts are here, each ``ffn`` wide (divided by etp); ``shared_ffn`` by tp.
+    """The experts of one layer on a rank: ``held`` of ``total``, each ``ffn`` wide (divided by etp).
 
-    ``copies`` is how often each token is sent: topk, or what capacity pads or cuts that to. ``load`` is
-    this rank's rows over the mean of all ranks (routing.py), ``busiest`` the rows of the expert with the most
-    over the mean of those here, ``idle`` how many of these have none. Without a capacity (``dropless``)
-    nobody knows how many rows come before the router has run. ``in_groups``: a router chooses groups of
-    experts first.
+    ``shared_ffn`` is the width of the shared experts (divided by tp). ``copies``: how often each token is
+    sent, which is topk or what a capacity pads or cuts that to. ``load``: this rank's rows over the mean of
+    all ranks (routing.py); ``busiest``: the rows of its fullest expert over the mean of its experts;
+    ``idle``: how many of its experts have no rows. ``dropless``: there is no capacity, so that the number of
+    rows is unknown until the router has run. ``in_groups``: the router first chooses groups of experts.
     """
 
     total: int
@@ -43,15 +43,15 @@ class Experts:
 
     @property
     def turns(self) -> int:
-        """Turns of a loop over those experts here that have rows."""
+        """Iterations of a loop over the experts here that have rows."""
         return self.held - self.idle
 
     def sent(self, tokens: int) -> float:
-        """Rows that a rank with ``tokens`` tokens sends out, itself among the receivers."""
+        """Rows that a rank with ``tokens`` tokens sends out, those to itself included."""
         return tokens * self.copies
 
     def rows(self, tokens: int) -> float:
-        """Rows that this rank's experts work on, where every rank has ``tokens`` tokens."""
+        """Rows that this rank's experts receive if every rank has ``tokens`` tokens."""
         return self.sent(tokens) * self.etp * self.load
 
     def rows_each(self, tokens: int) -> int:
@@ -60,7 +60,7 @@ class Experts:
 
 
 def copies_of(moe: Moe) -> float:
-    """How often each token is sent to experts: topk times, or what a capacity pads or cuts that to."""
+    """How often each token is sent to experts: topk times, or as often as a capacity pads or cuts that to."""
     return moe.topk * (moe.capacity_factor or 1.0)
 
 

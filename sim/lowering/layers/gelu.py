@@ -1,7 +1,8 @@
-"""GELU by its tanh formula, one operator of torch's after the other, as models write it themselves.
+"""GELU by its tanh formula, operator by operator in torch, as some models write it out.
 
-``0.5 * x * (1 + tanh(c * (x + 0.044715 * pow(x, 3))))``. Under autocast pow is of FP32, and all behind it
-with it; the last product is cast for the matrix that reads it.
+``0.5 * x * (1 + tanh(c * (x + 0.044715 * pow(x, 3))))``. Under autocast pow and all operators behind it run
+in FP32, and the result is cast for the matrix that reads it. Comments count bytes at HBM: ``r e w 4`` reads
+elements of the model's type and writes FP32.
 
 References:
     Transformers activations.py, NewGELUActivation (``gelu_new``, GPT-2's); nanoGPT model.py until February
@@ -15,7 +16,8 @@ from .local_shape import LocalShape
 
 
 def gelu(builder: LayerBuilder) -> None:
-    """Append the formula: pow, times a number, sum with x, times another, tanh, plus one, half of x, both."""
+    """Append the formula's operators: pow, scale, add x, scale, tanh, add 1, half of x, and the product of
+    the last two."""
     e, elements = builder.local.element_bytes, _elements(builder.local)
     if builder.local.autocast:
         # x cast r e w 4; pow r 4 w 4; times r 4 w 4; sum r e r 4 w 4; times r 4 w 4; tanh r 4 w 4; plus one
@@ -26,8 +28,9 @@ def gelu(builder: LayerBuilder) -> None:
 
 
 def gelu_backward(builder: LayerBuilder) -> None:
-    """Append its gradients: of both factors, of tanh, of two products with numbers, of pow (a power, times
-    three, times what comes), of the half, and two sums of what comes to x."""
+    """Append the gradients of these operators, last first: of both factors, of tanh, of the two scales, of
+    pow (power, times three, times the incoming gradient), of half of x, and the two sums of gradients of
+    x."""
     e, elements = builder.local.element_bytes, _elements(builder.local)
     if builder.local.autocast:
         # dY cast r e w 4; half's r 4 r 4 w 4, cast r 4 w e; the other's r 4 r e w 4; tanh r 4 r 4 w 4; times
@@ -40,8 +43,9 @@ def gelu_backward(builder: LayerBuilder) -> None:
 
 
 def kept_bytes(local: LocalShape) -> float:
-    """Bytes of an element that backward needs beside the formula's input and output: the half of x, the sum
-    with one and the tanh; under autocast the latter two, and x, in FP32, the half in place of the input."""
+    """Bytes per element that backward needs besides the formula's input and output: half of x, tanh, and
+    tanh + 1. Under autocast these are tanh, tanh + 1 and x in FP32, and the half takes the place of the
+    input."""
     return 3.0 * (4 if local.autocast else local.element_bytes)
 
 

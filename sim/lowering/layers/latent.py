@@ -59,7 +59,7 @@ def latent_forward(builder: LayerBuilder) -> None:
     local = builder.local
     for path in _paths(local):
         if path.down:
-            builder.kernel(path.down.name, path.down.forward(local.here), launches=builder.products(1))
+            builder.kernel(path.down.name, path.down.forward(local.here), launches=builder.gemm_launches(1))
         latent_up(builder, path)
 
 
@@ -93,7 +93,7 @@ def latent_again(builder: LayerBuilder, kept: Collection[str]) -> None:
     for path in _paths(local):
         if path.down and path.down.name not in kept:
             builder.kernel(
-                f"{path.down.name} again", path.down.forward(local.here), launches=builder.products(1)
+                f"{path.down.name} again", path.down.forward(local.here), launches=builder.gemm_launches(1)
             )
         if path.down:
             builder.memory("latent norm", 2.0 * local.norm_tokens * path.rank * local.element_bytes)

@@ -1,8 +1,9 @@
 """One transformer layer on one rank: every kernel and collective, forward and backward.
 
-Pre-norm blocks as Megatron-LM, Llama and their kin have them: norm, projections, attention core,
-projection, residual; norm, MLP or experts, residual. A layer of multi-token prediction first makes its
-stream of two.
+Pre-norm blocks as in Megatron-LM and Llama: norm, QKV projection, attention core, output projection,
+residual; norm, MLP or experts, residual. A layer of multi-token prediction first joins two streams into one.
+
+Functions ``*_block`` finish a block and return it; all others append to the builder.
 """
 
 from __future__ import annotations
@@ -52,57 +53,62 @@ def _proj(local: LocalShape) -> Linear:
 
 
 class Half(Enum):
-    """A layer with experts in two: they with their router, and all else. Whatever one of them has issued has
-    ended when the other begins, so that the layer takes the sum of both."""
+    """Either half of a layer with experts: attention with all else, or the experts with their router.
+
+    All streams join between the halves, so that the layer takes the sum of both.
+    """
 
     ATTENTION = "attention"
     EXPERTS = "experts"
 
 
 def forward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
-    """The layer's forward pass: the same whatever of it ``recompute`` runs again later."""
+    """The layer's forward pass. It does not depend on what is recomputed later."""
     write_forward(builder, half=half)
     return builder.block("layer forward")
 
 
 def attention_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """Of the forward pass of a dense layer, what its first matrix is enough for."""
+    """The first piece of a dense layer's forward: up to the attention core, for which the QKV weights
+    suffice."""
     _attention(builder)
     return builder.block("attention forward")
 
 
 def projection_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """Of the forward pass of a dense layer, what comes with the projection back."""
+    """The second piece of a dense layer's forward: output projection and residual."""
     _projection(builder)
     return builder.block("projection forward")
 
 
 def mlp_in_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """Of the forward pass of a dense layer, the norm, the MLP's first matrix and its activation."""
+    """The third piece of a dense layer's forward: norm, the MLP's first matrix, activation."""
     norm(builder, into_product=True)
     mlp_in_forward(builder, cast=not norm_quantises(builder.local))
     return builder.block("MLP in forward")
 
 
 def mlp_out_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """Of the forward pass of a dense layer, the MLP's last matrix and all after it."""
+    """The last piece of a dense layer's forward: the MLP's second matrix and the residual."""
     mlp_out_forward(builder)
     end_forward(builder)
     return builder.block("MLP out forward")
 
 
 def backward_block(builder: LayerBuilder, recompute: Recompute, *, half: Half | None = None) -> Block:
-    """The layer's backward pass, with what of the forward pass it runs again: no operators, of a ``half``."""
+    """The layer's backward pass, behind the forward operations that it recomputes. A ``half`` of a layer does
+    not recompute by operators."""
     return _backward(builder, recompute, name="backward", split=False, half=half)
 
 
 def input_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """The layer's backward pass without the weight gradients, which are put off."""
+    """The layer's backward pass without weight gradients, which run later (zero-bubble schedules)."""
     return _backward(builder, recompute, name="input gradient", split=True)
 
 
 def weight_grad_block(builder: LayerBuilder, recompute: Recompute) -> Block:
-    """The weight gradients of the layer's matrices. Attention has none; norms and biases have theirs in I."""
+    """The weight gradients of the layer's matrices. Attention has none; norms and biases got theirs in the
+    input gradient."""
     local = builder.local
     (moe_weight_grad if local.experts else mlp_weight_grad)(builder)
     attention = builder.of_attention()
@@ -148,10 +154,11 @@ def write_forward(builder: LayerBuilder, *, half: Half | None = None) -> None:
 
 
 def write_forward_again(builder: LayerBuilder, *, half: Half | None = None) -> None:
-    """Append what runs again of a layer that is recomputed as a whole: all of it, or up to the input of its
-    last product, which is the last thing that backward reads. The weights of experts may multiply the output
-    of theirs, which backward then reads too: they run as a whole, but for what only brings rows back
-    (moe_forward_again).
+    """Append the recomputation of a layer that is recomputed as a whole.
+
+    That is all of it, or, with ``recompute_stops_early``, everything up to the input of its last matrix,
+    which is the last thing that backward reads. Backward also reads the experts' output where weights
+    multiply it; so experts run as a whole, except for what only brings rows back (moe_forward_again).
     """
     if not builder.software.kernels.recompute_stops_early:
         write_forward(builder, half=half)
@@ -176,9 +183,8 @@ def write_backward(
     split: bool = False,
     half: Half | None = None,
 ) -> None:
-    """Append the backward pass, last operator first, or a ``half`` of it; ``split`` leaves out the matrices'
-    weight gradients.
-    """
+    """Append the backward pass, last operator first, or a ``half`` of it. ``split`` leaves out the weight
+    gradients of matrices."""
     local = builder.local
     if half is not Half.EXPERTS:
         residual_add_backward(builder, biased=not local.experts)
@@ -190,14 +196,14 @@ def write_backward(
 
 
 def attention_part_forward(builder: LayerBuilder) -> None:
-    """All up to the MLP or the experts, the norm before these included."""
+    """Append everything up to the MLP or the experts, including the norm in front of these."""
     _attention(builder)
     _projection(builder)
     norm(builder, into_product=not builder.local.experts)
 
 
 def _attention(builder: LayerBuilder) -> None:
-    """From the layer's input to the attention core's output."""
+    """Append everything from the layer's input to the output of the attention core."""
     builder, local = builder.of_attention(), builder.local
     if local.prediction:
         join_forward(builder)
@@ -215,16 +221,15 @@ def _attention(builder: LayerBuilder) -> None:
 
 
 def _projection(builder: LayerBuilder) -> None:
-    """The projection back, and the residual."""
+    """Append the output projection and the residual."""
     builder = builder.of_attention()
     row_forward(builder, _proj(builder.local))
     residual_add(builder)
 
 
 def attention_part_backward(builder: LayerBuilder, *, recompute: Recompute, split: bool) -> None:
-    """Append the backward pass of the attention part, last operator first; ``split`` leaves out the matrices'
-    weight gradients.
-    """
+    """Append the backward pass of the attention part, last operator first. ``split`` leaves out the weight
+    gradients of matrices."""
     norm_backward(builder)
     builder, local = builder.of_attention(), builder.local
     residual_add_backward(builder)

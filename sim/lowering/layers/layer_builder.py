@@ -26,8 +26,8 @@ KIND = {Gemm: "gemm", Attention: "attention", MemoryBound: "memory-bound"}
 
 @dataclass(frozen=True, kw_only=True)
 class LoopPrices:
-    """What launches that a loop in C++ issues cost the host, in launches from Python: those of a ``product``
-    of cuBLAS, and of any other ``kernel``."""
+    """Host time of a launch that a loop in C++ issues, in units of a launch from Python: of a cuBLAS
+    ``product`` (a GEMM), and of any other ``kernel``."""
 
     product: float = 1.0
     kernel: float = 1.0
@@ -37,16 +37,20 @@ class LoopPrices:
 class KernelPricing:
     """What kernels and collectives inside a layer cost on this machine with this software.
 
-    ``seconds(kernel)``; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp, ...); ``host_s``
-    per kernel launch, ``host_collective_s`` per collective call, ``host_operator_s`` more per operator and TP
-    collective where tensors are distributed ones; ``check_s(axis)`` is what a check of the call adds, of the
-    group along an axis. ``late_s(product, seconds, beside)`` is what the tiles of a product lose beside a
-    collective that holds SMs, ``stays(product)`` whether it has dealt them out to all SMs before it begins
-    (kernels/gemm.py). ``left`` is the share of the SMs that kernels have at most, where exchanges have the
-    others to themselves. Where every launch ``blocks``, the host issues a kernel when the one before it is
-    done, and the GPU stands still meanwhile. ``ungraphed`` are the host's two figures where graphs leave a
-    part of a layer out, ``eager`` those of what no stack captures, the update; None where that costs it what
-    all else does. A launch that a ``loop`` in C++ issues costs a part of one from Python.
+    - ``seconds(kernel)`` on an idle GPU; ``transfer(axis, kind, bytes)`` of the group along an axis (tp, cp,
+      ...);
+    - ``host_s`` per kernel launch, ``host_collective_s`` per collective, ``host_operator_s`` more for each
+      operator and TP collective on distributed tensors; ``check_s(axis)`` more where calls are checked first;
+    - ``late_s(gemm, seconds, beside)``: seconds that a GEMM loses while a collective holds SMs (its last wave
+      of tiles is late); ``stays(gemm)``: whether its tiles are assigned to all SMs before it begins
+      (kernels/gemm.py);
+    - ``sm_share``: the share of the SMs that is left to kernels where expert exchanges reserve the others;
+    - ``launches_block``: the host issues a kernel when the one before has ended (CUDA_LAUNCH_BLOCKING), and
+      the GPU idles meanwhile;
+    - ``ungraphed`` and ``eager`` replace (``host_s``, ``host_collective_s``): for the part of a layer that
+      CUDA graphs leave out, and for the update, which is never captured. None: they cost as everything else
+      does;
+    - ``loop``: launches that a loop in C++ issues cost a fraction of those from Python.
     """
 
     seconds: Callable[[Kernel], float]
@@ -58,18 +62,18 @@ class KernelPricing:
     late_s: Callable[[Gemm, float, HeldSms], float] = lambda gemm, seconds, beside: 0.0
     stays: Callable[[Gemm], bool] = lambda gemm: False
     sms: int = 0
-    left: float = 1.0
-    blocks: bool = False
+    sm_share: float = 1.0
+    launches_block: bool = False
     ungraphed: tuple[float, float] | None = None
     eager: tuple[float, float] | None = None
     loop: LoopPrices = LoopPrices()
 
     def outside_graphs(self) -> KernelPricing:
-        """Pricing of what no graph of layers holds."""
+        """The pricing of what CUDA graphs of layers leave out."""
         return self._by_host(self.ungraphed)
 
     def of_update(self) -> KernelPricing:
-        """Pricing of the update, which is launched kernel by kernel where all else is a graph."""
+        """The pricing of the update, which is launched kernel by kernel where layers are CUDA graphs."""
         return self._by_host(self.eager)
 
     def _by_host(self, figures: tuple[float, float] | None) -> KernelPricing:
@@ -79,18 +83,18 @@ class KernelPricing:
         return replace(self, host_s=host_s, host_collective_s=host_collective_s)
 
     def during_exchanges(self, sms: int) -> KernelPricing:
-        """Pricing where exchanges have ``sms`` SMs to themselves, at work or not."""
+        """The pricing while expert exchanges reserve ``sms`` SMs, whether they use them or not."""
 
         def transfer(axis: str, kind: str, size: float) -> Transfer:
             found = self.transfer(axis, kind, size)
             return replace(found, sms=0) if axis == "ep" else found
 
-        return replace(self, transfer=transfer, left=1 - sms / self.sms)
+        return replace(self, transfer=transfer, sm_share=1 - sms / self.sms)
 
 
 @dataclass(slots=True)
-class _Going:
-    """A collective in progress beside kernels: its op, the SMs that it holds, how long it still takes."""
+class _InFlight:
+    """A collective that runs beside kernels: its op, the SMs that it holds, the seconds that it has left."""
 
     index: int
     sms: int
@@ -99,11 +103,11 @@ class _Going:
 
 @dataclass(kw_only=True)
 class LayerBuilder:
-    """A block being written, for a layer of ``local`` shape by ``software``.
+    """Writes one block, for a layer of ``local`` shape by ``software``.
 
-    ``awaited`` are the ops that the next kernel on the compute stream awaits, ``going`` the tensor-parallel
-    collectives that may still be in progress when it begins. The host issues op i, for i among ``waits``,
-    when all ops before it have ended.
+    The next kernel on the compute stream waits for the ops in ``awaited``. ``in_flight`` are the
+    tensor-parallel collectives that may still run when it begins. ``waits`` are indices of ops that the host
+    issues only when all ops before them have ended.
     """
 
     costs: KernelPricing
@@ -111,7 +115,7 @@ class LayerBuilder:
     software: Software
     ops: list[Op] = field(default_factory=list)
     awaited: set[int] = field(default_factory=set)
-    going: list[_Going] = field(default_factory=list)
+    in_flight: list[_InFlight] = field(default_factory=list)
     waits: set[int] = field(default_factory=set)
 
     def on(self, local: LocalShape) -> LayerBuilder:
@@ -137,21 +141,21 @@ class LayerBuilder:
         times: int = 1,
         operators: int = 0,
     ) -> int:
-        """Append a kernel to the compute stream, after all that is awaited. Returns its index.
+        """Append a kernel to the compute stream, behind everything in ``awaited``. Returns its index.
 
-        It costs the host ``launches``, runs at ``rate`` of what is usual for its shape, and is one of
-        ``parts`` (``part``), or runs so many ``times`` in a row. Its framework has it as ``operators`` of its
-        own on tensors that may be distributed.
+        It costs the host ``launches``, runs at ``rate`` times the usual speed of its shape, is one of
+        ``parts`` equal parts (``part``), or runs ``times`` in a row. ``operators``: the operators of torch
+        that it consists of, each of which costs the host more on distributed tensors.
         """
         count = launches if launches is not None else getattr(kernel, "launches", 1)
         seconds = self.costs.seconds(kernel) / rate / parts * times
         if not isinstance(kernel, MemoryBound):
-            seconds /= self.costs.left
+            seconds /= self.costs.sm_share
         stays = isinstance(kernel, Gemm) and not self._chooses_tiles and self.costs.stays(kernel)
         after = tuple(sorted(self.awaited))
         seconds += self._late_s(kernel, seconds, after) if parts == 1 else 0.0
         host_s = count * self.costs.host_s + operators * self.costs.host_operator_s
-        if self.costs.blocks:
+        if self.costs.launches_block:
             seconds, host_s = seconds + host_s, 0.0
         flops, hbm_bytes = kernel.flops / parts * times, kernel.hbm_bytes / parts * times
         work = Compute(seconds, KIND[type(kernel)], flops, hbm_bytes, stays)
@@ -161,44 +165,46 @@ class LayerBuilder:
 
     @property
     def _chooses_tiles(self) -> bool:
-        """Whether products choose their tiles for the SMs that collectives leave, as TransformerEngine's do
-        beside its userbuffers (module/base.py, ``_math_sms``)."""
+        """Whether GEMMs choose their tiles for the SMs that collectives leave free, as TransformerEngine's do
+        with userbuffers (module/base.py, ``_math_sms``)."""
         exchange = self.software.exchange
         overlaps = exchange.tp_comm_overlap and exchange.tp_overlap_style == "userbuffers"
         return overlaps and self.local.tp > 1 and self.local.sequence_parallel
 
     def _late_s(self, kernel: Kernel, seconds: float, after: tuple[int, ...]) -> float:
-        """What a product loses beside the collective that holds most SMs; all that goes on has less left."""
-        if not self.going:
+        """Seconds that a GEMM loses to the collective in flight that holds most SMs. Advances all collectives
+        in flight by the time of the kernel."""
+        if not self.in_flight:
             return 0.0
-        self.going[:] = [one for one in self.going if one.index not in after]
+        self.in_flight[:] = [one for one in self.in_flight if one.index not in after]
         late_s = 0.0
-        if self.going and isinstance(kernel, Gemm):
-            most = max(self.going, key=lambda one: (one.sms, one.left_s))
+        if self.in_flight and isinstance(kernel, Gemm):
+            most = max(self.in_flight, key=lambda one: (one.sms, one.left_s))
             late_s = self.costs.late_s(kernel, seconds, HeldSms(most.sms, most.left_s))
-        for one in self.going:
+        for one in self.in_flight:
             one.left_s -= seconds + late_s
-        self.going[:] = [one for one in self.going if one.left_s > 0.0]
+        self.in_flight[:] = [one for one in self.in_flight if one.left_s > 0.0]
         return late_s
 
     def part(self, name: str, whole: Gemm, parts: int) -> int:
-        """Append one of ``parts`` products that ``whole`` is cut into along its rows.
+        """Append one of the ``parts`` GEMMs into which ``whole`` is cut along its rows.
 
-        They are issued on streams in turn, so that tiles of the next fill the SMs that one's last wave leaves
-        free: together they take what the whole does. One call issues all (TransformerEngine userbuffers:
-        split_overlap_ag, split_overlap_rs, _stream_compute).
+        They are issued on alternating streams, so that the first tiles of one fill the SMs that the last wave
+        of another leaves free: together they take as long as the whole. One call issues all
+        (TransformerEngine userbuffers: split_overlap_ag, split_overlap_rs, _stream_compute).
         """
-        return self.kernel(name, whole, launches=self.products(parts) / parts, parts=parts)
+        return self.kernel(name, whole, launches=self.gemm_launches(parts) / parts, parts=parts)
 
-    def products(self, calls: int) -> float:
-        """What products of a linear layer cost the host, in launches, where one call of their module issues
-        ``calls`` of them."""
+    def gemm_launches(self, calls: int) -> float:
+        """Host cost, in launches, of a linear module's forward or gradient that issues ``calls`` GEMMs by one
+        call."""
         return self.software.host.launches_per_product + (calls - 1) * self.costs.loop.product
 
     def function(
         self, name: str, hbm_bytes: float, *, launches: int = 1, operators: int = 0, instructions: float = 0.0
     ) -> int:
-        """Append what a function of a layer's forward does between modules, in so many ``launches``."""
+        """Append a memory-bound function of a layer's forward that is no module of its own, in so many
+        ``launches``."""
         counted = launches - 1 + self.software.host.launches_per_function
         return self.memory(
             name,
@@ -222,8 +228,9 @@ class LayerBuilder:
         instructions: float = 0.0,
         in_turn: float = 0.0,
     ) -> int:
-        """Append a memory-bound kernel that moves ``hbm_bytes``, in ``launches`` launches, for which the host
-        pays as many, or what is ``counted``; ``parts``, ``instructions``, ``in_turn`` as of MemoryBound."""
+        """Append a memory-bound kernel that moves ``hbm_bytes`` in ``launches`` launches. The host pays for
+        ``counted`` launches (None: for all). ``parts``, ``instructions`` and ``in_turn`` are as in
+        MemoryBound."""
         kernel = MemoryBound(
             hbm_bytes=hbm_bytes,
             flops=flops,
@@ -246,16 +253,16 @@ class LayerBuilder:
     ) -> int:
         """Append a TP collective; see ``collective``.
 
-        Products that choose their tiles for the SMs that are left lose none to it, others their last tiles.
-        Where collectives and kernels take turns, the next kernel awaits it whatever the caller would run
-        beside it.
+        GEMMs lose their last tiles to it unless they choose their tiles for the SMs that it leaves free.
+        Where the software runs collectives and kernels in turn, the next kernel waits for it even with
+        ``wait`` false.
         """
         exchange = self.software.exchange
         wait = wait or exchange.collectives_in_turn
         index = self.collective("tp", name, kind, payload_bytes, after=after, wait=wait, launches=launches)
         work = self.ops[index].work
         if isinstance(work, Collective) and work.transfer.sms and not wait and not self._chooses_tiles:
-            self.going.append(_Going(index, work.transfer.sms, work.transfer.solo_s))
+            self.in_flight.append(_InFlight(index, work.transfer.sms, work.transfer.solo_s))
         return index
 
     def collective(
@@ -270,25 +277,26 @@ class LayerBuilder:
         category: str = "",
         launches: float | None = None,
     ) -> int:
-        """Append a collective of the group along ``axis``, on that axis's stream. Returns its index. It
-        counts as communication of that axis, or of ``category``, and costs the host a call, or ``launches``.
+        """Append a collective of the group along ``axis``, on that axis's stream. Returns its index.
 
-        It starts after op ``after`` (default: the last one on the compute stream) and what is
-        awaited. With ``wait`` the next kernel awaits it; without, the caller joins it later.
+        It counts as communication of ``category`` (default: the axis), and costs the host one call, or
+        ``launches`` launches. It starts behind op ``after`` (default: the last one on the compute stream) and
+        everything in ``awaited``. With ``wait`` the next kernel waits for it; otherwise the caller joins it
+        later.
         """
         start = self.last_kernel() if after is None else after
         transfer = self.costs.transfer(axis, kind, payload_bytes)
         call_s = self.costs.host_collective_s if launches is None else launches * self.costs.host_s
         host_s = call_s + self.costs.check_s(axis)
         host_s += self.costs.host_operator_s if axis == "tp" else 0.0
-        if self.costs.blocks:
+        if self.costs.launches_block:
             transfer, host_s = replace(transfer, latency_s=transfer.latency_s + host_s), 0.0
         work = Collective(kind, axis, transfer)
         deps = tuple(sorted({*self.awaited, *(() if start < 0 else (start,))}))
         stream = axis.partition(".")[0]  # cp.ring and cp.heads are groups of the same stream
         self.ops.append(Op(name, stream, category or stream, work, deps, host_s=host_s))
         index = len(self.ops) - 1
-        if wait or self.costs.blocks:
+        if wait or self.costs.launches_block:
             self.join(index)
         return index
 
@@ -304,14 +312,14 @@ class LayerBuilder:
         return -1
 
     def host_waits(self) -> None:
-        """The host goes on when everything that it has issued of the block has ended."""
+        """Make the host wait here until every op of the block so far has ended."""
         if self.ops and self.costs.host_s:
             self.waits.add(len(self.ops))
 
     def issued_ahead(self, first: int) -> None:
-        """Say that the host has issued the ops from ``first`` on before it waited last.
+        """Move the issue of the ops from ``first`` on to before the host's last wait.
 
-        The op ahead of that wait bears what they cost the host; they run behind it as soon as they may.
+        The op in front of that wait takes over their host cost; they run behind it as soon as they may.
         """
         cut = max(self.waits, default=0)
         if 0 < cut <= first:
@@ -320,7 +328,7 @@ class LayerBuilder:
             self.ops[first:] = [op._replace(host_s=0.0) for op in moved]
 
     def block(self, name: str) -> Block:
-        """The finished block. Its end joins all streams: whatever is still awaited is the block's own."""
+        """The finished block, at whose end all streams join: nothing in ``awaited`` outlasts it."""
         within = [cut for cut in sorted(self.waits) if cut < len(self.ops)]
         if not within:  # of most blocks, which are not cut
             return Block(name, tuple(self.ops))
@@ -332,5 +340,5 @@ class LayerBuilder:
 
 
 def _since(ops: Sequence[Op], first: int) -> tuple[Op, ...]:
-    """``ops`` from op ``first`` of a block on, as ops of their own block: those before have ended."""
+    """The ops of a part of a block that begins at op ``first``. What they wait for before that has ended."""
     return tuple(op._replace(after=tuple(i - first for i in op.after if i >= first)) for op in ops)

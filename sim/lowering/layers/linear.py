@@ -48,11 +48,11 @@ class Linear:
     """Type of its products, if it is not the layer's."""
 
     def forward(self, local: LocalShape, rows: int | None = None) -> Gemm:
-        """Y = X W; ``rows`` of the activation only where a chunk is meant."""
+        """Y = X W; ``rows`` is given where only a chunk of the activation is multiplied."""
         return self._typed(_gemm(local, rows or local.tokens, self.outputs, self.inputs))
 
     def input_grad(self, local: LocalShape, rows: int | None = None) -> Gemm:
-        """dX = dY W^T. Gradients of 8 bit are summed precisely, outputs are not: TransformerEngine
+        """dX = dY W^T. In 8 bit, gradients are accumulated precisely and outputs are not: TransformerEngine
         (pytorch/module/base.py, _2X_ACC_DGRAD, _2X_ACC_WGRAD), torchao (float8/config.py, use_fast_accum)."""
         product = _gemm(local, rows or local.tokens, self.inputs, self.outputs)
         return self._typed(replace(product, precise=_in_8_bit(local)))
@@ -117,8 +117,8 @@ def column_forward(
 
 
 def _readers(builder: LayerBuilder, linears: tuple[Linear, ...]) -> int:
-    """Matrices that read one input by themselves. Where both branches of a gate are apart, queries, keys and
-    values are, too (Transformers modeling_llama.py)."""
+    """How many matrices read the same input, each by itself. A software stack that keeps both branches of a
+    gate apart keeps queries, keys and values apart too (Transformers modeling_llama.py)."""
     apart = builder.local.split_gate and builder.local.gate == 2
     return sum(linear.joined if apart else 1 for linear in linears)
 
@@ -126,16 +126,18 @@ def _readers(builder: LayerBuilder, linears: tuple[Linear, ...]) -> int:
 def _product(
     builder: LayerBuilder, name: str, linear: Linear, gemm: Gemm, *, rate: float = 1.0, weight: bool = True
 ) -> None:
-    """A product, of a ``weight`` and of what comes in or back, or of these two."""
+    """Append a GEMM. ``weight``: one operand is a weight; otherwise (wgrad) both are activations or
+    gradients."""
     operators = OPERATORS * linear.joined
     lay_out_scales(builder, gemm, weight=weight)
-    builder.kernel(name, gemm, launches=builder.products(1), rate=rate, operators=operators)
+    builder.kernel(name, gemm, launches=builder.gemm_launches(1), rate=rate, operators=operators)
 
 
 def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
-    """The gathers of matrices that do not share that of the first one on their input.
+    """Append the all-gathers of further matrices on an input that the software gathers once for each matrix.
 
-    A compiler has all of them read the first one's, and runs the others nevertheless (pytorch issue 146045).
+    A compiler makes all matrices read the first gather's output, yet runs the other gathers (pytorch issue
+    146045).
     """
     if builder.local.sequence_parallel and builder.software.exchange.tp_gathers_each:
         for _ in range(times):
@@ -143,7 +145,7 @@ def _gather_again(builder: LayerBuilder, linear: Linear, times: int) -> None:
 
 
 def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other") -> None:
-    """Y = reduce(X W) of what ``maker`` wrote."""
+    """Y = reduce(X W); ``maker`` says which operation wrote X, which may have quantised it."""
     local, software = builder.local, builder.software
     cast_weights(builder, linear.inputs * linear.outputs, 1)
     quantise(builder, local.tokens * linear.inputs, maker=maker)
@@ -172,11 +174,11 @@ def row_forward(builder: LayerBuilder, linear: Linear, *, maker: Maker = "other"
 
 
 def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
-    """dX = reduce(dY W^T) beside dW, of a dY that ``maker`` wrote.
+    """dX = reduce(dY W^T) overlapped with dW; ``maker`` says which operation wrote dY.
 
-    Under sequence parallelism X is gathered again beside dX. Several matrices on one input: without
-    sequence parallelism each reduces its own dX (each is a column-parallel layer by itself); with it their
-    sum is reduced once, behind the shared gather.
+    Under sequence parallelism X is gathered again at the same time. Several matrices on one input: without
+    sequence parallelism each reduces its own dX, as a column-parallel layer by itself; with it, their sum is
+    reduced once, after the shared gather.
     """
     local, software = builder.local, builder.software
     overlaps = software.exchange.tp_async_backward
@@ -203,7 +205,7 @@ def column_backward(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker
 
 
 def _reductions(builder: LayerBuilder, linear: Linear, *, last: bool) -> int:
-    """How often tensor parallelism reduces input gradients behind the matrix, of which some share a sum."""
+    """How many reductions of input gradients follow this matrix; matrices on one input may share one."""
     local = builder.local
     if local.tp == 1:
         return 0
@@ -213,7 +215,7 @@ def _reductions(builder: LayerBuilder, linear: Linear, *, last: bool) -> int:
 
 
 def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, maker: Maker = "other") -> None:
-    """dX = reduce(dY W^T) alone: with dW put off, nothing runs beside its reduction."""
+    """dX = reduce(dY W^T) alone: with dW deferred, nothing overlaps its reduction."""
     local = builder.local
     _quantise_output_gradients(builder, linears, maker)
     for position, linear in enumerate(linears, 1):
@@ -225,7 +227,7 @@ def column_input_grad(builder: LayerBuilder, linears: tuple[Linear, ...], *, mak
 
 
 def column_weight_grad(builder: LayerBuilder, linears: tuple[Linear, ...]) -> None:
-    """dW = gather(X)^T dY alone, from the input and the output gradient that were kept for it."""
+    """dW = gather(X)^T dY alone, from the stored input and output gradient."""
     local, software = builder.local, builder.software
     if regathers_input(local, software):
         builder.tp(f"{linears[0].name} all_gather", "all_gather", _wire_bytes(local))
@@ -268,7 +270,8 @@ def _quantise_output_gradients(builder: LayerBuilder, linears: tuple[Linear, ...
 
 
 def _wire_bytes(local: LocalShape, *, both: bool = False) -> float:
-    """Bytes of a gathered activation: quantised before it is gathered; ``both`` copies are wanted of dY."""
+    """Bytes of an activation on the wire, which is quantised before it is gathered. ``both``: dY is needed in
+    both layouts."""
     if local.recipe is None:
         return local.hidden_bytes
     per_element = local.recipe.gathered if both else local.recipe.stored
@@ -284,8 +287,8 @@ def _gathered_gemm(
 ) -> None:
     """An all-gather overlapped with the GEMM that needs it.
 
-    userbuffers: tp chunks travel around a ring while the chunk at hand is multiplied.
-    local-shard: the own rows are multiplied during the gather, then the rows before and after.
+    userbuffers: tp chunks travel around a ring, and each is multiplied while the next one travels.
+    local-shard: a rank's own rows are multiplied during the gather, and the other rows after it.
     """
     local, software = builder.local, builder.software
     rows = -(-local.tokens // local.tp)
@@ -331,12 +334,13 @@ def accumulate_gradient(
     fused: bool | None = None,
     fresh_bytes: int | None = None,
 ) -> None:
-    """Add a fresh gradient into the main gradient, where the GEMM did not: read both, write one. It is of 16
-    bit, unless ``fresh_bytes`` says otherwise.
+    """Append the kernel that adds a fresh gradient to the main gradient (read both, write one), unless the
+    GEMM did.
 
-    Cast first, it is written and read once more, in the main gradient's type. Where none was there, it is
-    cast alone, or taken as it is (torch/csrc/autograd/functions/accumulate_grad.h). ``fused``: whether the
-    GEMM did, where that is not what the software does for a layer's matrices.
+    ``fused``: whether the GEMM did; None: as the software does for a layer's matrices. The fresh gradient is
+    of 16 bit, or of ``fresh_bytes``. Where it is cast first, it is written and read once more, in the main
+    gradient's type. Where there is no main gradient yet, it is only cast, or taken as it is
+    (torch/csrc/autograd/functions/accumulate_grad.h).
     """
     local, software = builder.local, builder.software
     if fused is None:

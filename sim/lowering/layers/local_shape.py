@@ -23,25 +23,25 @@ ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4":
 
 @dataclass(frozen=True, kw_only=True)
 class LocalShape:
-    """Sizes of one rank's share, for one microbatch.
+    """Sizes of one rank's share of a layer, for one microbatch.
 
-    ``tokens`` is b*s/cp, the rows of every GEMM; ``sequence`` is whole, a pack of ``documents``, in the
-    mean, that do not attend to one another; ``cp_a2a`` are the ranks of the cp group that exchange heads for
-    tokens; ``norm_tokens`` the rows of norms, residuals and
-    dropout (tokens/tp under sequence parallelism). ``qkv``, ``heads``, ``kv_heads``, ``ffn`` and
-    ``vocabulary`` are already divided by tp; ``hidden`` is whole. ``gate`` is 2 for SwiGLU (two
-    input branches), else 1; ``split_gate``: each of them is a matrix. ``dtype`` is the activations';
-    ``recipe`` says how products run in fewer bits, ``quantised_weights`` exist in those only, and
-    ``quantised_dispatch`` sends tokens to experts in them. ``grad_bytes`` is the size of an element of the
-    gradient that is accumulated and reduced; ``accumulates``: fresh gradients are added to whole ones that
-    stay all step long, not to a shard once they are reduced; ``finds_none``: no gradient is there before the
-    one backward of a step. ``kv_sharers`` ranks have the same key and value head, each a part of its columns.
-    ``head_dim`` is that of queries and keys,
-    ``value_dim`` of values; ``latent`` are the ranks of latent attention, ``window`` the keys that a
-    query sees. ``experts`` are there in place of an MLP; a layer of multi-token ``prediction`` makes its
-    stream of two. ``batches_pairs``: two ranks of context parallelism send and receive in one call.
-    ``autocast``: parameters and the residual stream are FP32, and products cast what they read;
-    ``keeps_casts``: which are kept for backward, of parameters that are sharded.
+    - Rows: ``batch`` and ``sequence`` are whole; a sequence is a pack of ``documents`` (on average) that do
+      not attend to one another. ``tokens`` is b*s/cp, the rows of every GEMM; ``norm_tokens`` the rows of
+      norms, residuals and dropout (tokens/tp under sequence parallelism). ``cp_a2a``: ranks of the cp group
+      that exchange heads for tokens; ``batches_pairs``: two cp ranks send and receive in one call.
+    - Columns: ``heads``, ``kv_heads``, ``ffn`` and ``vocabulary`` are already divided by tp; ``hidden`` is
+      whole. ``kv_sharers`` ranks share one key and value head, each with a part of its columns. ``head_dim``
+      is that of queries and keys, ``value_dim`` that of values (0: the same). ``gate`` is 2 for SwiGLU (two
+      branches on the input), else 1; ``split_gate``: each branch is a matrix of its own.
+    - Kind of layer: ``latent`` has the ranks of latent attention, ``window`` the keys that a query sees,
+      ``experts`` replaces the MLP; a layer of multi-token ``prediction`` joins two streams into one.
+    - Types: ``dtype`` is that of activations, with ``element_bytes``. ``recipe`` says how GEMMs run in fewer
+      bits; ``quantised_weights``: weights exist in these bits only; ``quantised_dispatch``: tokens travel to
+      experts in them. ``autocast``: parameters and the residual stream are FP32, and GEMMs cast their inputs;
+      ``keeps_casts``: casts of sharded parameters are kept for backward.
+    - Gradients: ``grad_bytes`` is the size of an element of the gradient that is accumulated and reduced.
+      ``accumulates``: fresh gradients are added to whole ones that stay all step long, not to a shard after
+      they are reduced. ``finds_none``: the step has one backward, which finds no earlier gradient.
     """
 
     batch: int
@@ -85,15 +85,18 @@ class LocalShape:
     keeps_casts: bool = False
 
     def with_(self, **sizes: Any) -> LocalShape:
-        """The same with other ``sizes``. Blocks ask for it all the time: ``dataclasses.replace``, which goes
-        through all fields by name and then sets each of them, takes several times as long."""
+        """The same with other ``sizes``.
+
+        Blocks call this all the time, and ``dataclasses.replace``, which goes through all fields by name,
+        takes several times as long.
+        """
         assert sizes.keys() <= _SIZES, "a local shape has no such size"
         known, made = vars(self), object.__new__(LocalShape)
         vars(made).update({name: known[name] for name in _SIZES} | sizes)
         return made
 
     def of(self, kind: LayerKind) -> LocalShape:
-        """The share of a layer of that kind."""
+        """The local shape of a layer of that kind."""
         experts = self.experts if kind.experts else None
         if (experts, kind.window, kind.prediction) == (self.experts, self.window, self.prediction):
             return self
@@ -101,17 +104,18 @@ class LocalShape:
 
     @cached_property
     def here(self) -> LocalShape:
-        """What works on the rows of the residual stream alone, as if there were no other rank."""
+        """The shape of operations on this rank's rows of the residual stream alone, without tensor or
+        context parallelism."""
         return self.with_(batch=1, sequence=self.norm_tokens, tp=1, cp=1, sequence_parallel=False)
 
     @property
     def routed(self) -> LocalShape:
-        """What a layer's experts and router read of it, where no expert is shared: the rows that are here."""
+        """The part of the shape that a router and experts depend on, if no expert is shared."""
         return self.here.with_(cp_a2a=1, heads=0, kv_heads=0, ffn=0, vocabulary=0, window=None)
 
     @property
     def plain(self) -> LocalShape:
-        """The local shape without quantised products, as the ends of the model have it."""
+        """The shape without quantised GEMMs, as the embedding and the head have it."""
         return self.with_(recipe=None) if self.recipe else self
 
     @property

@@ -55,10 +55,11 @@ def loss_backward(builder: LayerBuilder) -> Block:
 
 
 def _logged(builder: LayerBuilder, times: int) -> None:
-    """Losses for metrics, which frameworks take after the backward, so that they wait for nothing.
+    """Append the losses that frameworks compute for their metrics, after the backward so that nothing waits
+    for them.
 
-    Under autocast torch's cross_entropy is one of the operations in FP32: each casts the logits anew
-    (torch/csrc autocast_mode, fp32 list), and keeps nothing.
+    Under autocast torch's cross_entropy runs in FP32: each call casts the logits anew (torch/csrc
+    autocast_mode, fp32 list), and keeps nothing.
     """
     e, wide = builder.local.element_bytes, 4
     each = e + wide + 2 * wide  # cast r w, log-softmax r w; a token's own logit is next to nothing
@@ -68,10 +69,10 @@ def _logged(builder: LayerBuilder, times: int) -> None:
 def logits_bytes(local: LocalShape, software: Software) -> float:
     """Bytes of logits, probabilities and their gradient that one microbatch holds at its peak.
 
-    Of a loss that takes the tokens in chunks, those of one (linkedin/Liger-Kernel
-    ops/fused_linear_cross_entropy.py takes the gradient of a chunk before the next, huggingface/trl's
-    ``chunked_nll`` computes its logits again for it), and besides them the hidden states that were cut and
-    their gradients (torchtitan components/loss.py, ChunkedCELoss: chunks made contiguous, h_chunk_grads).
+    A loss that takes tokens in chunks holds those of one chunk (linkedin/Liger-Kernel
+    ops/fused_linear_cross_entropy.py computes a chunk's gradient before the next chunk, huggingface/trl's
+    ``chunked_nll`` computes its logits again for it), and besides them the hidden states as chunks and their
+    gradients (torchtitan components/loss.py, ChunkedCELoss: chunks made contiguous, h_chunk_grads).
     """
     chunks = software.kernels.loss_chunks
     cut = 2 * local.tokens * local.hidden * local.element_bytes if chunks > 1 else 0
@@ -79,7 +80,7 @@ def logits_bytes(local: LocalShape, software: Software) -> float:
 
 
 def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
-    """The same of a loss that takes all tokens of a microbatch at once."""
+    """The same for a loss that takes all tokens of a microbatch at once."""
     e, wide = local.element_bytes, logit_bytes(local, software)
     if software.kernels.cross_entropy == "gathered":
         # gathered, as FP32, log-softmax of it, and the gradient of that
@@ -97,13 +98,14 @@ def _whole_logits_bytes(local: LocalShape, software: Software) -> float:
 
 
 def unusable_share(local: LocalShape, software: Software) -> float:
-    """Bytes of blocks that are free at the loss's peak and too small for what is there, by byte of logits.
+    """Bytes, per byte of logits, of free allocator blocks that are too small for any tensor at the loss's
+    peak.
 
-    FP32 logits fit into no block of 16-bit ones, which are half as large. eager: the head's output, which the
-    caller lets go once it is cast (torchtitan train.py, ``del pred``). gathered: the list that torch's
-    all_gather fills and the flat buffer behind it (torch ProcessGroupNCCL.cpp, allgather: newLikeFlat;
-    Aleph-Alpha/scaling core/nn/linear/utils.py, _all_concat). Of a loss in chunks, those of one: the next
-    takes the same blocks.
+    16-bit logits leave blocks half as large as FP32 logits need. eager: the head's output, which is freed
+    once it is cast (torchtitan train.py, ``del pred``). gathered: the list that torch's all_gather fills and
+    the flat buffer behind it (torch ProcessGroupNCCL.cpp, allgather: newLikeFlat; Aleph-Alpha/scaling
+    core/nn/linear/utils.py, _all_concat). For a loss in chunks, those of one chunk: the next chunk reuses the
+    blocks.
     """
     e, loss = local.element_bytes, software.kernels.cross_entropy
     if logit_bytes(local, software) == e:
@@ -113,12 +115,12 @@ def unusable_share(local: LocalShape, software: Software) -> float:
 
 
 def _share(local: LocalShape) -> float:
-    """Logits that this rank's part of the vocabulary gives."""
+    """Logits on this rank: its tokens times its part of the vocabulary."""
     return float(local.tokens * local.vocabulary)
 
 
 def logit_bytes(local: LocalShape, software: Software) -> int:
-    """Bytes of a logit as the loss takes it."""
+    """Bytes of a logit in the type in which the loss reads it."""
     return 4 if software.kernels.logits_fp32 else local.element_bytes
 
 

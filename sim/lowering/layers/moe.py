@@ -1,9 +1,10 @@
-"""Experts in place of an MLP: router, permutation, dispatch, grouped matrices, combine; shared experts.
+"""Experts in place of an MLP: router, permutation, dispatch, grouped GEMMs, combine; shared experts.
 
 A layer's experts run in three parts with an exchange of tokens between each: ``route`` (router, shared
-experts, tokens sorted by their target), dispatch, ``work`` (the experts: expert_work.py), combine, ``gather``
-(back to the order of tokens). Parts and exchanges are functions of their own, because frameworks overlap the
-exchanges of one microbatch with parts of another (pairs.py). Bytes count reads and writes at HBM.
+experts, tokens sorted by their destination), dispatch, ``experts_forward`` (expert_work.py), combine,
+``unpermute`` (back to the order of tokens). Parts and exchanges are functions of their own, because
+frameworks overlap the exchanges of one microbatch with parts of another (pairs.py). Bytes count reads and
+writes at HBM.
 
 References:
     Megatron-LM transformer/moe: moe_layer.py, router.py, token_dispatcher.py (MoEAlltoAllTokenDispatcher,
@@ -14,13 +15,13 @@ from __future__ import annotations
 
 from ...scenario.software.software import Software
 from .expert_operators import (
-    by_operators,
     return_rows,
     return_rows_backward,
     take_rows,
     take_rows_backward,
+    uses_torch_operators,
 )
-from .expert_work import experts_of, move_rows, work, work_backward, work_weight_grad
+from .expert_work import experts_backward, experts_forward, experts_weight_grad, local_experts, move_rows
 from .layer_builder import LayerBuilder
 from .linear import Linear, row_input_grad, row_weight_grad
 from .local_shape import LocalShape
@@ -54,36 +55,37 @@ _GROUPS_LAUNCHES = 12 + 7 + 3 + 2
 def moe_forward(builder: LayerBuilder) -> None:
     """Append the forward pass of a layer's experts, one part after the other."""
     _to_experts(builder)
-    work(builder)
-    arrive(builder, exchange(builder, "combine"))
-    gather(builder)
+    experts_forward(builder)
+    await_exchange(builder, exchange(builder, "combine"))
+    unpermute(builder)
 
 
 def _to_experts(builder: LayerBuilder) -> None:
-    """All up to the rows that have arrived."""
+    """Append everything up to the arrival of rows: router, permutation, dispatch, and shared experts
+    beside it."""
     software = builder.software
     route(builder, shared=not software.exchange.moe_shared_expert_overlap)
     await_rows(builder)
     sent = exchange(builder, "dispatch")
     if software.exchange.moe_shared_expert_overlap:
         shared_forward(builder.outside_graphs())  # as the exchanges are that they run beside
-    arrive(builder, sent)
+    await_exchange(builder, sent)
 
 
 def moe_forward_again(builder: LayerBuilder) -> None:
-    """Append what a recomputation that stops early runs again of a layer's experts.
+    """Append the recomputation of a layer's experts that stops early.
 
-    The kernels that put rows back into order keep their map, a tensor, until backward. So what comes behind
-    those of NCCL's exchange, which sort last, is all that is left out; DeepEP and HybridEP sort for
-    themselves, and keep no tensor of a combine but their own handle (Megatron-LM fused_a2a.py, FusedCombine;
+    The kernels that restore the order of tokens save their map, a tensor, for backward. So with NCCL's
+    exchange, where they come last, only what follows them is left out. DeepEP and HybridEP restore the order
+    themselves, and save no tensor of a combine but their own handle (Megatron-LM fused_a2a.py, FusedCombine;
     TransformerEngine permutation.py, _moe_unpermute_mask_map; torch.utils.checkpoint, early_stop).
     """
     by_nccl = builder.software.exchange.moe_dispatcher == "alltoall"
     _to_experts(builder)
-    work(builder)
+    experts_forward(builder)
     if by_nccl:
-        arrive(builder, exchange(builder, "combine"))
-        gather(builder)
+        await_exchange(builder, exchange(builder, "combine"))
+        unpermute(builder)
 
 
 def moe_backward(
@@ -98,23 +100,23 @@ def moe_backward(
         moe_forward(builder)
     elif "shared_experts" in recompute:
         shared_forward(builder)
-    gather_backward(builder)
-    arrive(builder, exchange(builder, "combine backward"))
-    work_backward(builder, recompute=recompute, split=split)
+    unpermute_backward(builder)
+    await_exchange(builder, exchange(builder, "combine backward"))
+    experts_backward(builder, recompute=recompute, split=split)
     sent = exchange(builder, "dispatch backward")
     if software.exchange.moe_shared_expert_overlap:
         shared_backward(builder.outside_graphs(), split=split)
-    arrive(builder, sent)
+    await_exchange(builder, sent)
     if "layernorm" in recompute:
         norm(builder)
     route_backward(builder, split=split, shared=not software.exchange.moe_shared_expert_overlap)
 
 
 def moe_weight_grad(builder: LayerBuilder) -> None:
-    """Gradients of the matrices that were put off."""
+    """Append the deferred gradients of matrices."""
     local = builder.local
-    work_weight_grad(builder)
-    if experts_of(local).shared_ffn:
+    experts_weight_grad(builder)
+    if local_experts(local).shared_ffn:
         mlp_weight_grad(builder.on(_shared(local)))
     row_weight_grad(builder.on(local.here.plain), _router(local))
 
@@ -123,17 +125,17 @@ def moe_weight_grad(builder: LayerBuilder) -> None:
 
 
 def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) -> None:
-    """Choose experts, run the shared ones, sort copies of the tokens by where they go; with ``counts`` unless
-    they are known."""
+    """Append router, shared experts, and the permutation of token copies by destination. ``counts``: ranks
+    exchange how many tokens go to each expert."""
     local, software = builder.local, builder.software
-    experts = experts_of(local)
+    experts = local_experts(local)
     if shared:
         shared_forward(builder)
     builder.kernel("router", _router(local).forward(local.here.plain))
     scores = 4.0 * local.norm_tokens * experts.total  # FP32
     # logits r, probabilities w, top-k r, map and probabilities w, counts and loss r: six passes
     builder.memory("top-k", 6 * scores, launches=_launches(builder))
-    if by_operators(software):
+    if uses_torch_operators(software):
         take_rows(builder, experts)
     elif software.exchange.moe_dispatcher == "alltoall":
         if counts:
@@ -143,10 +145,11 @@ def route(builder: LayerBuilder, *, shared: bool = True, counts: bool = True) ->
 
 
 def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -> None:
-    """Gradients of the copies summed up per token, then of router and shared experts."""
+    """Append the gradients of token copies, summed per token, then those of the router and the shared
+    experts."""
     local, software = builder.local, builder.software
-    experts = experts_of(local)
-    if by_operators(software):
+    experts = local_experts(local)
+    if uses_torch_operators(software):
         take_rows_backward(builder, experts)
     elif software.exchange.moe_dispatcher == "alltoall":
         move_rows(builder, "permute backward", local.norm_tokens + experts.sent(local.norm_tokens))
@@ -164,24 +167,24 @@ def route_backward(builder: LayerBuilder, *, split: bool, shared: bool = True) -
 def shared_forward(builder: LayerBuilder) -> None:
     """The shared experts: an MLP that every token passes."""
     local = builder.local
-    if experts_of(local).shared_ffn:
+    if local_experts(local).shared_ffn:
         mlp_forward(builder.on(_shared(local)))
 
 
 def shared_backward(builder: LayerBuilder, *, split: bool) -> None:
     """Gradients of the shared experts, added to that of the layer's input."""
     local = builder.local
-    if experts_of(local).shared_ffn:
+    if local_experts(local).shared_ffn:
         mlp_backward(builder.on(_shared(local)), split=split)
         builder.memory("input gradient add", 3 * local.norm_bytes)
 
 
-def gather(builder: LayerBuilder) -> None:
-    """Weighted sum of each token's copies; the shared experts' output is added."""
+def unpermute(builder: LayerBuilder) -> None:
+    """Append the weighted sum of each token's copies, and the addition of the shared experts' output."""
     builder = builder.outside_graphs()
     local, software = builder.local, builder.software
-    experts = experts_of(local)
-    if by_operators(software):
+    experts = local_experts(local)
+    if uses_torch_operators(software):
         return_rows(builder, experts)
     elif software.exchange.moe_dispatcher == "alltoall":
         move_rows(builder, "unpermute", local.norm_tokens + experts.sent(local.norm_tokens))
@@ -189,21 +192,21 @@ def gather(builder: LayerBuilder) -> None:
         builder.memory("shared expert add", 3 * local.norm_bytes)
 
 
-def gather_backward(builder: LayerBuilder) -> None:
-    """The gradient of each token goes to all its copies."""
+def unpermute_backward(builder: LayerBuilder) -> None:
+    """Append the copies of each token's gradient to all its rows."""
     builder = builder.outside_graphs()
     local, software = builder.local, builder.software
-    if by_operators(software):
-        return_rows_backward(builder, experts_of(local))
+    if uses_torch_operators(software):
+        return_rows_backward(builder, local_experts(local))
     elif software.exchange.moe_dispatcher == "alltoall":
-        rows = local.norm_tokens + experts_of(local).sent(local.norm_tokens)
+        rows = local.norm_tokens + local_experts(local).sent(local.norm_tokens)
         move_rows(builder, "unpermute backward", rows)
 
 
 def exchange(builder: LayerBuilder, name: str, *, after: int | None = None) -> int | None:
-    """Post a dispatch or combine; its index, or None where all experts are here."""
+    """Append a dispatch or combine. Returns its index, or None where all experts are on this rank."""
     local = builder.local
-    if experts_of(local).ep == 1:
+    if local_experts(local).ep == 1:
         return None
     return builder.outside_graphs().collective(
         "ep", name, TOKENS, _payload(local, name), after=after, wait=False
@@ -211,18 +214,18 @@ def exchange(builder: LayerBuilder, name: str, *, after: int | None = None) -> i
 
 
 def await_rows(builder: LayerBuilder) -> None:
-    """The host waits for the number of rows of each expert, whose shape all that follows has, unless a
-    capacity says it.
+    """Make the host wait for the number of rows of each expert, which sets the shapes of all that follows,
+    unless a capacity fixes it.
 
-    NCCL's dispatcher waits for its sizes before the exchange, DeepEP and HybridEP in their dispatch
+    NCCL's dispatcher waits for these sizes before the exchange, DeepEP and HybridEP in their dispatch
     (Megatron-LM token_dispatcher.py, _maybe_dtoh_and_synchronize; DeepEP csrc/deep_ep.cpp, moe_recv_counter).
     """
-    if experts_of(builder.local).dropless:
+    if local_experts(builder.local).dropless:
         builder.outside_graphs().host_waits()
 
 
-def arrive(builder: LayerBuilder, index: int | None) -> None:
-    """The next kernel awaits an exchange."""
+def await_exchange(builder: LayerBuilder, index: int | None) -> None:
+    """Make the next kernel wait for an exchange."""
     if index is not None:
         builder.join(index)
 
@@ -231,22 +234,22 @@ def arrive(builder: LayerBuilder, index: int | None) -> None:
 
 
 def _payload(local: LocalShape, name: str) -> float:
-    """Bytes of one copy of this rank's tokens; those on their way to experts may be quantised."""
+    """Bytes of one copy of this rank's tokens. A dispatch may send them quantised."""
     each = local.stored_bytes if local.quantised_dispatch and name == "dispatch" else local.element_bytes
     return local.norm_tokens * local.hidden * each
 
 
 def _router(local: LocalShape) -> Linear:
-    return Linear(name="router", inputs=local.hidden, outputs=experts_of(local).total)
+    return Linear(name="router", inputs=local.hidden, outputs=local_experts(local).total)
 
 
 def _shared(local: LocalShape) -> LocalShape:
-    return local.with_(ffn=experts_of(local).shared_ffn, experts=None)
+    return local.with_(ffn=local_experts(local).shared_ffn, experts=None)
 
 
 def _count(builder: LayerBuilder) -> None:
-    """Tell all ranks how many tokens go to each expert, where no capacity says it beforehand."""
-    experts = experts_of(builder.local)
+    """Append the exchange of how many tokens go to each expert, where no capacity fixes that."""
+    experts = local_experts(builder.local)
     if experts.ep > 1 and experts.dropless:
         size = float(_COUNT_BYTES * experts.total * experts.ep)
         builder.collective("ep", "token counts", "all_gather", size)
@@ -254,15 +257,15 @@ def _count(builder: LayerBuilder) -> None:
 
 
 def _launches(builder: LayerBuilder) -> int:
-    if by_operators(builder.software):
+    if uses_torch_operators(builder.software):
         return _MODEL_ROUTER_LAUNCHES
     if builder.software.kernels.moe_router_fusion:
         return _FUSED_ROUTER_LAUNCHES
-    return _ROUTER_LAUNCHES - (0 if experts_of(builder.local).in_groups else _GROUPS_LAUNCHES)
+    return _ROUTER_LAUNCHES - (0 if local_experts(builder.local).in_groups else _GROUPS_LAUNCHES)
 
 
 def _backward_launches(software: Software) -> int:
-    if by_operators(software):
+    if uses_torch_operators(software):
         return _MODEL_ROUTER_BACKWARD_LAUNCHES
     fused = software.kernels.moe_router_fusion
     return _FUSED_ROUTER_BACKWARD_LAUNCHES if fused else _ROUTER_BACKWARD_LAUNCHES

@@ -15,25 +15,26 @@ _ROWS_OF_BLOCK = 4
 
 
 def norm_quantises(local: LocalShape) -> bool:
-    """Whether the norm before a quantised product writes its output in that type itself (precision.py)."""
+    """Whether the norm before a quantised GEMM writes its output in the GEMM's type (precision.py)."""
     return local.recipe is not None and local.recipe.fused_norm
 
 
 def _normed_bytes(builder: LayerBuilder) -> int:
-    """Bytes per element of what a norm writes. Under autocast it is FP32, which its readers cast, unless a
-    compiler joins their casts with it."""
+    """Bytes per element of a norm's output. Under autocast it is FP32, which its readers cast, unless a
+    compiler fuses these casts into the norm."""
     local = builder.local
     return local.element_bytes if builder.software.kernels.torch_compile else local.stream_bytes
 
 
 def _distributed(local: LocalShape, operators: int) -> int:
-    """How many of ``operators`` see distributed tensors: sequence parallelism splits the rows of a norm."""
+    """How many of ``operators`` work on distributed tensors: all under sequence parallelism, which splits
+    a norm's rows."""
     return operators if local.sequence_parallel else 0
 
 
 def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
-    """LayerNorm or RMSNorm over the residual stream; ``into_product``: only matrices read its output, so that
-    it is a part of their module (TransformerEngine LayerNormLinear) and no call of its own."""
+    """Append LayerNorm or RMSNorm over the residual stream. ``into_product``: only matrices read its
+    output, so that it is part of their module (TransformerEngine LayerNormLinear) and no call of its own."""
     local, software = builder.local, builder.software
     if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
         # read the stream; write that, 16 bit or quantised copies
@@ -44,7 +45,7 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
             "norm",
             elements * (local.stream_bytes + written),
             operators=_distributed(local, 1),
-            counted=1.0 if into_product else builder.products(1),
+            counted=1.0 if into_product else builder.gemm_launches(1),
         )
     else:
         # Eager: cast to FP32, square, mean, rsqrt-multiply, cast back, weight; 4-byte intermediates
@@ -58,7 +59,7 @@ def norm(builder: LayerBuilder, *, into_product: bool = False) -> None:
 
 
 def norm_backward(builder: LayerBuilder) -> None:
-    """Gradient of the norm, and the add that joins it with the residual's gradient."""
+    """Append the gradient of the norm, and the kernel that adds the residual's gradient."""
     local, software = builder.local, builder.software
     if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
         # read dY and X, write dX; for the weight's gradient, read both once more
@@ -81,17 +82,19 @@ def norm_backward(builder: LayerBuilder) -> None:
 
 
 def operators_on_heads(builder: LayerBuilder, operators: int) -> int:
-    """How many of ``operators`` on queries and keys see distributed tensors, which norms of heads leave."""
+    """How many of ``operators`` on queries and keys work on distributed tensors: norms of heads leave them
+    distributed."""
     distributed = builder.local.qk_norm and builder.software.exchange.heads_distributed
     return operators if distributed else 0
 
 
 def head_norms(builder: LayerBuilder) -> None:
-    """RMSNorm of each head's queries and keys, where the model has it.
+    """Append RMSNorm of each head's queries and keys, if the model has it.
 
-    Compiled, it comes with the rotary positions, which read and write the same. A kernel wants rows that lie
-    together: keys are a part of one product and are copied first, and queries but for those of several groups
-    (Megatron-LM core/transformer/attention.py, where a reshape copies these; TransformerEngine
+    A compiler fuses it with the rotary positions, which read and write the same tensors. A norm kernel needs
+    contiguous rows: keys are a slice of the QKV output and are copied first; so are queries of a single
+    group, whereas those of several groups have been copied already (Megatron-LM
+    core/transformer/attention.py, where a reshape copies these; TransformerEngine
     pytorch/ops/basic/rmsnorm.py, op_forward; NVIDIA/Megatron-LM pull request 6459).
     """
     local, kernels = builder.local, builder.software.kernels
@@ -107,7 +110,7 @@ def head_norms(builder: LayerBuilder) -> None:
     copied = 2.0 * local.tokens * (queries + local.kv_heads) * local.head_dim * local.element_bytes
     builder.memory("keys in a row", copied, launches=2 if queries else 1)
     moved = 2.0 * _heads_normed(local) * local.element_bytes
-    builder.memory("norms of heads", moved, launches=2, counted=2 * builder.products(1))
+    builder.memory("norms of heads", moved, launches=2, counted=2 * builder.gemm_launches(1))
 
 
 def head_norms_backward(builder: LayerBuilder) -> None:

@@ -23,7 +23,7 @@ from .latent import latent_again, latent_products
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
 from .local_shape import LocalShape
-from .moe import arrive, exchange, route
+from .moe import await_exchange, exchange, route
 from .norms import head_norms, norm, norm_quantises
 from .pointwise import activation, rearrange, residual_add, rope, split_heads
 from .prediction import join_forward
@@ -32,7 +32,8 @@ from .recompute import Recompute, keeps, keeps_attention
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A matrix product of a layer, the ``elements`` of its output here, the ``operator`` that keeps it."""
+    """A GEMM of a layer: the ``elements`` of its output on this rank, and the ``operator`` by which a
+    policy keeps it."""
 
     name: str
     elements: float
@@ -40,7 +41,7 @@ class Product:
 
 
 def products(local: LocalShape) -> Iterator[Product]:
-    """The products of a layer in the order in which forward runs them."""
+    """The GEMMs of a layer in the order of the forward."""
     tokens = float(local.tokens)
     if local.prediction:
         yield Product("joint", tokens * local.hidden / local.tp)
@@ -69,7 +70,7 @@ _NAMED = {"q": "qkv", "k": "qkv", "v": "qkv", "proj": "proj"}
 
 
 def kept_products(local: LocalShape, recompute: Recompute) -> dict[str, Product]:
-    """Products whose outputs stay, by name."""
+    """The GEMMs whose outputs are kept, by name."""
     kept, position = {}, 0
     for product in products(local):
         second = False
@@ -87,7 +88,7 @@ def kept_products(local: LocalShape, recompute: Recompute) -> dict[str, Product]
 
 
 def operators_again(builder: LayerBuilder, recompute: Recompute) -> None:
-    """Append what is run again before a layer's backward."""
+    """Append the operators that run again before a layer's backward."""
     local, software = builder.local, builder.software
     kept = kept_products(local, recompute)
     if local.prediction and "joint" not in kept:
@@ -122,7 +123,7 @@ def _experts_again(
     recompute: Recompute,
     kept: dict[str, Product],
 ) -> None:
-    """Router, rows sorted, the first product of the experts; the shared ones."""
+    """Append what runs again of router, permutation, the experts' first GEMM, and shared experts."""
     local = builder.local
     assert local.experts is not None
     if local.experts.shared_ffn:
@@ -131,7 +132,7 @@ def _experts_again(
     arrived = keeps(recompute, "all_to_all")
     route(builder, shared=False, counts=not arrived)  # an all-to-all, too, in torchtitan's list of what stays
     if not arrived:
-        arrive(builder, exchange(builder, "dispatch"))
+        await_exchange(builder, exchange(builder, "dispatch"))
     first_half(builder, product="expert fc1" not in kept)
 
 
@@ -154,7 +155,8 @@ def _run_again(
     *,
     cast: bool | None = None,
 ) -> None:
-    """Run column-parallel products of one input again that are not ``kept``; ``widths`` by name."""
+    """Append the column-parallel GEMMs on one input that are not ``kept``; ``widths`` are their output
+    columns by name."""
     local = builder.local
     again = tuple(
         Linear(name=f"{name} again", inputs=local.hidden, outputs=width)

@@ -1,13 +1,13 @@
-"""A forward of one microbatch and a backward of another, layer by layer, exchanges beside computation.
+"""One microbatch's forward overlapped with another's backward, layer by layer: exchanges run beside kernels.
 
-While tokens of one of them travel, kernels of the other run: on the compute stream attention forward,
-the experts' backward, the experts' forward, attention backward; on the exchanges' stream combine backward,
-dispatch, dispatch backward, combine. What is left exposed is the engine's to say.
+While tokens of one microbatch travel, kernels of the other run. The compute stream has attention forward, the
+experts' backward, the experts' forward, attention backward; the exchanges' stream has combine backward,
+dispatch, dispatch backward, combine. The engine says how much of the exchanges stays exposed.
 
-The order is that of Megatron-LM model_chunk_schedule_plan.py (``overlap_moe_expert_parallel_comm``) and,
-but for details, of DualPipe (DeepSeek-V3, arXiv:2412.19437 section 3.2.1 and figure 4). A host waits for the
-rows of the forward there as it does alone, having issued the gradients of the backward's rows, which the GPU
-has to run meanwhile (docs/decisions/0191-hosts-that-wait-in-pairs-and-for-an-offset.md).
+The order is that of Megatron-LM model_chunk_schedule_plan.py (``overlap_moe_expert_parallel_comm``) and, but
+for details, of DualPipe (DeepSeek-V3, arXiv:2412.19437 section 3.2.1 and figure 4). The host waits for the
+number of rows in the forward as it does without overlap; it has then issued the backward's gradients of rows,
+which the GPU runs meanwhile (docs/decisions/0191-hosts-that-wait-in-pairs-and-for-an-offset.md).
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...program.program import Block
-from .expert_work import work, work_backward, work_weight_grad
+from .expert_work import experts_backward, experts_forward, experts_weight_grad
 from .layer import attention_part_backward, attention_part_forward, end_forward, write_forward_again
 from .layer_builder import LayerBuilder
 from .local_shape import LocalShape
 from .mlp import mlp_backward, mlp_forward
 from .moe import (
-    arrive,
+    await_exchange,
     await_rows,
     exchange,
-    gather,
-    gather_backward,
     moe_forward,
     route,
     route_backward,
     shared_forward,
+    unpermute,
+    unpermute_backward,
 )
 from .norms import norm
 from .operators import operators_again
@@ -40,7 +40,8 @@ from .recompute import FULL, Recompute, by_operators, title
 def pair_block(
     builder: LayerBuilder, forward: LocalShape, backward: LocalShape, recompute: Recompute
 ) -> Block:
-    """One layer forward and one backward, of which ``recompute`` is run again first."""
+    """One layer's forward and another's backward as one block; the backward first recomputes
+    ``recompute``."""
     if sms := builder.software.exchange.exchange_sms:
         builder = replace(builder, costs=builder.costs.during_exchanges(sms))
     ahead, back = builder.on(forward), builder.on(backward)
@@ -58,7 +59,7 @@ def pair_block(
 
 
 def pairs_up(forward: LocalShape, backward: LocalShape) -> bool:
-    """Whether there is anything to overlap: experts on other ranks."""
+    """Whether there is an exchange to overlap: experts on other ranks."""
     return any(one.experts is not None and one.experts.ep > 1 for one in (forward, backward))
 
 
@@ -77,16 +78,16 @@ def _experts_forward(builder: LayerBuilder, sent: int | None) -> int | None:
     local = builder.local
     if local.experts is None:
         return None
-    arrive(builder, sent)
-    work(builder)
+    await_exchange(builder, sent)
+    experts_forward(builder)
     return exchange(builder, "combine")
 
 
 def _end_forward(builder: LayerBuilder, combined: int | None) -> None:
     local = builder.local
-    arrive(builder, combined)
+    await_exchange(builder, combined)
     if local.experts is not None:
-        gather(builder)
+        unpermute(builder)
     end_forward(builder)
 
 
@@ -100,29 +101,29 @@ def _start_backward(builder: LayerBuilder, recompute: Recompute) -> int | None:
         moe_forward(builder)
     elif "shared_experts" in recompute:
         shared_forward(builder)
-    gather_backward(builder)
+    unpermute_backward(builder)
     return exchange(builder, "combine backward")
 
 
 def _experts_backward(
     builder: LayerBuilder, recompute: Recompute, combine_backward: int | None
 ) -> int | None:
-    """The gradient of the rows goes home while those of the matrices are made."""
+    """Append the experts' backward. The gradients of rows travel back while the gradients of matrices run."""
     local = builder.local
     if local.experts is None:
         return None
-    arrive(builder, combine_backward)
+    await_exchange(builder, combine_backward)
     first = len(builder.ops)
-    work_backward(builder, recompute=recompute, split=True)
+    experts_backward(builder, recompute=recompute, split=True)
     builder.issued_ahead(first)
     sent_back = exchange(builder, "dispatch backward")
-    work_weight_grad(builder)
+    experts_weight_grad(builder)
     return sent_back
 
 
 def _end_backward(builder: LayerBuilder, recompute: Recompute, sent_back: int | None) -> None:
     local = builder.local
-    arrive(builder, sent_back)
+    await_exchange(builder, sent_back)
     if local.experts is not None:
         if "layernorm" in recompute:
             norm(builder)

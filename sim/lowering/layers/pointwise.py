@@ -1,7 +1,8 @@
 """Kernels of a layer that only move data: rotary positions, activation, residual; norms are in norms.py.
 
-Bytes count reads and writes at HBM; a comment beside a figure says which. Knows which kernels a software
-stack fuses; not where in a layer they stand (layer.py).
+Bytes count reads and writes at HBM. A comment beside a figure says which: ``r 2 w 1`` reads two tensors and
+writes one; ``r e w 4`` reads elements of the model's type (``element_bytes``) and writes FP32. Knows which
+kernels a software stack fuses; layer.py says where in a layer they stand.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ queries and those of keys once. Counted in the machine code for Blackwell of Tra
 
 
 def rearrange(builder: LayerBuilder) -> None:
-    """Copies that put Q, K and V into the layout that the attention kernel wants (and back)."""
+    """Append the copies of Q, K and V into the layout that the attention kernel reads, or of their
+    gradients back."""
     local, software = builder.local, builder.software
     if software.kernels.qkv_copies:
         size = float(local.tokens * local.qkv_width * local.element_bytes)
@@ -68,9 +70,12 @@ def _grouped(local: LocalShape) -> bool:
 
 
 def _joins_gradients(builder: LayerBuilder) -> bool:
-    """Whether gradients of Q, K and V are copied into one. TransformerEngine's attention writes those of
-    heads that lay side by side into one tensor as they lay, and its split then passes that on; of others
-    they are joined (TransformerEngine pytorch/attention.py, _SplitAlongDim.backward: noop_ok)."""
+    """Whether the gradients of Q, K and V are copied into one tensor.
+
+    TransformerEngine's attention writes gradients of interleaved heads into one tensor in that layout, and
+    its split passes this on without a copy; other gradients are joined (TransformerEngine
+    pytorch/attention.py, _SplitAlongDim.backward: noop_ok).
+    """
     local, kernels = builder.local, builder.software.kernels
     apart = kernels.grouped_heads_copied and (_grouped(local) or local.rope)
     return (kernels.qkv_grad_joined or apart) and not local.latent and not _turned_in_product(builder)
@@ -85,8 +90,8 @@ def _turned_in_product(builder: LayerBuilder) -> bool:
 
 
 def rearrange_backward(builder: LayerBuilder) -> None:
-    """The copies of ``rearrange`` for gradients, their joining into one tensor, and the sum that is the
-    gradient of the biases."""
+    """Append the backward of ``rearrange``: copies of the gradients, their join into one tensor, and the
+    sum over rows for the bias gradient."""
     local, kernels = builder.local, builder.software.kernels
     rearrange(builder)
     size = float(local.tokens * local.qkv_width * local.element_bytes)
@@ -130,12 +135,12 @@ def rope(builder: LayerBuilder, *, backward: bool = False) -> None:
 
 
 def _chunked_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
-    """Rotary embedding as Megatron core has it where no kernel of TransformerEngine does it.
+    """Rotary embedding as Megatron core runs it without TransformerEngine's kernel.
 
-    Queries and keys each: products with cosines and sines, which heads share; a half of a head negated and
-    joined with the other, and back in the backward of chunk, which is a join too; a sum. What is not turned,
-    here nothing, is a slice that forward joins: its gradient is zeros as large as the whole, and one more sum
-    (core/models/common/embeddings/rope_utils.py, _apply_rotary_pos_emb_bshd: t_pass; PyTorch
+    For queries and for keys: products with cosines and sines, which all heads share; half of each head is
+    negated and joined with the other half (the backward of chunk is a join too); a sum. Channels without
+    rotation, here none, are a slice that forward joins: its gradient is zeros as large as the whole, and one
+    more sum (core/models/common/embeddings/rope_utils.py, _apply_rotary_pos_emb_bshd: t_pass; PyTorch
     torch/csrc/autograd/FunctionsManual.cpp, slice_backward).
     """
     size, elements = builder.local.query_bytes, builder.local.query_bytes / builder.local.element_bytes
@@ -151,7 +156,7 @@ def _chunked_rope(builder: LayerBuilder, name: str, *, backward: bool) -> None:
 
 
 def _rope_instructions(local: LocalShape, *, backward: bool) -> float:
-    """Those of both kernels, that of the queries and that of the keys."""
+    """Instructions of the two fused kernels, one for queries and one for keys."""
     angle, element = _ROPE_BACKWARD if backward else _ROPE_FORWARD
     each = sum(element * heads + angle * _rope_warps(heads) for heads in (local.heads, local.kv_heads))
     return each * local.tokens * local.head_dim
@@ -166,12 +171,13 @@ def _instructions_in_product(local: LocalShape, *, backward: bool) -> float:
 
 
 def _rope_warps(heads: float) -> int:
-    """Warps that share the heads of a token, each of which takes all sines for itself."""
+    """Warps that share the heads of a token; each computes all sines for itself."""
     return 4 if heads < 16 else 8
 
 
 def _latent_rope(builder: LayerBuilder, *, backward: bool) -> None:
-    """Turns the rotary part of Q in place, and puts K together: own part of each head, rotary part of all.
+    """Latent attention: rotates the rotary part of Q in place, and joins each K of its head's own part and
+    the rotary part that all heads share.
 
     Megatron-LM multi_latent_attention.py; fused_mla_yarn_rope_apply.py where fused.
     """
@@ -189,11 +195,12 @@ def _latent_rope(builder: LayerBuilder, *, backward: bool) -> None:
 
 
 def _latent_rope_apart(builder: LayerBuilder, *, made: int, backward: bool) -> None:
-    """The same by torch: Q is split and joined again, K joined, V made contiguous (r w each).
+    """The same by torch's operators: Q is split and joined again, K joined, V made contiguous (r w each).
 
-    What is turned is put in order by two strides (backward: into zeros), multiplied twice, joined of halves,
-    one of them negated, and summed. Forward Q and K are joined of strided parts but for what was turned of Q,
-    and V is copied; backward Q's and KV's gradients are joined, of one strided and one contiguous part each.
+    The rotary part is reordered from interleaved pairs to halves (backward: into zeros), multiplied twice,
+    joined of halves, one of them negated, and summed. In forward, Q and K are joined of strided parts, except
+    for the rotated part of Q, and V is copied; in backward the gradients of Q and of KV are each joined of a
+    strided and a contiguous part.
     """
     local = builder.local
     latent = local.latent
@@ -217,7 +224,7 @@ def _latent_rope_apart(builder: LayerBuilder, *, made: int, backward: bool) -> N
 
 
 def _clamp(builder: LayerBuilder) -> None:
-    """The branches of a gate, each clamped by itself, and joined again."""
+    """Each branch of a gate clamped by a kernel of its own, and both joined again."""
     local = builder.local
     elements = float(local.tokens * local.ffn)
     size = elements * local.element_bytes
@@ -231,9 +238,10 @@ def _clamp(builder: LayerBuilder) -> None:
 
 
 def _clamp_backward(builder: LayerBuilder) -> None:
-    """Masks of what was within its limits, a byte an element, and gradients or zeros by them, joined.
+    """The clamps' backward: masks of elements within the limits (a byte each), gradients or zeros chosen by
+    them, joined.
 
-    One branch has one limit, the other two. torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
+    One branch has one limit, the other has two. torch/csrc/autograd/FunctionsManual.cpp, clamp_backward.
     """
     local = builder.local
     e, elements = local.element_bytes, float(local.tokens * local.ffn)
@@ -247,7 +255,7 @@ def _clamp_backward(builder: LayerBuilder) -> None:
 
 
 def clamps_apart(local: LocalShape, software: Software) -> bool:
-    """Whether the inputs of a gated activation are clamped by operations of their own."""
+    """Whether the inputs of a gated activation are clamped by operators of their own."""
     return local.clamped_gate and software.kernels.clamps_gate_apart and not software.kernels.torch_compile
 
 
@@ -274,7 +282,8 @@ def activation(builder: LayerBuilder) -> None:
 
 
 def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> None:
-    """Append the gradients of the activation's inputs; ``weighted``: it multiplied each row by a weight."""
+    """Append the gradients of the activation's inputs; ``weighted``: the activation also multiplied each
+    row by its routing weight."""
     local, software = builder.local, builder.software
     wide = float(local.tokens * local.ffn * local.element_bytes)
     if software.kernels.fuses_activation(gated=local.gate == 2):
@@ -300,8 +309,8 @@ def activation_backward(builder: LayerBuilder, *, weighted: bool = False) -> Non
 
 
 def _instructions(builder: LayerBuilder, weighted: bool) -> float:
-    """Instructions of an activation's backward that joins the gradients of both of its inputs; 0 of others,
-    whose bytes take longer."""
+    """Instructions of an activation's backward that writes both branches' gradients into one tensor; 0 for
+    all others, whose time is set by their bytes."""
     local, kernels = builder.local, builder.software.kernels
     if not kernels.activation_grad_joined or local.gate != 2 or kernels.fused_quantise:
         return 0.0
@@ -310,7 +319,8 @@ def _instructions(builder: LayerBuilder, weighted: bool) -> float:
 
 
 def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:
-    """Bias, dropout and residual addition after a row-parallel layer; not ``biased``: its bias is added."""
+    """Append bias, dropout and residual addition after a row-parallel layer. ``biased=False``: the bias
+    has been added already."""
     local, software = builder.local, builder.software
     biases = local.biases and biased
     mask = local.norm_tokens * local.hidden if local.dropout else 0
@@ -324,7 +334,8 @@ def residual_add(builder: LayerBuilder, *, biased: bool = True) -> None:
 
 
 def residual_add_backward(builder: LayerBuilder, *, biased: bool = True) -> None:
-    """Dropout's gradient and, if ``biased``, that of the bias; a plain residual passes the gradient on."""
+    """Append the gradients of dropout and, if ``biased``, of the bias. A plain residual addition has no
+    kernel in backward."""
     local = builder.local
     cast_branch_gradient(builder)
     if local.dropout:
@@ -334,7 +345,8 @@ def residual_add_backward(builder: LayerBuilder, *, biased: bool = True) -> None
 
 
 def small_kernels(builder: LayerBuilder) -> None:
-    """Kernels that move next to nothing but are launched all the same (views, offsets, masks, hooks)."""
+    """Append kernels that move almost nothing but are launched all the same (views, offsets, masks,
+    hooks)."""
     software = builder.software
     if software.host.extra_launches_per_layer:
         builder.memory("small kernels", 0.0, launches=software.host.extra_launches_per_layer)

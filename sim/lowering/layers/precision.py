@@ -31,20 +31,22 @@ Scaling = Literal["delayed", "current", "blockwise"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Bytes per element at HBM. ``gemm_dtype``: the products'. ``stored``: one quantised copy.
+    """How GEMMs run in 8 or 4 bits: bytes per element at HBM, and the kernels that quantise.
 
-    ``cast``: making the first copy from 16 bit, reads and writes; ``second``: making the other layout's,
-    0 where none is needed. ``early``: both copies are made at once, before a gather, since only the
-    16-bit original gives the second (blocks of one direction); else the second is a transpose of the
-    first, after the gather. ``launches`` of a cast. ``fused_norm``: norms write quantised;
-    ``fused_activation``: activations can, where the software has such kernels. ``maximum``: of
-    ``cast``, a pass for the tensor's own maximum, which a kernel that makes the tensor may take with it.
-    ``fused_multi``: one kernel quantises many tensors. ``scales``: of one copy's blocks, in a layout that
-    products do not read; ``joins_scales``: a kernel makes one number of both operands' scales of tensors.
-    ``transformed``: what activations and gradients, not weights, are read again for by a kernel that
-    transforms and casts the second copy. In bytes that would take as long: ``untuned``, what an earlier
-    kernel for both copies takes longer, and ``stochastic``, what the random numbers of gradients cost.
-    ``squares``: how many times as long a cast of a weight takes, whose scales are of square blocks.
+    - ``gemm_dtype`` is the GEMMs' input type; ``stored`` the bytes of one quantised copy.
+    - ``cast``: bytes read and written to quantise the 16-bit tensor once; ``second``: to write the other
+      layout's copy (0 where GEMMs need none). ``early``: both copies are written at once, before a gather,
+      since the second needs the 16-bit original (scales of blocks in one direction); otherwise the second is
+      a transpose of the first, after the gather. ``launches`` of a cast.
+    - ``maximum``: the part of ``cast`` that finds the tensor's own maximum, which the kernel that writes the
+      tensor may do instead. ``fused_norm``, ``fused_activation``: norms, and activations where the software
+      has such kernels, write quantised output. ``fused_multi``: one kernel quantises many tensors.
+    - ``scales``: bytes of one copy's block scales, where GEMMs read them in another layout; ``joins_scales``:
+      a kernel joins the two operands' tensor scales into one number.
+    - ``transformed``: bytes that are read again, of activations and gradients, by a kernel that transforms
+      and casts the second copy (Hadamard). Expressed as bytes that would take as long: ``untuned``, how much
+      slower an earlier kernel for both copies is; ``stochastic``, the random numbers for rounding gradients.
+    - ``squares``: factor by which the cast of a weight takes longer where its scales are of square blocks.
     """
 
     gemm_dtype: str
@@ -66,7 +68,8 @@ class Recipe:
 
     @property
     def blocks(self) -> bool:
-        """Whether scales go with blocks of one direction, as the tensor cores themselves apply them."""
+        """Whether scales are of blocks in one direction, which the tensor cores apply themselves (MXFP8,
+        NVFP4)."""
         return self.gemm_dtype in ("mxfp8", "nvfp4")
 
     @property

@@ -41,11 +41,12 @@ def quantise(
     tensors: int = 1,
     gradients: bool = False,
 ) -> None:
-    """From 16 bit to the recipe's type, in both layouts where only the original gives the second.
+    """Append the cast from 16 bit to the recipe's type, into both layouts where the second needs the 16-bit
+    original.
 
-    ``maker`` wrote the original, or what is wanted itself; it may be several ``tensors``. ``gradients`` may
-    be rounded stochastically. Without elements too (experts that no token reached): blocks of ranks that meet
-    have the same ops.
+    ``maker`` is the operation that wrote the original; it may have quantised it, or found its maximum. The
+    original may be several ``tensors``. ``gradients`` may be rounded stochastically. With 0 elements (experts
+    without tokens) the kernels are launched all the same, so that ranks that meet have the same ops.
     """
     recipe, kernels = builder.local.recipe, builder.software.kernels
     if not recipe or (maker == "activation" and activation_quantises(builder)):
@@ -67,8 +68,8 @@ def quantise(
 
 
 def calls_of_quantiser(builder: LayerBuilder) -> float | None:
-    """What making all copies of a tensor costs the host, in launches. None where each kernel counts by
-    itself, as in blocks that tensor cores scale, of which nobody measured it."""
+    """Host cost, in launches, of quantising a tensor into all its copies. None: each kernel is launched by
+    itself, as for block scales (MXFP8, NVFP4), for which nobody measured the quantiser's call."""
     recipe, software = builder.local.recipe, builder.software
     if recipe is None or recipe.blocks or not software.host.python_quantisers:
         return None
@@ -76,14 +77,15 @@ def calls_of_quantiser(builder: LayerBuilder) -> float | None:
 
 
 def activation_quantises(builder: LayerBuilder) -> bool:
-    """Whether an MLP's activation writes in the products' type, which it can where the scales are known."""
+    """Whether an MLP's activation writes its output in the GEMMs' type, which requires scales that are
+    known beforehand."""
     recipe = builder.local.recipe
     return recipe is not None and recipe.fused_activation and builder.software.kernels.fused_quantise
 
 
 def transpose(builder: LayerBuilder, elements: float, *, just_cast: bool = False) -> None:
-    """The other layout of what is quantised, which the weight gradient's product wants. ``just_cast`` here,
-    and not gathered since: the quantiser's one call makes both."""
+    """Append the copy in the other layout, which the weight gradient reads. ``just_cast``: the tensor was
+    cast here and not gathered since, so that the quantiser's one call writes both copies."""
     local = builder.local
     if local.recipe and local.recipe.second and not local.recipe.early:
         counted = 0.0 if just_cast and calls_of_quantiser(builder) is not None else None
@@ -91,14 +93,15 @@ def transpose(builder: LayerBuilder, elements: float, *, just_cast: bool = False
 
 
 def lay_out_scales(builder: LayerBuilder, gemm: Gemm, *, weight: bool) -> None:
-    """What runs in front of a product of blocks: scales as cuBLAS reads them, one number of both tensors'.
+    """Append the kernels in front of a GEMM with block scales: scales in cuBLAS's layout, and one scale for
+    both tensors.
 
-    TransformerEngine quantises into another layout, and has a kernel for each operand of each product
-    (pytorch/csrc/extensions/gemm.cpp, ``swizzle_scaling_factors``); the products of a microbatch share none.
-    From 2.12 on activations and gradients in MXFP8 are quantised into it (pull request 2486), which leaves
-    ``weight``. In NVFP4 a kernel of one thread multiplies the maxima of both (common/gemm/cublaslt_gemm.cu,
-    ``nvte_nvfp4_compute_per_tensor_scale``). All are launched by the product's own call. Experts are not
-    counted: one kernel lays out the scales of many tensors, or products do.
+    TransformerEngine quantises into another layout than cuBLAS reads, and converts each operand of each GEMM
+    (pytorch/csrc/extensions/gemm.cpp, ``swizzle_scaling_factors``); no result is used twice. From 2.12 on
+    activations and gradients in MXFP8 are quantised into the right layout (pull request 2486), which leaves
+    the ``weight``. In NVFP4 a one-thread kernel multiplies the maxima of both operands
+    (common/gemm/cublaslt_gemm.cu, ``nvte_nvfp4_compute_per_tensor_scale``). The GEMM's own call launches them
+    all. Experts are not counted: one kernel converts the scales of many tensors, or the GEMMs do.
     """
     recipe, laid_out = builder.local.recipe, builder.software.kernels.scales_laid_out
     if recipe is None or not recipe.scales or gemm.dtype != recipe.gemm_dtype or laid_out == "in-products":

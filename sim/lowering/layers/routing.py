@@ -1,13 +1,14 @@
-"""How evenly a router spreads tokens over experts, and what of that reaches the ranks that hold them.
+"""How evenly a router spreads tokens over experts, and how much of that reaches the ranks that hold them.
 
-``balanced``: every expert gets its share. ``zipf``: the k-th expert gets 1/k^s of what the first gets.
-``counts``: tokens that each expert got in a run, from a file. ``repeated``: data has but a few different
-tokens, and all that are alike go to the same experts, which differ from layer to layer: the rank with the
-most rows of a layer, for which all wait, is taken to be the same one in each. Experts are held in their
-order: rank 0 of an expert group has the first ones, and so, under zipf, the busiest. Of large groups, ranks
-of like loads are taken together (``LEVELS``), so that few classes of ranks are replayed. With a capacity, an
-expert drops what is beyond it and pads what is below, so that all ranks are equal again: only tokens are
-lost.
+- ``balanced``: every expert gets the same. ``zipf``: the k-th expert gets 1/k^s of the first one's tokens.
+  ``counts``: tokens of each expert in a run, from a file.
+- ``repeated``: the data has only a few distinct tokens, and equal tokens go to the same experts, which differ
+  from layer to layer. All wait for the rank with the most rows of a layer; it is modelled as the same rank in
+  every layer.
+
+Rank 0 of an expert group holds the first experts, and so, under zipf, the busiest. In large groups, ranks of
+similar loads are merged (``LEVELS``), so that few classes of ranks are replayed. With a capacity, an expert
+drops rows above it and pads rows below it: all ranks are equal again, and only tokens are lost.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ ordered and cut into groups of like size, each with its mean."""
 
 
 def expert_shares(scenario: Scenario) -> tuple[float, ...]:
-    """Tokens of each expert over the mean. Raises ValueError for a file that does not fit the model."""
+    """Tokens of each expert over the mean of all. Raises ValueError for a file that does not fit the
+    model."""
     moe, routing = scenario.model.moe, scenario.training.routing
     if moe is None:
         return ()
@@ -51,7 +53,8 @@ def expert_shares(scenario: Scenario) -> tuple[float, ...]:
 
 
 def rank_loads(scenario: Scenario) -> tuple[float, ...]:
-    """Rows of each rank of an expert group over their mean, by its place in the group; () if dense."""
+    """Rows of each rank of an expert group over the mean, by its position in the group; () for a dense
+    model."""
     moe, ep = scenario.model.moe, scenario.parallelism.ep
     if moe is None:
         return ()
@@ -78,12 +81,13 @@ def _levelled(loads: list[float]) -> tuple[float, ...]:
 
 
 def distinct_loads(scenario: Scenario) -> tuple[float, ...]:
-    """The loads that occur, the heaviest first; (1.0,) where there are no experts."""
+    """The distinct loads of ranks, heaviest first; (1.0,) for a dense model."""
     return tuple(sorted(set(rank_loads(scenario)), reverse=True)) or (1.0,)
 
 
 def busiest_share(scenario: Scenario) -> float:
-    """Rows of the expert with the most over the mean of the heaviest rank's; 1 where a capacity pads all."""
+    """Rows of the busiest expert over the mean of the experts on the heaviest rank; 1 where a capacity
+    pads all."""
     moe = scenario.model.moe
     if moe is None or moe.capacity_factor is not None:
         return 1.0
@@ -91,15 +95,15 @@ def busiest_share(scenario: Scenario) -> float:
 
 
 def experts_with_rows(scenario: Scenario) -> int:
-    """Experts of a layer to which any token goes."""
+    """How many experts of a layer get any token."""
     if few := _few_tokens(scenario):
         return few.chosen
     return sum(share > 0 for share in expert_shares(scenario))
 
 
 class FewTokens(NamedTuple):
-    """Rows of ranks and of experts over their mean, the most first, where data has but a few tokens, and how
-    many experts are ``chosen`` by any."""
+    """Loads of ranks and of experts over their means, largest first, for data with few distinct tokens;
+    ``chosen`` counts the experts that get any."""
 
     loads: tuple[float, ...]
     experts: tuple[float, ...]

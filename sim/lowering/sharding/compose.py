@@ -17,11 +17,11 @@ from ..layers.layer_builder import LayerBuilder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """What runs around a block: collectives as ops without ``after``, and copies as bytes at HBM.
+    """What runs around a block of compute: collectives as ops without ``after``, and copies as bytes at HBM.
 
-    ``reductions`` and ``delayed`` belong to the blocks before. ``first`` must have ended before the compute
-    starts, ``beside`` runs meanwhile. ``copies_out`` precede the block and ``copies_in`` follow it. With
-    ``early`` the host issues ``beside`` before the block (backward), else after it (forward).
+    ``delayed`` and ``reductions`` belong to earlier blocks. The compute waits for ``first``; ``overlapping``
+    runs beside it. ``copies_out`` precede the compute and ``copies_in`` follow it. With ``early`` the host
+    issues ``overlapping`` before the compute (backward), otherwise after it (forward).
     """
 
     reductions: tuple[Op, ...] = ()
@@ -35,14 +35,15 @@ class Around:
 
 @dataclass
 class Composer:
-    """Composed blocks, each distinct one once."""
+    """Composes blocks with the collectives around them; each distinct one is built once."""
 
     begin: Callable[[], LayerBuilder]
     """An empty block of this machine."""
     known: dict[tuple[tuple[Block, ...], Around], Block] = field(default_factory=dict)
 
     def block(self, inner: Sequence[Block], around: Around) -> Block:
-        """A block of ``inner`` with ``around`` around it; ``inner`` itself where there is nothing around."""
+        """One block of ``inner`` with ``around`` around it; ``inner`` itself if there is nothing around
+        it."""
         row = tuple(inner)
         if around == Around(early=around.early) and len(row) == 1:
             return row[0]
@@ -73,8 +74,8 @@ class Composer:
 
 
 def _append(builder: LayerBuilder, block: Block) -> None:
-    """Add the ops of a block. Those that wait for no other op of it begin after what the builder awaits and
-    after its last kernel."""
+    """Append the ops of a block. Those that wait for no other op of the block wait for what the builder
+    awaits and for its last kernel."""
     base, joined = len(builder.ops), _ends(builder)
     for op in block.ops:
         after = tuple(base + earlier for earlier in op.after) or joined
@@ -83,6 +84,6 @@ def _append(builder: LayerBuilder, block: Block) -> None:
 
 
 def _ends(builder: LayerBuilder) -> tuple[int, ...]:
-    """The ops that a block begins after: those that the builder awaits, and its last kernel."""
+    """The ops that the next block waits for: those that the builder awaits, and its last kernel."""
     last = builder.last_kernel()
     return tuple(sorted({*builder.awaited, *(() if last < 0 else (last,))}))

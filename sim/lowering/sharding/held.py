@@ -18,7 +18,7 @@ def largest_pair(row: Iterable[Piece], left_out: frozenset[str]) -> float:
 
 
 def largest_gradients(row: Iterable[Piece], fresh_bytes: float, reduced_bytes: float) -> float:
-    """The largest sum of one unit's fresh gradients and the buffer of the unit before."""
+    """The largest sum of one unit's fresh gradients and the reduction buffer of the unit before it."""
     sizes = [piece.unit.total for piece in row]
     pairs = zip([0.0, *sizes], [*sizes, 0.0], strict=True)
     return max((before * reduced_bytes + now * fresh_bytes for before, now in pairs), default=0.0)

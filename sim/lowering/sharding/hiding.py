@@ -22,10 +22,10 @@ from .units import Piece
 
 @dataclass(frozen=True, kw_only=True)
 class Hiding:
-    """The rule of such a scheduler.
+    """The rule of XLA's scheduler: ``products_each`` GEMMs hide one collective.
 
-    With ``in_turn`` no parameter is gathered before its own layer, which waits for its first gather;
-    otherwise gathers run beside the layer before. With ``waits`` all reductions are awaited.
+    ``in_turn``: a layer's parameters are gathered only once it begins, and it waits for the first gather;
+    otherwise they are gathered while the layer before it computes. ``waits``: no reduction is hidden.
     """
 
     products_each: int
@@ -35,7 +35,7 @@ class Hiding:
     def gathers(
         self, row: Sequence[Piece], gathers: Sequence[tuple[Op, ...]], *, backward: bool
     ) -> tuple[list[tuple[Op, ...]], list[tuple[Op, ...]]]:
-        """For each piece, the gathers that run beside it and those that it waits for."""
+        """For each piece, the gathers that overlap it and those that it waits for."""
         beside: list[tuple[Op, ...]] = [()] * len(row)
         awaited: list[tuple[Op, ...]] = []
         for k, ops in enumerate(gathers):
@@ -51,12 +51,12 @@ class Hiding:
     def reductions(
         self, piece: Piece, gathers: int, ops: tuple[Op, ...]
     ) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
-        """The ``ops`` that run beside a backward ``piece``, which already hides so many ``gathers``, and the
-        ops that it waits for."""
+        """Which of ``ops`` overlap a backward ``piece``, which already hides so many ``gathers``, and
+        which it waits for."""
         left = 0 if self.waits else max(0, self._room(piece, backward=True) - gathers)
         return ops[len(ops) - min(left, len(ops)) :], ops[: len(ops) - min(left, len(ops))]
 
     def _room(self, piece: Piece, *, backward: bool) -> int:
-        """How many collectives the products of a pass over a piece can hide."""
+        """How many collectives the GEMMs of a piece's forward or backward can hide."""
         unit = piece.unit
         return math.ceil((unit.backward_products if backward else unit.forward_products) / self.products_each)

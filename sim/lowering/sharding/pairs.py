@@ -1,8 +1,8 @@
-"""A forward and a backward that run as one (layers/pairs.py), with the gathers and reductions of both.
+"""A forward overlapped with a backward (layers/pairs.py), with the gathers and reductions of both.
 
-A pair of layers waits for the parameters of both. While it runs, those of the next pair are gathered and the
-gradients of the pair before are reduced. Knows the rules that gather one unit ahead, those of torch and of
-Megatron-FSDP; DeepSpeed, whose prefetch counts elements, overlaps no exchanges.
+Each pair of layers waits for the parameters of both. While it runs, the parameters of the next pair are
+gathered and the gradients of the pair before are reduced. Knows the rules that gather one unit ahead, those
+of torch and of Megatron-FSDP; DeepSpeed, whose prefetch counts elements, overlaps no exchanges.
 
 Source: Megatron-LM pull request 3797 (Megatron-FSDP under --overlap-moe-expert-parallel-comm, gradients or
 parameters sharded: hooks of each layer's forward and backward inside the combined schedule).
@@ -21,7 +21,7 @@ from .units import Unit
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """Blocks that need the parameters ``ahead`` for a forward, ``back`` for a backward, or both."""
+    """Blocks that need unit ``ahead`` for a forward, unit ``back`` for a backward, or both."""
 
     blocks: tuple[Block, ...]
     ahead: Unit | None
@@ -31,8 +31,8 @@ class Joint:
 def pair_row(
     rows: Rows, row: Sequence[Joint], ahead: Moves, back: Moves, live: frozenset[str]
 ) -> CountedBlocks:
-    """``row`` with its gathers and reductions. ``live`` are units that the forward of the same backward
-    kept."""
+    """The blocks of ``row`` with its gathers and reductions. Units in ``live`` are still gathered from the
+    forward of this backward."""
     joints = _joined(row)
     fetches = _fetches(rows, joints, ahead, back, live)
     last = {joint.back.name: k for k, joint in enumerate(joints) if joint.back} if back.reduces else {}
@@ -76,7 +76,8 @@ def _gathers(rows: Rows, units: tuple[Unit, ...]) -> tuple[Op, ...]:
 
 
 def _joined(row: Sequence[Joint]) -> list[Joint]:
-    """Blocks without parameters are joined to those before them, the first ones to those after them."""
+    """``row`` without blocks that need no parameters: these are joined to the entry before them, or at the
+    start to the one after them."""
     found: list[Joint] = []
     waiting: tuple[Block, ...] = ()
     for joint in row:

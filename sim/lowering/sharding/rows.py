@@ -25,9 +25,10 @@ CountedBlocks = tuple[tuple[Block, int], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Moves:
-    """What an action moves besides computing: whether it gathers, and whether it reduces.
+    """Which collectives an action has: whether it gathers parameters, and whether it reduces gradients.
 
-    With ``table`` it reduces the word table alone, whose gradient comes with that of the input.
+    ``table``: it reduces only the gradient of the word table, which autograd computes with the input
+    gradient.
     """
 
     gathers: bool
@@ -35,8 +36,8 @@ class Moves:
     table: bool = False
 
     def reduced(self, row: Sequence[Piece]) -> list[bool]:
-        """For each piece, whether its unit's gradients leave after it: for ends of the model after the last
-        piece that has them, for layers always."""
+        """For each piece, whether its unit's gradients are reduced behind it: a layer's always, those of
+        the embedding and the head behind the last piece that has some of them."""
         names = [piece.unit.name for piece in row]
         last = {name: k for k, name in enumerate(names)}
         wanted = [name == "embedding" or not self.table for name in names]
@@ -48,14 +49,14 @@ class Moves:
 
 @dataclass
 class Rows:
-    """The blocks of actions under one rule; ``traffic`` prices the collectives of units."""
+    """Composes the blocks of actions under one rule; ``traffic`` makes the collectives of units."""
 
     rule: ShardingRule
     traffic: ShardTraffic
     composer: Composer
 
     def forward(self, row: Sequence[Piece], moves: Moves) -> CountedBlocks:
-        """A forward, which gathers each unit that no earlier piece has gathered."""
+        """The blocks of a forward, in which each unit is gathered by the first piece that needs it."""
         blocks, gathered = [], set[str]()
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
         if self.rule.products_each:
@@ -70,8 +71,8 @@ class Rows:
         return counted(blocks)
 
     def backward(self, row: Sequence[Piece], moves: Moves, live: frozenset[str]) -> CountedBlocks:
-        """A backward. ``live`` are units that the forward kept. The last reductions are awaited at its
-        end."""
+        """The blocks of a backward. Units in ``live`` are still gathered from the forward. The backward
+        ends when its last reductions have."""
         blocks, gathered = [], set(live)
         fetches = [self.fetch(piece.unit, gathered) if moves.gathers else None for piece in row]
         if self.rule.products_each:
@@ -95,7 +96,7 @@ class Rows:
         return counted([*blocks, *self.tail(pending, delayed)])
 
     def reduction(self, units: Iterable[Unit]) -> CountedBlocks:
-        """Reductions of ``units``, one after the other, with nothing beside them."""
+        """Blocks that reduce ``units`` one after the other, without any compute."""
         blocks: list[Block] = []
         delayed: tuple[Op, ...] = ()
         for unit in units:
@@ -118,8 +119,8 @@ class Rows:
     def _scheduled(
         self, row: Sequence[Piece], fetches: Sequence[Unit | None], ended: Sequence[bool] | None
     ) -> CountedBlocks:
-        """A forward or a backward under a scheduler that counts products; ``ended`` says after which pieces
-        gradients are complete."""
+        """A forward or a backward under XLA's latency-hiding scheduler, which counts GEMMs (hiding.py).
+        ``ended`` says behind which pieces of a backward gradients are complete; None: a forward."""
         gathers = [self.traffic.gather(unit) if unit else () for unit in fetches]
         hiding = Hiding(
             products_each=self.rule.products_each, in_turn=self.rule.in_turn, waits=self.rule.waits
@@ -138,8 +139,8 @@ class Rows:
         return counted([*blocks, *self.tail(pending, delayed)])
 
     def fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
-        """``unit`` if it must be gathered, else None. Layers are different ones each time, and always
-        must."""
+        """``unit`` if it has to be gathered, else None. Layers always have to, since each is another
+        layer."""
         if unit.name in gathered or not unit.sharded:
             return None
         if unit.name != "layer":
@@ -147,7 +148,7 @@ class Rows:
         return unit
 
     def _ahead(self, row: Sequence[Piece], fetches: Sequence[Unit | None], k: int) -> float:
-        """The part of piece k's unit that is gathered while piece k - 1 computes."""
+        """The share of piece k's unit that is gathered while piece k - 1 computes."""
         unit = fetches[k]
         if unit is None or k == 0 or self.rule.in_turn or self.rule.gathers_alone:
             return 0.0
@@ -166,7 +167,7 @@ class Rows:
         return late + (self.traffic.gather(unit, self._ahead(row, fetches, k + 1)) if unit else ())
 
     def _beside(self, unit: Unit) -> float:
-        """The part of a layer that is gathered while the layer itself computes: all but its first matrix."""
+        """The share of a layer that is gathered while that layer computes: all but its first matrix."""
         return 1.0 - 1.0 / MATRICES if self.rule.in_turn and unit.name == "layer" else 0.0
 
     def _copies_out(self, unit: Unit | None) -> float:
@@ -174,5 +175,5 @@ class Rows:
 
 
 def counted(blocks: Iterable[Block]) -> CountedBlocks:
-    """Equal neighbours joined as one entry."""
+    """The blocks with counts: equal blocks in a row become one entry."""
     return tuple((block, sum(1 for _ in same)) for block, same in groupby(blocks))

@@ -47,7 +47,7 @@ class ShardTraffic:
     offload: Offload | None = None
 
     def gather(self, unit: Unit, part: float = 1.0) -> tuple[Op, ...]:
-        """All-gathers of a share ``part`` of a unit over the shard group, and of its experts over theirs."""
+        """All-gathers of a share ``part`` of a unit's parameters, and of its experts in their own group."""
         if self.rule.by_matrices:
             return self._gather_combined(unit, part)
         large = unit.name == "layer" and unit.sharded > self.rule.together
@@ -63,10 +63,11 @@ class ShardTraffic:
         )
 
     def reduce(self, unit: Unit) -> tuple[Op, ...]:
-        """Reduce-scatters of a unit's gradients; all-reduces where the shard group is a single rank.
+        """Reduce-scatters of a unit's gradients; all-reduces over replicas where a shard group is a single
+        rank.
 
-        Where a single rank has all of a kind there is nothing to reduce, but its gradients may have to leave
-        for the host.
+        Where a single rank has everything, nothing is reduced; with offloaded state its gradients go to the
+        host.
         """
         found: tuple[Op, ...] = ()
         bucket = self.rule.reduce_bucket * self.reduce_bytes
@@ -86,13 +87,13 @@ class ShardTraffic:
         return found
 
     def follow(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        """What follows reductions: equal shards are reduced over replicas, then sent to the host if they live
-        there."""
+        """The ops that follow reductions: all-reduces of equal shards over replicas, then copies to the
+        host if the optimizer's state is there."""
         late = tuple(late for op in ops for late in self._after(op))
         return self._joined(late) if self.rule.by_matrices else late
 
     def _gather_combined(self, unit: Unit, part: float) -> tuple[Op, ...]:
-        """All-gathers of a share ``part`` of each of a unit's matrices, joined as far as the rule joins them,
+        """All-gathers of a share ``part`` of each of a unit's matrices, combined up to the rule's size,
         and of its experts."""
         most = self.rule.combine_gathers
         shared = [self.gather_bytes * each for each in unit.matrices or (unit.elements,)]
@@ -108,14 +109,15 @@ class ShardTraffic:
         )
 
     def _reduced_together(self, unit: Unit, elements: float) -> list[float]:
-        """Bytes of each reduction of ``elements`` of a unit: one of all, or as the rule joins matrices."""
+        """Bytes of each reduction of ``elements`` of a unit: one for all, or matrices combined up to the
+        rule's size."""
         if not self.rule.by_matrices or elements == unit.experts or not unit.matrices:
             return [elements * self.reduce_bytes]
         return combined([self.reduce_bytes * each for each in unit.matrices], self.rule.combine_scatters)
 
     def _joined(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
-        """All-reduces of neighbouring shards, joined as far as the rule joins reductions; everything else as
-        it is."""
+        """The ops with all-reduces of neighbouring shards combined up to the rule's size; other ops stay
+        as they are."""
         copies = {each.communicator: each for each in (self.replicas, self.expert_replicas)}
         sizes: dict[str, list[float]] = {name: [] for name in copies}
         others = []
@@ -148,10 +150,10 @@ class ShardTraffic:
         return 2.0 * unit.sharded * self.parameter_bytes if self.rule.copies_out else 0.0
 
     def copied_in(self, unit: Unit) -> float:
-        """Bytes read and written by copies of fresh gradients into the buffer that is reduced, in its type.
+        """Bytes read and written to copy fresh gradients into the buffer that is reduced, in its type.
 
-        Those of a flat tensor are joined in their own type, cast where the reduction has another, and
-        divided: three passes where others have one.
+        With flat parameters (FSDP1) there are three passes instead of one: gradients are joined in their own
+        type, cast if the reduction has another, and divided.
         """
         if not self.rule.copies_in:
             return 0.0
@@ -162,14 +164,15 @@ class ShardTraffic:
         return unit.total * copied
 
     def _copies(self, group: ShardGroup) -> ShardGroup:
-        """The group of the ranks that hold shards equal to those of ``group``."""
+        """The group of the ranks whose shards equal those of ``group``."""
         return self.replicas if group is self.shards else self.expert_replicas
 
     def _over(self, copies: ShardGroup, elements: float) -> Op:
         return self._op("gradient all_reduce", "all_reduce", copies, elements * self.reduce_bytes)
 
     def _op(self, name: str, kind: str, group: ShardGroup, size: float, bucket: float = 0.0) -> Op:
-        """A collective of ``size`` bytes; or its share of a ``bucket`` that is filled with its neighbours."""
+        """A collective of ``size`` bytes, or its share of one larger collective of ``bucket`` bytes, which
+        it fills together with its neighbours."""
         transfer = group.transfer(kind, max(size, bucket))
         if bucket > size:
             transfer = replace(transfer, bytes=size, latency_s=transfer.latency_s * size / bucket)

@@ -31,7 +31,7 @@ class Unit:
 
     @property
     def sharded(self) -> float:
-        """Elements that ranks hold shards of."""
+        """Elements that are gathered from shards."""
         return self.elements + (0.0 if self.experts_whole else self.experts)
 
     @property
@@ -49,10 +49,10 @@ class Piece:
 
 
 def pieces(blocks: Iterable[tuple[Block, Unit | None, int]], together: float) -> tuple[Piece, ...]:
-    """Blocks in their order as pieces, each with its unit and its count.
+    """Blocks in their order as pieces, each with the unit that it needs.
 
-    Blocks without parameters are joined to the piece before them, at the start to the one after. Neighbouring
-    layers are joined while their unit stays within ``together`` elements.
+    Blocks without parameters join the piece before them, or at the start the one after them. Neighbouring
+    layers join while their unit has at most ``together`` elements.
     """
     found: list[Piece] = []
     waiting: tuple[Block, ...] = ()

@@ -27,11 +27,9 @@ from ..layers.stages import Stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerBytes:
-    """Bytes of one layer and microbatch: ``kept`` for backward; ``working`` while it is recomputed.
-
-    ``operands`` is what waits for the weight gradient after the input gradient: the inputs of the
-    matrices, and the gradients of their outputs.
-    """
+    """Bytes of one layer and microbatch: ``kept`` for backward; ``working`` more while it is recomputed;
+    ``operands`` between input and weight gradient (the inputs of the matrices, and the gradients of their
+    outputs)."""
 
     kept: float
     working: float
@@ -40,10 +38,10 @@ class LayerBytes:
 
 @dataclass(frozen=True, kw_only=True)
 class ActivationBytes:
-    """Bytes that one microbatch holds at the ends of the model; ``layer(run)`` those of a layer.
+    """Bytes of one microbatch outside of layers; ``layer(run)`` are those of a layer.
 
-    ``head_operands`` is what waits for the head's weight gradient after its input gradient; ``output`` are
-    logits as the head gives them, ``passed`` what another stage gives.
+    ``head_operands`` wait for the head's weight gradient after its input gradient; ``output`` are the logits
+    as the head writes them, ``passed`` what one stage sends to the next.
     """
 
     local: LocalShape
@@ -65,7 +63,7 @@ class ActivationBytes:
         return self.known[key]
 
     def kept_by_forward(self, stage: Stage) -> float:
-        """Bytes of a microbatch on a stage once its forward has ended, without the loss's logits."""
+        """Bytes that a microbatch holds on a stage after its forward, without the loss's logits."""
         layers = sum(run.count * self.layer(run).kept for run in stage.runs)
         if stage.in_one_go > 1:
             layers = sum(self.layer(group[0]).kept for group in _groups(stage))
@@ -74,18 +72,23 @@ class ActivationBytes:
         return layers + stage.embedding * self.embedding + stage.heads * self.head + self._messages(stage)
 
     def kept_by_layer(self, stage: Stage) -> float:
-        """Bytes of a microbatch once the largest layer of a stage has run, and what comes before layers."""
+        """Bytes of a microbatch after the largest layer of a stage, with what precedes layers."""
         layer = max((self.layer(run).kept for run in stage.runs), default=0.0)
         return layer + stage.embedding * self.embedding
 
     def kept_by_input_grad(self, stage: Stage) -> float:
-        """Bytes of a microbatch on a stage between its input gradient and its weight gradient."""
+        """Bytes that a microbatch holds on a stage between its input gradient and its weight gradient."""
         layers = sum(run.count * self.layer(run).operands for run in stage.runs)
         return layers + stage.heads * self.head_operands
 
     def kept_messages(self, stage: Stage) -> float:
-        """Bytes of a microbatch that a stage of several keeps until the step ends, of what it gives and what
-        it gets: activations but for the first stage, and gradients of them but for the last one."""
+        """Bytes of a microbatch that a stage keeps until the step ends, of what it receives and what it puts
+        out.
+
+        With ``keeps_received`` that is the received activation (but on the first stage) and the received
+        gradient (but on the last one); by ``keeps_outputs``, the logits, or the activation that the stage
+        sends.
+        """
         pipeline = self.software.pipeline
         got = ((not stage.embedding) + (not stage.loss)) * self.passed if pipeline.keeps_received else 0.0
         if stage.losses:
@@ -93,18 +96,17 @@ class ActivationBytes:
         return got + (self.passed if pipeline.keeps_outputs == "all" else 0.0)
 
     def _messages(self, stage: Stage) -> float:
-        """What a microbatch keeps until its backward more than its layers do: what the stage gives, unless it
-        stays longer, but not the first layer's input, which is what came and stays."""
+        """Bytes of messages that a microbatch keeps until its backward, besides what its layers keep: the
+        stage's output, unless it stays until the step ends, less the first layer's input, which is the
+        received message itself."""
         if not self.software.pipeline.keeps_received or self.offloaded:
             return 0.0
         gives = not stage.loss and self.software.pipeline.keeps_outputs != "all"
         return (int(gives) - (not stage.embedding)) * self.passed
 
     def working(self, stage: Stage) -> float:
-        """What a backward on a stage holds besides while it recomputes one layer after the other.
-
-        Layers that are recomputed in one go are there together.
-        """
+        """Bytes that a backward on a stage needs more while it recomputes layer after layer. Layers that
+        are recomputed together are there together."""
         if stage.in_one_go > 1:
             groups = (sum(self.layer(run).working for run in group) for group in _groups(stage))
             return max(groups, default=0.0)
@@ -115,7 +117,7 @@ class ActivationBytes:
 
 
 def _groups(stage: Stage) -> Iterator[tuple[LayerRun, ...]]:
-    """Layers between two inputs that are kept, from a stage's first layer on."""
+    """The groups of layers between two kept inputs, from a stage's first layer on."""
     layers = [run for run in stage.runs for _ in range(run.count)]
     yield from (tuple(layers[i : i + stage.in_one_go]) for i in range(0, len(layers), stage.in_one_go))
 
@@ -154,7 +156,7 @@ def _mask(local: LocalShape) -> float:
 
 
 def layer_bytes(local: LocalShape, software: Software, recompute: Recompute) -> LayerBytes:
-    """Bytes of a layer of which backward runs ``recompute`` again."""
+    """Bytes of a layer whose backward recomputes ``recompute``."""
     e, tokens, stream = local.element_bytes, local.tokens, local.norm_bytes
     parts = _parts(local, software)
     whole = sum(parts.values())
@@ -174,9 +176,9 @@ def layer_bytes(local: LocalShape, software: Software, recompute: Recompute) -> 
 def _kept_by_operators(
     local: LocalShape, software: Software, parts: Mapping[str, float], recompute: Recompute
 ) -> float:
-    """The layer's input and the outputs that are kept, also where backward does not read them.
+    """The layer's input and the outputs that a policy keeps, even those that backward does not read.
 
-    Of the last product, and of each reduction over TP, the sum is what remains.
+    Of the last GEMM, and of each reduction over TP, the sum stays.
     """
     e, stream = local.element_bytes, local.norm_bytes
     kept = {name: one.elements * e for name, one in kept_products(local, recompute).items()}
@@ -251,7 +253,7 @@ def _parts(local: LocalShape, software: Software) -> dict[str, float]:
 
 
 def _formulas(local: LocalShape) -> dict[str, float]:
-    """What GELU in operators keeps, of an MLP or of experts."""
+    """What GELU written in operators keeps, in an MLP or in experts."""
     each, experts = gelu_kept_bytes(local), local.experts
     if experts is None:
         return {"formula": each * local.tokens * local.ffn}
@@ -262,8 +264,8 @@ def _formulas(local: LocalShape) -> dict[str, float]:
 
 
 def _weight_casts(local: LocalShape) -> dict[str, float]:
-    """16-bit casts of a layer's matrices, which products keep for their backward (saved operands of torch's
-    mm) whatever becomes of the gathered parameters. Of replicas they are counted with the weights."""
+    """16-bit casts of a layer's matrices, which torch's mm saves for backward whatever becomes of the
+    gathered parameters. Those of replicated parameters are counted with the weights."""
     if not local.keeps_casts:
         return {}
     attention = local.hidden * (local.qkv_width + local.attention_width)

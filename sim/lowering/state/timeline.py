@@ -47,7 +47,7 @@ class Buffers:
 
 @dataclass(slots=True)
 class Held:
-    """Bytes held, by term."""
+    """Bytes held, by what they are."""
 
     activations: float = 0.0
     logits: float = 0.0
@@ -88,9 +88,10 @@ def peak_held(
     unusable: float = 0.0,
     traced: bool = True,
 ) -> Peak:
-    """Walk one rank's actions in time. ``buffers`` by the stages that the rank holds; ``unusable`` are bytes
-    of free blocks beside each byte of logits, which count where the peak is. Where ``traced``, every change
-    is kept, not the peak alone.
+    """Walk one rank's actions in time, and find the most that it holds.
+
+    ``buffers`` are by stage; ``unusable`` are bytes of free but too small allocator blocks for each byte of
+    logits, which count at the peak. With ``traced``, every change is kept, not only the peak.
     """
     walk = _Walk(
         known={s: StageSizes.of(stages[s], sizes, own) for s, own in buffers.items()},
@@ -211,7 +212,7 @@ class StageSizes:
 
 
 def pairs_of(actions: Sequence[ActionSpan]) -> Set[tuple[float, float]]:
-    """The starts and ends, in seconds, of a forward and a backward of one rank that run as one."""
+    """The starts and ends, in seconds, of the overlapped forwards and backwards of one rank."""
     forwards = {(span.start_s, span.end_s) for span in actions if span.kind == "F"}
     backwards = {(span.start_s, span.end_s) for span in actions if span.kind == "B"}
     return {(start_s, end_s) for start_s, end_s in forwards & backwards if start_s < end_s}
@@ -220,7 +221,8 @@ def pairs_of(actions: Sequence[ActionSpan]) -> Set[tuple[float, float]]:
 def _moments(
     actions: Sequence[ActionSpan], known: Mapping[int, StageSizes], pairs: Set[tuple[float, float]]
 ) -> Iterator[tuple[float, bool, ActionSpan]]:
-    """When something changes, and whether an action ends: what it frees is free for what starts then."""
+    """The times at which something changes. At equal times ends come first: what an action frees is there
+    for one that starts."""
     for span in actions:
         one = known[span.stage]
         if span.kind != "W":

@@ -84,7 +84,7 @@ def head_backward(builder: LayerBuilder) -> Block:
 
 
 def head_input_grad(builder: LayerBuilder) -> Block:
-    """Gradients of the head's input and of the final norm; the head's own is put off."""
+    """Append the gradients of the head's input and of the final norm, without the head's weight gradient."""
     if (chunks := _chunks(builder)) > 1:
         _chunks_input_grad(builder, chunks)
     else:
@@ -103,8 +103,8 @@ def head_weight_grad(builder: LayerBuilder) -> Block:
 
 
 def _chunks(builder: LayerBuilder) -> int:
-    """Chunks of tokens that the head takes one after another. Tensor parallelism communicates around all of
-    them at once, and is modelled without chunks."""
+    """The chunks of tokens that the head takes one after another. TP communication happens once around all
+    of them; with TP chunks are not modelled."""
     chunks = builder.software.kernels.loss_chunks
     return min(chunks, builder.local.tokens) if builder.local.tp == 1 else 1
 
@@ -116,9 +116,8 @@ def _chunk(builder: LayerBuilder) -> LocalShape:
 
 
 def _in_chunks(builder: LayerBuilder, name: str, product: Gemm, chunks: int) -> None:
-    """A product of the head for each chunk, each of which reads the whole matrix, or writes all of its
-    gradient."""
-    builder.kernel(name, product, launches=chunks * builder.products(1), times=chunks)
+    """Append a GEMM of the head for each chunk; each reads the whole matrix, or writes its whole gradient."""
+    builder.kernel(name, product, launches=chunks * builder.gemm_launches(1), times=chunks)
 
 
 def _chunks_input_grad(builder: LayerBuilder, chunks: int) -> None:

@@ -86,7 +86,7 @@ class Gradients:
     known: dict[tuple[float, int, tuple[float, ...]], Collective] = field(default_factory=dict)
 
     def add(self, writer: ProgramBuilder, elements: float) -> None:
-        """Gradients of ``elements`` parameters have become ready: reduce every full bucket."""
+        """Count ``elements`` more parameters whose gradients are ready, and reduce every full bucket."""
         if self.uncut is not None:
             for parameter in filter(None, self.uncut.get(elements, (elements,))):
                 self.ready += parameter
@@ -103,7 +103,7 @@ class Gradients:
             self._reduce(writer, self.bucket_elements, calls=full)
 
     def fills(self, elements: float) -> bool:
-        """Whether ``add`` of so many would reduce something."""
+        """Whether ``add`` of so many elements would reduce a bucket."""
         return self.ready + elements >= self.bucket_elements
 
     def flush(self, writer: ProgramBuilder) -> None:
@@ -139,7 +139,8 @@ class Gradients:
         self.ready -= calls * elements
 
     def _check(self, writer: ProgramBuilder, elements: float, calls: int) -> None:
-        """Read the gradients for their norms, and wait for these (param_and_grad_buffer.py, check_grads)."""
+        """Append the kernels that read gradients for their norms, and make the next op wait for them
+        (param_and_grad_buffer.py, check_grads)."""
         reading = MemoryBound(hbm_bytes=elements * self.element_bytes, launches=calls)
         work = Compute(self.costs.seconds(reading), "memory-bound", bytes=reading.hbm_bytes)
         host_s = 2 * calls * self.costs.host_s  # the norm, and its comparison
@@ -148,9 +149,11 @@ class Gradients:
     def _scale(
         self, writer: ProgramBuilder, elements: float, calls: int = 1, *, category: str = "compute"
     ) -> None:
-        """Read and write gradients in so many ``calls``, with casts to what is on the wire, and back.
+        """Append kernels that scale gradients, in so many ``calls``, with casts to the type on the wire, and
+        back.
 
-        A kernel like others, whose seconds are of memory and no message's, also where one waits for it."""
+        They are memory-bound kernels, and count as such even where a message waits for them.
+        """
         narrow = self.wire_bytes != self.element_bytes
         casts = 2 * (self.wire_bytes + self.element_bytes) if narrow else 0
         scaling = MemoryBound(hbm_bytes=elements * (2.0 * self.element_bytes + casts), launches=calls)
@@ -158,7 +161,8 @@ class Gradients:
         writer.compute("scale gradients", work, category=category, host_s=calls * self.costs.host_s)
 
     def _calls(self, kind: str, elements: float, calls: int) -> Collective:
-        """So many reductions of ``elements`` each as one collective; equal calls return one object."""
+        """So many reductions of ``elements`` each, as one collective. Equal arguments return the same
+        object."""
         apart = not (self.sharded or self.flat) and sum(self.parts) == elements
         parts = tuple(self.parts) if apart else ()
         self.parts.clear()
@@ -169,7 +173,7 @@ class Gradients:
         return self.known[key]
 
     def finish(self, writer: ProgramBuilder, held: float) -> None:
-        """Wait for every reduction, then scale the sum to a mean, where its parts were not."""
+        """Append what waits for every reduction, and scale sums to means where reductions did not."""
         self.flush(writer)
         writer.wait(*self.reductions)
         if not self.scaled_first:

@@ -59,7 +59,8 @@ class Offload:
 
     @property
     def update_s_per_parameter(self) -> float:
-        """CPU-Adam: gradient read, weight and moments read and written, 16-bit parameter written."""
+        """Seconds of CPU-Adam for a parameter: gradient read, weight and moments read and written, 16-bit
+        parameter written."""
         state = 4.0 + 2 * self.moment_bytes
         moved = self.gradient_bytes + 2 * state + self.parameter_bytes
         seconds = moved / self._bytes_per_s
@@ -82,12 +83,13 @@ class Offload:
         return Op(name, stream, "optimizer", Collective("copy", HOST, transfer), host_s=self.host_s)
 
     def gradients_leave(self, elements: float) -> Op:
-        """Reduced gradients of ``elements`` parameters go to the host."""
+        """The copy of the reduced gradients of ``elements`` parameters to the host."""
         return self.copy("gradients to host", TO_HOST, elements * self.gradient_bytes)
 
 
 def write_offloaded(writer: ProgramBuilder, offload: Offload, updated: float, *, sent: bool) -> None:
-    """The CPU updates ``updated`` parameters, whose gradients go first where they were not ``sent``."""
+    """Append the CPU's update of ``updated`` parameters, behind the copy of their gradients unless they
+    were ``sent`` before."""
     ready = writer.frontier()
     if not sent:
         ready = (_append(writer, offload.gradients_leave(updated), ready),)

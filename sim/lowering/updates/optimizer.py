@@ -95,7 +95,8 @@ def write_optimizer(
 def _write_norm(
     writer: ProgramBuilder, share: OptimizerShare, costs: KernelPricing, local: LocalShape
 ) -> None:
-    """The norm of the rank's own gradients, which are made FP32 before where kernels of slices do that."""
+    """Append the norm of the rank's own gradients. They are cast to FP32 before it where slices have
+    kernels of their own."""
     grad = local.grad_bytes
     if share.slices and grad < share.width:
         _kernels(writer, [("gradients to FP32", share.updated * (grad + 4), share.slices.gradients)], costs)
@@ -125,7 +126,7 @@ def _write_copies(
 def _meet(
     writer: ProgramBuilder, name: str, reduces: Transfer | None, costs: KernelPricing, check_s: float
 ) -> None:
-    """Reduce a number over all ranks, for which the host waits."""
+    """Append a reduction of one number over all ranks, for which the host waits."""
     if reduces is None:
         return
     work = Collective("all_reduce", "world", reduces)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .constants import NcclProtocol
+from .constants import NVLS_CHANNELS, NcclProtocol
 from .paths import Communicator
 
 MIB = 2.0**20
@@ -34,8 +34,8 @@ SHARED_BYTES = 16 * MIB / 8
 P2P_CHANNELS = 16
 """Channels of sends and receives between hosts of eight GPUs, by NCCL's own log lines."""
 
-NVLS_CHANNELS, NVLS_BYTES = 16, 8 * 128 * 1024.0
-"""Channels, and bytes of each, head and direction: eight steps of 128 KiB."""
+NVLS_BYTES = 8 * 128 * 1024.0
+"""Bytes of a channel, head and direction: eight steps of 128 KiB."""
 
 UNKNOWN_CHANNELS = 24
 """Channels of a GPU whose machine NCCL's tables lack: as behind the NVSwitches of A100 and H100."""

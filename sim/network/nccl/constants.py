@@ -145,6 +145,8 @@ and one with LL and LL128 (src/device/prims_ll.h, prims_ll128.h: a step for each
 # fmt: on
 
 MAX_CHANNELS = 32
+"""Most channels of rings and trees that the search gives a communicator."""
 NVLS_CHANNELS = 16
+"""Channels of NVLS."""
 NVLS_ARITY = 32
 """Most heads of NVLS (NCCL_MAX_NVLS_ARITY)."""

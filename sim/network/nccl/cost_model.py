@@ -87,35 +87,55 @@ def bus_gb_per_s(
     if algorithm in (_A.NVLS, _A.NVLS_TREE):
         return _nvls(algorithm, kind, comm)
     paths = comm.tree or comm.ring if algorithm is _A.TREE else comm.ring
-    constants, channels = comm.constants, paths.channels
     intra, inter = paths.intra_bytes_per_s / GIGA, paths.inter_bytes_per_s / GIGA
     collnet = algorithm in (_A.COLLNET_DIRECT, _A.COLLNET_CHAIN)
-    bus = channels * (intra if comm.nodes <= 2 or collnet else inter)
-    scale = min(comm.nodes, 3) - 1
-    ll = constants.ll if comm.nodes == 1 else LL_BETWEEN_NODES[comm.cpu][scale]
-    if algorithm is _A.RING:
-        if protocol is _P.LL:
-            return min(ll, ll_share(comm.version, kind, comm.nodes) * bus)
-        share = 0.7 if comm.version <= (2, 22) and comm.local < 2 else 0.92
-        return min(share * bus, channels * constants.ring_ll128[scale]) if protocol is _P.LL128 else bus
-    if algorithm is _A.TREE:
-        bus = min(0.92 * bus, channels * constants.tree[scale])
-        if protocol is _P.LL:
-            bus = min(bus / 3.8, ll)
-        if protocol is _P.LL128:
-            share = 7 / 9 if comm.nodes == 1 else 120 / 128
-            bus = min(bus * share, channels * constants.tree_ll128[scale])
-        # The pattern of one GPU per node is a plain tree: all of it through one GPU and its NIC.
-        return 0.85 * bus if comm.local == 1 else bus
-    if algorithm is _A.PAT:
-        return 0.75 * bus
-    if algorithm is _A.COLLNET_DIRECT:
-        if kind in SHARDED:
-            return comm.local * min(intra, 0.9 * inter)
-        gpus_per_nic = comm.local / channels
-        bus /= gpus_per_nic - (gpus_per_nic - 1) / 2
-        return 0.85 * bus if constants.compute_capability >= 90 else bus
+    bus = paths.channels * (intra if comm.nodes <= 2 or collnet else inter)
+    match algorithm:
+        case NcclAlgorithm.RING:
+            return _ring(protocol, kind, comm, bus)
+        case NcclAlgorithm.TREE:
+            return _tree(protocol, comm, bus, paths.channels)
+        case NcclAlgorithm.PAT:
+            return 0.75 * bus
+        case NcclAlgorithm.COLLNET_DIRECT:
+            if kind in SHARDED:
+                return comm.local * min(intra, 0.9 * inter)
+            gpus_per_nic = comm.local / paths.channels
+            bus /= gpus_per_nic - (gpus_per_nic - 1) / 2
+            return 0.85 * bus if comm.constants.compute_capability >= 90 else bus
     return bus
+
+
+def _ring(protocol: NcclProtocol, kind: CollectiveKind, comm: Communicator, bus: float) -> float:
+    """A ring's share of ``bus``, below what its channels do with the protocol."""
+    if protocol is _P.LL:
+        return min(_ll(comm), ll_share(comm.version, kind, comm.nodes) * bus)
+    if protocol is _P.LL128:
+        share = 0.7 if comm.version <= (2, 22) and comm.local < 2 else 0.92
+        return min(share * bus, comm.ring.channels * comm.constants.ring_ll128[_scale(comm)])
+    return bus
+
+
+def _tree(protocol: NcclProtocol, comm: Communicator, bus: float, channels: int) -> float:
+    """A tree's share of ``bus``, below what its ``channels`` do with the protocol."""
+    bus = min(0.92 * bus, channels * comm.constants.tree[_scale(comm)])
+    if protocol is _P.LL:
+        bus = min(bus / 3.8, _ll(comm))
+    if protocol is _P.LL128:
+        share = 7 / 9 if comm.nodes == 1 else 120 / 128
+        bus = min(bus * share, channels * comm.constants.tree_ll128[_scale(comm)])
+    # The pattern of one GPU per node is a plain tree: all of it through one GPU and its NIC.
+    return 0.85 * bus if comm.local == 1 else bus
+
+
+def _scale(comm: Communicator) -> int:
+    """The column of NCCL's tables: one node, two, or more."""
+    return min(comm.nodes, 3) - 1
+
+
+def _ll(comm: Communicator) -> float:
+    """The most that protocol LL moves, by the CPU's architecture between nodes."""
+    return comm.constants.ll if comm.nodes == 1 else LL_BETWEEN_NODES[comm.cpu][_scale(comm)]
 
 
 def _nvls(algorithm: NcclAlgorithm, kind: CollectiveKind, comm: Communicator) -> float:

@@ -14,6 +14,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...children import cores
 from ...engine.collection import collection_paused
 from ...result.result import SURE_TO_FIT
 from ...scenario.load import load_scenario
@@ -30,7 +31,7 @@ from .layout_plan import LayoutPlan
 from .objective import Objective, PlanLimits, check_counted
 from .searching import LayoutSearch, Wishes
 from .words import short
-from .workers import POOL_ABOVE_S, Local, Workers, cores, nothing_to_prepare
+from .workers import POOL_ABOVE_S, Local, Workers, nothing_to_prepare
 
 if TYPE_CHECKING:
     from ...scenario.documents import Changes

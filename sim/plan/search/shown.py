@@ -45,11 +45,11 @@ def figures_of(scenario: Scenario, judged: JudgedLayout) -> LayoutFigures:
     """What the replay of ``scenario`` says. ValueError, for the reason given, where it was refused."""
     from ...evidence.interval import interval_of_parts
     from ...evidence.measured_steps import measured_steps
-    from ...read_record import step_work
+    from ...read_record import step_counts
 
     if judged.refused:
         raise ValueError(judged.refused)
-    work, gpu_s = step_work(scenario), judged.step_time_s * scenario.cluster.gpus
+    work, gpu_s = step_counts(scenario), judged.step_time_s * scenario.cluster.gpus
     interval = interval_of_parts(judged.step_time_s, judged.parts, measured_steps())
     return LayoutFigures(
         step_time_s=judged.step_time_s,

@@ -99,7 +99,8 @@ class Notice:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovering:
-    """What a restart costs and where spares come from. ``restore_s`` is without loading."""
+    """What a restart costs and where spares come from. ``load_s`` is how long loading a checkpoint takes
+    (None: by its tier)."""
 
     policy: str
     fixed: Law | None

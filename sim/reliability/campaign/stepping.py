@@ -7,7 +7,7 @@ Between them nothing is simulated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import TYPE_CHECKING
@@ -91,9 +91,14 @@ def stepping(state: ReplicationState) -> Generator[simpy.Event, None, Stop]:
                     state.writer.pause(state.now, fault.duration_s or 0.0)
             elif effect == "silent":
                 _corrupt(state, fault)
-            elif effect == "graceful" and leaving is None:
-                deadline = state.now + fault.notice if "notice" in fault.kind.keys else inf
-                leaving = Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
+            elif effect == "graceful":
+                leaving = leaving or _told_to_leave(state, place, fault)
+
+
+def _told_to_leave(state: ReplicationState, place: StepPosition, fault: Fault) -> Leaving:
+    """The planned stop after the step in progress, before the notice that the fault gives has passed."""
+    deadline = state.now + fault.notice if "notice" in fault.kind.keys else inf
+    return Leaving(place.steps + (place.part > 0), deadline, "planned", fault)
 
 
 def _open(state: ReplicationState, place: StepPosition, pause_as: str) -> StepStretch:
@@ -164,41 +169,55 @@ def _watch(state: ReplicationState, slowdown: float) -> None:
 
 
 def _next(state: ReplicationState, stretch: StepStretch, leaving: Leaving | None) -> tuple[float, str]:
-    """When and why this stretch ends, if nothing comes in before."""
+    """When and why this stretch ends, unless a fault comes in before."""
+    at, why = min(_endings(state, stretch, leaving))
+    return max(at, state.now), why
+
+
+def _endings(
+    state: ReplicationState, stretch: StepStretch, leaving: Leaving | None
+) -> Iterator[tuple[float, str]]:
+    """Everything that may end this stretch, with its time. Of equal times the first name by the alphabet
+    counts: "due" before "goal", since the checkpoint after the last step belongs to the run.
+    """
     plan = state.plan
-    best = (plan.end_s, "horizon")
-    exposed = state.next_exposed()
-    if exposed < inf:
-        best = min(best, (state.now + max(0.0, exposed), "failure"))
+    yield plan.end_s, "horizon"
+    if (exposed := state.next_exposed()) < inf:
+        yield state.now + max(0.0, exposed), "failure"
     if plan.goal_steps < inf:
-        best = min(best, (stretch.time_of(_goal(state, stretch)), "goal"))
-    if state.writer:  # "due" sorts before "goal": the checkpoint after the last step belongs to the run
-        best = min(best, (stretch.time_of(state.writer.next_due), "due"))
+        yield stretch.time_of(_goal(state, stretch)), "goal"
+    if state.writer:
+        yield stretch.time_of(state.writer.next_due), "due"
         if stretch.write_slowdown_s:
-            best = min(best, (state.writer.until_s, "written"))
+            yield state.writer.until_s, "written"
     if state.straggler_at < inf:
-        best = min(best, (state.straggler_at, "straggler"))
+        yield state.straggler_at, "straggler"
     if state.drain_step is not None:
-        best = min(best, (stretch.time_of(state.drain_step), "drain"))
+        yield stretch.time_of(state.drain_step), "drain"
     if state.repeat_at < inf:
-        best = min(best, (state.repeat_at, "repeat"))
+        yield state.repeat_at, "repeat"
     if state.silent:
-        best = min(best, (state.silent[0][0], "silent"))
+        yield state.silent[0][0], "silent"
     if state.by_step:
-        best = min(best, (stretch.done_by(state.by_step[0].at_step or 0), "by_step"))
+        yield stretch.done_by(state.by_step[0].at_step or 0), "by_step"
     if state.false_left < inf and plan.storage:
         every = plan.storage.every
         number = (state.timeline.first // every + int(state.false_left)) * every
-        best = min(best, (stretch.done_by(number), "false_positive"))
+        yield stretch.done_by(number), "false_positive"
     if leaving:
-        after_checkpoint = leaving.why == "regrow" and plan.recovering.regrow_at == "checkpoint"
-        done = stretch.time_of(leaving.step) if after_checkpoint else stretch.done_by(leaving.step)
-        save = save_s(state) if leaving.why == "planned" else 0.0
-        late = done + save > leaving.deadline_s
-        best = min(best, (leaving.deadline_s, "deadline") if late else (done, "leave"))
+        yield _leave(state, stretch, leaving)
     if plan.recovering.policy == "per_step_ft" and state.down_replicas:
-        best = min(best, (min(state.down_replicas.values()), "rejoin"))
-    return max(best[0], state.now), best[1]
+        yield min(state.down_replicas.values()), "rejoin"
+
+
+def _leave(state: ReplicationState, stretch: StepStretch, leaving: Leaving) -> tuple[float, str]:
+    """When the job lets hosts go or takes some back: after its step, or at the deadline if that is too
+    late."""
+    after_checkpoint = leaving.why == "regrow" and state.plan.recovering.regrow_at == "checkpoint"
+    done = stretch.time_of(leaving.step) if after_checkpoint else stretch.done_by(leaving.step)
+    save = save_s(state) if leaving.why == "planned" else 0.0
+    late = done + save > leaving.deadline_s
+    return (leaving.deadline_s, "deadline") if late else (done, "leave")
 
 
 def _goal(state: ReplicationState, stretch: StepStretch) -> int:

@@ -128,7 +128,7 @@ def _greyhound(text: str, path: str, step_s: float) -> Iterator[tuple[str, dict[
             raise ValueError(f"{where}: ends at {end:g} s, before it starts at {start:g} s")
         ranks = parts[3 if comm else 2]
         if not _LIST.fullmatch(ranks.strip()):
-            raise ValueError(f"{where}: {ranks!r} is no list of ranks, such as [0,3]")
+            raise ValueError(f"{where}: {ranks!r} is not a list of ranks, such as [0,3]")
         common: dict[str, object] = {"at": start, "duration": {"constant": end - start}}
         for rank in ranks.strip("[] ").split(","):
             if comm:

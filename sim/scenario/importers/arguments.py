@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .leftovers import is_harmless
@@ -106,9 +106,9 @@ def _open(word: str, variables: Variables) -> str:
 
 
 def _launch(file: SourceFile, words: list[str], environment: dict[str, str], script: Script | None) -> Launch:
-    while words and re.match(r"[A-Za-z_]\w*=", words[0]):
-        name, _, value = words.pop(0).partition("=")
-        environment[name] = value
+    """What the command of these words would start; ``script``: the shell script that it stands in."""
+    words, assigned = _without_assignments(words)
+    environment |= assigned
     place = next((i for i, word in enumerate(words) if _SCRIPT.match(word)), None)
     head = words[: place or 0]
     if place is None and script is not None:
@@ -118,16 +118,11 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
     header, _ = options_of(head, file)
     if place is None or script is None:
         header = {**options, **header}
-    sbatch = script.sbatch if script else {}
     launcher = next((one for one in _LAUNCHERS if one in head), "")
-    nodes = _first(header, NODES) or _sbatch(sbatch, ("nodes", "N"), file)
-    if nodes is None and launcher == "torchrun" and not any(plain_name(one) in header for one in NODES):
-        nodes = Setting(value="1", file="torchrun", name="its default of --nnodes")
+    sbatch = script.sbatch if script else {}
     world = _first(header, ("np", "n", "ntasks", "num_processes"))
-    per_node = _first(header, PER_NODE) or _of_slurm(sbatch, file)
-    if nodes is None and per_node is None and world is not None:
-        nodes, per_node = _hosts_of_mpi(header, world)
-    return Launch(
+    nodes, per_node = _hosts(header, launcher, sbatch, world, file)
+    found = Launch(
         options=options,
         header=header,
         environment=environment_of(file, environment),
@@ -135,15 +130,44 @@ def _launch(file: SourceFile, words: list[str], environment: dict[str, str], scr
         nodes=nodes,
         per_node=per_node,
         world=world,
-        documents=dict(script.documents) if script else {},
-        sourced=tuple(script.sourced) if script else (),
         repeated=repeated,
         words=tuple(tail),
         segment=_first(header, ("segment",)) or _sbatch(sbatch, ("segment",), file),
-        started=tuple(script.started) if script else (),
-        trainings=script.trainings if script else (),
-        reads_documents=bool(script and script.variables.read),
     )
+    if script is None:
+        return found
+    return replace(
+        found,
+        documents=dict(script.documents),
+        sourced=tuple(script.sourced),
+        started=tuple(script.started),
+        trainings=script.trainings,
+        reads_documents=bool(script.variables.read),
+    )
+
+
+def _without_assignments(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The words behind ``NAME=value`` at the front, and the variables that these set."""
+    count = next((i for i, word in enumerate(words) if not re.match(r"[A-Za-z_]\w*=", word)), len(words))
+    pairs = (word.partition("=") for word in words[:count])
+    return list(words[count:]), {name: value for name, _, value in pairs}
+
+
+def _hosts(
+    header: Mapping[str, Setting],
+    launcher: str,
+    sbatch: Mapping[str, str],
+    world: Setting | None,
+    file: SourceFile,
+) -> tuple[Setting | None, Setting | None]:
+    """Hosts, and ranks of each, by the launcher's options, then by Slurm's header; None: not said."""
+    nodes = _first(header, NODES) or _sbatch(sbatch, ("nodes", "N"), file)
+    if nodes is None and launcher == "torchrun" and not any(plain_name(one) in header for one in NODES):
+        nodes = Setting(value="1", file="torchrun", name="its default of --nnodes")
+    per_node = _first(header, PER_NODE) or _of_slurm(sbatch, file)
+    if nodes is None and per_node is None and world is not None:
+        return _hosts_of_mpi(header, world)
+    return nodes, per_node
 
 
 def _hosts_of_mpi(header: Mapping[str, Setting], world: Setting) -> tuple[Setting | None, Setting | None]:

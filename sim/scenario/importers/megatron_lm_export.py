@@ -1,5 +1,7 @@
 """A scenario as a launch script of Megatron-LM: only options that the version has.
 
+What the software fuses and overlaps is in megatron_lm_export_software.py.
+
 Source: as of the importer (megatron_model.py, megatron_layout.py, megatron_software.py, megatron_version.py).
 """
 
@@ -12,11 +14,9 @@ from ..chunk_layers import chunk_layers
 from ..errors import Mark, Problem, ScenarioError
 from ..model.model import Model
 from ..models import Scenario
-from .cuda_graphs import PARTS_SINCE, scopes_told
 from .importer import Exporter
+from .megatron_lm_export_software import Options, software_options
 from .megatron_version import SINCE, Version, parse_version
-
-Options = list[tuple[str, object]]
 
 PRESETS = {
     "megatron-2021": "v2.5",
@@ -90,7 +90,7 @@ def options_of(scenario: Scenario, version: Version) -> Options:
         *_model(scenario, version),
         *_layout(scenario, version),
         *_training(scenario, version),
-        *_software(scenario, version),
+        *software_options(scenario, version),
     ]
     return [
         (name, value)
@@ -332,59 +332,6 @@ def _full(method: str, layers: int, version: Version) -> Options:
     if version < (3, 0):
         return [("activations_checkpoint_method", method), ("activations_checkpoint_num_layers", layers)]
     return [("recompute_granularity", "full"), ("recompute_method", method), ("recompute_num_layers", layers)]
-
-
-def _software(scenario: Scenario, version: Version) -> Options:
-    software, par = scenario.software, scenario.parallelism
-    gathers = software.gradients.overlap_param_gather
-    options: Options = []
-    if version >= (4, 4):
-        options += [
-            ("overlap_grad_reduce", software.gradients.overlap_grad_reduce),
-            ("overlap_param_gather", gathers and par.zero > 0 and software.gradients.overlap_grad_reduce),
-            ("tp_comm_overlap", software.exchange.tp_comm_overlap and par.sequence_parallel),
-            ("cross_entropy_loss_fusion", software.kernels.cross_entropy in ("fused", "compiled")),
-        ]
-    if version >= (4, 12) and software.kernels.cross_entropy == "fused":
-        options.append(("cross_entropy_fusion_impl", "te"))
-    if par.pp > 1 and version >= (4, 4):
-        rule = software.pipeline.point_to_point
-        full = rule == "prefetch-full" and version >= (4, 10)
-        options += [
-            ("no_overlap_p2p_communication", rule == "blocking"),
-            ("overlap_p2p_communication_warmup_flush", full),
-        ]
-    half = scenario.training.precision == "fp16"
-    if half and software.gradients.main_grad_bytes == 4:
-        options.append(("accumulate_allreduce_grads_in_fp32", True))
-    elif not half and scenario.training.precision != "fp32" and software.gradients.main_grad_bytes == 2:
-        options.append(("grad_reduce_in_bf16", True))
-    kernels = {"fa2": "flash", "cudnn": None, "unfused": "unfused"}
-    if version >= (4, 6) and kernels.get(software.kernels.attention):
-        options.append(("attention_backend", kernels[software.kernels.attention]))
-    elif version < (4, 6) and software.kernels.attention == "fa2":
-        options.append(("use_flash_attn", True))
-    if par.cp > 1 and software.exchange.cp_comm != "p2p":
-        options.append(("cp_comm_type", {"all_gather": "allgather", "a2a": "a2a"}[software.exchange.cp_comm]))
-    if scenario.model.moe is not None:
-        flexible = software.exchange.moe_dispatcher != "alltoall"
-        hybrid = software.exchange.moe_dispatcher == "hybridep"
-        eight_bits = scenario.training.precision in ("fp8", "mxfp8", "nvfp4")
-        options += [
-            ("moe_token_dispatcher_type", "flex" if flexible else "alltoall"),
-            ("moe_flex_dispatcher_backend", "hybridep" if hybrid else None),
-            ("moe_router_fusion", software.kernels.moe_router_fusion),
-            ("moe_router_padding_for_fp8", eight_bits and not software.kernels.expert_rows_padded),
-            ("moe_shared_expert_overlap", software.exchange.moe_shared_expert_overlap),
-            ("overlap_moe_expert_parallel_comm", software.exchange.moe_a2a_overlap),
-        ]
-    if software.host.cuda_graphs:
-        parts = scopes_told(software.host) if scenario.model.moe is not None else []
-        kind = "transformer_engine" if parts else "local"
-        options.append(("cuda_graph_impl", kind) if version >= (4, 15) else ("enable_cuda_graph", True))
-        if parts and version >= PARTS_SINCE:
-            options.append(("cuda_graph_scope", " ".join(parts)))
-    return options
 
 
 EXPORTER = Exporter(

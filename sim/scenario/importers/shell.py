@@ -16,7 +16,7 @@ from .settings import CLOSE, OPEN
 from .shell_conditions import holds, matches
 from .shell_expand import Value, Variables, is_known, unknown
 from .shell_script import NOTHING, Command, Script, slurm_variables, texts_of
-from .shell_words import ShellError, Token, tokens
+from .shell_words import BLOCK_ENDS, ShellError, Token, block_end, tokens
 
 MOST_STEPS = 20_000
 """Commands that are walked; launch scripts have some hundred."""
@@ -25,7 +25,9 @@ MOST_NESTED = 24
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
 _SCRIPT = re.compile(r"\.(?:sh|bash|slurm|sbatch|sub)\Z")
-_ENDS = {"fi", "done", "esac", "}", "else", "elif", "then", "do", ";;"}
+_BETWEEN_COMMANDS = (";", "&&", "||", "|", "&", ";;", ")", "(")
+_OUTPUTS = (">", ">>", ">|")
+_OTHER_REDIRECTIONS = ("<<", "<<-", "<<<", "<", "&>", ">&", "<&")
 
 
 def read_script(
@@ -43,6 +45,39 @@ def read_script(
     walk = _Walk(Script(variables=Variables(given=given, documents=documents or {})), others or {})
     walk.whole(text, 0)
     return walk.script
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """One simple command as it is written: its ``words``, arrays that it assigns, the file that its output
+    goes ``into`` (empty: none), and the token at which it ends."""
+
+    words: list[str]
+    arrays: list[Token]
+    into: str
+    end: int
+
+
+def _line_of(cut: list[Token], at: int) -> _Line:
+    """The command that begins at a token, up to the end of its line or the operator behind it."""
+    words: list[str] = []
+    arrays: list[Token] = []
+    into, end = "", at
+    while end < len(cut):
+        token = cut[end]
+        if token.kind == "newline" or (token.kind == "op" and token.text in _BETWEEN_COMMANDS):
+            break
+        if token.kind == "op" and token.text in (*_OUTPUTS, *_OTHER_REDIRECTIONS):
+            if token.text in _OUTPUTS and end + 1 < len(cut):
+                into = cut[end + 1].text
+            end += 2
+            continue
+        if token.kind == "array":
+            arrays.append(token)
+        else:
+            words.append(token.text)
+        end += 1
+    return _Line(words=words, arrays=arrays, into=into, end=end)
 
 
 @dataclass
@@ -95,7 +130,7 @@ class _Walk:
                 return self._while(cut, at, nested)
             case "function":
                 return self._function(cut, at, cut[at + 1].text if at + 1 < len(cut) else "")
-            case text if text in _ENDS or text in ("{", "!", "time"):
+            case text if text in BLOCK_ENDS or text in ("{", "!", "time"):
                 return at + 1
         if [one.text for one in cut[at + 1 : at + 3]] == ["(", ")"]:
             return self._function(cut, at, token.text)
@@ -117,45 +152,13 @@ class _Walk:
         self.variables.set(name, items)
         return at + 1
 
-    def _until(self, cut: list[Token], at: int, ends: set[str], opens: Mapping[str, str]) -> int:
-        """Where the word that ends this block stands, past blocks inside it."""
-        stack: list[str] = []
-        while at < len(cut):
-            text = cut[at].text if cut[at].kind in ("word", "op") else ""
-            starts = (
-                at == 0
-                or cut[at - 1].kind in ("newline", "op")
-                or cut[at - 1].text in _ENDS | {"{", "!", "if", "while"}
-            )
-            if starts or text == ";;":
-                if not stack and text in ends:
-                    return at
-                if stack and text == stack[-1]:
-                    stack.pop()
-                elif text in opens:
-                    stack.append(opens[text])
-            at += 1
-        return at
-
-    _OPENS: Mapping[str, str] = field(
-        default_factory=lambda: {
-            "if": "fi",
-            "case": "esac",
-            "for": "done",
-            "while": "done",
-            "until": "done",
-            "select": "done",
-            "{": "}",
-        }
-    )
-
     def _if(self, cut: list[Token], at: int, nested: int) -> int:
         taken: bool | None = False
         ways: list[list[Token]] = []
         certain = True
         while at < len(cut) and cut[at].text in ("if", "elif"):
-            then = self._until(cut, at + 1, {"then"}, self._OPENS)
-            end = self._until(cut, then + 1, {"elif", "else", "fi"}, self._OPENS)
+            then = block_end(cut, at + 1, {"then"})
+            end = block_end(cut, then + 1, {"elif", "else", "fi"})
             if taken is not True:
                 found = holds(cut[at + 1 : then], self.variables)
                 if found is not False:
@@ -163,7 +166,7 @@ class _Walk:
                     taken, certain = (True, certain) if found else (taken, False)
             at = end
         if at < len(cut) and cut[at].text == "else":
-            end = self._until(cut, at + 1, {"fi"}, self._OPENS)
+            end = block_end(cut, at + 1, {"fi"})
             if taken is not True:
                 ways.append(cut[at + 1 : end])
                 taken = True
@@ -192,14 +195,14 @@ class _Walk:
         self.variables.found = merged
 
     def _case(self, cut: list[Token], at: int, nested: int) -> int:
-        end = self._until(cut, at + 1, {"esac"}, self._OPENS)
+        end = block_end(cut, at + 1, {"esac"})
         subject = self.variables.one(cut[at + 1].text) if at + 1 < end else ""
         place = next((i for i in range(at + 1, end) if cut[i].text == "in"), end) + 1
         ways, sure = [], False
         while place < end:
             close = next((i for i in range(place, end) if cut[i].text == ")"), end)
             patterns = [self.variables.one(one.text) for one in cut[place:close] if one.kind == "word"]
-            stop = self._until(cut[:end], close + 1, {";;"}, self._OPENS)
+            stop = block_end(cut[:end], close + 1, {";;"})
             body = cut[close + 1 : stop]
             if not is_known(subject):
                 ways.append(body)
@@ -214,8 +217,8 @@ class _Walk:
         return end + 1
 
     def _for(self, cut: list[Token], at: int, nested: int) -> int:
-        do = self._until(cut, at + 1, {"do"}, {})
-        end = self._until(cut, do + 1, {"done"}, self._OPENS)
+        do = block_end(cut, at + 1, {"do"}, opens={})
+        end = block_end(cut, do + 1, {"done"})
         head = [one.text for one in cut[at + 1 : do] if one.kind == "word"]
         if head and not head[0].startswith("(("):
             items = [word for raw in head[2:] for word in self.variables.words(raw)]
@@ -224,8 +227,8 @@ class _Walk:
         return end + 1
 
     def _while(self, cut: list[Token], at: int, nested: int) -> int:
-        do = self._until(cut, at + 1, {"do"}, {})
-        end = self._until(cut, do + 1, {"done"}, self._OPENS)
+        do = block_end(cut, at + 1, {"do"}, opens={})
+        end = block_end(cut, do + 1, {"done"})
         if holds(cut[at + 1 : do], self.variables):
             self.run(cut[do + 1 : end], nested + 1)
         return end + 1
@@ -234,46 +237,31 @@ class _Walk:
         opening = next((i for i in range(at, min(at + 6, len(cut))) if cut[i].text == "{"), None)
         if opening is None:
             return at + 1
-        end = self._until(cut, opening + 1, {"}"}, self._OPENS)
+        end = block_end(cut, opening + 1, {"}"})
         self.functions[name] = cut[opening + 1 : end]
         return end + 1
 
     def _command(self, cut: list[Token], at: int, nested: int) -> int:
-        end, line = at, cut[at].line
-        raw: list[str] = []
-        into, here = "", ""
-        arrays: list[Token] = []
-        while end < len(cut):
-            token = cut[end]
-            if token.kind == "newline":
-                break
-            if token.kind == "op":
-                if token.text in (";", "&&", "||", "|", "&", ";;", ")", "("):
-                    break
-                if token.text in (">", ">>", ">|", "<<", "<<-", "<<<", "<", "&>", ">&", "<&"):
-                    if token.text in (">", ">>", ">|") and end + 1 < len(cut):
-                        into = self.variables.one(cut[end + 1].text)
-                    end += 2
-                    continue
-            if token.kind == "array":
-                arrays.append(token)
-            else:
-                raw.append(token.text)
-            end += 1
-        for token in arrays:
+        """Follow one command, with its redirections and the here-document behind its line."""
+        line = _line_of(cut, at)
+        end = line.end
+        into = self.variables.one(line.into) if line.into else ""
+        for token in line.arrays:
             self._array(token, 0)
+        here = ""
         after = end + 1
         if after < len(cut) and cut[after].kind == "here":
             here = cut[after].text if cut[after].items[0] else self._document(cut[after].text)
             if into:
                 self.script.documents[into.rpartition("/")[2]] = here
+        raw = line.words
         if here and raw and raw[0] == "read":  # read -r -d '' NAME <<EOF: up to no letter, so all of it
             self.variables.set(raw[-1], here if "-d" in raw else here.split("\n")[0])
         elif here and raw and re.fullmatch(r"sbatch|bash|sh", raw[0]):
             self._ask_slurm([word for one in raw[1:] for word in self.variables.words(one)])
             self._child(here, (), {}, nested)
         else:
-            self._simple(raw, line, nested)
+            self._simple(raw, cut[at].line, nested)
         return max(end, at + 1)
 
     def _document(self, text: str) -> str:

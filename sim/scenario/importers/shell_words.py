@@ -8,6 +8,7 @@ them.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .settings import CLOSE, OPEN
@@ -244,3 +245,40 @@ class _Cutter:
     def _skip(self, count: int) -> None:
         self.line += self.text.count("\n", self.at, self.at + count)
         self.at += max(1, count)
+
+
+BLOCK_ENDS = {"fi", "done", "esac", "}", "else", "elif", "then", "do", ";;"}
+"""Words behind which a command begins, as at the start of a line."""
+
+BLOCKS: Mapping[str, str] = {
+    "if": "fi",
+    "case": "esac",
+    "for": "done",
+    "while": "done",
+    "until": "done",
+    "select": "done",
+    "{": "}",
+}
+"""The word that ends each kind of block."""
+
+
+def block_end(cut: Sequence[Token], at: int, ends: set[str], opens: Mapping[str, str] = BLOCKS) -> int:
+    """Where the word among ``ends`` stands that ends a block, past blocks inside it; its length if none
+    does."""
+    stack: list[str] = []
+    while at < len(cut):
+        text = cut[at].text if cut[at].kind in ("word", "op") else ""
+        starts = (
+            at == 0
+            or cut[at - 1].kind in ("newline", "op")
+            or cut[at - 1].text in BLOCK_ENDS | {"{", "!", "if", "while"}
+        )
+        if starts or text == ";;":
+            if not stack and text in ends:
+                return at
+            if stack and text == stack[-1]:
+                stack.pop()
+            elif text in opens:
+                stack.append(opens[text])
+        at += 1
+    return at

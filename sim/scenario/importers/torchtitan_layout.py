@@ -188,7 +188,7 @@ def _pipeline(settings: Settings, local: int, names: tuple[str, ...], old: bool)
         counts = counts or pp * chunks
         if local % counts:
             settings.refuse(
-                names[0], f"a local batch of {local} is no multiple of its {counts} pipeline microbatches"
+                names[0], f"a local batch of {local} is not a multiple of its {counts} pipeline microbatches"
             )
             return
         size = local // counts

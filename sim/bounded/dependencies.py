@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from ..program.program import Program
 
 
-def waits_of(program: Program) -> list[list[int]]:
-    """For each op, the ops that it waits for, without those that another of these waits for."""
+def dependencies_of(program: Program) -> list[list[int]]:
+    """For each op, the ops that it waits for, except those that it waits for through another one."""
     last: dict[str, int] = {}
     found: list[list[int]] = []
     for i, op in enumerate(program.ops):

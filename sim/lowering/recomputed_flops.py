@@ -1,7 +1,7 @@
-"""FLOPs of what of a layer runs again in backward: what HFU counts besides those that a step needs.
+"""FLOPs of the operators that backward recomputes: what HFU counts beyond the FLOPs that a step needs (MFU).
 
-Knows the modules and the operators that recomputation names, layer by layer; not which layers run them.
-Conventions are those of sizes.py.
+Knows which modules and operators are recomputed in a layer; not which layers are. Conventions are those of
+sizes.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODULES = {
 """By the name of a module, how the names of its parameters begin."""
 
 
-def layer_flops_again(
+def recomputed_layer_flops(
     model: Model,
     tokens: float,
     seq_length: int,
@@ -37,7 +37,7 @@ def layer_flops_again(
     causal: bool = False,
     stops_early: bool = False,
 ) -> float:
-    """FLOPs of one recomputation of layer number ``layer``, for ``tokens`` tokens of all sequences.
+    """FLOPs of recomputing layer number ``layer`` once, for ``tokens`` tokens of all sequences.
 
     ``modules`` run again (``full`` is all of it, but the last product of a dense layer where recomputation
     ``stops_early``); or, where ``keep`` is given, all operators but those
@@ -62,7 +62,7 @@ def _last_product(model: Model, layer: int) -> int:
 
 
 def _modules_again(model: Model, layer: int, modules: Collection[str]) -> int:
-    """Parameters that a token meets again."""
+    """Parameters whose GEMMs a token passes again, if modules are recomputed."""
     names = tuple(name for module in modules for name in MODULES.get(module, ()))
     listed = whole_layer(model, kind_of(model, layer))
     return met(model, [each for each in listed if names and each.name.startswith(names)])
@@ -72,7 +72,7 @@ def _operators_again(model: Model, layer: int, joint: int, keep: Collection[str]
     """Parameters that a token meets again in matrix products whose outputs are not kept; the last product of
     an MLP is never needed again.
 
-    The order is that in which they run; a router and routed experts are no plain products.
+    The order is that in which they run; router and routed experts are no plain GEMMs.
     """
     listed = matrices_of(whole_layer(model, kind_of(model, layer)))
     wanted = [each for each in listed if each.name not in ("mlp out", "shared expert out", "expert out")]

@@ -28,12 +28,10 @@ MOST_PAIRS = 2048
 
 
 def fullest_link(pattern: str, ranks: int, cluster: Cluster) -> tuple[str, float]:
-    """The fullest link of a group on the first GPUs of ``cluster`` that sends by a pattern (patterns.py).
+    """The fullest link of a collective of the given pattern (patterns.py) on the first GPUs of ``cluster``.
 
-    Returns its name and what it leaves each NIC, in bytes per second on an average of the ranks; infinite
-    where no link binds.
-
-    Raises ValueError for messages between all pairs of too many.
+    Returns its name, and what it leaves each NIC, in bytes per second on average over the ranks; infinite
+    where no link binds. Raises ValueError for messages between all pairs of too many ranks.
     """
     if not can_bind(cluster):
         return NONE

@@ -1,9 +1,11 @@
-"""Whether a rank that is later at a collective can be faster because of it: not where it arrives by itself.
+"""Whether a rank that reaches a collective later can finish sooner because of it: never, if it arrives by
+itself.
 
-A kernel is slower while collectives beside it hold SMs or HBM, which they do from the arrival of its rank on.
-Suppose the rank arrives by its own kernels, or directly from the collective before. Then of two replays the
-one that is later at a kernel holds no less there, so it cannot overtake the other. A rank that arrives when
-something else happens, such as a message, may be spared by coming later. Knows programs; replays nothing.
+Kernels are slower while collectives hold SMs or HBM, which they do from the arrival of their rank on. Suppose
+that ranks arrive by their own kernels, or directly from the collective before. Then of two replays, the one
+that is later at a kernel has no fewer SMs held there, and cannot overtake the other. A rank that arrives
+because of something else, such as a message, may gain by arriving later: its kernels run without the
+collective meanwhile. Knows programs; replays nothing.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from ..engine.scope import issue_times
 from ..program.program import Collective, Compute, RepeatedBlocks
-from .edges import before_in_block
-from .waits import waits_of
+from .dependencies import dependencies_of
+from .layer_edges import before_in_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,7 +40,7 @@ def _awaited(program: Program) -> list[list[int]]:
     syncs = [sync for sync, _ in issue_times(program.ops)]
     return [
         [*before, *([sync] if sync >= 0 else [])]
-        for before, sync in zip(waits_of(program), syncs, strict=True)
+        for before, sync in zip(dependencies_of(program), syncs, strict=True)
     ]
 
 

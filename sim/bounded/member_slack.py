@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .edges import NEVER
+from .layer_edges import NEVER
 
 if TYPE_CHECKING:
-    from .edges import LayerEdges
     from .graph import StepGraph
+    from .layer_edges import LayerEdges
 
 State = tuple[float, float, float, int]
 """What a path up to some place loses, in four parts.
@@ -37,7 +37,7 @@ MOST_STATES = 6
 """States that are kept of one place. Where there are more, one state takes their place that loses no less."""
 
 
-def ahead_s(graph: StepGraph, spread: Sequence[float]) -> float:
+def member_slack_s(graph: StepGraph, spread: Sequence[float]) -> float:
     """By how many seconds the step of ``graph`` may be shorter at most.
 
     ``spread`` gives for each stage by how much the speed factors of the members of its tensor-parallel group
