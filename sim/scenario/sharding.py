@@ -73,7 +73,8 @@ class ShardingRule:
     ``products_each``: a scheduler that knows no times lets one collective at a time run beside so many
     products, and compute waits for those that it has no products left for; 0: no such scheduler.
     ``by_matrices``: a unit's matrices are gathered and reduced one by one, but joined up to so many bytes a
-    kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``).
+    kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``); reductions over
+    replicas also those of several layers (``combine_layers``).
     ``master_only``: a rank holds FP32 parameters alone, and casts its shard whenever it is gathered.
     ``lasting``: gradients of shards lie in one buffer all step long, whatever software.gradients says.
     """
@@ -101,6 +102,7 @@ class ShardingRule:
     combine_gathers: float = math.inf
     combine_scatters: float = math.inf
     combine_reductions: float = math.inf
+    combine_layers: bool = False
     calls: int = 1
     expert_calls: int = 1
     gathers_again: bool = False
@@ -191,6 +193,7 @@ def _xla(rule: ShardingRule, sharding: ShardingSoftware) -> ShardingRule:
         combine_gathers=sharding.combine_gather_bytes,
         combine_scatters=sharding.combine_scatter_bytes,
         combine_reductions=sharding.combine_reduce_bytes,
+        combine_layers=sharding.unrolled,
     )
 
 
