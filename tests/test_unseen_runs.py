@@ -21,8 +21,8 @@ ADDRESS = re.compile(
     r"|https://[\w-]+\.github\.io/\S+|https://gist\.github\.com/[\w-]+/[0-9a-f]{32}"
     r"|https://github\.com/[\w.-]+/[\w.-]+/tree/[\w.-]+-\d{8}"
 )
-"""A file at a commit, a thread, a page of a vendor's documentation or of its author, a gist, the branch of a dated
-report, or a paper."""
+"""A file at a commit, a thread, a page of a vendor's documentation or of its author, a gist, the branch of a
+dated report, or a paper."""
 
 
 @functools.cache
