@@ -186,13 +186,21 @@ def test_quantised_parameters_are_gathered_quantised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("preset", "zero"), [("torchtitan-2025", 2), ("torchtitan-2025", 3), ("megatron-core-2025", 3)]
+    ("preset", "zero", "precision", "share"),
+    [
+        ("torchtitan-2025", 2, "fp8", 0.5),
+        ("torchtitan-2025", 3, "fp8", 0.5),
+        ("megatron-core-2025", 3, "fp8", 0.5),
+        ("megatron-core-2025", 3, "mxfp8", (1 + 1 / 32) / 2),  # the copy of each pass
+    ],
 )
-def test_fsdp_gathers_and_holds_quantised_parameters(preset: str, zero: int) -> None:
+def test_fsdp_gathers_and_holds_quantised_parameters(
+    preset: str, zero: int, precision: str, share: float
+) -> None:
     def of_layers(flag: bool) -> tuple[float, float]:
         def both(layers: int) -> tuple[float, float]:
             run = run_of(
-                "fp8",
+                precision,
                 {"fp8_parameters": flag},
                 preset=preset,
                 dp=8,
@@ -207,8 +215,8 @@ def test_fsdp_gathers_and_holds_quantised_parameters(preset: str, zero: int) -> 
         return many[0] - few[0], many[1]
 
     (sent, held), (sent_wide, held_wide) = of_layers(True), of_layers(False)
-    assert sent / sent_wide == pytest.approx(0.5, rel=2e-2)
-    assert held / held_wide == pytest.approx(0.5, rel=2e-2)
+    assert sent / sent_wide == pytest.approx(share, rel=2e-2)
+    assert held / held_wide == pytest.approx(share, rel=2e-2)
 
 
 @pytest.mark.parametrize(("preset", "ratio"), [("torchtitan-2025", 1.0), ("megatron-core-2025", 0.5)])

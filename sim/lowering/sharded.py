@@ -191,8 +191,13 @@ class Sharding:
         return Unit(name="head", elements=parameters.head + table)
 
     def _narrow(self) -> float:
-        """Bytes of a gathered weight of a layer, of those of a parameter."""
-        return self.plan.local.weights.gathered / self.rows.traffic.parameter_bytes
+        """Bytes of a gathered weight of a layer, of those of a parameter. A pass that gathers for itself takes
+        the copy that its products read (Megatron-FSDP: model_weight_buffer, transpose_weight_buffer)."""
+        local = self.plan.local
+        size = local.weights.gathered
+        if self.rule.regathers and local.recipe and local.quantised_weights:
+            size = min(size, local.recipe.stored)
+        return size / self.rows.traffic.parameter_bytes
 
     def _casts_experts(self) -> bool:
         """Whether experts are cast before they are gathered: torchao does so with weights of nn.Linear alone."""
