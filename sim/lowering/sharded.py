@@ -191,8 +191,8 @@ class Sharding:
         return Unit(name="head", elements=parameters.head + table)
 
     def _narrow(self) -> float:
-        """Bytes of a gathered weight of a layer, of those of a parameter. A pass that gathers for itself takes
-        the copy that its products read (Megatron-FSDP: model_weight_buffer, transpose_weight_buffer)."""
+        """Bytes of a gathered weight of a layer, of those of a parameter. A pass that gathers for itself
+        takes the copy that its products read (Megatron-FSDP: model_weight_buffer, transpose_weight_buffer)."""
         local = self.plan.local
         size = local.weights.gathered
         if self.rule.regathers and local.recipe and local.quantised_weights:
@@ -200,7 +200,7 @@ class Sharding:
         return size / self.rows.traffic.parameter_bytes
 
     def _casts_experts(self) -> bool:
-        """Whether experts are cast before they are gathered: torchao does so with weights of nn.Linear alone."""
+        """Whether experts are cast before they are gathered: torchao casts weights of nn.Linear alone."""
         return self.plan.scenario.software.sharding.implementation == "megatron-fsdp"
 
     def _by_matrices(self, unit: Unit, run: LayerRun) -> Unit:
