@@ -192,7 +192,8 @@ class Sharding:
 
     def _narrow(self) -> float:
         """Bytes of a gathered weight of a layer, of those of a parameter. A pass that gathers for itself
-        takes the copy that its products read (Megatron-FSDP: model_weight_buffer, transpose_weight_buffer)."""
+        takes the copy that its products read (Megatron-FSDP: model_weight_buffer, transpose_weight_buffer).
+        """
         local = self.plan.local
         size = local.weights.gathered
         if self.rule.regathers and local.recipe and local.quantised_weights:
