@@ -235,6 +235,19 @@ def test_primus_refuses_its_own_schedules() -> None:
             "training.recompute",
             {"kind": "operators", "keep": ["mm", "attention"]},
         ),
+        (
+            ("remat_policy: full", "remat_policy: save_dot_with_context_except_mlp"),
+            "training.recompute",
+            {"kind": "operators", "keep": ["qkv", "proj", "attention"]},
+        ),
+        (
+            ("remat_policy: full", "remat_policy: save_qkv_proj"),
+            "training.recompute",
+            {"kind": "operators", "keep": ["qkv"]},
+        ),
+        (("", ""), "software.sharding.unrolled", None),
+        (("remat_policy: full", "scan_layers: true"), "software.sharding.unrolled", None),
+        (("remat_policy: full", "scan_layers: false"), "software.sharding.unrolled", True),
         (("remat_policy: full", ""), "training.recompute", "full"),
         (("remat_policy: full", "quantization: fp8"), "training.precision", "fp8"),
         (("", ""), "model.qk_norm", None),
@@ -279,12 +292,13 @@ def test_maxtext_says_what_its_files_leave_open_of_sequences(more: str, said: st
     assert any(said in note for note in notes) if said else not notes
 
 
-def test_maxtext_refuses_tpus_and_policies_that_save_single_projections() -> None:
+def test_maxtext_refuses_tpus_and_policies_that_keep_a_product_of_an_mlp() -> None:
     assert refused({"run.yml": MAXTEXT.replace("hardware: gpu", "hardware: tpu")}, {"gpus": "32"}) == {
         "hardware"
     }
     assert refused(
-        {"run.yml": MAXTEXT.replace("remat_policy: full", "remat_policy: save_qkv_proj")}, {"gpus": "32"}
+        {"run.yml": MAXTEXT.replace("remat_policy: full", "remat_policy: save_dot_except_mlpwi")},
+        {"gpus": "32"},
     ) == {"remat_policy"}
 
 

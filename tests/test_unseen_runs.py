@@ -18,9 +18,11 @@ FILES = sorted((ROOT / "tests" / "data" / "unseen").glob("*.yaml"))
 ADDRESS = re.compile(
     r"https://github\.com/[\w.-]+/[\w.-]+/(blob/[0-9a-f]{40}/\S+|(issues|pull|discussions)/\d+)|https://docs\.nvidia\.com/\S+"
     r"|https://arxiv\.org/abs/\d{4}\.\d{5}|https://huggingface\.co/[\w.-]+/[\w.-]+/blob/[0-9a-f]{40}/\S+"
-    r"|https://[\w-]+\.github\.io/\S+"
+    r"|https://[\w-]+\.github\.io/\S+|https://gist\.github\.com/[\w-]+/[0-9a-f]{32}"
+    r"|https://github\.com/[\w.-]+/[\w.-]+/tree/[\w.-]+-\d{8}"
 )
-"""A file at a commit, a thread, a page of a vendor's documentation or of its author, or a paper."""
+"""A file at a commit, a thread, a page of a vendor's documentation or of its author, a gist, the branch of a
+dated report, or a paper."""
 
 
 @functools.cache

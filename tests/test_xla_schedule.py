@@ -93,6 +93,17 @@ def test_shards_of_a_layer_are_reduced_over_replicas_as_one() -> None:
     assert len(layers) == 2 * LAYERS
 
 
+@pytest.mark.parametrize("most", [1.0, math.inf])
+def test_reductions_of_layers_that_are_no_loop_become_one_up_to_a_size(most: float) -> None:
+    def reduced(**told: Any) -> list[float]:
+        sizes = messages(run(dp=32, shard=8, sharding={"combine_reduce_bytes": most, **told}), "all_reduce")
+        return [size for size in sizes if size > 8]  # all but the norm's
+
+    loop, unrolled = reduced(), reduced(unrolled=True)
+    assert sum(loop) == pytest.approx(sum(unrolled))
+    assert len(unrolled) == (len(loop) if most == 1.0 else 2)  # microbatches
+
+
 def row(*products: int, collectives: int = 6) -> tuple[list[Piece], list[tuple[Op, ...]]]:
     pieces = [
         Piece((), Unit(name="layer", elements=1.0, forward_products=each, backward_products=2 * each))

@@ -116,9 +116,10 @@ class Sharding:
         if not rule.regathers:
             kept_whole = self.plan.scenario.software.sharding.experts_whole
             shards = total - (self.plan.parameters[stage].elements.experts if kept_whole else 0.0)
+            shards -= sum(unit.sharded - unit.gathered for unit in self.units(stage))
             return Buffers(gathered=shards * size, reducing=reducing, unreduced=whole)
         kept = self._kept()
-        left = {piece.unit.name: piece.unit.sharded for piece in forward if piece.unit.name in kept}
+        left = {piece.unit.name: piece.unit.gathered for piece in forward if piece.unit.name in kept}
         return Buffers(
             gathered=sum(left.values()) * size,
             forward=self._gathered(forward, kept) * size,
@@ -172,6 +173,8 @@ class Sharding:
                 experts=held.experts,
                 experts_whole=self.plan.scenario.software.sharding.experts_whole,
                 whole=whole,
+                narrow=self._narrow(),
+                narrow_experts=self._narrow() if self._casts_experts() else 1.0,
             )
             if rule.by_matrices:
                 return self._by_matrices(unit, owner)
@@ -187,6 +190,20 @@ class Sharding:
             0.0 if self.plan.stages[stage].embedding else parameters.embedding
         )  # of multi-token prediction
         return Unit(name="head", elements=parameters.head + table)
+
+    def _narrow(self) -> float:
+        """Bytes of a gathered weight of a layer, of those of a parameter. A pass that gathers for itself
+        takes the copy that its products read (Megatron-FSDP: model_weight_buffer, transpose_weight_buffer).
+        """
+        local = self.plan.local
+        size = local.weights.gathered
+        if self.rule.regathers and local.recipe and local.quantised_weights:
+            size = min(size, local.recipe.stored)
+        return size / self.rows.traffic.parameter_bytes
+
+    def _casts_experts(self) -> bool:
+        """Whether experts are cast before they are gathered: torchao casts weights of nn.Linear alone."""
+        return self.plan.scenario.software.sharding.implementation == "megatron-fsdp"
 
     def _by_matrices(self, unit: Unit, run: LayerRun) -> Unit:
         """``unit`` of a layer with the sizes of its matrices, and the GEMMs and attention kernels of its

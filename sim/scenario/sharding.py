@@ -64,7 +64,8 @@ class ShardingRule:
       forward keeps the head. Neighbouring layers of up to ``together`` elements are one unit. A layer too
       large to be joined takes ``calls`` gathers, one a matrix, and its experts ``expert_calls``.
       ``by_matrices``: the matrices of a unit are gathered and reduced one by one, joined up to so many bytes
-      for each kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``).
+      for each kind of collective (``combine_gathers``, ``combine_scatters``, ``combine_reductions``);
+      ``combine_layers``: all-reduces are joined across layers, too.
       Parameters of fewer than ``persistent`` elements are not sharded.
     - How far ahead: at most ``live`` elements are gathered before their turn. ``in_turn``: nothing is; the
       first matrix of a layer is gathered before it, and the others while it computes. ``waits``: compute
@@ -101,6 +102,7 @@ class ShardingRule:
     combine_gathers: float = math.inf
     combine_scatters: float = math.inf
     combine_reductions: float = math.inf
+    combine_layers: bool = False
     calls: int = 1
     expert_calls: int = 1
     gathers_again: bool = False
@@ -191,6 +193,7 @@ def _xla(rule: ShardingRule, sharding: ShardingSoftware) -> ShardingRule:
         combine_gathers=sharding.combine_gather_bytes,
         combine_scatters=sharding.combine_scatter_bytes,
         combine_reductions=sharding.combine_reduce_bytes,
+        combine_layers=sharding.unrolled,
     )
 
 

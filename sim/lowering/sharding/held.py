@@ -12,8 +12,9 @@ from .units import Piece
 
 
 def largest_pair(row: Iterable[Piece], left_out: frozenset[str]) -> float:
-    """The most parameters of two successive units, without those that are counted elsewhere."""
-    sizes = [0.0 if piece.unit.name in left_out else piece.unit.sharded for piece in row]
+    """The most parameters of two successive units, by their bytes once gathered, without those that are
+    counted elsewhere."""
+    sizes = [0.0 if piece.unit.name in left_out else piece.unit.gathered for piece in row]
     return max((one + other for one, other in zip([0.0, *sizes], [*sizes, 0.0], strict=True)), default=0.0)
 
 

@@ -108,12 +108,17 @@ class Rows:
 
     # ------------------------------------------------------------------------------------------------
 
-    def tail(self, pending: tuple[Op, ...], delayed: tuple[Op, ...]) -> list[Block]:
-        """What is left to reduce, and what follows that, one after the other."""
+    def tail(
+        self, pending: tuple[Op, ...], delayed: tuple[Op, ...], held: tuple[Op, ...] = ()
+    ) -> list[Block]:
+        """What is left to reduce, and what follows that, one after the other; ``held`` reductions leave with
+        the first that follow."""
         blocks = []
-        while pending or delayed:
-            blocks.append(self.composer.block((), Around(reductions=pending, delayed=delayed)))
-            pending, delayed = (), self.traffic.follow((*pending, *delayed))
+        while pending or delayed or held:
+            if pending or delayed:
+                blocks.append(self.composer.block((), Around(reductions=pending, delayed=delayed)))
+            late = self.traffic.follow((*pending, *delayed))
+            pending, delayed, held = (), self.traffic.joined((*held, *late)), ()
         return blocks
 
     def _scheduled(
@@ -129,14 +134,16 @@ class Rows:
         blocks: list[Block] = []
         pending: tuple[Op, ...] = ()
         delayed: tuple[Op, ...] = ()
+        held: tuple[Op, ...] = ()
         for k, piece in enumerate(row):
             reductions = (*delayed, *pending)
             hidden, waited = hiding.reductions(piece, len(beside[k]), reductions)
             around = Around(first=waited + awaited[k], overlapping=beside[k] + hidden, early=True)
             blocks.append(self.composer.block(piece.blocks, around))
-            delayed = self.traffic.follow((*pending, *delayed))
+            late = self.traffic.follow((*pending, *delayed))
+            delayed, held = self.traffic.held_back((*held, *late))
             pending = self.traffic.reduce(piece.unit) if ended and ended[k] else ()
-        return counted([*blocks, *self.tail(pending, delayed)])
+        return counted([*blocks, *self.tail(pending, delayed, held)])
 
     def fetch(self, unit: Unit, gathered: set[str]) -> Unit | None:
         """``unit`` if it has to be gathered, else None. Layers always have to, since each is another

@@ -32,7 +32,7 @@ class ShardTraffic:
     """What collectives of sharded data parallelism cost.
 
     ``gather_bytes`` and ``reduce_bytes`` are bytes of an element on the wire, ``parameter_bytes`` of one in
-    memory; ``host_s`` is what each call takes the host.
+    memory, before a unit's ``narrow``; ``host_s`` is what each call takes the host.
     """
 
     rule: ShardingRule
@@ -55,8 +55,8 @@ class ShardTraffic:
         return tuple(
             self._op("parameter all_gather", "all_gather", group, part * elements / calls * self.gather_bytes)
             for group, elements, calls in (
-                (self.shards, unit.elements, calls),
-                (self.experts, unit.experts, expert_calls),
+                (self.shards, unit.elements * unit.narrow, calls),
+                (self.experts, unit.experts * unit.narrow_experts, expert_calls),
             )
             if part * elements > 0 and group.ranks > 1
             for _ in range(calls)
@@ -92,16 +92,32 @@ class ShardTraffic:
         late = tuple(late for op in ops for late in self._after(op))
         return self._joined(late) if self.rule.by_matrices else late
 
+    def held_back(self, ops: tuple[Op, ...]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+        """``ops`` as far as the rule joins them, and apart from them the last reduction over each group of
+        replicas, which those of the layers to come may join. All go where layers are a loop."""
+        if not self.rule.combine_layers:
+            return ops, ()
+        joined = self._joined(ops)
+        copies = {self.replicas.communicator, self.expert_replicas.communicator}
+        last = {op.work.communicator: k for k, op in enumerate(joined) if isinstance(op.work, Collective)}
+        held = {k for name, k in last.items() if name in copies}
+        gone = tuple(op for k, op in enumerate(joined) if k not in held)
+        return gone, tuple(joined[k] for k in sorted(held))
+
+    def joined(self, ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        """Reductions over replicas joined as far as the rule joins them; everything else as it is."""
+        return self._joined(ops) if self.rule.combine_layers else ops
+
     def _gather_combined(self, unit: Unit, part: float) -> tuple[Op, ...]:
         """All-gathers of a share ``part`` of each of a unit's matrices, combined up to the rule's size,
         and of its experts."""
         most = self.rule.combine_gathers
-        shared = [self.gather_bytes * each for each in unit.matrices or (unit.elements,)]
+        shared = [self.gather_bytes * unit.narrow * each for each in unit.matrices or (unit.elements,)]
         return tuple(
             self._op("parameter all_gather", "all_gather", group, part * size)
             for group, sizes in (
                 (self.shards, combined(shared, most)),
-                (self.experts, [self.gather_bytes * unit.experts]),
+                (self.experts, [self.gather_bytes * unit.narrow_experts * unit.experts]),
             )
             if group.ranks > 1
             for size in sizes
@@ -147,7 +163,7 @@ class ShardTraffic:
 
     def copied_out(self, unit: Unit) -> float:
         """Bytes of copying gathered parameters into place: read and written."""
-        return 2.0 * unit.sharded * self.parameter_bytes if self.rule.copies_out else 0.0
+        return 2.0 * unit.gathered * self.parameter_bytes if self.rule.copies_out else 0.0
 
     def copied_in(self, unit: Unit) -> float:
         """Bytes read and written to copy fresh gradients into the buffer that is reduced, in its type.

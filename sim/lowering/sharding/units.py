@@ -16,7 +16,8 @@ class Unit:
     on each rank (``experts_whole``), and ``whole`` are never sharded. With ``again`` they are gathered once
     for the recomputation and once for the backward. ``matrices`` are the elements of each matrix in the order
     of the forward, where matrices are gathered one by one; ``forward_products`` and ``backward_products``
-    count the matrix products and attention of a pass.
+    count the matrix products and attention of a pass. Gathered elements take ``narrow`` times the bytes of a
+    parameter, gathered experts ``narrow_experts`` times.
     """
 
     name: str
@@ -28,11 +29,20 @@ class Unit:
     matrices: tuple[float, ...] = ()
     forward_products: int = 1
     backward_products: int = 2
+    narrow: float = 1.0
+    narrow_experts: float = 1.0
 
     @property
     def sharded(self) -> float:
         """Elements that are gathered from shards."""
         return self.elements + (0.0 if self.experts_whole else self.experts)
+
+    @property
+    def gathered(self) -> float:
+        """``sharded`` elements, each by its bytes once gathered."""
+        return self.elements * self.narrow + (
+            0.0 if self.experts_whole else self.experts * self.narrow_experts
+        )
 
     @property
     def total(self) -> float:

@@ -37,9 +37,13 @@ _REMAT: dict[str, Any] = {
     "minimal": {"kind": "operators", "keep": ["mm"]},
     "minimal_with_context": {"kind": "operators", "keep": ["mm", "attention"]},
     "minimal_flash": {"kind": "operators", "keep": ["mm", "attention"]},
-    "save_dot_with_context_except_mlp": {"kind": "modules", "modules": ["layernorm", "mlp"]},
+    "save_dot_with_context_except_mlp": {"kind": "operators", "keep": ["qkv", "proj", "attention"]},
+    "save_dot_except_mlp": {"kind": "operators", "keep": ["qkv", "proj"]},
+    "save_qkv_proj": {"kind": "operators", "keep": ["qkv"]},
+    "save_out_proj": {"kind": "operators", "keep": ["proj"]},
 }  # fmt: skip
-"""``remat_policy``: what is kept. The others save single projections, which is not modelled."""
+"""``remat_policy``: the names whose values are kept (layers/decoders.py, get_remat_policy). The others keep
+one of an MLP's products, or send what they keep to the host, neither of which is modelled."""
 
 
 def _recognises(file: SourceFile) -> bool:
@@ -264,12 +268,13 @@ def _training(settings: Settings) -> None:
         settings.integer("max_target_length", default=2048),
         settings.origin("max_target_length", default=DEFAULT),
     )
+    if not settings.flag("scan_layers", default=True):
+        draft.put("software.sharding.unrolled", True, settings.origin("scan_layers"))
     policy = settings.text("remat_policy", default="full") or "full"
     if policy not in _REMAT:
         settings.refuse(
             "remat_policy",
-            f"{policy}: of those policies that save single projections none is modelled; "
-            f"{', '.join(_REMAT)} are",
+            f"{policy}: what it keeps is not modelled; {', '.join(_REMAT)} are",
         )
     else:
         draft.put(

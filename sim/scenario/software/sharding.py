@@ -65,6 +65,11 @@ class ShardingSoftware(SoftwareGroup):
         default=COMBINED_BYTES,
         description="xla: all-reduces likewise (xla_gpu_all_reduce_combine_threshold_bytes)",
     )
+    unrolled: bool = Field(
+        default=False,
+        description="xla: layers are no loop (MaxText scan_layers false), so that all-reduces of several"
+        " become one as well",
+    )
     prefetch_elements: Elements = Field(
         default=0.0,
         description="layers up to so many parameters are gathered as one (DeepSpeed prefetch_bucket_size)",
