@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from importing import at, imported
+from importing import at, imported, scenario
 
 from stepsim.sim.scenario.importers.settings import UNKNOWN
 from stepsim.sim.scenario.importers.shell import read_script
@@ -274,3 +274,13 @@ def test_other_frameworks_follow_scripts_too() -> None:
     files = {"run.sh": "TP=4 ./start.sh train.global_batch_size=128\n", "start.sh": recipe}
     found: Any = imported(files).document
     assert (at(found, "parallelism.tp"), at(found, "training.global_batch")) == (4, 128)
+
+
+def test_a_variable_that_is_called_world_size_is_no_number_of_gpus() -> None:
+    script = (
+        "#!/bin/bash\ntorchrun --nnodes $WORLD_SIZE --nproc_per_node 8 pretrain_gpt.py --num-layers 8"
+        " --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 1"
+        " --global-batch-size 64 --bf16 --vocab-size 32000\n"
+    )
+    assert scenario({"run.sh": script}, {"WORLD_SIZE": "2"}).world_size == 16
+    assert scenario({"run.sh": script}, {"world_size": "32"}).world_size == 32
