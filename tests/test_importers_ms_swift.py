@@ -121,6 +121,10 @@ def test_variables_of_the_environment_may_be_given() -> None:
     assert made.world_size == 32
 
 
+def test_a_program_may_stand_in_a_folder() -> None:
+    assert imported({"run.sh": TRAINER.replace("swift sft", "$V/bin/swift sft")}).framework == "ms-swift"
+
+
 def test_a_module_that_torchrun_starts() -> None:
     head = "torchrun --nproc_per_node=4 --nnodes=2 swift/cli/sft.py"
     made = scenario({"run.sh": TRAINER.replace("NPROC_PER_NODE=4 swift sft", head)})

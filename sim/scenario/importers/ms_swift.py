@@ -29,7 +29,7 @@ from .settings import GIVEN, Setting, Settings
 from .sources import SourceFile
 
 _STARTS = re.compile(
-    r"(?:^|[\s;&])(?P<who>swift|megatron)\s+(?P<task>pt|sft|rlhf)\b(?!\.)"
+    r"(?:^|[\s;&/])(?P<who>swift|megatron)\s+(?P<task>pt|sft|rlhf)\b(?!\.)"
     r"|swift/cli/(?P<core>_megatron/)?(?P<file>pt|sft|rlhf)\.py",
     re.MULTILINE,
 )
