@@ -180,6 +180,17 @@ def test_a_sweep_over_gpus_is_headed_by_no_number_of_them() -> None:
     assert "8 ×" not in layout_sweep_svg(swept)
 
 
+def test_a_sweep_over_gpus_and_their_kinds_says_whose_scaling_it_tells() -> None:
+    axes = {"cluster.gpus": [2, 4], "cluster.gpu": ["H100", "H200"], "training.tokens": [1e12]}
+    found = stepsim.sweep("llama3-8b-h100", axes)
+    assert found.scaling.strong.startswith("strong scaling, gpu H100, 2 to 4 GPUs: ")
+    shown = io.StringIO()
+    print_layout_sweep(found, Console(file=shown, width=160))
+    head, held, _, columns, *_ = shown.getvalue().splitlines()
+    assert held.strip() == "tokens 1,000,000,000,000"  # one value is no column
+    assert columns.split()[:3] == ["gpus", "gpu", "step"]
+
+
 def test_a_sweep_tells_what_tokens_cost_where_prices_are_known() -> None:
     priced = stepsim.sweep(
         DOCUMENT,

@@ -70,7 +70,7 @@ class FieldSweep:
                 tokens=point.tokens_per_step,
                 step_time_s=point.figures.step_time_s,
                 others=tuple(
-                    str(value)
+                    f"{field.rpartition('.')[2]} {value}"
                     for field, value in point.values.items()
                     if field not in ("cluster.gpus", "training.global_batch")
                 ),
