@@ -181,7 +181,11 @@ def test_a_sweep_over_gpus_is_headed_by_no_number_of_them() -> None:
 
 
 def test_a_sweep_over_gpus_and_their_kinds_says_whose_scaling_it_tells() -> None:
-    axes = {"cluster.gpus": [2, 4], "cluster.gpu": ["H100", "H200"], "training.tokens": [1e12]}
+    axes: dict[str, list[Any]] = {
+        "cluster.gpus": [2, 4],
+        "cluster.gpu": ["H100", "H200"],
+        "training.tokens": [1e12],
+    }
     found = stepsim.sweep("llama3-8b-h100", axes)
     assert found.scaling.strong.startswith("strong scaling, gpu H100, 2 to 4 GPUs: ")
     shown = io.StringIO()
