@@ -94,6 +94,7 @@ def test_sharding_by_the_names_of_ms_swift(more: str, zero: int, overlap: bool |
     [
         (TRAINER.replace("--tuner_type full", ""), "tuner_type"),  # LoRA is the default
         (f"{TRAINER} --deepspeed zero3_offload", "--deepspeed zero3_offload"),
+        (f"{TRAINER} --deepspeed zero9", "--deepspeed"),
         (f"{TRAINER} --sequence_parallel_size 4", "--sequence_parallel_size"),
         (f"{TRAINER} --freeze_parameters_ratio 0.5", "--freeze_parameters_ratio"),
         (f"{TRAINER} --task_type seq_cls", "--task_type"),
@@ -123,6 +124,15 @@ def test_variables_of_the_environment_may_be_given() -> None:
 
 def test_a_program_may_stand_in_a_folder() -> None:
     assert imported({"run.sh": TRAINER.replace("swift sft", "$V/bin/swift sft")}).framework == "ms-swift"
+
+
+def test_a_json_of_ones_own_is_read_where_it_is_given() -> None:
+    files = {
+        "run.sh": f"{TRAINER} --deepspeed configs/mine.json",
+        "mine.json": '{"zero_optimization": {"stage": 2, "overlap_comm": true}}',
+    }
+    made = scenario(files)
+    assert (made.parallelism.zero, made.software.gradients.overlap_grad_reduce) == (2, True)
 
 
 def test_a_module_that_torchrun_starts() -> None:

@@ -268,6 +268,8 @@ def _put_sharding(settings: Settings, era: int) -> None:
                 f"{told}.json of ms-swift {era} has overlap_comm {str(era == 3).lower()}: it was true in"
                 " version 3, and is false in 4"
             )
+    elif told and not told.endswith(".json"):
+        settings.refuse("deepspeed", f"ms-swift has {', '.join(_STAGES)}; another is a JSON among the files")
     elif fsdp == "fsdp2":
         one = found.pop("fsdp")
         for name, value in _FSDP2.items():
