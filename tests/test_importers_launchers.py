@@ -289,8 +289,8 @@ def test_a_variable_that_is_called_world_size_is_no_number_of_gpus() -> None:
 def test_an_open_word_behind_an_open_value_is_asked_for_too() -> None:
     """``--pipeline-model-parallel-size ${PP} $more``: the second word is more options, or none."""
     script = "#!/bin/bash\ntorchrun --nnodes 1 --nproc_per_node 8 pretrain_gpt.py --num-layers 8"
-    script += " --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 1 --global-batch-size 64 --bf16"
-    script += " --vocab-size 32000 --pipeline-model-parallel-size ${PP} $more\n"
+    script += " --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 1"
+    script += " --global-batch-size 64 --bf16 --vocab-size 32000 --pipeline-model-parallel-size ${PP} $more\n"
     assert refused({"run.sh": script}) == {"PP", "more"}
     assert scenario({"run.sh": script}, {"PP": "2", "more": "--swiglu"}).model.mlp == "swiglu"
 

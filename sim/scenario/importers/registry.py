@@ -58,8 +58,8 @@ def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importe
             )
         if all(one.path.suffix == ".py" for one in files):
             raise ValueError(
-                f"{names}: is Python, which would have to be run to say what it starts; give that: the command"
-                " with its options, as a script, or the configuration that it writes"
+                f"{names}: is Python, which would have to be run to say what it starts; give that: the"
+                " command with its options, as a script, or the configuration that it writes"
             )
         raise ValueError(
             f"{names}: nothing in it says which framework it is of; say so, as in --framework megatron-lm"
