@@ -47,7 +47,8 @@ def test_megatron_by_version(more: str, path: str, three: object, four: object) 
 
 def test_arguments_tell_the_version() -> None:
     assert imported({"run.sh": CORE}).version == "3"  # --load
-    assert imported({"run.sh": CORE.replace("--load", "--model")}).version == "4"
+    later = CORE.replace("--load", "--model") + " --save_interval 200"  # a name that 4 understands, too
+    assert imported({"run.sh": later}).version == "4"
     with pytest.raises(ValueError, match="3 and 4"):
         imported({"run.sh": CORE}, version="2.6")
 
@@ -120,6 +121,13 @@ def test_variables_of_the_environment_may_be_given() -> None:
     script = CORE.replace("NNODES=2", "NNODES=$WORLD_SIZE").replace("NPROC_PER_NODE=8 \\\n", "")
     made = scenario({"run.sh": script}, {"WORLD_SIZE": "4", "NPROC_PER_NODE": "8"})
     assert made.world_size == 32
+
+
+def test_switches_that_are_off_change_nothing() -> None:
+    off = "--freeze_llm false --use_megatron_fsdp false --moe_enable_deepep False --fp8_param_gather false"
+    plain, switched = (scenario({"run.sh": f"{CORE} {more}"}) for more in ("", off))
+    assert plain == switched
+    assert "--freeze_llm" in refused({"run.sh": f"{CORE} --freeze_llm true"})
 
 
 def test_a_program_may_stand_in_a_folder() -> None:

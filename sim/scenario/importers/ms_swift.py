@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from math import ceil
 
 from ....hardware.files import FileError, load_json
@@ -78,8 +79,8 @@ def era_of(settings: Settings, told: str | None) -> int:
 
 
 _OF_THREE = {
-    "train_type", "max_epochs", "load_safetensors", "save_interval", "eval_interval", "save", "load",
-    "no_initialization", "no_masked_softmax_fusion", "no_bias_swiglu_fusion", "no_rope_fusion",
+    "train_type", "max_epochs", "load_safetensors", "save", "load", "no_initialization",
+    "no_masked_softmax_fusion", "no_bias_swiglu_fusion", "no_rope_fusion",
     "num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank",
 }  # fmt: skip
 """Arguments that version 4 has no more."""
@@ -95,7 +96,8 @@ def read_swift(job: ImportJob) -> Imported:
     first = job.first(_recognises)
     draft = Draft(framework="ms-swift", file=job.name)
     launch = launch_among(first, job.files, job.given, draft)
-    settings = Settings(found=dict(launch.options), given=job.given, draft=draft, dotted=True)
+    found = {name: _switched(one) for name, one in launch.options.items()}
+    settings = Settings(found=found, given=job.given, draft=draft, dotted=True)
     start = _start(first)
     era = era_of(settings, job.version)
     draft.version = job.version or str(era)
@@ -109,6 +111,12 @@ def read_swift(job: ImportJob) -> Imported:
         return megatron_scenario(settings, job, launch, gpus, era)
     _put_trainers_names(settings, gpus, era)
     return trainer_scenario(settings, job, gpus, "ms-swift")
+
+
+def _switched(one: Setting) -> Setting:
+    """A switch as one: ms-swift's are all written out, ``--packing true``."""
+    value = {"true": True, "false": False}.get(str(one.value).lower(), one.value)
+    return replace(one, value=value)
 
 
 def _refuse_other_tasks(settings: Settings, start: re.Match[str] | None, *, core: bool) -> None:
