@@ -7,7 +7,7 @@ Sources: modelscope/ms-swift swift/cli/main.py (01a14c18: who starts torchrun); 
 (00e9ca86), base_args/model_args.py (06505dd4), base_args/template_args.py (0a4216ba), trainers/arguments.py
 (0037257c) and config/*.json of version 4, llm/ds_config/*.json (35992c1c) of version 3;
 swift/megatron/arguments/megatron_args.py (006938be) of version 4, megatron/argument/megatron_args.py
-(00840e65) of version 3.
+(00840e65) of version 3; docs/decisions/0242.
 """
 
 from __future__ import annotations
