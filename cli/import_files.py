@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .output import output_file, save_text, say, wrote
-from .sources import FrameworkOption, GivenOption, VersionOption
+from .sources import FrameworkOption, GivenOption, VersionOption, WithOption
 
 
 def import_run(
@@ -20,6 +20,7 @@ def import_run(
         ),
     ],
     given: GivenOption = None,
+    more: WithOption = None,
     framework: FrameworkOption = None,
     version: VersionOption = None,
     out: Annotated[
@@ -31,6 +32,7 @@ def import_run(
     Scripts are read, and never executed. What the files do not hold is asked for, all at once; what the
     simulator cannot express is refused.
     """
+    files = [*files, *(more or ())]
     output_file("--out", out, (".yaml", ".yml"), files)
 
     from ..sim.scenario.importers.entry import commented_yaml, import_files

@@ -11,6 +11,8 @@ import gc
 import os
 import sys
 import threading
+import warnings
+from typing import Any
 
 import typer
 
@@ -44,11 +46,26 @@ def main() -> None:
     # numpy is not loaded yet. A fit's matrices are so small that threads of BLAS cost more than they bring:
     # on a busy machine they wait for one another several times as long as one alone would compute.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _say_what_goes()
     code = _code()
     # As it ends, Python would look through all that is there for circles, to give back memory that ends, too:
     # a sixth of a small step.
     gc.freeze()
     sys.exit(code)
+
+
+def _say_what_goes() -> None:
+    """Say in one line on stderr, once, what a file or an option has that a later version will not."""
+    warnings.filterwarnings("once", message="stepsim: ", category=DeprecationWarning)
+    others = warnings.showwarning
+
+    def show(message: Warning | str, *place: Any, **more: Any) -> None:
+        if str(message).startswith("stepsim: "):
+            typer.echo(str(message), err=True)
+        else:
+            others(message, *place, **more)
+
+    warnings.showwarning = show
 
 
 _AGAIN_S = 0.02

@@ -43,11 +43,22 @@ def test_every_framework_has_its_importer() -> None:
         "accelerate",
         "torchtune",
     }
-    assert wanted | {"axolotl", "maxtext", "primus", "olmo", "megatron-bridge", "nemo"} == set(
+    assert wanted | {"axolotl", "maxtext", "primus", "olmo", "megatron-bridge", "nemo", "ms-swift"} == set(
         IMPORTERS.names()
     )
     for name in IMPORTERS.names():
         assert IMPORTERS.get(name).source
+
+
+def test_a_file_that_belongs_to_another_may_stand_behind_with(tmp_path: Path) -> None:
+    words = "accelerate launch --num_processes 8 train.py --model_name_or_path meta-llama/Meta-Llama-3-8B"
+    more = "--per_device_train_batch_size 1 --max_length 2048 --bf16 True --deepspeed ds.json"
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{words} {more}\n", encoding="utf-8")
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}}', encoding="utf-8")
+    files = [str(tmp_path / name) for name in ("run.sh", "ds.json")]
+    ways = [[files[0], files[1]], [files[0], "--with", files[1]]]
+    plain, beside = (CliRunner().invoke(app, ["import", *way, *MACHINE]) for way in ways)
+    assert (plain.exit_code, plain.stdout) == (0, beside.stdout)
 
 
 def test_a_scenario_is_no_file_to_import(tmp_path: Path) -> None:

@@ -176,6 +176,23 @@ def test_what_a_recipes_python_says_is_asked_for() -> None:
     assert "--peft_scheme" in refused({"run.sh": RECIPE + "--peft_scheme lora"})
 
 
+def test_short_options_of_a_recipe_and_its_model_without_what_is_trained() -> None:
+    """scripts/training/run_recipe.py of Megatron-Bridge's main, October 2026."""
+    start = "torchrun --nproc_per_node 8 --nnodes 1 run_recipe.py --model llama3_8b --mode pretrain"
+    short = "-sl 4096 -mb 2 -gb 64 -tp 2 -pp 1 -cp 1 model.sequence_parallel=true train.micro_batch_size=1"
+    made = scenario({"run.sh": f"{start} {short}"})
+    assert (made.model.name, made.parallelism.tp, made.training.seq_length) == ("llama3-8b", 2, 4096)
+    assert (made.training.micro_batch, made.training.global_batch) == (1, 64)  # an override holds over it
+    assert "--mode" in refused({"run.sh": f"{start} {short}".replace("pretrain", "lora")})
+
+
+def test_a_recipe_of_a_benchmark_has_a_precision_of_its_own() -> None:
+    start = "torchrun --nproc_per_node 8 --nnodes 2 run_recipe.py --recipe-source performance"
+    asked = refused({"run.sh": f"{start} --recipe qwen3_30b_a3b_pretrain_16gpu_h100_fp8_cs_config"})
+    assert "compute_dtype" in asked
+    assert "model" not in asked
+
+
 @pytest.mark.parametrize(
     ("name", "text", "setting"),
     [("run.yaml", TORCHTUNE, "batch_size"), ("run.yaml", AXOLOTL, "micro_batch_size")],

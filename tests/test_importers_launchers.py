@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from importing import at, imported
+from importing import at, imported, refused, scenario
 
 from stepsim.sim.scenario.importers.settings import UNKNOWN
 from stepsim.sim.scenario.importers.shell import read_script
@@ -274,3 +274,27 @@ def test_other_frameworks_follow_scripts_too() -> None:
     files = {"run.sh": "TP=4 ./start.sh train.global_batch_size=128\n", "start.sh": recipe}
     found: Any = imported(files).document
     assert (at(found, "parallelism.tp"), at(found, "training.global_batch")) == (4, 128)
+
+
+def test_a_variable_that_is_called_world_size_is_no_number_of_gpus() -> None:
+    script = (
+        "#!/bin/bash\ntorchrun --nnodes $WORLD_SIZE --nproc_per_node 8 pretrain_gpt.py --num-layers 8"
+        " --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 1"
+        " --global-batch-size 64 --bf16 --vocab-size 32000\n"
+    )
+    assert scenario({"run.sh": script}, {"WORLD_SIZE": "2"}).world_size == 16
+    assert scenario({"run.sh": script}, {"world_size": "32"}).world_size == 32
+
+
+def test_an_open_word_behind_an_open_value_is_asked_for_too() -> None:
+    """``--pipeline-model-parallel-size ${PP} $more``: the second word is more options, or none."""
+    script = "#!/bin/bash\ntorchrun --nnodes 1 --nproc_per_node 8 pretrain_gpt.py --num-layers 8"
+    script += " --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --micro-batch-size 1"
+    script += " --global-batch-size 64 --bf16 --vocab-size 32000 --pipeline-model-parallel-size ${PP} $more\n"
+    assert refused({"run.sh": script}) == {"PP", "more"}
+    assert scenario({"run.sh": script}, {"PP": "2", "more": "--swiglu"}).model.mlp == "swiglu"
+
+
+def test_python_is_told_as_what_it_is() -> None:
+    with pytest.raises(ValueError, match="is Python"):
+        imported({"recipe.py": "import nemo_run as run\n"})

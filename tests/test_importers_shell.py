@@ -20,6 +20,7 @@ SCRIPTS = {
     "defaults": 'X=${X:-7}; : ${Y:=8}; Z=${Y-9}${N+no}; prog.py --x $X --y ${Y} --z $Z "${E:-}" --w ${E:-a '
     "b}",
     "arithmetic": "N=4; G=8; W=$(($N*G)); M=$(( (W - 1) / 2 % 5 )); prog.py --w $W --m $M --e $(expr 3 + 4)",
+    "arithmetic of long ago": 'N=64; G=8; H=$[$N / $G]; prog.py --h $H --i "$[ H * 2 ]" --k',
     "case": "M=13b\ncase $M in\n 7b) L=32 ;;\n 13b|14b)\n  L=40; H=5120 ;;\n *) L=1 ;;\nesac\nprog.py --l "
     "$L --h $H",
     "if": 'T=2\nif [ $T -gt 1 ]; then S="--sp"; else S=""; fi\nif [[ $T == 3 || -z "$Q" ]]; then R="--r"; '

@@ -348,3 +348,10 @@ def test_no_headline_is_above_one() -> None:
     one = replace(step, model_flops=1.1 * peak, model_flops_causal=0.95 * peak)
     assert one.mfu > 1
     assert one.headline_mfu == "mfu_causal"
+
+
+def test_a_clock_that_no_step_has_shown_is_not_shown_where_it_is_carried_to() -> None:
+    """L40S has a clock that was carried itself; H100's is its steps'."""
+    assert not load_profile("L40S").clock_from_steps
+    for gpu, shown in (("RTX-4090", False), ("MI250X-GCD", False), ("H20-96GB", True)):
+        assert load_profile(gpu).clock_from_steps is shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
@@ -24,6 +25,7 @@ from stepsim.sim.plan.questions import sensitivity as faster
 from stepsim.sim.plan.questions.find import FoundValue, Tried, _fewest, _largest, find
 from stepsim.sim.plan.questions.scaling import Scaled, scaling
 from stepsim.sim.plan.questions.sensitivity import faster_parts
+from stepsim.sim.plan.search.findings import Findings
 from stepsim.sim.plan.search.plan import Means, candidates_of, wishes_of
 from stepsim.sim.plan.search.shown import layout_figures
 from stepsim.sim.report import captions
@@ -178,6 +180,21 @@ def test_a_sweep_over_gpus_is_headed_by_no_number_of_them() -> None:
     assert "8 ×" not in layout_sweep_svg(swept)
 
 
+def test_a_sweep_over_gpus_and_their_kinds_says_whose_scaling_it_tells() -> None:
+    axes: dict[str, list[Any]] = {
+        "cluster.gpus": [2, 4],
+        "cluster.gpu": ["H100", "H200"],
+        "training.tokens": [1e12],
+    }
+    found = stepsim.sweep("llama3-8b-h100", axes)
+    assert found.scaling.strong.startswith("strong scaling, gpu H100, 2 to 4 GPUs: ")
+    shown = io.StringIO()
+    print_layout_sweep(found, Console(file=shown, width=160))
+    head, held, _, columns, *_ = shown.getvalue().splitlines()
+    assert held.strip() == "tokens 1,000,000,000,000"  # one value is no column
+    assert columns.split()[:3] == ["gpus", "gpu", "step"]
+
+
 def test_a_sweep_tells_what_tokens_cost_where_prices_are_known() -> None:
     priced = stepsim.sweep(
         DOCUMENT,
@@ -296,7 +313,7 @@ def test_a_layout_that_is_refused_leaves_the_planned_ones(monkeypatch: pytest.Mo
         choice = SimpleNamespace(figures=layout_figures(scenario.with_({"schedule": "1f1b"})), settings={})
         return SimpleNamespace(choices=(choice,))
 
-    monkeypatch.setattr(faster, "planned", planned)
+    monkeypatch.setattr(faster, "planned_whole", planned)
     answer = stepsim.sensitivity(refused)
     assert answer.step_time_s is None
     assert "dualpipe" in answer.refused
@@ -351,3 +368,24 @@ def test_the_largest_size_is_found_whatever_sizes_are_legal() -> None:
             good = [size for size in sizes if tried[size].good]
             found = _largest(cast(Any, tried.__getitem__), sizes)
             assert found == max(good, default=None)
+
+
+@pytest.mark.parametrize("question", ["sensitivity", "sweep"])
+def test_an_interrupt_ends_a_question_of_several_plans(
+    question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan by itself would show its best so far; here the next one would begin as if nothing had been."""
+    searched, whole = [], Findings.run
+
+    def stopped(self: Findings) -> None:
+        whole(self)
+        searched.append(self)
+        self.certificate = replace(self.certificate, interrupted=True)
+
+    monkeypatch.setattr(Findings, "run", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        if question == "sweep":
+            stepsim.sweep(small(), {"training.micro_batch": [1, 2]}, replan=True, jobs=1)
+        else:
+            stepsim.sensitivity(small(), means=Means(jobs=1))
+    assert len(searched) == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +145,7 @@ def test_a_field_of_one_framework_is_refused_with_the_behaviour_that_says_it(fie
 @pytest.mark.parametrize(
     "software",
     [
-        {"fused_optimizer": False},
-        {"kernels": {"fused_optimizer": True}},
+        {"kernels": {"fused_optimizer": "yes"}},
         {"gradients": {"update_copy": True}},
     ],
 )
@@ -154,6 +155,29 @@ def test_fields_that_one_has_replaced_are_told_its_values(software: dict[str, An
     (problem,) = refusal.value.problems
     assert "software.kernels.optimizer_implementation" in problem.message
     assert all(way in problem.message for way in ("fused", "foreach", "for-loop"))
+
+
+@pytest.mark.parametrize(
+    ("software", "way"),
+    [({"fused_optimizer": False}, "for-loop"), ({"kernels": {"fused_optimizer": True}}, "fused")],
+)
+def test_a_field_of_an_earlier_version_is_understood_and_warned_of(
+    software: dict[str, Any], way: str
+) -> None:
+    document = SMALL | {"software": {"preset": "megatron-core-2024", **software}}
+    with pytest.warns(DeprecationWarning, match="optimizer_implementation"):
+        made = scenario_from_document(document, "s")
+    assert made.software.kernels.optimizer_implementation == way
+
+
+def test_a_command_tells_a_field_that_goes_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("extends: llama3-8b-h100\n", encoding="utf-8")
+    words = ("memory", str(path), "--set", "software.kernels.fused_optimizer=true", "--json")
+    command = (sys.executable, "-m", "stepsim.cli.main", *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("stepsim: software.kernels.fused_optimizer")
 
 
 def test_a_slip_in_a_field_of_software_is_told_the_field_that_was_meant() -> None:

@@ -76,8 +76,7 @@ def profile_carried_to(gpu: Gpu) -> GpuProfile:
         gpu=gpu.name,
         clock_fraction=clock_carried(base.clock_fraction, get_gpu(gpu.profile_of), gpu),
         step_time_fit=f"carried from {gpu.profile_of}: no step of {gpu.name} was measured",
-        step_time_residual=None,
-        clock_from_steps=True,  # what carrying adds is in the doubt of a GPU that nobody measured
+        step_time_residual=None,  # what carrying adds is in the doubt of a GPU that nobody measured
         memory=_carried(base.memory, gpu),
         gemm=replace(_carried(base.gemm, gpu), rates=tuple(_rates(base.gemm, gpu))),
         attention=tuple(_carried(curve, gpu) for curve in kept),

@@ -6,6 +6,9 @@ belongs. Does not know what the fields mean.
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
+
 from ...hardware.explain import dotted
 from .errors import Problem
 from .software.software import GROUP_OF, REPLACED
@@ -93,6 +96,29 @@ HINTS = {
 """What to do instead, for keys that have no field."""
 
 
+_RENAMED: dict[tuple[str, str], tuple[str, dict[object, str]]] = {
+    (block, "fused_optimizer"): ("optimizer_implementation", {True: "fused", False: "for-loop"})
+    for block in ("software", "software.kernels")
+}
+"""Fields of earlier versions that are understood and warned of (docs/stability.md): block and name, the field
+that took their place, and its value for each of theirs. One that is not among these is refused by HINTS."""
+
+
+def _renamed(block: str, key: str, node: TreeNode) -> tuple[str, TreeNode]:
+    """A field under its name of today, with a warning where it stands under one of an earlier version."""
+    field, values = _RENAMED.get((block, key), ("", {}))
+    if not isinstance(node.value, bool) or node.value not in values:
+        return key, node
+    value = values[node.value]
+    warnings.warn(
+        f"stepsim: {block}.{key} has another name, software.{GROUP_OF[field]}.{field}: {value}; the old one"
+        " goes in a later version",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return field, replace(node, value=value)
+
+
 RECOMPUTE = {
     "recompute_method": "method",
     "recompute_num_layers": "layers",
@@ -112,6 +138,7 @@ def canonical(node: TreeNode, block: str = "") -> tuple[TreeNode, list[Problem]]
     for key, entry in node.entries.items():
         inner, found = canonical(entry, f"{block}.{key}" if block else key)
         problems += found
+        key, inner = _renamed(block, key, inner)
         path = ALIASES.get(block, {}).get(key, (key,))
         problems += _insert(entries, path, inner, f"{block}.{key}")
     if block == "training":

@@ -17,7 +17,7 @@ import numpy as np
 from ...scenario.finding import divisors
 from ..fields import field_value
 from ..search.on_ray import connected
-from ..search.plan import Means, candidates_of, planned
+from ..search.plan import Means, candidates_of, planned_whole
 
 if TYPE_CHECKING:
     from ...scenario.models import Scenario
@@ -195,7 +195,7 @@ def _tried(
     )
     if means is None or not found.good:
         return found
-    best = planned(base, fix, vary, replace(wishes, top=1, audit=0), means).choices
+    best = planned_whole(base, fix, vary, replace(wishes, top=1, audit=0), means).choices
     if not best:
         return replace(found, good=False)
     figures = best[0].figures

@@ -5,7 +5,7 @@ Strong: as many tokens a step on more GPUs. Weak: as many tokens for each GPU. K
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...figures import TIMES, count, percent
@@ -42,7 +42,25 @@ def scaling(steps: Sequence[Scaled]) -> Scaling:
     """
     strong = _widest(steps, [(one.tokens, one.others) for one in steps])
     weak = _widest(steps, [(one.tokens / one.gpus, one.others) for one in steps])
-    return Scaling(strong=_strong(*strong) if strong else "", weak=_weak(*weak) if weak else "")
+    told = _differing(steps)
+    return Scaling(
+        strong=_strong(*strong, told(strong[0])) if strong else "",
+        weak=_weak(*weak, told(weak[0])) if weak else "",
+    )
+
+
+def _differing(steps: Sequence[Scaled]) -> Callable[[Scaled], str]:
+    """What to say of a step beside its GPUs: its values of the other fields that steps differ in."""
+    places = [
+        at
+        for at, values in enumerate(zip(*(one.others for one in steps), strict=True))
+        if len(set(values)) > 1
+    ]
+
+    def told(one: Scaled) -> str:
+        return "".join(f", {one.others[at]}" for at in places)
+
+    return told
 
 
 def _widest(steps: Sequence[Scaled], keys: Iterable[object]) -> tuple[Scaled, Scaled] | None:
@@ -56,17 +74,17 @@ def _widest(steps: Sequence[Scaled], keys: Iterable[object]) -> tuple[Scaled, Sc
     return min(most, key=lambda one: one.gpus), max(most, key=lambda one: one.gpus)
 
 
-def _strong(first: Scaled, last: Scaled) -> str:
+def _strong(first: Scaled, last: Scaled, whose: str) -> str:
     more, faster = last.gpus / first.gpus, first.step_time_s / last.step_time_s
     return (
-        f"strong scaling, {count(first.gpus)} to {count(last.gpus)} GPUs: {faster:.2f} {TIMES} as fast on "
-        f"{more:.2f} {TIMES} as many, efficiency {percent(faster / more)}"
+        f"strong scaling{whose}, {count(first.gpus)} to {count(last.gpus)} GPUs: {faster:.2f} {TIMES} as"
+        f" fast on {more:.2f} {TIMES} as many, efficiency {percent(faster / more)}"
     )
 
 
-def _weak(first: Scaled, last: Scaled) -> str:
+def _weak(first: Scaled, last: Scaled, whose: str) -> str:
     longer = last.step_time_s / first.step_time_s
     return (
-        f"weak scaling, {count(first.gpus)} to {count(last.gpus)} GPUs: a step takes {longer:.2f} {TIMES} as "
-        f"long, efficiency {percent(1 / longer)}"
+        f"weak scaling{whose}, {count(first.gpus)} to {count(last.gpus)} GPUs: a step takes {longer:.2f}"
+        f" {TIMES} as long, efficiency {percent(1 / longer)}"
     )

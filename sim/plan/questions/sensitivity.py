@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...scenario.machine import gpu_as_sold
 from ..search.on_ray import connected
-from ..search.plan import Means, planned, scenario_from
+from ..search.plan import Means, planned_whole, scenario_from
 from ..search.searching import Wishes
 from ..search.shown import LayoutFigures, layout_figures
 
@@ -152,7 +152,7 @@ def sensitivity(
     def best(scenario: Scenario, what: str) -> tuple[LayoutFigures | None, Mapping[str, Any]]:
         if not replan:
             return None, {}
-        found = planned(scenario, {}, {}, wanted, by, lambda text: say(f"{what}: {text}"))
+        found = planned_whole(scenario, {}, {}, wanted, by, lambda text: say(f"{what}: {text}"))
         return (found.choices[0].figures, found.choices[0].settings) if found.choices else (None, {})
 
     parts = []

@@ -19,7 +19,7 @@ from ..fields import refuse_unknown, slip
 from ..refused import reasons
 from ..search.layout_plan import written
 from ..search.on_ray import connected
-from ..search.plan import Means, planned, scenario_from
+from ..search.plan import Means, planned_whole, scenario_from
 from ..search.searching import Wishes
 from ..search.shown import LayoutFigures, layout_figures
 from .scaling import Scaled, Scaling, scaling
@@ -70,7 +70,7 @@ class FieldSweep:
                 tokens=point.tokens_per_step,
                 step_time_s=point.figures.step_time_s,
                 others=tuple(
-                    str(value)
+                    f"{field.rpartition('.')[2]} {value}"
                     for field, value in point.values.items()
                     if field not in ("cluster.gpus", "training.global_batch")
                 ),
@@ -250,7 +250,9 @@ def _replanned(
     say: Callable[[str], None],
 ) -> FieldPoint:
     try:
-        found = planned(base, {}, {field: [value] for field, value in values.items()}, wishes, means, say)
+        found = planned_whole(
+            base, {}, {field: [value] for field, value in values.items()}, wishes, means, say
+        )
     except ScenarioError as wrong:
         return _refused(values, wrong)
     if found.choices:

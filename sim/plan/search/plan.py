@@ -206,6 +206,22 @@ def planned(
     return found.told(timing)
 
 
+def planned_whole(
+    base: Scenario,
+    fix: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
+    wishes: Wishes,
+    means: Means,
+    progress: Callable[[str], None] | None = None,
+) -> LayoutPlan:
+    """As ``planned``, for a question of several plans: an interrupt ends it, and is no best so far that the
+    next plan would follow."""
+    found = planned(base, fix, vary, wishes, means, progress)
+    if found.certificate.interrupted:
+        raise KeyboardInterrupt
+    return found
+
+
 def candidates_of(
     base: Scenario,
     fix: Mapping[str, Any],

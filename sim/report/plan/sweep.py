@@ -37,17 +37,20 @@ def print_layout_sweep(sweep: FieldSweep, console: Console) -> None:
     from rich.text import Text
 
     console.print(Text(captions.subject(sweep.scenario, sweep.axes), style="bold"))
+    fields = [field for field, values in sweep.axes.items() if len(values) > 1] or list(sweep.axes)
+    if held := [field for field in sweep.axes if field not in fields]:
+        console.print(", ".join(f"{_name(field)} {_text(sweep.axes[field][0])}" for field in held))
     console.print()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for field in sweep.axes:
-        table.add_column(field.rpartition(".")[2], justify="right", overflow="fold")
+    for field in fields:
+        table.add_column(_name(field), justify="right", overflow="fold")
     prices = _prices(sweep)
     for name in ("step", "tokens/s per GPU", "MFU", "memory", "fits", *prices):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("layout" if sweep.replanned else "", overflow="fold")
     top = best_point(sweep)
     for point in sweep.points:
-        values = [_text(value) for value in point.values.values()]
+        values = [_text(point.values[field]) for field in fields]
         figures = point.figures
         if figures is None:
             table.add_row(*values, "-", "-", "-", "-", "-", *("-" for _ in prices), Text(point.refused))
@@ -102,8 +105,13 @@ def _layout(sweep: FieldSweep, point: FieldPoint) -> str:
     return short({name: value for name, value in point.settings.items() if name not in sweep.axes})
 
 
+def _name(field: str) -> str:
+    return field.rpartition(".")[2]
+
+
 def _text(value: Any) -> str:
-    return count(value) if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return count(int(value)) if whole and not isinstance(value, bool) else str(value)
 
 
 def write_layout_sweep(sweep: FieldSweep, path: Path) -> None:

@@ -57,6 +57,16 @@ def read_accelerate(job: ImportJob) -> Imported:
         gpus = world_size(settings, launch.nodes, launch.per_node)
     else:
         gpus = world_size(settings, None, None, world)
+    return trainer_scenario(settings, job, gpus)
+
+
+def trainer_scenario(settings: Settings, job: ImportJob, gpus: int | None, *lists: str) -> Imported:
+    """The scenario of a Trainer's arguments, by its own names; ``lists`` are further ones of ignored.yaml.
+
+    Raises:
+        ScenarioError: what is asked or refused.
+    """
+    draft = settings.draft
     ranks = _put_distribution(settings, job, gpus)
     micro = "per_device_train_batch_size"
     put_batches(settings, batches_beside(settings, micro), ranks, micro)
@@ -76,7 +86,7 @@ def read_accelerate(job: ImportJob) -> Imported:
     if settings.flag("fsdp_config.fsdp_activation_checkpointing"):
         draft.put("training.recompute", "full", settings.origin("fsdp_config.fsdp_activation_checkpointing"))
     put_machine(settings)
-    settle(settings, "accelerate", "trainer", "deepspeed-json")
+    settle(settings, "accelerate", "trainer", "deepspeed-json", *lists)
     return draft.finished()
 
 

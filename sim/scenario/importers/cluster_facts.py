@@ -21,7 +21,7 @@ def world_size(
     """GPUs of the job, put into the draft with where they come from; None after asking for them."""
     draft = settings.draft
     for name in GPUS:
-        if settings.given.get(name) is not None:
+        if not _is_variable(settings, name) and settings.given.get(name) is not None:
             gpus = settings.integer(name, least=1)
             draft.put("cluster.gpus", gpus, settings.origin(name))
             return gpus
@@ -41,6 +41,13 @@ def world_size(
         return world_size(settings, nodes, per_node)
     draft.ask("gpus", "the files do not say how many GPUs the job has", "64")
     return None
+
+
+def _is_variable(settings: Settings, name: str) -> bool:
+    """Whether what is given under this name is a variable that a script takes: WORLD_SIZE is the number of
+    hosts where a platform sets it (Alibaba's PAI-DLC), and of ranks elsewhere."""
+    given = settings.given
+    return any(key.lower() == name and key.isupper() and key in given.used for key in given.values)
 
 
 def put_machine(settings: Settings, known_gpu: str | None = None, origin: str = "") -> None:

@@ -311,6 +311,15 @@ def _experts(settings: Settings) -> None:
             settings.origin("moe_shared_expert_intermediate_size"),
         )
     _moe_layers(settings)
+    put_capacity(settings)
+    groups, chosen = settings.integer("moe_router_num_groups"), settings.integer("moe_router_group_topk")
+    if groups and chosen and chosen < groups:
+        draft.put("model.moe.node_limit", chosen, settings.origin("moe_router_group_topk"))
+
+
+def put_capacity(settings: Settings) -> None:
+    """Put how many tokens an expert takes at most, over an even share, where that is said."""
+    draft = settings.draft
     capacity = settings.number("moe_expert_capacity_factor")
     if capacity is not None and capacity > 0:
         draft.put("model.moe.capacity_factor", capacity, settings.origin("moe_expert_capacity_factor"))
@@ -318,9 +327,6 @@ def _experts(settings: Settings) -> None:
             draft.note(
                 "experts are padded to their capacity here, as with --moe-pad-expert-input-to-capacity"
             )
-    groups, chosen = settings.integer("moe_router_num_groups"), settings.integer("moe_router_group_topk")
-    if groups and chosen and chosen < groups:
-        draft.put("model.moe.node_limit", chosen, settings.origin("moe_router_group_topk"))
 
 
 def _moe_layers(settings: Settings) -> None:

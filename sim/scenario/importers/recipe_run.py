@@ -15,13 +15,15 @@ from .arguments import Launch, options_of
 from .draft import Draft, Imported
 from .importer import ImportJob
 from .plain_names import plain_name
-from .recipes import RECIPES, put_recipe_model, recipe_scenario
+from .recipes import RECIPES, long_names, put_recipe_model, recipe_scenario
 from .settings import Setting, Settings
 from .sources import SourceFile
 
 _OVERRIDE = re.compile(r"\+{0,2}([A-Za-z_]\w*(?:\.\w+)*)=(.*)", re.DOTALL)
 _RECIPE = re.compile(r"run_recipe\.py\b|--recipe[=\s]+\S+_config\b")
-_TASK = re.compile(r"_(?:pretrain|finetune|sft)?_?config\Z")
+_TASK = re.compile(r"_(?:pretrain|finetune|sft)?(?:_[0-9]+gpu_\w+)?_?config\Z")
+_MEASURED = re.compile(r"_[0-9]+gpu_\w+_config\Z")
+"""Recipes of benchmarks, whose names have GPUs and precision: what is common to the others is not theirs."""
 
 _SAME = {
     "sequence_length": "seq_length",
@@ -63,12 +65,20 @@ def read_recipe_run(
         ScenarioError: what is asked or refused.
     """
     settings = Settings(found=_found(launch, file), given=job.given, draft=draft)
-    for name, (shown, value) in _COMMON.items():
-        settings.found.setdefault(name, Setting(value=value, file="Megatron-Bridge's recipes", name=shown))
+    named = settings.found.pop("model", None)  # its recipe without what is trained; --given model is another
+    if named is not None:
+        settings.found.setdefault("recipe", named)
     recipe = settings.text("recipe") or ""
+    for name, (shown, value) in _COMMON.items():
+        if not _MEASURED.search(recipe):
+            settings.found.setdefault(
+                name, Setting(value=value, file="Megatron-Bridge's recipes", name=shown)
+            )
     settings.refuse_if("peft_scheme", "adapters are not modelled", harmless=(None, "None", ""))
     if "peft" in recipe or "lora" in recipe:
         settings.refuse("recipe", "adapters are not modelled")
+    if settings.text("mode", default="pretrain") in ("lora", "dora"):
+        settings.refuse("mode", "adapters are not modelled")
     model = _TASK.sub("", recipe)
     experts = put_recipe_model(
         settings, RECIPES.get(model.lower()), model, settings.origin("recipe"), job.files
@@ -80,8 +90,9 @@ def read_recipe_run(
     ):
         if needed and not settings.has(name):
             draft.ask(name, "the recipe's Python says it, and not the file", "1")
-    width = 4 if settings.flag("grad_reduce_in_fp32") else 2
-    draft.put("software.gradients.main_grad_bytes", width, settings.origin("grad_reduce_in_fp32"))
+    if settings.has("grad_reduce_in_fp32"):
+        width = 4 if settings.flag("grad_reduce_in_fp32") else 2
+        draft.put("software.gradients.main_grad_bytes", width, settings.origin("grad_reduce_in_fp32"))
     draft.note("what the command does not override stands in the recipe's Python: no recomputation is taken")
     return recipe_scenario(settings, preset, launch)
 
@@ -90,7 +101,7 @@ def _found(launch: Launch, file: SourceFile) -> dict[str, Setting]:
     """Options and overrides by plain name; of two overrides the last one holds, as in Hydra."""
     overrides = [one for word in launch.words if (one := _OVERRIDE.fullmatch(word))]
     rest = [word for word in launch.words if not _OVERRIDE.fullmatch(word)]
-    found, _ = options_of(rest, file)
+    found = long_names(options_of(rest, file)[0])
     # The length of the data set is the model's (run_recipe.py, main).
     for one in sorted(overrides, key=lambda found: found[1].startswith("dataset.")):
         name = plain_name(one[1].rpartition(".")[2])

@@ -62,9 +62,19 @@ _SHORT = {
     "expert_tensor_parallel_size": ("et", "etp"), "model_recipe_name": ("mr",),
     "model_family_name": ("m",), "gpu": ("g",), "micro_batch_size": ("mb", "mbs"),
     "global_batch_size": ("gb", "gbs"), "compute_dtype": ("c", "dtype"), "num_gpus": ("ng",),
-    "gpus_per_node": ("gn", "num_gpus_per_node"),
+    "gpus_per_node": ("gn", "num_gpus_per_node"), "seq_length": ("sl",),
 }  # fmt: skip
 """Other names of launchers: NeMo 2's scripts/performance/argument_parser.py has the longer ones."""
+
+
+def long_names(found: dict[str, Setting]) -> dict[str, Setting]:
+    """Options of a launcher with the long name of each that stands there under a short one alone."""
+    named = dict(found)
+    for name, shorts in _SHORT.items():
+        for short in shorts:
+            if short in named and name not in named:
+                named[name] = named.pop(short)
+    return named
 
 
 def read_recipe(launch: Launch, job: ImportJob, draft: Draft, *, preset: str) -> Imported:
@@ -73,11 +83,7 @@ def read_recipe(launch: Launch, job: ImportJob, draft: Draft, *, preset: str) ->
     Raises:
         ScenarioError: what is asked or refused.
     """
-    found = dict(launch.header) | dict(launch.options)
-    for name, shorts in _SHORT.items():
-        for short in shorts:
-            if short in found and name not in found:
-                found[name] = found.pop(short)
+    found = long_names(dict(launch.header) | dict(launch.options))
     settings = Settings(
         found={name: one for name, one in found.items() if str(one.value) not in ("None", "null")},
         given=job.given,

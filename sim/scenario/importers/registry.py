@@ -56,6 +56,11 @@ def importer_of(files: tuple[SourceFile, ...], framework: str | None) -> Importe
                 f"{names}: is a model of Hugging Face's, and says nothing of a job; name it in a scenario, as"
                 f" in model: {files[0].path}, or let stepsim init --model {files[0].path} write one"
             )
+        if all(one.path.suffix == ".py" for one in files):
+            raise ValueError(
+                f"{names}: is Python, which would have to be run to say what it starts; give that: the"
+                " command with its options, as a script, or the configuration that it writes"
+            )
         raise ValueError(
             f"{names}: nothing in it says which framework it is of; say so, as in --framework megatron-lm"
             f" (one of {', '.join(IMPORTERS.names())})"

@@ -198,7 +198,8 @@ class Settings:
 
     def asks(self, found: Setting) -> bool:
         """Whether the value is open, and has been asked for."""
-        names = UNKNOWN.findall(found.value) if isinstance(found.value, str) else []
+        words = found.value if isinstance(found.value, list) else [found.value]
+        names = [name for word in words if isinstance(word, str) for name in UNKNOWN.findall(word)]
         for name in dict.fromkeys(names):
             self.draft.ask(
                 name, f"{found.name} takes its value from {name}, which the file does not set", "1"

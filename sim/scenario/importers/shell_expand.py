@@ -246,6 +246,9 @@ class Variables:
         if raw.startswith("$((", at):
             inside, end = _closed(raw, at + 1, "(", ")")
             return self._number(inside[1:-1]), end
+        if raw.startswith("$[", at):  # as $(( )), in scripts of long ago
+            inside, end = _closed(raw, at + 1, "[", "]")
+            return self._number(inside), end
         if raw.startswith("$(", at):
             inside, end = _closed(raw, at + 1, "(", ")")
             return self._command(inside), end

@@ -199,6 +199,8 @@ class _Cutter:
             if end < 0:
                 raise ShellError("a backquote does not end", self.line)
             return end + 1 - at
+        if text.startswith("$[", at):
+            return 1 + len(self._balanced(at + 1, "[", "]"))
         if text.startswith("$(", at):
             return 1 + len(self._balanced(at + 1, "(", ")"))
         if text.startswith("${", at):

@@ -13,7 +13,9 @@ MODELS: Table[dict[str, Any]] = Table("model", __package__, "catalogue.yaml", di
 _ABOUT = ("source", "called")
 """What an entry says of itself; all else is the model's."""
 
-_ENDINGS = ("-2507", "-instruct", "-hf", "-chat", "-it", "-bnb-4bit", "-unsloth", "-bf16", "-base", "-v0.1")
+_ENDINGS = (
+    "-2507", "-instruct", "-hf", "-chat", "-it", "-bnb-4bit", "-unsloth", "-bf16", "-fp8", "-base", "-v0.1"
+)  # fmt: skip
 """Of names on huggingface.co: what says nothing of the shape. Several may follow one another."""
 
 _MAKER = "meta-"
