@@ -82,6 +82,7 @@ def _again(scenario: Scenario) -> float:
             keep=kept_operators(run.recompute, scenario.software.kernels.attention),
             prediction=run.kind.prediction,
             stops_early=scenario.software.kernels.recompute_stops_early,
+            rows_read=scenario.software.kernels.weighted_rows,
         )
         for stage in build_stages(scenario)
         for run in stage.runs
