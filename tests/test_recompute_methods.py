@@ -262,9 +262,9 @@ def test_exchanges_that_are_kept_are_not_sent_again() -> None:
 def test_rows_that_are_weighted_at_home_come_home_again() -> None:
     """Their gradient reads them, so that recomputation runs to the exchange that brings them, unless kept."""
 
-    def of_names(weighted: bool, *names: str, keep: tuple[str, ...] = ("mm",)) -> int:
+    def of_names(weighted: bool, *names: str, keep: tuple[str, ...] = ("mm",), **fields: Any) -> int:
         recompute = {"kind": "operators", "keep": list(keep)}
-        run = with_experts(recompute=recompute, weighted_rows=weighted)
+        run = with_experts(recompute=recompute, weighted_rows=weighted, **fields)
         return sum(n for op, n in every_op(lowered(run).programs.classes[0]) if op.name in names)
 
     combines = of_names(False, "combine")
@@ -273,6 +273,7 @@ def test_rows_that_are_weighted_at_home_come_home_again() -> None:
     weighted = ("weight rows", "rows in FP32 again", "weight rows backward")
     assert of_names(False, *weighted) == 0
     assert of_names(True, *weighted) == 3 * combines
+    assert of_names(True, *weighted, moe_dispatcher="deepep") == 0
 
 
 def test_weighted_rows_move_56_bytes_an_element_more() -> None:

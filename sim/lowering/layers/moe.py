@@ -202,8 +202,14 @@ def gather_backward(builder: LayerBuilder) -> None:
         _weight_rows_backward(builder)
 
 
+def weights_rows(software: Software) -> bool:
+    """Whether rows are weighted when they are home; those that DeepEP or HybridEP brings are not."""
+    own = by_operators(software) or software.exchange.moe_dispatcher != "alltoall"
+    return software.kernels.weighted_rows and not own
+
+
 def _weight_rows(builder: LayerBuilder) -> None:
-    if not builder.software.kernels.weighted_rows:
+    if not weights_rows(builder.software):
         return
     elements, e = _elements_sent(builder.local), builder.local.element_bytes
     # to FP32 r w; product with the weights r w; back r w
@@ -216,7 +222,7 @@ def weight_rows_again(builder: LayerBuilder) -> None:
 
 
 def _weight_rows_backward(builder: LayerBuilder) -> None:
-    if not builder.software.kernels.weighted_rows:
+    if not weights_rows(builder.software):
         return
     elements, e = _elements_sent(builder.local), builder.local.element_bytes
     # to FP32 r w; of rows r w; of weights: product r r w, summed r; back r w

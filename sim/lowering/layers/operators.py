@@ -24,7 +24,7 @@ from .latent import latent_again, latent_products
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
 from .local_shape import LocalShape
-from .moe import arrive, exchange, route, weight_rows_again
+from .moe import arrive, exchange, route, weight_rows_again, weights_rows
 from .norms import head_norms, norm, norm_quantises
 from .pointwise import activation, rearrange, residual_add, rope, split_heads
 from .prediction import join_forward
@@ -134,7 +134,7 @@ def _experts_again(
     if not arrived:
         arrive(builder, exchange(builder, "dispatch"))
     first_half(builder, product="expert fc1" not in kept)
-    if builder.software.kernels.weighted_rows:  # their gradient reads them: all of the experts' forward runs
+    if weights_rows(builder.software):  # their gradient reads them: all of the experts' forward runs
         second_half(builder, product="expert fc1" not in kept)
         if not arrived:
             arrive(builder, exchange(builder, "combine"))
