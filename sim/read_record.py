@@ -64,6 +64,7 @@ def step_counts(scenario: Scenario) -> StepCounts:
 def _again(scenario: Scenario) -> float:
     """FLOPs of what runs again in the backward passes of a step."""
     from .lowering.layers.kinds import layer_kinds
+    from .lowering.layers.moe import weights_rows
     from .lowering.layers.recompute import kept_operators
     from .lowering.layers.stages import build_stages
     from .lowering.recomputed_flops import recomputed_layer_flops
@@ -82,6 +83,7 @@ def _again(scenario: Scenario) -> float:
             keep=kept_operators(run.recompute, scenario.software.kernels.attention),
             prediction=run.kind.prediction,
             stops_early=scenario.software.kernels.recompute_stops_early,
+            rows_read=weights_rows(scenario.software),
         )
         for stage in build_stages(scenario)
         for run in stage.runs

@@ -119,6 +119,18 @@ def test_each_framework_can_say_a_run_of_its_kind(framework: str, name: str, cha
     assert export(load_scenario(name, changes), framework)
 
 
+def test_torchtitan_is_told_by_a_word_what_its_list_of_qwen3_keeps() -> None:
+    keep = ["every_second_mm", "attention", "reduce_scatter"]
+    changes = {
+        "model": "qwen3-30b-a3b",
+        "parallelism": {"ep": 4, "tp": 1, "zero": 3, "sequence_parallel": False},
+    }
+    run = load_scenario("llama3-8b-h100", changes).with_(
+        {"software": {"preset": "torchtitan-2025"}, "training.recompute": {"kind": "operators", "keep": keep}}
+    )
+    assert 'selective_ac_option = "op"' in export(run, "torchtitan")
+
+
 @pytest.mark.parametrize("way", ["fused", "foreach", "for-loop"])
 def test_torchtitan_is_told_how_an_update_goes_over_memory(way: str) -> None:
     software = {"kernels": {"optimizer_implementation": way}}

@@ -82,6 +82,16 @@ def test_torchtitan(more: str, path: str, value: object) -> None:
     assert at(imported(titan(more), {"gpus": "32"}).document, path) == value
 
 
+def test_each_model_of_torchtitan_had_a_list_of_what_it_keeps() -> None:
+    text = TITAN.replace('"llama3"', '"qwen3"').replace('"8B"', '"30B-A3B"')
+    selective = '[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "op"\n'
+    spread = "expert_parallel_degree = 4\n" + selective
+    keep = {"kind": "operators", "keep": ["every_second_mm", "attention", "reduce_scatter"]}
+    for more, expected in ((spread, keep), (selective, "op_selective")):  # one list without exchanges
+        made = imported(titan(more, text), {"gpus": "8"})
+        assert at(made.document, "training.recompute") == expected
+
+
 def test_torchtitan_of_2024_has_other_tables_and_counts_microbatches() -> None:
     text = TITAN.replace("local_batch_size = 4", "batch_size = 32\ntensor_parallel_degree = 1").replace(
         "[parallelism]", "[experimental]"

@@ -227,10 +227,11 @@ KEEPS = (
 
 
 @pytest.mark.parametrize("keep", KEEPS)
-@pytest.mark.parametrize("latent", [False, True])
-def test_operators_of_experts_by_two_counts(keep: list[str], latent: bool) -> None:
+@pytest.mark.parametrize(("latent", "weighted"), [(False, False), (True, False), (False, True)])
+def test_operators_of_experts_by_two_counts(keep: list[str], latent: bool, weighted: bool) -> None:
     """What kernels say and what the model says agree; attention is counted by the model's convention."""
     fields: dict[str, Any] = {"mla": LATENT} if latent else {}
+    fields |= {"weighted_rows": weighted}
     plain, again = moe_run("none", **fields), moe_run({"kind": "operators", "keep": keep}, **fields)
     more = gemm_flops(again) - gemm_flops(plain)
     scores = 0.0
@@ -256,6 +257,36 @@ def test_exchanges_that_are_kept_are_not_sent_again() -> None:
     kept = {"kind": "operators", "keep": ["all_to_all"]}
     assert exchanges(kept) == exchanges("none") == exchanges("op_selective")
     assert exchanges({"kind": "operators", "keep": ["mm"]}) == 2 * exchanges("none")
+
+
+def test_rows_that_are_weighted_at_home_come_home_again() -> None:
+    """Their gradient reads them, so that recomputation runs to the exchange that brings them, unless kept."""
+
+    def of_names(weighted: bool, *names: str, keep: tuple[str, ...] = ("mm",), **fields: Any) -> int:
+        recompute = {"kind": "operators", "keep": list(keep)}
+        run = with_experts(recompute=recompute, weighted_rows=weighted, **fields)
+        return sum(n for op, n in every_op(lowered(run).programs.classes[0]) if op.name in names)
+
+    combines = of_names(False, "combine")
+    assert of_names(True, "combine") == 2 * combines
+    assert of_names(True, "combine", keep=("mm", "all_to_all")) == combines
+    weighted = ("weight rows", "rows in FP32 again", "weight rows backward")
+    assert of_names(False, *weighted) == 0
+    assert of_names(True, *weighted) == 3 * combines
+    assert of_names(True, *weighted, moe_dispatcher="deepep") == 0
+
+
+def test_weighted_rows_move_56_bytes_an_element_more() -> None:
+    """In 16 bits: cast 6, weighted 8, cast back 6; in backward 6, 8, 16 for the weights' gradient, 6."""
+
+    def moved(weighted: bool) -> float:
+        ops = every_op(lowered(moe_run("none", weighted_rows=weighted)).programs.classes[0])
+        return sum(n * op.work.bytes for op, n in ops if isinstance(op.work, Compute) and "rows" in op.name)
+
+    run = moe_run("none")
+    elements = run.training.seq_length * 2 * run.model.hidden_size  # of two rows a token
+    steps = run.model.num_layers * run.num_microbatches
+    assert moved(True) - moved(False) == steps * elements * (20 + 36)
 
 
 def test_op_selective_is_torchtitans_list() -> None:

@@ -36,17 +36,19 @@ def recomputed_layer_flops(
     prediction: bool = False,
     causal: bool = False,
     stops_early: bool = False,
+    rows_read: bool = False,
 ) -> float:
     """FLOPs of recomputing layer number ``layer`` once, for ``tokens`` tokens of all sequences.
 
     ``modules`` run again (``full`` is all of it, but the last product of a dense layer where recomputation
-    ``stops_early``); or, where ``keep`` is given, all operators but those
-    (by_operators). A layer of multi-token ``prediction`` makes its stream of two first.
+    ``stops_early``); or, where ``keep`` is given, all operators but those (by_operators), the last product of
+    experts too where backward has ``rows_read`` that came home. A layer of multi-token ``prediction`` makes
+    its stream of two first.
     """
     attention = layer_attention_flops(model, tokens, seq_length, causal=causal, layer=layer)
     joint = joint_elements(model) if prediction else 0
     if keep is not None:
-        matrices = _operators_again(model, layer, joint, keep)
+        matrices = _operators_again(model, layer, joint, keep, rows_read)
         return 2.0 * tokens * matrices + (0.0 if "attention" in keep else attention)
     if "full" in modules:
         last = _last_product(model, layer) if stops_early else 0
@@ -68,14 +70,15 @@ def _modules_again(model: Model, layer: int, modules: Collection[str]) -> int:
     return met(model, [each for each in listed if names and each.name.startswith(names)])
 
 
-def _operators_again(model: Model, layer: int, joint: int, keep: Collection[str]) -> int:
+def _operators_again(model: Model, layer: int, joint: int, keep: Collection[str], rows_read: bool) -> int:
     """Parameters that a token meets again in matrix products whose outputs are not kept; the last product of
-    an MLP is never needed again.
+    an MLP is never needed again, that of experts where ``rows_read``.
 
     The order is that in which they run; router and routed experts are no plain GEMMs.
     """
     listed = matrices_of(whole_layer(model, kind_of(model, layer)))
-    wanted = [each for each in listed if each.name not in ("mlp out", "shared expert out", "expert out")]
+    last = ["mlp out", "shared expert out"] + ["expert out"] * (not rows_read)
+    wanted = [each for each in listed if each.name not in last]
     plain = [each for each in wanted if each.name != "router" and each.replicated_over != OF_EXPERTS]
     counted = [joint] * bool(joint) + [
         each.elements // each.count for each in plain for _ in range(each.count)

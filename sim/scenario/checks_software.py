@@ -32,7 +32,11 @@ def scaling_is_read(stated: Lookup, training: Training) -> Iterator[Finding]:
         )
 
 
-_OF_EXPERTS = {"software.kernels.expert_operators": "library", "software.sharding.experts_whole": False}
+_OF_EXPERTS = {
+    "software.kernels.expert_operators": "library",
+    "software.kernels.weighted_rows": False,
+    "software.sharding.experts_whole": False,
+}
 """Facts of how experts run or are sharded, with what says nothing of a dense model."""
 
 

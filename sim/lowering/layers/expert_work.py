@@ -37,9 +37,17 @@ from .recompute import NOTHING, Recompute
 def experts_forward(builder: LayerBuilder) -> None:
     """Append the experts' MLP on the rows that have arrived."""
     builder = builder.outside_graphs()
-    local = builder.local
     first_half(builder)
-    _grouped(builder, _matrices(local)[1], "forward")
+    second_half(builder)
+
+
+def second_half(builder: LayerBuilder, *, product: bool = True) -> None:
+    """From the input of the experts' second product on, up to the rows as they go back; without the second
+    ``product`` where that is kept."""
+    builder = builder.outside_graphs()
+    local = builder.local
+    if product:
+        _grouped(builder, _matrices(local)[1], "forward")
     _pad(builder, "unpad rows")
     _biases(builder, _matrices(local)[1], "forward")
     _sort(builder, "sort by source")

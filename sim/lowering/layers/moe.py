@@ -187,6 +187,7 @@ def unpermute(builder: LayerBuilder) -> None:
     if uses_torch_operators(software):
         return_rows(builder, experts)
     elif software.exchange.moe_dispatcher == "alltoall":
+        _weight_rows(builder)
         move_rows(builder, "unpermute", local.norm_tokens + experts.sent(local.norm_tokens))
     if experts.shared_ffn:
         builder.memory("shared expert add", 3 * local.norm_bytes)
@@ -201,6 +202,38 @@ def unpermute_backward(builder: LayerBuilder) -> None:
     elif software.exchange.moe_dispatcher == "alltoall":
         rows = local.norm_tokens + local_experts(local).sent(local.norm_tokens)
         move_rows(builder, "unpermute backward", rows)
+        _weight_rows_backward(builder)
+
+
+def weights_rows(software: Software) -> bool:
+    """Whether rows are weighted when they are home; those that DeepEP or HybridEP brings are not."""
+    own = by_operators(software) or software.exchange.moe_dispatcher != "alltoall"
+    return software.kernels.weighted_rows and not own
+
+
+def _weight_rows(builder: LayerBuilder) -> None:
+    if not weights_rows(builder.software):
+        return
+    elements, e = _elements_sent(builder.local), builder.local.element_bytes
+    # to FP32 r w; product with the weights r w; back r w
+    builder.memory("weight rows", elements * (e + 4 + 4 + 4 + 4 + e), launches=3)
+
+
+def weight_rows_again(builder: LayerBuilder) -> None:
+    """What the gradient of weighted rows reads: these in FP32."""
+    builder.memory("rows in FP32 again", _elements_sent(builder.local) * (builder.local.element_bytes + 4))
+
+
+def _weight_rows_backward(builder: LayerBuilder) -> None:
+    if not weights_rows(builder.software):
+        return
+    elements, e = _elements_sent(builder.local), builder.local.element_bytes
+    # to FP32 r w; of rows r w; of weights: product r r w, summed r; back r w
+    builder.memory("weight rows backward", elements * (e + 4 + 8 + 16 + 4 + e), launches=5)
+
+
+def _elements_sent(local: LocalShape) -> float:
+    return float(local_experts(local).sent(local.norm_tokens) * local.hidden)
 
 
 def exchange(builder: LayerBuilder, name: str, *, after: int | None = None) -> int | None:

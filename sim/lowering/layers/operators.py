@@ -4,7 +4,8 @@ What torch's selective checkpointing does with torchtitan's policy: matrix produ
 order in which a layer runs them and every second is run again (``every_second_mm``), or all are kept
 (``mm``); a router's product is neither counted nor kept. Q, K and V are three products there, the two
 branches of a gated MLP are two. Recomputation stops once it has made the last input that backward reads, so
-that the last product of an MLP or of experts is never run again, nor the exchange that brings rows home.
+that the last product of an MLP or of experts is never run again, nor the exchange that brings rows home,
+unless rows are weighted after it.
 
 References:
     torchtitan distributed/activation_checkpoint.py (_apply_op_sac; early_stop;
@@ -18,12 +19,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from .attention_core import attention_forward
-from .expert_work import first_half
+from .expert_work import first_half, second_half
 from .latent import latent_again, latent_products
 from .layer_builder import LayerBuilder
 from .linear import Linear, column_forward
 from .local_shape import LocalShape
-from .moe import await_exchange, exchange, route
+from .moe import await_exchange, exchange, route, weight_rows_again, weights_rows
 from .norms import head_norms, norm, norm_quantises
 from .pointwise import activation, rearrange, residual_add, rope, split_heads
 from .prediction import join_forward
@@ -134,6 +135,11 @@ def _experts_again(
     if not arrived:
         await_exchange(builder, exchange(builder, "dispatch"))
     first_half(builder, product="expert fc1" not in kept)
+    if weights_rows(builder.software):  # their gradient reads them: all of the experts' forward runs
+        second_half(builder, product="expert fc1" not in kept)
+        if not arrived:
+            await_exchange(builder, exchange(builder, "combine"))
+        weight_rows_again(builder)
 
 
 def _branches_again(builder: LayerBuilder, kept: dict[str, Product], *, cast: bool) -> None:

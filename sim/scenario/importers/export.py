@@ -189,6 +189,7 @@ _EXPERTS = (
     "expert_rows_padded",
     "expert_biases",
     "expert_operators",
+    "weighted_rows",
     "experts_whole",
 )
 _REPLICAS = ("overlap_grad_reduce", "reduction", "bucket_elements")

@@ -10,6 +10,7 @@ from ..models import Scenario
 from .importer import Exporter
 from .torchtitan import flavors
 from .torchtitan_layout import SCHEDULES, stage_layers
+from .torchtitan_software import KEPT_BY_QWEN3
 
 _UNSEEN = {"name", "padded_vocab_size", "make_vocab_size_divisible_by"}
 
@@ -96,7 +97,7 @@ def _recompute(scenario: Scenario) -> dict[str, object]:
     recompute = scenario.training.recompute
     if recompute in ("none", "full"):
         return {"mode": recompute}
-    if recompute == "op_selective":
+    if recompute == "op_selective" or (not isinstance(recompute, str) and recompute.keep == KEPT_BY_QWEN3):
         return {"mode": "selective", "selective_ac_option": "op"}
     every = None if isinstance(recompute, str) else recompute.every
     return {"mode": "selective", "selective_ac_option": str(every or 2)}

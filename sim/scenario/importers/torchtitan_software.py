@@ -11,6 +11,11 @@ import re
 from .settings import Settings
 from .torchtitan_layout import DEFAULT
 
+KEPT_BY_QWEN3 = ("every_second_mm", "attention", "reduce_scatter")
+"""Operators whose outputs torchtitan keeps of Qwen3: _op_sac_save_list of models/qwen3/infra/parallelize.py
+at 33d4f3b and 057fedd. The lists of Llama 4 and DeepSeek-V3 have the all-to-all too, since pull request 1672;
+pull request 2357 of February 2026 made one list of all and removed the option."""
+
 
 def put_recompute(settings: Settings) -> None:
     """Put what ``activation_checkpoint`` computes again."""
@@ -29,9 +34,8 @@ def put_recompute(settings: Settings) -> None:
     elif mode != "selective":
         draft.put("training.recompute", mode, settings.origin("activation_checkpoint.mode", default=DEFAULT))
     elif option == "op":
-        draft.put(
-            "training.recompute", "op_selective", settings.origin("activation_checkpoint.selective_ac_option")
-        )
+        origin = settings.origin("activation_checkpoint.selective_ac_option")
+        draft.put("training.recompute", _operators(settings), origin)
     elif option and re.fullmatch(r"[1-9]\d{0,3}", option):
         every = int(option)
         origin = settings.origin(
@@ -42,6 +46,14 @@ def put_recompute(settings: Settings) -> None:
         settings.refuse(
             "activation_checkpoint.selective_ac_option", "it is op, or a number of layers such as '2'"
         )
+
+
+def _operators(settings: Settings) -> str | dict[str, object]:
+    """What the list of the model keeps; one list for all models came when the option went."""
+    if settings.text("model.name") != "qwen3" or (settings.draft.get("parallelism.ep") or 1) == 1:
+        return "op_selective"
+    settings.draft.note("selective_ac_option op: exchanges of tokens are not in the list of qwen3")
+    return {"kind": "operators", "keep": list(KEPT_BY_QWEN3)}
 
 
 def put_precision(settings: Settings) -> None:

@@ -101,6 +101,11 @@ class KernelSoftware(SoftwareGroup):
         description="the fused activation of experts multiplies each row by its router's weight, whose"
         " gradient is a kernel of its own (Megatron core 0.13 on)",
     )
+    weighted_rows: bool = Field(
+        default=False,
+        description="rows of experts that are home are cast to FP32, weighted by the router and cast back, by"
+        " operators of torch's whose gradient reads them (torchtitan where score_before_experts is false)",
+    )
     fused_softmax: bool = Field(
         default=True, description="scale+mask+softmax of unfused attention in one kernel"
     )
