@@ -104,7 +104,7 @@ def test_ours_priced_on_their_own_cluster_are_the_step_that_was_predicted(tmp_pa
     assert priced.step_time_s == pytest.approx(predicted.step_time_s, rel=1e-9)
     told = {one.name: one.seconds for one in predicted.critical_path}
     assert {one.name: one.seconds for one in priced.critical_path} == pytest.approx(told, rel=1e-6)
-    assert "attention" in told
+    assert "host" in told  # which this job waits for
 
 
 @pytest.mark.slow

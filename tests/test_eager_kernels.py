@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from small_scenarios import lowered, scenario
 
+from stepsim.hardware.calibrated.overlay import load_profile
+from stepsim.hardware.gpus import get_gpu
+from stepsim.kernels.kernel import MemoryBound
+from stepsim.kernels.memory_bound import memory_bound_seconds
 from stepsim.sim.lowering.layers.attention_core import attention_backward, attention_forward
 from stepsim.sim.lowering.layers.layer_builder import KernelPricing, LayerBuilder
 from stepsim.sim.lowering.layers.linear import accumulate_gradient
@@ -16,6 +21,7 @@ from stepsim.sim.lowering.layers.norms import norm, norm_backward
 from stepsim.sim.lowering.layers.pointwise import activation, activation_backward, rearrange_backward, rope
 from stepsim.sim.network.transfer import Transfer
 from stepsim.sim.program.program import Collective, Compute
+from stepsim.sim.scenario.errors import ScenarioError
 from stepsim.sim.scenario.software import get_software
 from stepsim.sim.scenario.software.software import Software
 
@@ -62,11 +68,54 @@ def test_eager_layernorm_is_an_operator_of_torch_with_one_kernel_each_way(
     assert written(write, preset("generic-fsdp"))[1] > 1  # of RMSNorm
 
 
+def kernels_of_norm_backward(model: str = "gelu", **fields: Any) -> list[tuple[str, float, MemoryBound]]:
+    """Name, launches and work of each kernel of a norm's backward, without the residual's gradient."""
+    priced: list[MemoryBound] = []
+
+    def seconds(kernel: Any) -> float:
+        priced.append(kernel)
+        return 1.0
+
+    local = local_shape_of(scenario(mlp=model, software="aleph-alpha-2023"))
+    builder = LayerBuilder(costs=replace(COSTS, seconds=seconds), local=local, software=preset(**fields))
+    norm_backward(builder)
+    names = [(op.name, op.host_s) for op in builder.ops[:-1]]
+    return [(*name, kernel) for name, kernel in zip(names, priced[:-1], strict=True)]
+
+
 def test_a_norms_weight_gradient_by_itself_reads_both_inputs_again() -> None:
     size = LOCAL.norm_tokens * LOCAL.hidden * LOCAL.element_bytes
-    together, apart = (written(norm_backward, preset(norm_grad_apart=way)) for way in (False, True))
-    assert apart[0] - together[0] == 2 * size
-    assert (together[1], apart[1]) == (1, 2)
+    together, apart = (kernels_of_norm_backward(norm_grad_apart=way) for way in (False, True))
+    assert [(host_s, work.hbm_bytes) for _, host_s, work in together] == [(1, 3 * size)]
+    assert [(host_s, work.hbm_bytes) for _, host_s, work in apart] == [(1, 3 * size), (1, 2 * size)]
+    assert all(not work.in_turn for _, _, work in apart)
+
+
+def test_torchs_layernorm_sums_its_weight_gradient_column_by_column_however_many_rows_there_are() -> None:
+    """9 ns a row: what is left of PyTorch's own table of an A100 (sim/lowering/layers/norms.py)."""
+    ways: dict[str, Any] = {"norm_grad_apart": True, "norm_grad_by_columns": True}
+    _, (name, _, work) = kernels_of_norm_backward(**ways)
+    assert name == "norm weight gradient"
+    assert work.in_turn == 2 * LOCAL.norm_tokens / 32
+    gpu, profile = get_gpu("H100-SXM5-80GB"), load_profile("H100-SXM5-80GB")
+    narrow, wide = (
+        memory_bound_seconds(MemoryBound(hbm_bytes=4.0 * 32_768 * columns, in_turn=2_048.0), gpu, profile)
+        for columns in (1_536, 16_384)
+    )
+    assert narrow / 32_768 == pytest.approx(9e-9, rel=0.05)  # 7 times what its bytes take
+    assert wide > 2 * narrow  # bytes are the longer ones again
+
+    of_rms_norm = kernels_of_norm_backward("swiglu", **ways)  # torch has none with such kernels
+    compiled = kernels_of_norm_backward(torch_compile=True, **ways)
+    assert not any(work.in_turn for _, _, work in (*of_rms_norm, *compiled))
+
+
+def test_columns_are_summed_apart_or_not_at_all() -> None:
+    with pytest.raises(ScenarioError, match=r"norm_grad_apart is false"):
+        scenario(
+            mlp="gelu",
+            software={"preset": "aleph-alpha-2023", "kernels": {"norm_grad_by_columns": True}},
+        )
 
 
 def test_gradients_of_q_k_and_v_are_copied_together_and_summed_for_their_biases() -> None:

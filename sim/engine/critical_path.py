@@ -1,19 +1,22 @@
 """The critical path: walks back from the last op to the start through what released each op.
 
-A communication is released by its last member, so the path crosses ranks there. The sum of the
-path's parts is the step time.
+A communication is released by its last member, so the path crosses ranks there. What the host was late to
+issue is released by the host, which has been issuing since it last waited for the GPU: what the GPU did
+meanwhile was not on the path, since the step would have been no shorter without it. The sum of the path's
+parts is the step time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..program.program import Compute, Op, RepeatedBlocks
 from ..result.step import PEERS
-from .accounting import repeated_parts
-from .record import Record
+from .accounting import piece_parts, repeated_parts
+from .record import Record, Stretch
+from .scope import SLACK_S
 
 NAMES = {
     "gemm": "GEMM",
@@ -22,6 +25,9 @@ NAMES = {
     "fixed": "step overhead",
     **{peers: f"waiting for {peers}" for peers in PEERS if peers.endswith("peers")},
 }
+
+_ALIKE = 1e-9
+"""Relative difference of times that are the same but for the order in which they were summed up."""
 
 
 @dataclass(slots=True)
@@ -53,6 +59,14 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
     while now > since:  # what lies before is not asked for
         r, i = at
         start, begin = record.start[r][i], record.begin[r][i]
+        late = _late_blocks(record, at, now)
+        if late is not None:
+            share = inside(late.until, now) / (sum(late.since.values()) or 1.0)
+            _sum_up(parts, {NAMES.get(name, name): share * s for name, s in late.since.items() if share})
+            at, now = _behind_host(record, at, late.until, parts, inside)
+            if at[1] < 0:
+                break
+            continue
         _attribute(record, at, record.programs.classes[r].ops[i], inside(begin, now), parts, known)
         source = record.released(r, i)
         if source is not None and source != at and record.start[source[0]][source[1]] > start:
@@ -63,6 +77,11 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
             _add(parts, "host", inside(0.0, now))
             break
         ended = record.end[at[0]][before]
+        if ended < now and _issued_late(record, at, now):
+            at, now = _behind_host(record, at, now, parts, inside)
+            if at[1] < 0:
+                break
+            continue
         if ended < now:
             _add(parts, "host", inside(ended, now))
             now = ended
@@ -71,6 +90,72 @@ def critical_path(record: Record, between: tuple[float, float] | None = None) ->
         for name, seconds in part.named.items():
             _add(parts, NAMES.get(name, name), seconds * part.on_path / part.whole_s)
     return dict(sorted(parts.items(), key=lambda item: -item[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Repeated blocks waited for their host ``until`` then; what they did ``since``, by its name."""
+
+    until: float
+    since: Mapping[str, float]
+
+
+def _late_blocks(record: Record, at: tuple[int, int], now: float) -> _Late | None:
+    """When the repeated blocks of an op waited for their host last, to a block; None where none did."""
+    whole = record.whole(*at)
+    if whole is not None and "host" not in whole.parts:
+        return None
+    since: dict[str, float] = {}
+    for piece in reversed(record.pieces(*at)):
+        if isinstance(piece, Stretch):
+            until = _late_in(piece, since)
+        else:
+            named = piece_parts(piece)
+            until = max(piece.end) if "host" in named else None
+            _sum_up(since, {} if until else named)
+        if until is not None:
+            return _Late(min(now, until), since)
+    return None
+
+
+def _late_in(piece: Stretch, since: dict[str, float]) -> float | None:
+    """When blocks that ran as a whole waited for their host last: within a block, whose end it is then, or
+    before its first op. What others did after it is added to ``since``."""
+    runs, bases = piece.run.runs, piece.run.bases
+    for k in range(piece.count - 1, -1, -1):
+        if "host" in runs[k].parts:
+            return piece.at + bases[k] + runs[k].last
+        _sum_up(since, runs[k].parts)
+        if k and bases[k] + runs[k].first > bases[k - 1] + runs[k - 1].last + SLACK_S:
+            return piece.at + bases[k] + runs[k].first
+    return None
+
+
+def _sum_up(sums: dict[str, float], more: Mapping[str, float]) -> None:
+    for name, seconds in more.items():
+        sums[name] = sums.get(name, 0.0) + seconds
+
+
+def _issued_late(record: Record, at: tuple[int, int], now: float) -> bool:
+    """Whether an op that began ``now`` did so as soon as its host had issued it."""
+    awaited, host_s = record.issues(at[0])[at[1]]
+    since = record.end[at[0]][awaited] if awaited >= 0 else 0.0
+    return since + host_s >= now * (1 - _ALIKE)
+
+
+def _behind_host(
+    record: Record,
+    at: tuple[int, int],
+    now: float,
+    parts: dict[str, float],
+    inside: Callable[[float, float], float],
+) -> tuple[tuple[int, int], float]:
+    """The op that the host waited for before it issued the op ``at``, which began ``now``, and when that
+    ended; the host's time since then is added to the ``parts``. An index of -1: it waited for none."""
+    awaited = record.issues(at[0])[at[1]][0]
+    since = record.end[at[0]][awaited] if awaited >= 0 else 0.0
+    _add(parts, "host", inside(min(since, now), now))
+    return (at[0], awaited), min(since, now)
 
 
 def _add(parts: dict[str, float], name: str, seconds: float) -> None:

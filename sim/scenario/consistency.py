@@ -32,7 +32,12 @@ from .checks_neighbours import neighbours_fit
 from .checks_other_gpus import other_gpus_fit
 from .checks_pipeline import layers_fit_stages, schedule_accepts_shape, schedule_fits_layout
 from .checks_recompute import recompute_fits
-from .checks_software import compiler_leaves_biases, operators_of_experts, owners_hold_whole_parameters
+from .checks_software import (
+    columns_are_summed_apart,
+    compiler_leaves_biases,
+    operators_of_experts,
+    owners_hold_whole_parameters,
+)
 from .frameworks import lookup_in, refused_by_framework
 from .schedules import traits_of
 
@@ -123,6 +128,7 @@ def _of_model(parts: ScenarioParts, model: Model, parallelism: Parallelism) -> I
         yield from compiler_leaves_biases(model, parts.software)
         yield from operators_of_experts(model, parts.software)
         yield from owners_hold_whole_parameters(parts.software)
+        yield from columns_are_summed_apart(parts.software)
     yield from heads_exchange(model, parallelism)
 
 

@@ -13,6 +13,20 @@ _ROWS_OF_BLOCK = 4
 """Rows of 128 columns that a block of TransformerEngine's norms has at once, one for each of its warps
 (common/normalization/rmsnorm/rmsnorm_bwd_semi_cuda_kernel.cu, hidden size 128)."""
 
+_WARPS_OF_COLUMNS = 32
+"""Warps that share all rows of 32 columns between them, where torch's LayerNorm makes the gradient of its
+weight: a block of 32 x 32 threads for 32 columns, and no more blocks for more rows (ATen
+native/cuda/layer_norm_kernel.cu until torch 2.7, GammaBetaBackwardCUDAKernel_32x32; pytorch pull request
+147773: "only using few SMs in the GPU")."""
+
+_TURNS_OF_ROW = 2
+"""Reads in turn, of dY and of X, that a row takes such a warp: 9.0 ns for each of all rows, however wide.
+
+Forward and backward on an A100 grow by 15.9 and 19.7 ns for each row of 1,024 and 1,536 columns of FP16
+(pull request 87445, 6,144 to 8,192 rows). The bytes of the other two kernels are 5.9 and 8.9 of these with
+80 GB of memory, 7.7 and 11.6 with 40 GB, so that 8 to 11 ns are left
+(docs/decisions/0239-what-one-own-run-leaves.md)."""
+
 
 def norm_quantises(local: LocalShape) -> bool:
     """Whether the norm before a quantised GEMM writes its output in the GEMM's type (precision.py)."""
@@ -62,13 +76,14 @@ def norm_backward(builder: LayerBuilder) -> None:
     """Append the gradient of the norm, and the kernel that adds the residual's gradient."""
     local, software = builder.local, builder.software
     if software.kernels.norm_is_one_kernel(rms_norm=local.rms_norm):
-        # read dY and X, write dX; for the weight's gradient, read both once more
-        passes = 5 if software.kernels.norm_grad_apart else 3
-        launches = passes // 2
-        reads = passes // 2  # of dY
-        size = (passes - reads) * local.norm_bytes
-        size += reads * local.norm_tokens * local.hidden * _normed_bytes(builder)
-        builder.memory("norm backward", size, launches=launches, operators=_distributed(local, 1))
+        of_dy = float(local.norm_tokens * local.hidden * _normed_bytes(builder))
+        # read dY and X, write dX
+        builder.memory("norm backward", of_dy + 2 * local.norm_bytes, operators=_distributed(local, 1))
+        if software.kernels.norm_grad_apart:
+            by_columns = software.kernels.sums_norm_by_columns(rms_norm=local.rms_norm)
+            turns = _TURNS_OF_ROW * local.norm_tokens / _WARPS_OF_COLUMNS if by_columns else 0.0
+            # read dY and X once more
+            builder.memory("norm weight gradient", of_dy + local.norm_bytes, in_turn=turns)
     else:
         # What autograd makes of that chain: weight gradient (r e r e w e, r e), times weight (r e w e), cast
         # up (r e w 4), times rsqrt (r 4 w 4), by rsqrt (r 4 r 4 w 4, r 4), mean (w 4), square (r 4 w 4, r 4

@@ -238,6 +238,10 @@ def _unused(scenario: Scenario) -> set[str]:
         (("expert_biases",), not scenario.model.biases),
         (("clamps_gate_apart",), not scenario.model.clamped_gate),
         (("norm_parts_in_turn", "heads_distributed"), not scenario.model.qk_norm),
+        (
+            ("norm_grad_by_columns",),
+            not scenario.software.kernels.sums_norm_by_columns(rms_norm=scenario.model.norm == "rmsnorm"),
+        ),
         (("hadamard_apart", "stochastic_casts", "untuned_casts"), scenario.training.precision != "nvfp4"),
         (("moe_shared_expert_overlap",), not (scenario.model.moe and scenario.model.moe.num_shared_experts)),
         (("cp_comm",), par.cp == 1),

@@ -48,6 +48,11 @@ class KernelSoftware(SoftwareGroup):
         description="a fused norm's weight gradient is a kernel of its own, which reads again what that of"
         " the input has read (torch's LayerNorm, Apex's FusedLayerNorm); false: one pass makes both",
     )
+    norm_grad_by_columns: bool = Field(
+        default=False,
+        description="where it is apart, the weight gradient of a LayerNorm has one block of threads for all"
+        " rows of 32 columns, however many these are (torch's LayerNorm until 2.7)",
+    )
     grouped_heads_copied: bool = Field(
         default=False,
         description="queries that share keys are copied out of the product of Q, K and V, and gradients of"
@@ -307,6 +312,12 @@ class KernelSoftware(SoftwareGroup):
         (pytorch aten/src/ATen/native/cuda/layer_norm_kernel.cu).
         """
         return self.fused_norm or self.torch_compile or not rms_norm
+
+    def sums_norm_by_columns(self, *, rms_norm: bool) -> bool:
+        """Whether a block of threads sums up all rows of a few columns for a norm's weight gradient: torch's
+        LayerNorm does, which has no RMSNorm beside it; a compiler writes kernels of its own."""
+        apart = self.norm_grad_apart and self.norm_grad_by_columns
+        return apart and not rms_norm and not self.torch_compile
 
     @property
     def copies_in_update(self) -> bool:
