@@ -157,6 +157,16 @@ SaveOption = Annotated[
 ]
 
 
+def refuse_idle_fits(fits: float, replan: bool) -> None:
+    """ValueError for a probability that nothing is held to: a layout that stands as it is is proposed by
+    nobody."""
+    if fits != FITS and not replan:
+        raise ValueError(
+            "--fits is what a plan proposes by; give it with --replan, or leave it out: each point tells its "
+            "own fit_probability (--json, --csv)"
+        )
+
+
 def refuse_idle_journal(journal: Path | None, replan: bool) -> None:
     """ValueError for a journal of no plan: it keeps the replays of searches, and there is none."""
     if journal is not None and not replan:

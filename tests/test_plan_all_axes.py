@@ -52,7 +52,6 @@ def test_all_axes_are_those_that_the_framework_has_as_options() -> None:
     assert [one["layers"] for one in blocks] == [1, 2, 3, 4, 5, 6, 8]
     modules = [one["modules"] for one in core["training.recompute"] if one["kind"] == "modules"]
     assert modules == [["layernorm", "moe_act", "core_attn"], ["layernorm", "core_attn", "moe"]]
-    assert "software.exchange.moe_a2a_overlap" not in tried(job())
 
 
 def test_a_framework_without_an_option_has_no_other_value() -> None:
@@ -66,7 +65,7 @@ def test_a_framework_without_an_option_has_no_other_value() -> None:
 
 def test_a_stack_of_a_user_s_own_may_have_all() -> None:
     own = tried(job(software={"preset": CORE, "name": "mine"}))
-    assert {*own} == {*BESIDES, "training.recompute"} - {"software.exchange.moe_a2a_overlap"}
+    assert {*own} == {*BESIDES, "training.recompute"}
 
 
 def test_sizes_that_divide_a_rack_are_tried_there() -> None:

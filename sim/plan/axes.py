@@ -67,8 +67,11 @@ SHARD, ORDER, RECOMPUTE = "parallelism.fsdp_shard_size", "parallelism.order", "t
 GRAD_REDUCE = "software.gradients.overlap_grad_reduce"
 PARAM_GATHER = "software.gradients.overlap_param_gather"
 TP_OVERLAP = "software.exchange.tp_comm_overlap"
-A2A_OVERLAP = "software.exchange.moe_a2a_overlap"
-SWITCHES = (GRAD_REDUCE, PARAM_GATHER, TP_OVERLAP, A2A_OVERLAP)
+SWITCHES = (GRAD_REDUCE, PARAM_GATHER, TP_OVERLAP)
+"""Switches of overlap that are tried. That of exchanges of experts stays the scenario's own: without a pipeline
+the bound of a layout that has it on is far below its step (bound.py), so that a proof over all of them takes
+hundreds of replays. ``--vary`` names it."""
+
 ORDERS = ("tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp")
 """Replicas next to one another, or the ranks of a pipeline: the two that Megatron core has
 (--use-tp-pp-dp-mapping)."""
@@ -154,13 +157,8 @@ def _tried_besides(scenario: Scenario) -> dict[str, list[Any]]:
         ORDER: [*options(ORDER, ORDERS)],
         SHARD: [one for one in divisors(domain)[1:] if one < gpus] if options(SHARD, ("domain",)) else [],
         RECOMPUTE: [*_more_modules(scenario), *_some_layers(scenario, options(RECOMPUTE, ("block",)))],
-        **{switch: [*options(switch, (False, True))] for switch in _switches(scenario)},
+        **{switch: [*options(switch, (False, True))] for switch in SWITCHES},
     }
-
-
-def _switches(scenario: Scenario) -> tuple[str, ...]:
-    """Those that have something to do: a dense model exchanges nothing between experts."""
-    return tuple(one for one in SWITCHES if scenario.model.moe or one != A2A_OVERLAP)
 
 
 def _most_cp(scenario: Scenario) -> int:

@@ -17,7 +17,6 @@ from ..scenario.recompute import RecomputeSpec
 from ..scenario.refusal import NotSupported
 from ..scenario.sharding import sharding_rule
 from .axes import (
-    A2A_OVERLAP,
     DP,
     GRAD_REDUCE,
     ORDER,
@@ -87,7 +86,6 @@ def of_all_axes(scenario: Scenario) -> Iterator[LayoutRule]:
         _where_it_tells(scenario, GRAD_REDUCE, (TP, CP, DP, EP, ETP), _reduces),
         _where_it_tells(scenario, PARAM_GATHER, (TP, CP, PP, DP, EP, ETP, ZERO), _gathers),
         _where_it_tells(scenario, TP_OVERLAP, (TP, SP), _exchanges),
-        _where_it_tells(scenario, A2A_OVERLAP, (EP,), lambda one: one.parallelism.ep > 1),
     )
     yield LayoutRule(reads=(TP, CP, PP, DP, ORDER), breaks=_same_order(scenario), about=ORDER, keeps_own=True)
     yield LayoutRule(reads=(TP, CP, DP, SHARD), breaks=_odd_shards, about=SHARD, keeps_own=True)
