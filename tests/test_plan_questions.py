@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -351,3 +353,13 @@ def test_the_largest_size_is_found_whatever_sizes_are_legal() -> None:
             good = [size for size in sizes if tried[size].good]
             found = _largest(cast(Any, tried.__getitem__), sizes)
             assert found == max(good, default=None)
+
+
+def test_a_sweep_that_plans_nothing_is_not_asked_how_surely_it_should_fit(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(yaml.safe_dump(DOCUMENT), encoding="utf-8")
+    words = ["sweep", str(path), "--set", "training.micro_batch=1,2", "--fits", "0.5"]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    assert "--replan" in refused.output
+    assert CliRunner().invoke(app, [*words[:-1], "0.9"]).exit_code == 0

@@ -202,6 +202,7 @@ class LayoutPlan:
                     "set": written(one.settings),
                     "why": one.why,
                     "factor": one.factor if math.isfinite(one.factor) else None,
+                    "factor_of": "objective" if one.fits else "memory",
                     "name": one.name,
                     "fits": one.fits,
                     "at_least": one.at_least,
