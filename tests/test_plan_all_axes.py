@@ -200,5 +200,5 @@ def test_the_proposed_of_all_axes_are_the_best_of_all_that_fit() -> None:
 
 
 def test_a_word_for_axes_that_there_is_not_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"axes 'every' is not known; known: layout, all"):
+    with pytest.raises(ValueError, match="layout, all"):
         stepsim.plan(small(), axes="every")
