@@ -110,10 +110,11 @@ def test_sizes_that_lack_a_network_are_told_beside_the_best(scenario: str) -> No
     with_json = said("plan", scenario, *two, "--json", code=0)
     told, _, document = with_json.partition("{")
     assert told.startswith("left out: cluster.gpus=16: cluster.interconnect: ")
-    space = json.loads("{" + document)["space"]
-    assert space["refused"]["no scenario: cluster.interconnect"] == 1
-    assert [one["set"] for one in space["left_out"]] == [{"cluster.gpus": 16}]
-    assert all(" " not in reason.partition(": ")[2] for reason in space["refused"])
+    found = json.loads("{" + document)
+    refused = found["space"]["refused"]
+    assert refused["no scenario: cluster.interconnect"] == 1
+    assert [one["set"] for one in found["left_out"]] == [{"cluster.gpus": 16}]
+    assert all(" " not in reason.partition(": ")[2] for reason in refused)
 
 
 def test_a_reason_that_most_layouts_have_is_the_one_that_is_told() -> None:

@@ -167,10 +167,10 @@ class LayoutPlan:
                 "bounded": self.bounded,
                 "replayed": certificate.replayed,
                 "refused": dict(self.refused),
-                "left_out": [
-                    {"set": written(one.values), "field": one.field, "why": one.why} for one in self.left_out
-                ],
             },
+            "left_out": [
+                {"set": written(one.values), "field": one.field, "why": one.why} for one in self.left_out
+            ],
             "certificate": {
                 "optimal": certificate.optimal,
                 "tolerance": certificate.tolerance,
